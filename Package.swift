@@ -1,0 +1,52 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+// A warning is an error, and `any` is written out: an existential on a hot path should be seen in review.
+let strict: [SwiftSetting] = [
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+  .treatAllWarnings(as: .error),
+]
+
+let package = Package(
+  name: "blob-storage",
+  platforms: [.macOS(.v15)],
+  products: [
+    .library(name: "BlobStorage", targets: ["BlobStorage"]),
+    .executable(name: "blobtool", targets: ["blobtool"]),
+  ],
+  dependencies: [
+    .package(url: "https://github.com/apple/swift-argument-parser", from: "1.5.0"),
+    .package(url: "https://github.com/apple/swift-crypto", from: "3.10.0"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.6.0"),
+    .package(url: "https://github.com/apple/swift-system", from: "1.4.0"),
+  ],
+  targets: [
+    .systemLibrary(
+      name: "CZstd", pkgConfig: "libzstd", providers: [.apt(["libzstd-dev"]), .brew(["zstd"])]),
+    .systemLibrary(
+      name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
+    .systemLibrary(
+      name: "CLMDB", pkgConfig: "lmdb", providers: [.apt(["liblmdb-dev"]), .brew(["lmdb"])]),
+    // -O3 also in debug builds: tests push megabytes through these kernels.
+    .target(name: "CBlobKernels"),
+    .target(
+      name: "BlobStorage",
+      dependencies: [
+        "CBlobKernels", "CZstd", "CZlib", "CLMDB",
+        .product(name: "Crypto", package: "swift-crypto"),
+        .product(name: "Logging", package: "swift-log"),
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
+    .executableTarget(
+      name: "blobtool",
+      dependencies: [
+        "BlobStorage", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+      ],
+      swiftSettings: strict),
+    .testTarget(
+      name: "BlobStorageTests", dependencies: ["BlobStorage"], swiftSettings: strict),
+  ],
+  swiftLanguageModes: [.v6]
+)

@@ -1,0 +1,87 @@
+/// What went wrong, in one sentence for a person and one code for a program.
+///
+/// The message names the thing (key, digest, pack, path) and, where there is one, the way out. `code` can grow:
+/// switch over it with a default.
+public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
+  /// A stable name for a kind of failure.
+  public struct Code: Hashable, Sendable, CustomStringConvertible {
+    /// The name, as it stands in logs and JSON.
+    public let name: String
+
+    /// A code of that name.
+    public init(_ name: String) { self.name = name }
+
+    public var description: String { name }
+  }
+
+  /// The kind of failure.
+  public let code: Code
+  /// One sentence for a person.
+  public let message: String
+  /// The key it was about.
+  public var key: String?
+  /// The digest it was about.
+  public var digest: Digest?
+  /// The name of the pack it was found in.
+  public var pack: String?
+  /// Where in that pack, in bytes from its start.
+  public var offset: Int64?
+  /// The path it was about.
+  public var path: String?
+  /// The failed system call's `errno`, if that was the cause.
+  public var errno: Int32?
+
+  /// An error of that kind with that sentence.
+  public init(
+    _ code: Code, _ message: String, key: String? = nil, digest: Digest? = nil, pack: String? = nil,
+    offset: Int64? = nil, path: String? = nil, errno: Int32? = nil
+  ) {
+    self.code = code
+    self.message = message
+    self.key = key
+    self.digest = digest
+    self.pack = pack
+    self.offset = offset
+    self.path = path
+    self.errno = errno
+  }
+
+  public var description: String { message }
+}
+
+extension BlobStorageError.Code {
+  /// The key, version or digest asked for is not in the store.
+  public static let notFound = Self("notFound")
+  /// Stored bytes do not match their digest or checksum, or what a version needs is missing.
+  public static let corrupted = Self("corrupted")
+  /// There is no store at the path.
+  public static let noStore = Self("noStore")
+  /// The path holds something that is not a store.
+  public static let notAStore = Self("notAStore")
+  /// There is a store at the path already.
+  public static let storeExists = Self("storeExists")
+  /// The store, pack or record was written by a later build.
+  public static let unsupportedFormat = Self("unsupportedFormat")
+  /// An argument is outside its range; nothing was changed.
+  public static let invalidArgument = Self("invalidArgument")
+  /// A maximum of ``Limits`` would be exceeded; nothing was changed.
+  public static let limitExceeded = Self("limitExceeded")
+  /// The medium is full; nothing half done is visible.
+  public static let noSpace = Self("noSpace")
+  /// The system refuses access.
+  public static let permissionDenied = Self("permissionDenied")
+  /// The medium cannot be written.
+  public static let readOnly = Self("readOnly")
+  /// A system call failed in a way that has no code of its own.
+  public static let io = Self("io")
+  /// A sync failed: what this writer wrote may not be on the medium. Open the store anew to go on.
+  public static let poisoned = Self("poisoned")
+  /// Another process holds what is needed, and waiting did not solve it.
+  public static let busy = Self("busy")
+  /// The store or reader was closed before.
+  public static let closed = Self("closed")
+  /// The caller's task was cancelled; nothing half done is visible.
+  public static let cancelled = Self("cancelled")
+  /// The caller's own source or converter failed.
+  public static let sourceFailed = Self("sourceFailed")
+}

@@ -1,0 +1,29 @@
+/// Every maximum in one place. A length from disk is checked against its maximum before it is used.
+public enum Limits {
+  /// Bytes of a key in UTF-8.
+  public static let keyByteCountMax = 4_096
+  /// Plain bytes of one chunk. Every length in a chunk record is checked against it.
+  public static let chunkByteCountMax = 8 << 20
+  /// The smallest average chunk size that `init` takes.
+  public static let chunkByteCountAverageMin = 1 << 10
+  /// The largest average chunk size that `init` takes: four times it is the largest chunk.
+  public static let chunkByteCountAverageMax = 2 << 20
+  /// Plain bytes of one blob.
+  public static let blobByteCountMax: Int64 = 1 << 48
+  /// Bytes of a ref's metadata.
+  public static let metadataByteCountMax = 1_024
+  /// Chunks named by one list of a manifest, and lists named by a manifest.
+  public static let manifestListCountMax = 1 << 17
+  /// Bytes of one record's type-specific part (keys and the fixed fields).
+  public static let recordMetaByteCountMax = 8_192
+  /// Bytes of one record's payload: a chunk that did not shrink, or a full manifest.
+  public static let recordPayloadByteCountMax = 8 << 20
+  /// Versions named by one drop record.
+  public static let dropVersionCountMax = 4_096
+  /// Bytes of one pack, footer included. A writer begins a new pack long before.
+  public static let packByteCountMax: Int64 = 1 << 30
+  /// Bytes of a pack's records before its writer begins a new one.
+  public static let packByteCountTarget: Int64 = 64 << 20
+  /// Records in one pack.
+  public static let packRecordCountMax = 1 << 23
+}
