@@ -1,0 +1,49 @@
+/// Bytes as lower-case hexadecimal text, and back.
+package enum Hex {
+  /// Two digits a byte.
+  package static func text(_ bytes: some Collection<UInt8>) -> String {
+    let digits = Array("0123456789abcdef".utf8)
+    var text: [UInt8] = []
+    text.reserveCapacity(bytes.count * 2)
+    for byte in bytes {
+      text.append(digits[Int(byte >> 4)])
+      text.append(digits[Int(byte & 15)])
+    }
+    return String(decoding: text, as: UTF8.self)
+  }
+
+  /// An integer with all its digits, most significant first.
+  package static func text<T: FixedWidthInteger & UnsignedInteger>(_ value: T) -> String {
+    withUnsafeBytes(of: value.bigEndian) { text($0) }
+  }
+
+  /// The bytes that `text` spells, or nil when it is not an even number of hexadecimal digits.
+  package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
+    let digits = Array(text.utf8)
+    guard digits.count.isMultiple(of: 2) else { return nil }
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(digits.count / 2)
+    for index in stride(from: 0, to: digits.count, by: 2) {
+      guard let high = nibble(digits[index]), let low = nibble(digits[index + 1]) else { return nil }
+      bytes.append(high << 4 | low)
+    }
+    return bytes
+  }
+
+  /// The integer that `text` spells with exactly all its digits, or nil.
+  package static func integer<T: FixedWidthInteger & UnsignedInteger>(
+    _ type: T.Type, _ text: some StringProtocol
+  ) -> T? {
+    guard text.utf8.count == MemoryLayout<T>.size * 2, let bytes = bytes(text) else { return nil }
+    return bytes.reduce(0) { $0 << 8 | T($1) }
+  }
+
+  private static func nibble(_ digit: UInt8) -> UInt8? {
+    switch digit {
+    case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")
+    case UInt8(ascii: "a")...UInt8(ascii: "f"): digit - UInt8(ascii: "a") + 10
+    case UInt8(ascii: "A")...UInt8(ascii: "F"): digit - UInt8(ascii: "A") + 10
+    default: nil
+    }
+  }
+}

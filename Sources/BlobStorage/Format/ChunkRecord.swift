@@ -1,0 +1,57 @@
+/// The meta of a chunk record: these stored bytes are, by this codec, the plain bytes with this digest.
+package struct ChunkRecord: Hashable, Sendable {
+  /// What else the codec needs to decode the payload. The numbers are on disk.
+  package enum BaseKind: UInt8, Sendable {
+    case none = 0
+    /// The base's plain bytes go before, as a prefix.
+    case prefix = 1
+    /// The base's plain bytes are a trained dictionary.
+    case dictionary = 2
+  }
+
+  package var digest: Digest
+  package var plainByteCount: Int
+  package var codecNumber: UInt8
+  package var baseKind: BaseKind
+  package var base: Digest?
+
+  package init(
+    digest: Digest, plainByteCount: Int, codecNumber: UInt8, baseKind: BaseKind = .none, base: Digest? = nil
+  ) {
+    precondition((baseKind == .none) == (base == nil))
+    self.digest = digest
+    self.plainByteCount = plainByteCount
+    self.codecNumber = codecNumber
+    self.baseKind = baseKind
+    self.base = base
+  }
+
+  package func encodedMeta() -> [UInt8] {
+    var writer = ByteWriter(capacity: 72)
+    writer.integer(codecNumber)
+    writer.integer(baseKind.rawValue)
+    writer.zeros(2)
+    writer.integer(UInt32(plainByteCount))
+    digest.withUnsafeBytes { writer.raw($0) }
+    base?.withUnsafeBytes { writer.raw($0) }
+    return writer.bytes
+  }
+
+  package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    var reader = ByteReader(meta)
+    codecNumber = try reader.integer()
+    let kindNumber: UInt8 = try reader.integer()
+    try reader.reserved(2)
+    plainByteCount = Int(try reader.integer(UInt32.self))
+    guard plainByteCount <= Limits.chunkByteCountMax else {
+      throw BlobStorageError(.corrupted, "A chunk claims \(plainByteCount) bytes, more than any can have.")
+    }
+    guard let kind = BaseKind(rawValue: kindNumber) else {
+      throw BlobStorageError(.unsupportedFormat, "A chunk has a base of kind \(kindNumber): use a later build.")
+    }
+    baseKind = kind
+    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    base = kind == .none ? nil : Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    try reader.finish()
+  }
+}

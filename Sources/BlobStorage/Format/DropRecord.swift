@@ -1,0 +1,48 @@
+/// A drop record: these versions of this key are gone. The key stands in the meta, the versions in the payload.
+package struct DropRecord: Hashable, Sendable {
+  package var key: [UInt8]
+  /// When the drop was made.
+  package var stamp: Stamp
+  package var versions: [Stamp]
+
+  package init(key: [UInt8], stamp: Stamp, versions: [Stamp]) {
+    self.key = key
+    self.stamp = stamp
+    self.versions = versions
+  }
+
+  package func encodedMeta() -> [UInt8] {
+    var writer = ByteWriter(capacity: 24 + key.count)
+    stamp.encode(into: &writer)
+    writer.integer(UInt32(versions.count))
+    writer.integer(UInt16(key.count))
+    writer.zeros(2)
+    writer.raw(key)
+    return writer.bytes
+  }
+
+  package func encodedPayload() -> [UInt8] {
+    var writer = ByteWriter(capacity: versions.count * Stamp.byteCount)
+    for version in versions { version.encode(into: &writer) }
+    return writer.bytes
+  }
+
+  /// - Parameter payload: the record's payload, its checksum already checked.
+  package init(meta: UnsafeRawBufferPointer, payload: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(meta)
+    stamp = try Stamp(from: &reader)
+    let count = Int(try reader.integer(UInt32.self))
+    let keyByteCount = Int(try reader.integer(UInt16.self))
+    try reader.reserved(2)
+    guard 1...Limits.keyByteCountMax ~= keyByteCount, 1...Limits.dropVersionCountMax ~= count else {
+      throw BlobStorageError(.corrupted, "A drop's counts are not possible.")
+    }
+    key = Array(try reader.bytes(keyByteCount))
+    try reader.finish()
+    var list = ByteReader(payload)
+    versions = []
+    versions.reserveCapacity(count)
+    for _ in 0..<count { versions.append(try Stamp(from: &list)) }
+    try list.finish()
+  }
+}

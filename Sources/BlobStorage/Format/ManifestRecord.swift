@@ -1,0 +1,139 @@
+/// The meta of a manifest record: this blob is these chunks in this order.
+///
+/// The payload lists what the blob is made of. At depth 0 these are its chunks, as ``ChunkEntry``. At depth 1 they
+/// are lists, as ``ListEntry``: each list is the entries of up to ``listedCountTarget`` chunks, stored as a chunk
+/// of its own, so that a blob of any size is written and read in bounded memory.
+package struct ManifestRecord: Hashable, Sendable {
+  /// How many chunks a writer puts into one list.
+  package static let listedCountTarget = 4_096
+
+  package var digest: Digest
+  package var byteCount: Int64
+  package var chunkCount: Int64
+  package var depth: UInt8
+  package var listedCount: Int
+
+  package init(digest: Digest, byteCount: Int64, chunkCount: Int64, depth: UInt8, listedCount: Int) {
+    self.digest = digest
+    self.byteCount = byteCount
+    self.chunkCount = chunkCount
+    self.depth = depth
+    self.listedCount = listedCount
+  }
+
+  /// Bytes of the payload that belongs to it.
+  package var payloadByteCount: Int {
+    listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
+  }
+
+  package func encodedMeta() -> [UInt8] {
+    var writer = ByteWriter(capacity: 56)
+    writer.integer(depth)
+    writer.zeros(3)
+    writer.integer(UInt32(listedCount))
+    writer.integer(byteCount)
+    writer.integer(chunkCount)
+    digest.withUnsafeBytes { writer.raw($0) }
+    return writer.bytes
+  }
+
+  package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    var reader = ByteReader(meta)
+    depth = try reader.integer()
+    try reader.reserved(3)
+    listedCount = Int(try reader.integer(UInt32.self))
+    byteCount = try reader.integer()
+    chunkCount = try reader.integer()
+    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    try reader.finish()
+    guard depth <= 1 else {
+      throw BlobStorageError(.unsupportedFormat, "A manifest has depth \(depth): use a later build.")
+    }
+    guard listedCount <= Limits.manifestListCountMax, 0...Limits.blobByteCountMax ~= byteCount,
+      0...Limits.blobByteCountMax ~= chunkCount, depth == 1 || chunkCount == listedCount
+    else { throw BlobStorageError(.corrupted, "A manifest's counts are not possible.") }
+  }
+}
+
+/// One chunk of a blob.
+package struct ChunkEntry: Hashable, Sendable {
+  package static let byteCount = Digest.byteCount + 4
+
+  package var digest: Digest
+  package var plainByteCount: Int
+
+  package init(digest: Digest, plainByteCount: Int) {
+    self.digest = digest
+    self.plainByteCount = plainByteCount
+  }
+
+  package func encode(into writer: inout ByteWriter) {
+    digest.withUnsafeBytes { writer.raw($0) }
+    writer.integer(UInt32(plainByteCount))
+  }
+
+  /// The entries in `bytes`, which hold whole entries and nothing else.
+  package static func list(
+    _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> [ChunkEntry] {
+    guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= Limits.manifestListCountMax else {
+      throw BlobStorageError(.corrupted, "A list of chunks has an impossible length.")
+    }
+    var reader = ByteReader(bytes)
+    var entries: [ChunkEntry] = []
+    entries.reserveCapacity(bytes.count / byteCount)
+    while reader.remainingByteCount > 0 {
+      let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+      let plainByteCount = Int(try reader.integer(UInt32.self))
+      guard 1...Limits.chunkByteCountMax ~= plainByteCount else {
+        throw BlobStorageError(.corrupted, "A list names a chunk of an impossible length.")
+      }
+      entries.append(ChunkEntry(digest: digest, plainByteCount: plainByteCount))
+    }
+    return entries
+  }
+}
+
+/// One list of a blob's chunks, at depth 1.
+package struct ListEntry: Hashable, Sendable {
+  package static let byteCount = Digest.byteCount + 12
+
+  /// The digest of the list's own bytes.
+  package var digest: Digest
+  package var chunkCount: Int
+  /// Plain bytes of all chunks that the list names.
+  package var spanByteCount: Int64
+
+  package init(digest: Digest, chunkCount: Int, spanByteCount: Int64) {
+    self.digest = digest
+    self.chunkCount = chunkCount
+    self.spanByteCount = spanByteCount
+  }
+
+  package func encode(into writer: inout ByteWriter) {
+    digest.withUnsafeBytes { writer.raw($0) }
+    writer.integer(UInt32(chunkCount))
+    writer.integer(spanByteCount)
+  }
+
+  package static func list(
+    _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> [ListEntry] {
+    guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= Limits.manifestListCountMax else {
+      throw BlobStorageError(.corrupted, "A list of lists has an impossible length.")
+    }
+    var reader = ByteReader(bytes)
+    var entries: [ListEntry] = []
+    entries.reserveCapacity(bytes.count / byteCount)
+    while reader.remainingByteCount > 0 {
+      let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+      let chunkCount = Int(try reader.integer(UInt32.self))
+      let span: Int64 = try reader.integer()
+      guard 1...Limits.manifestListCountMax ~= chunkCount, 1...Limits.blobByteCountMax ~= span,
+        chunkCount * ChunkEntry.byteCount <= Limits.chunkByteCountMax
+      else { throw BlobStorageError(.corrupted, "A manifest names a list of an impossible length.") }
+      entries.append(ListEntry(digest: digest, chunkCount: chunkCount, spanByteCount: span))
+    }
+    return entries
+  }
+}

@@ -1,0 +1,112 @@
+/// What is at the end of a sealed pack: a copy of every record's header and meta (and of every drop's payload),
+/// so that the catalog is rebuilt without reading the chunks. Format.md, "The footer".
+package enum PackFooter {
+  /// The last 64 bytes of a sealed pack.
+  package struct Trailer: Hashable, Sendable {
+    package static let byteCount = 64
+    package static let magic = Array("BLOBFOOT".utf8)
+
+    package var name: PackName
+    package var recordCount: Int
+    /// Where the footer begins, which is where the records end.
+    package var footerOffset: Int64
+    package var codecNumber: UInt8
+    package var storedByteCount: Int
+    package var plainByteCount: Int
+    package var checksum: UInt32
+
+    package init(
+      name: PackName, recordCount: Int, footerOffset: Int64, codecNumber: UInt8, storedByteCount: Int,
+      plainByteCount: Int, checksum: UInt32
+    ) {
+      self.name = name
+      self.recordCount = recordCount
+      self.footerOffset = footerOffset
+      self.codecNumber = codecNumber
+      self.storedByteCount = storedByteCount
+      self.plainByteCount = plainByteCount
+      self.checksum = checksum
+    }
+
+    package func encoded() -> [UInt8] {
+      var writer = ByteWriter(capacity: Self.byteCount)
+      writer.raw(Self.magic)
+      writer.integer(codecNumber)
+      writer.zeros(3)
+      writer.integer(UInt32(recordCount))
+      writer.integer(footerOffset)
+      writer.integer(UInt32(storedByteCount))
+      writer.integer(UInt32(plainByteCount))
+      writer.integer(checksum)
+      writer.integer(name.writer)
+      writer.integer(name.sequence)
+      writer.zeros(12)
+      writer.checksum()
+      return writer.bytes
+    }
+
+    /// The trailer in `bytes`, the last 64 of a pack of `packByteCount`; nil when they are not one: the pack was
+    /// not sealed, or its end is damaged.
+    package init?(_ bytes: UnsafeRawBufferPointer, name: PackName, packByteCount: Int64) {
+      guard bytes.count == Self.byteCount, bytes.prefix(8).elementsEqual(Self.magic),
+        bytes.loadUnaligned(fromByteOffset: 60, as: UInt32.self).littleEndian
+          == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[..<60]))
+      else { return nil }
+      func field<T: FixedWidthInteger>(_ offset: Int, _ type: T.Type) -> T {
+        T(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: T.self))
+      }
+      codecNumber = bytes[8]
+      recordCount = Int(field(12, UInt32.self))
+      footerOffset = field(16, Int64.self)
+      storedByteCount = Int(field(24, UInt32.self))
+      plainByteCount = Int(field(28, UInt32.self))
+      checksum = field(32, UInt32.self)
+      self.name = PackName(writer: field(36, UInt64.self), sequence: field(44, UInt32.self))
+      guard self.name == name, recordCount <= Limits.packRecordCountMax,
+        plainByteCount <= Limits.footerByteCountMax, storedByteCount <= Limits.footerByteCountMax,
+        Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= footerOffset,
+        footerOffset + Int64(storedByteCount) + Int64(Self.byteCount) == packByteCount
+      else { return nil }
+    }
+  }
+
+  /// Appends one record to the footer's plain bytes.
+  package static func append(_ headerAndMeta: [UInt8], dropPayload: [UInt8] = [], to writer: inout ByteWriter) {
+    writer.raw(headerAndMeta)
+    writer.raw(dropPayload)
+  }
+
+  /// Calls `body` with every record that the footer lists, in the pack's order.
+  ///
+  /// Each record's header checksum is checked again, at its place in the pack: a footer that was made of other
+  /// records than the pack's is found out.
+  package static func forEachRecord(
+    _ plain: UnsafeRawBufferPointer, trailer: Trailer, algorithm: Digest.Algorithm,
+    _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var reader = ByteReader(plain)
+    var offset = Int64(PackHeader.byteCount)
+    var count = 0
+    while reader.remainingByteCount > 0 {
+      let (header, headerAndMeta) = try takeHeaderAndMeta(&reader)
+      let meta = try RecordHeader.verifiedMeta(headerAndMeta, pack: trailer.name, offset: offset)
+      let isDrop = header.typeNumber == RecordType.drop.rawValue
+      let payload = isDrop ? try reader.bytes(header.payloadByteCount) : UnsafeRawBufferPointer(start: nil, count: 0)
+      try body(
+        PackRecord(header: header, meta: meta, dropPayload: payload, offset: offset, algorithm: algorithm))
+      offset += Int64(header.recordByteCount)
+      count += 1
+    }
+    guard count == trailer.recordCount, offset == trailer.footerOffset else {
+      throw BlobStorageError(.corrupted, "The footer of pack \(trailer.name) does not list the whole pack.")
+    }
+  }
+
+  private static func takeHeaderAndMeta(
+    _ reader: inout ByteReader
+  ) throws(BlobStorageError) -> (RecordHeader, UnsafeRawBufferPointer) {
+    var ahead = reader
+    let header = try RecordHeader(try ahead.bytes(RecordHeader.byteCount))
+    return (header, try reader.bytes(RecordHeader.byteCount + header.metaByteCount))
+  }
+}

@@ -1,0 +1,66 @@
+/// A record as it was found in a pack: where it lies, and what it says.
+package struct PackRecord: Sendable {
+  /// What a record says. Unknown records that may be skipped are `.skipped`.
+  package enum Content: Sendable {
+    case chunk(ChunkRecord)
+    case manifest(ManifestRecord)
+    case ref(RefRecord)
+    case drop(DropRecord)
+    case skipped
+  }
+
+  package var content: Content
+  /// Where the record begins in its pack.
+  package var offset: Int64
+  package var metaByteCount: Int
+  package var payloadByteCount: Int
+
+  /// Bytes of the whole record.
+  package var byteCount: Int {
+    RecordHeader.byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+  }
+
+  package init(content: Content, offset: Int64, metaByteCount: Int, payloadByteCount: Int) {
+    self.content = content
+    self.offset = offset
+    self.metaByteCount = metaByteCount
+    self.payloadByteCount = payloadByteCount
+  }
+
+  /// Decodes a record whose header and meta have been checked.
+  ///
+  /// - Parameter dropPayload: a drop's payload; empty for every other record, whose payload is not looked at.
+  package init(
+    header: RecordHeader, meta: UnsafeRawBufferPointer, dropPayload: UnsafeRawBufferPointer, offset: Int64,
+    algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    self.offset = offset
+    metaByteCount = header.metaByteCount
+    payloadByteCount = header.payloadByteCount
+    switch RecordType(rawValue: header.typeNumber) {
+    case .chunk:
+      let chunk = try ChunkRecord(meta: meta, algorithm: algorithm)
+      guard payloadByteCount <= max(chunk.plainByteCount, 1) else {
+        throw BlobStorageError(.corrupted, "A chunk is stored in more bytes than it has.", digest: chunk.digest)
+      }
+      content = .chunk(chunk)
+    case .manifest:
+      let manifest = try ManifestRecord(meta: meta, algorithm: algorithm)
+      guard payloadByteCount == manifest.payloadByteCount else {
+        throw BlobStorageError(.corrupted, "A manifest has not as many entries as it says.", digest: manifest.digest)
+      }
+      content = .manifest(manifest)
+    case .ref:
+      guard payloadByteCount == 0 else { throw BlobStorageError(.corrupted, "A ref has a payload.") }
+      content = .ref(try RefRecord(meta: meta, algorithm: algorithm))
+    case .drop:
+      content = .drop(try DropRecord(meta: meta, payload: dropPayload))
+    case nil:
+      guard header.typeNumber >= 128 else {
+        throw BlobStorageError(
+          .unsupportedFormat, "A record has type \(header.typeNumber), unknown to this build: use a later one.")
+      }
+      content = .skipped
+    }
+  }
+}

@@ -1,0 +1,81 @@
+/// What a record is. The numbers are on disk: never change one, never use a retired one again.
+package enum RecordType: UInt8, Sendable {
+  // 0 is no record, so that zeros are never valid.
+  case chunk = 1
+  case manifest = 2
+  case ref = 3
+  case drop = 4
+  // 5…127 are reserved for records that an older build must not skip, 128…255 for those that it may.
+}
+
+/// The 16 bytes before every record. Format.md, "Records".
+///
+/// A record is header, meta, payload and, when there is a payload, its CRC32C. The header's checksum covers the
+/// pack's name, the record's offset, the header and the meta: a record is valid in one place only.
+package struct RecordHeader: Hashable, Sendable {
+  package static let byteCount = 16
+  package static let mark = Array("BREC".utf8)
+
+  package var typeNumber: UInt8
+  package var flags: UInt8
+  package var metaByteCount: Int
+  package var payloadByteCount: Int
+
+  package init(type: RecordType, flags: UInt8 = 0, metaByteCount: Int, payloadByteCount: Int) {
+    typeNumber = type.rawValue
+    self.flags = flags
+    self.metaByteCount = metaByteCount
+    self.payloadByteCount = payloadByteCount
+  }
+
+  /// Bytes of the whole record.
+  package var recordByteCount: Int {
+    Self.byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+  }
+
+  /// Header and meta as they stand at `offset` of the pack `name`.
+  package func encoded(meta: [UInt8], pack name: PackName, offset: Int64) -> [UInt8] {
+    precondition(meta.count == metaByteCount)
+    var writer = ByteWriter(capacity: Self.byteCount + meta.count)
+    writer.raw(Self.mark)
+    writer.integer(typeNumber)
+    writer.integer(flags)
+    writer.integer(UInt16(metaByteCount))
+    writer.integer(UInt32(payloadByteCount))
+    var checksum = writer.bytes.withUnsafeBytes {
+      CRC32C.checksum($0, continuing: name.checksumSeed(offset: offset))
+    }
+    checksum = meta.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+    writer.integer(checksum)
+    writer.raw(meta)
+    return writer.bytes
+  }
+
+  /// The header at the start of `bytes`, its lengths within their maxima; its checksum is checked with the meta.
+  package init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    guard try reader.bytes(4).elementsEqual(Self.mark) else {
+      throw BlobStorageError(.corrupted, "There is no record here.")
+    }
+    typeNumber = try reader.integer()
+    flags = try reader.integer()
+    metaByteCount = Int(try reader.integer(UInt16.self))
+    payloadByteCount = Int(try reader.integer(UInt32.self))
+    guard metaByteCount <= Limits.recordMetaByteCountMax, payloadByteCount <= Limits.recordPayloadByteCountMax
+    else { throw BlobStorageError(.corrupted, "A record claims to be longer than any can be.") }
+  }
+
+  /// Checks `bytes`, a header with its meta, against the checksum, and gives the meta.
+  package static func verifiedMeta(
+    _ bytes: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
+    let meta = UnsafeRawBufferPointer(rebasing: bytes[byteCount...])
+    var checksum = CRC32C.checksum(
+      UnsafeRawBufferPointer(rebasing: bytes[..<12]), continuing: name.checksumSeed(offset: offset))
+    checksum = CRC32C.checksum(meta, continuing: checksum)
+    guard bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian == checksum else {
+      throw BlobStorageError(.corrupted, "A record's header does not match its checksum.")
+    }
+    return meta
+  }
+}

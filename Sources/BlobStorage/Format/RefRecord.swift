@@ -1,0 +1,61 @@
+/// The meta of a ref record: this key got this version.
+package struct RefRecord: Hashable, Sendable {
+  /// Bytes before the key.
+  package static let fixedByteCount = 88
+
+  package var key: [UInt8]
+  package var version: Stamp
+  /// The version that this one replaces, `.none` when it replaces nothing.
+  package var replaced: Stamp
+  package var digest: Digest
+  package var byteCount: Int64
+  /// Milliseconds since 1970 by the writer's wall clock.
+  package var created: UInt64
+  package var metadata: [UInt8]
+
+  package init(
+    key: [UInt8], version: Stamp, replaced: Stamp, digest: Digest, byteCount: Int64, created: UInt64,
+    metadata: [UInt8]
+  ) {
+    self.key = key
+    self.version = version
+    self.replaced = replaced
+    self.digest = digest
+    self.byteCount = byteCount
+    self.created = created
+    self.metadata = metadata
+  }
+
+  package func encodedMeta() -> [UInt8] {
+    var writer = ByteWriter(capacity: Self.fixedByteCount + key.count + metadata.count)
+    version.encode(into: &writer)
+    replaced.encode(into: &writer)
+    writer.integer(created)
+    writer.integer(byteCount)
+    digest.withUnsafeBytes { writer.raw($0) }
+    writer.integer(UInt16(key.count))
+    writer.integer(UInt16(metadata.count))
+    writer.zeros(4)
+    writer.raw(key)
+    writer.raw(metadata)
+    return writer.bytes
+  }
+
+  package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    var reader = ByteReader(meta)
+    version = try Stamp(from: &reader)
+    replaced = try Stamp(from: &reader)
+    created = try reader.integer()
+    byteCount = try reader.integer()
+    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    let keyByteCount = Int(try reader.integer(UInt16.self))
+    let metadataByteCount = Int(try reader.integer(UInt16.self))
+    try reader.reserved(4)
+    guard 1...Limits.keyByteCountMax ~= keyByteCount, metadataByteCount <= Limits.metadataByteCountMax,
+      0...Limits.blobByteCountMax ~= byteCount, version != .none, replaced != version
+    else { throw BlobStorageError(.corrupted, "A ref's fields are not possible.") }
+    key = Array(try reader.bytes(keyByteCount))
+    metadata = Array(try reader.bytes(metadataByteCount))
+    try reader.finish()
+  }
+}

@@ -1,0 +1,56 @@
+/// A moment of the hybrid logical clock, and the writer that took it: it orders versions and names them.
+///
+/// `time` holds milliseconds since 1970 in its upper 48 bits and a counter in its lower 16 (Kulkarni et al.,
+/// "Logical Physical Clocks", OPODIS'14). It never goes back within a store, whatever the wall clock does.
+package struct Stamp: Hashable, Sendable {
+  package static let byteCount = 16
+  /// Times from here on are refused, so that the clock can always take one more step.
+  package static let timeMax: UInt64 = 1 << 63
+
+  package var time: UInt64
+  package var writer: UInt64
+
+  package init(time: UInt64, writer: UInt64) {
+    self.time = time
+    self.writer = writer
+  }
+
+  /// No version: what a first ref replaces.
+  package static let none = Stamp(time: 0, writer: 0)
+
+  /// The 32 digits that stand for it outside.
+  package var text: String { Hex.text(time) + Hex.text(writer) }
+
+  /// The stamp that `text` spells, or nil.
+  package init?(text: String) {
+    guard text.utf8.count == 32, let time = Hex.integer(UInt64.self, text.prefix(16)),
+      let writer = Hex.integer(UInt64.self, text.suffix(16))
+    else { return nil }
+    self.init(time: time, writer: writer)
+  }
+
+  package init(from reader: inout ByteReader) throws(BlobStorageError) {
+    time = try reader.integer()
+    writer = try reader.integer()
+    guard time < Self.timeMax else {
+      throw BlobStorageError(.corrupted, "A stamp lies beyond the end of its clock.")
+    }
+  }
+
+  package func encode(into writer: inout ByteWriter) {
+    writer.integer(time)
+    writer.integer(self.writer)
+  }
+
+  /// The time that follows both `last` and the wall clock.
+  package static func timeAfter(_ last: UInt64, wallClock milliseconds: UInt64) -> UInt64 {
+    let wall = min(milliseconds, (timeMax >> 16) - 1) << 16
+    return max(wall, last + 1)
+  }
+}
+
+extension Stamp: Comparable {
+  package static func < (left: Stamp, right: Stamp) -> Bool {
+    left.time != right.time ? left.time < right.time : left.writer < right.writer
+  }
+}

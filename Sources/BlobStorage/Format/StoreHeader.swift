@@ -1,0 +1,89 @@
+/// The file `store`: what makes a folder a store, and what `init` decided for good. Format.md, "The store header".
+package struct StoreHeader: Hashable, Sendable {
+  package static let byteCount = 64
+  package static let magic = Array("BLOBSTOR".utf8)
+  package static let formatVersion: UInt16 = 1
+
+  /// Bits of the flags field. A build refuses a store with a bit that it does not know.
+  package struct Flags: OptionSet, Hashable, Sendable {
+    package let rawValue: UInt16
+    package init(rawValue: UInt16) { self.rawValue = rawValue }
+    /// New chunks are tried against similar ones.
+    package static let similarity = Flags(rawValue: 1)
+    package static let known: Flags = [.similarity]
+  }
+
+  package var flags: Flags
+  package var digestAlgorithm: Digest.Algorithm
+  package var codecNumber: UInt8
+  package var level: Int8
+  package var chunkByteCountAverage: UInt32
+  package var storeID: [UInt8]
+  package var created: UInt64
+
+  package init(
+    flags: Flags, digestAlgorithm: Digest.Algorithm, codecNumber: UInt8, level: Int8,
+    chunkByteCountAverage: UInt32, storeID: [UInt8], created: UInt64
+  ) {
+    precondition(storeID.count == 16)
+    self.flags = flags
+    self.digestAlgorithm = digestAlgorithm
+    self.codecNumber = codecNumber
+    self.level = level
+    self.chunkByteCountAverage = chunkByteCountAverage
+    self.storeID = storeID
+    self.created = created
+  }
+
+  package func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: Self.byteCount)
+    writer.raw(Self.magic)
+    writer.integer(Self.formatVersion)
+    writer.integer(flags.rawValue)
+    writer.integer(digestAlgorithm.rawValue)
+    writer.integer(codecNumber)
+    writer.integer(level)
+    writer.zeros(1)
+    writer.integer(chunkByteCountAverage)
+    writer.zeros(12)
+    writer.raw(storeID)
+    writer.integer(created)
+    writer.zeros(4)
+    writer.checksum()
+    return writer.bytes
+  }
+
+  /// - Throws: `notAStore` for bytes that are something else, `unsupportedFormat` for a later format version,
+  ///   `corrupted` for a damaged header.
+  package init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    guard bytes.count >= 12, bytes.prefix(8).elementsEqual(Self.magic) else {
+      throw BlobStorageError(.notAStore, "The file “store” does not begin like a store's header.")
+    }
+    var reader = ByteReader(bytes)
+    _ = try reader.bytes(8)
+    let version: UInt16 = try reader.integer()
+    guard version == Self.formatVersion else {
+      throw BlobStorageError(
+        .unsupportedFormat,
+        "The store has format version \(version), this build reads \(Self.formatVersion): use a later build.")
+    }
+    guard bytes.count == Self.byteCount,
+      bytes.loadUnaligned(fromByteOffset: 60, as: UInt32.self).littleEndian
+        == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[..<60]))
+    else { throw BlobStorageError(.corrupted, "The store's header does not match its checksum.") }
+    flags = Flags(rawValue: try reader.integer())
+    let algorithm = Digest.Algorithm(rawValue: try reader.integer())
+    codecNumber = try reader.integer()
+    level = try reader.integer()
+    _ = try reader.bytes(1)
+    chunkByteCountAverage = try reader.integer()
+    _ = try reader.bytes(12)
+    storeID = Array(try reader.bytes(16))
+    created = try reader.integer()
+    guard let algorithm, flags.isSubset(of: .known) else {
+      throw BlobStorageError(
+        .unsupportedFormat, "The store uses a digest or a flag that this build does not know: use a later build.")
+    }
+    digestAlgorithm = algorithm
+  }
+}
