@@ -10,19 +10,17 @@ package enum PackFooter {
     package var recordCount: Int
     /// Where the footer begins, which is where the records end.
     package var footerOffset: Int64
-    package var codecNumber: UInt8
     package var storedByteCount: Int
     package var plainByteCount: Int
     package var checksum: UInt32
 
     package init(
-      name: PackName, recordCount: Int, footerOffset: Int64, codecNumber: UInt8, storedByteCount: Int,
-      plainByteCount: Int, checksum: UInt32
+      name: PackName, recordCount: Int, footerOffset: Int64, storedByteCount: Int, plainByteCount: Int,
+      checksum: UInt32
     ) {
       self.name = name
       self.recordCount = recordCount
       self.footerOffset = footerOffset
-      self.codecNumber = codecNumber
       self.storedByteCount = storedByteCount
       self.plainByteCount = plainByteCount
       self.checksum = checksum
@@ -31,8 +29,7 @@ package enum PackFooter {
     package func encoded() -> [UInt8] {
       var writer = ByteWriter(capacity: Self.byteCount)
       writer.raw(Self.magic)
-      writer.integer(codecNumber)
-      writer.zeros(3)
+      writer.zeros(4)
       writer.integer(UInt32(recordCount))
       writer.integer(footerOffset)
       writer.integer(UInt32(storedByteCount))
@@ -55,7 +52,6 @@ package enum PackFooter {
       func field<T: FixedWidthInteger>(_ offset: Int, _ type: T.Type) -> T {
         T(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: T.self))
       }
-      codecNumber = bytes[8]
       recordCount = Int(field(12, UInt32.self))
       footerOffset = field(16, Int64.self)
       storedByteCount = Int(field(24, UInt32.self))
@@ -70,43 +66,82 @@ package enum PackFooter {
     }
   }
 
-  /// Appends one record to the footer's plain bytes.
-  package static func append(_ headerAndMeta: [UInt8], dropPayload: [UInt8] = [], to writer: inout ByteWriter) {
-    writer.raw(headerAndMeta)
-    writer.raw(dropPayload)
+  /// What stands before each block of the footer: records are listed in blocks, each encoded on its own, so that a
+  /// footer is read in bounded memory.
+  package struct BlockHeader: Hashable, Sendable {
+    package static let byteCount = 12
+    /// Plain bytes at which a writer ends a block.
+    package static let plainByteCountTarget = 1 << 20
+
+    package var codecNumber: UInt8
+    package var plainByteCount: Int
+    package var storedByteCount: Int
+
+    package init(codecNumber: UInt8, plainByteCount: Int, storedByteCount: Int) {
+      self.codecNumber = codecNumber
+      self.plainByteCount = plainByteCount
+      self.storedByteCount = storedByteCount
+    }
+
+    package func encode(into writer: inout ByteWriter) {
+      writer.integer(codecNumber)
+      writer.zeros(3)
+      writer.integer(UInt32(plainByteCount))
+      writer.integer(UInt32(storedByteCount))
+    }
+
+    package init(from reader: inout ByteReader) throws(BlobStorageError) {
+      codecNumber = try reader.integer()
+      try reader.reserved(3)
+      plainByteCount = Int(try reader.integer(UInt32.self))
+      storedByteCount = Int(try reader.integer(UInt32.self))
+      guard 1...Limits.chunkByteCountMax ~= plainByteCount, storedByteCount <= plainByteCount else {
+        throw BlobStorageError(.corrupted, "A block of a footer has an impossible length.")
+      }
+    }
   }
 
-  /// Calls `body` with every record that the footer lists, in the pack's order.
+  /// Walks the records that the blocks of a footer list, and checks at the end that they were the whole pack.
   ///
   /// Each record's header checksum is checked again, at its place in the pack: a footer that was made of other
   /// records than the pack's is found out.
-  package static func forEachRecord(
-    _ plain: UnsafeRawBufferPointer, trailer: Trailer, algorithm: Digest.Algorithm,
-    _ body: (PackRecord) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    var reader = ByteReader(plain)
-    var offset = Int64(PackHeader.byteCount)
-    var count = 0
-    while reader.remainingByteCount > 0 {
-      let (header, headerAndMeta) = try takeHeaderAndMeta(&reader)
-      let meta = try RecordHeader.verifiedMeta(headerAndMeta, pack: trailer.name, offset: offset)
-      let isDrop = header.typeNumber == RecordType.drop.rawValue
-      let payload = isDrop ? try reader.bytes(header.payloadByteCount) : UnsafeRawBufferPointer(start: nil, count: 0)
-      try body(
-        PackRecord(header: header, meta: meta, dropPayload: payload, offset: offset, algorithm: algorithm))
-      offset += Int64(header.recordByteCount)
-      count += 1
-    }
-    guard count == trailer.recordCount, offset == trailer.footerOffset else {
-      throw BlobStorageError(.corrupted, "The footer of pack \(trailer.name) does not list the whole pack.")
-    }
-  }
+  package struct Walk {
+    private let trailer: Trailer
+    private let algorithm: Digest.Algorithm
+    private var offset = Int64(PackHeader.byteCount)
+    private var count = 0
 
-  private static func takeHeaderAndMeta(
-    _ reader: inout ByteReader
-  ) throws(BlobStorageError) -> (RecordHeader, UnsafeRawBufferPointer) {
-    var ahead = reader
-    let header = try RecordHeader(try ahead.bytes(RecordHeader.byteCount))
-    return (header, try reader.bytes(RecordHeader.byteCount + header.metaByteCount))
+    package init(trailer: Trailer, algorithm: Digest.Algorithm) {
+      self.trailer = trailer
+      self.algorithm = algorithm
+    }
+
+    /// Calls `body` with every record of the next block, in the pack's order.
+    package mutating func forEachRecord(
+      _ block: UnsafeRawBufferPointer, _ body: (PackRecord) throws(BlobStorageError) -> Void
+    ) throws(BlobStorageError) {
+      var reader = ByteReader(block)
+      while reader.remainingByteCount > 0 {
+        var ahead = reader
+        let header = try RecordHeader(try ahead.bytes(RecordHeader.byteCount))
+        let headerAndMeta = try reader.bytes(RecordHeader.byteCount + header.metaByteCount)
+        let meta = try RecordHeader.verifiedMeta(headerAndMeta, pack: trailer.name, offset: offset)
+        let isDrop = header.typeNumber == RecordType.drop.rawValue
+        let payload = try reader.bytes(isDrop ? header.payloadByteCount : 0)
+        try body(
+          PackRecord(header: header, meta: meta, dropPayload: payload, offset: offset, algorithm: algorithm))
+        offset += Int64(header.recordByteCount)
+        count += 1
+      }
+    }
+
+    /// Ends the walk.
+    package func finish() throws(BlobStorageError) {
+      guard count == trailer.recordCount, offset == trailer.footerOffset else {
+        throw BlobStorageError(
+          .corrupted, "The footer of pack \(trailer.name) does not list the whole pack.",
+          pack: trailer.name.description)
+      }
+    }
   }
 }

@@ -1,0 +1,122 @@
+import SystemPackage
+
+/// Packs as files of a folder: `NAME.pack`, `NAME.gone` once retired, `NAME.new` until the header is written.
+package struct FolderBackend: Backend {
+  private let folder: FilePath
+  private let asideFolder: FilePath
+  private let files: any FileSystem
+
+  /// Packs in `folder`, which exists; damaged ones go to `asideFolder`, made when it is needed.
+  package init(folder: FilePath, asideFolder: FilePath, files: any FileSystem) {
+    self.folder = folder
+    self.asideFolder = asideFolder
+    self.files = files
+  }
+
+  package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
+    var live: [PackName] = []
+    var retired: [PackName] = []
+    for name in try files.list(folder) {
+      if let pack = PackName(fileName: name) {
+        live.append(pack)
+      } else if name.hasSuffix(".gone"), let pack = PackName(fileName: name.dropLast(4) + "pack") {
+        retired.append(pack)
+      }
+    }
+    return (live, retired)
+  }
+
+  package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
+    let final = path(name, "pack")
+    let temporary = path(name, "new")
+    guard try files.status(of: final) == nil, try files.status(of: path(name, "gone")) == nil else {
+      throw BlobStorageError(
+        .io, "There is a pack \(name) already; its name is not used twice.", pack: name.description)
+    }
+    let file = try files.open(temporary, .create)
+    var succeeded = false
+    defer { if !succeeded { file.close() } }
+    _ = try file.lock(.exclusive, wait: true)
+    do {
+      try bridge(header) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+      try files.rename(temporary, to: final)
+    } catch {
+      // Best effort: what stays is removed by `removeLeftovers`.
+      do { try files.remove(temporary) } catch {}
+      throw error
+    }
+    succeeded = true
+    return file
+  }
+
+  package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    if let file = try openIfThere(path(name, "pack"), .read) { return file }
+    return try openIfThere(path(name, "gone"), .read)
+  }
+
+  package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    guard let file = try openIfThere(path(name, "pack"), .readWrite) else { return nil }
+    // It may have been retired between opening and locking: then it has another name by now.
+    guard try file.lock(.exclusive, wait: false), try files.status(of: path(name, "pack")) != nil else {
+      file.close()
+      return nil
+    }
+    return file
+  }
+
+  package func retirePack(_ name: PackName) throws(BlobStorageError) {
+    try files.rename(path(name, "pack"), to: path(name, "gone"))
+    try files.syncDirectory(folder)
+  }
+
+  package func removeRetiredPack(_ name: PackName) throws(BlobStorageError) {
+    do { try files.remove(path(name, "gone")) } catch {
+      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+    }
+  }
+
+  package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
+    if try files.status(of: asideFolder) == nil {
+      try files.createDirectory(asideFolder)
+      try files.syncDirectory(asideFolder.removingLastComponent())
+    }
+    let target = asideFolder.appending(name.fileName)
+    try files.rename(path(name, "pack"), to: target)
+    try files.syncDirectory(asideFolder)
+    try files.syncDirectory(folder)
+    return target.string
+  }
+
+  package func synchronizeNames() throws(BlobStorageError) { try files.syncDirectory(folder) }
+
+  package func removeLeftovers() throws(BlobStorageError) {
+    for name in try files.list(folder) where name.hasSuffix(".new") {
+      guard let file = try openIfThere(folder.appending(name), .readWrite) else { continue }
+      defer { file.close() }
+      // A living writer holds the lock until it has renamed the file, and then the name is not there.
+      guard try file.lock(.exclusive, wait: false), try file.status().linkCount > 0,
+        try files.status(of: folder.appending(name)) != nil
+      else { continue }
+      try files.remove(folder.appending(name))
+    }
+  }
+
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
+    var sum: Int64 = 0
+    for directory in [folder, asideFolder] where try files.status(of: directory) != nil {
+      for name in try files.list(directory) {
+        sum += try files.status(of: directory.appending(name))?.allocatedByteCount ?? 0
+      }
+    }
+    return sum
+  }
+
+  private func path(_ name: PackName, _ ending: String) -> FilePath { folder.appending("\(name).\(ending)") }
+
+  private func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
+    do { return try files.open(path, intent) } catch {
+      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      return nil
+    }
+  }
+}

@@ -1,0 +1,267 @@
+import Logging
+import Synchronization
+import SystemPackage
+
+/// The derived database over the packs, as this process has it open.
+///
+/// Its folder holds `lock`, `users`, `state` and one folder a generation with LMDB's files in it. Invariants:
+/// 1. Whoever writes holds `lock` shared, whoever opens or rebuilds holds it exclusively.
+/// 2. `state` names the generation in use and says `clean`, or the boot in which it has been written to since. A
+///    generation that says another boot may be torn and is not used.
+/// 3. A rebuilt catalog is a new generation. The files of the old one are removed, which tells everybody who has
+///    them open.
+/// 4. Every process that has the store open holds `users` shared; the last one to close makes it clean.
+package final class Catalog: Sendable {
+  private let folder: FilePath
+  private let files: any FileSystem
+  private let store: StoreHeader
+  private let bootIdentity: String
+  private let mapByteCount: Int
+  let logger: Logger
+  private let lockFile: any File
+  private let usersFile: any File
+  /// The environment in use, and whether `state` is known to say that it is written to.
+  private let current = Mutex<Current?>(nil)
+  /// One write at a time; also keeps threads of this process from sharing the lock file's one lock.
+  private let writeTurn = Mutex<Void>(())
+
+  private struct Current: Sendable {
+    var environment: Environment
+    var generation: String
+    var isMarkedDirty: Bool
+  }
+
+  /// What rebuilds it: fills an empty environment from the packs.
+  private let fill: @Sendable (Environment) throws(BlobStorageError) -> Void
+
+  /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
+  ///
+  /// - Parameter catchUp: brings a usable catalog up to the packs that are there; run while nobody else writes. It
+  ///   calls its second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
+  package init(
+    folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
+    logger: Logger, fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
+    catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    self.folder = folder
+    self.files = files
+    self.store = store
+    self.bootIdentity = bootIdentity
+    self.mapByteCount = mapByteCount
+    self.logger = logger
+    self.fill = fill
+    if try files.status(of: folder) == nil {
+      do { try files.createDirectory(folder) } catch {
+        guard error.errno == Errno.fileExists.rawValue else { throw error }
+      }
+    }
+    lockFile = try files.open(folder.appending("lock"), .openOrCreate)
+    usersFile = try files.open(folder.appending("users"), .openOrCreate)
+    _ = try lockFile.lock(.exclusive, wait: true)
+    defer { unlock() }
+    _ = try usersFile.lock(.shared, wait: true)
+    do {
+      if let opened = try openInUse() {
+        current.withLock {
+          $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: false)
+        }
+        try catchUp(opened.environment) { () throws(BlobStorageError) in try markDirty(opened.generation) }
+        return
+      }
+    } catch {
+      guard error.code == .catalogDamaged else { throw error }
+      logger.warning("The catalog cannot be used and is rebuilt.", metadata: ["reason": "\(error.message)"])
+    }
+    try rebuildLocked()
+  }
+
+  /// Runs `body` on a snapshot. Never waits for writers.
+  package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do { return try environment().read(body) } catch {
+      guard error.code == .catalogDamaged else { throw error }
+      try rebuild(because: error)
+      return try environment().read(body)
+    }
+  }
+
+  /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
+  package func write<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do { return try writeOnce(body) } catch {
+      guard error.code == .catalogDamaged else { throw error }
+      try rebuild(because: error)
+      return try writeOnce(body)
+    }
+  }
+
+  private func writeOnce<T>(
+    _ body: (Transaction) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    try inTurn { () throws(BlobStorageError) in
+      let isMarked = current.withLock { $0?.isMarkedDirty ?? false }
+      _ = try lockFile.lock(isMarked ? .shared : .exclusive, wait: true)
+      defer { unlock() }
+      let environment = try environmentLocked()
+      if !isMarked {
+        try markDirty(current.withLock { $0?.generation ?? "" })
+      }
+      return try environment.write(body)
+    }
+  }
+
+  /// Throws the catalog away and makes it again from the packs. Other processes wait with their writes.
+  package func rebuild(because reason: BlobStorageError?) throws(BlobStorageError) {
+    try inTurn { () throws(BlobStorageError) in
+      _ = try lockFile.lock(.exclusive, wait: true)
+      defer { unlock() }
+      if let reason {
+        logger.warning("The catalog is damaged and is rebuilt.", metadata: ["reason": "\(reason.message)"])
+      }
+      try rebuildLocked()
+    }
+  }
+
+  /// Gives it up; the last user leaves it clean, so that a later boot need not rebuild it.
+  package func close() {
+    let last = current.withLock { current in
+      defer { current = nil }
+      return current
+    }
+    guard let last else { return }
+    do throws(BlobStorageError) {
+      _ = try lockFile.lock(.exclusive, wait: true)
+      defer { unlock() }
+      if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
+        !(try last.environment.isSuperseded())
+      {
+        try last.environment.synchronize()
+        try writeState(generation: last.generation, mark: "clean")
+      }
+    } catch {
+      // Not clean is safe: the next boot rebuilds it.
+      logger.warning("The catalog was not closed cleanly.", metadata: ["reason": "\(error.message)"])
+    }
+    lockFile.close()
+    usersFile.close()
+  }
+
+  /// Bytes of the medium that it takes.
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 { try environment().byteCount() }
+
+  /// Clears the places of readers whose process died.
+  package func clearDeadReaders() throws(BlobStorageError) { try environment().clearDeadReaders() }
+
+  // MARK: Generations
+
+  private func environment() throws(BlobStorageError) -> Environment {
+    guard let current = current.withLock({ $0 }) else {
+      throw BlobStorageError(.closed, "The store was closed.")
+    }
+    guard try current.environment.isSuperseded() else { return current.environment }
+    return try inTurn { () throws(BlobStorageError) in
+      _ = try lockFile.lock(.exclusive, wait: true)
+      defer { unlock() }
+      return try environmentLocked()
+    }
+  }
+
+  /// The environment in use, adopted anew if another process has rebuilt it. The lock is held.
+  private func environmentLocked() throws(BlobStorageError) -> Environment {
+    guard let now = current.withLock({ $0 }) else { throw BlobStorageError(.closed, "The store was closed.") }
+    guard try now.environment.isSuperseded() else { return now.environment }
+    guard let opened = try openInUse() else {
+      throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use.")
+    }
+    current.withLock { $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: true) }
+    return opened.environment
+  }
+
+  private func openInUse() throws(BlobStorageError) -> (environment: Environment, generation: String)? {
+    guard let state = try readState(), state.mark == "clean" || (state.mark == bootIdentity && !bootIdentity.isEmpty)
+    else { return nil }
+    let place = folder.appending(state.generation)
+    guard try files.status(of: place.appending("data.mdb"))?.kind == .regular else { return nil }
+    let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
+    let storeID = try environment.read { (transaction) throws(BlobStorageError) in
+      try transaction.value(.meta, Array("store".utf8)).map { Array($0) }
+    }
+    guard storeID == store.storeID else {
+      throw BlobStorageError(.catalogDamaged, "The catalog belongs to another store.")
+    }
+    return (environment, state.generation)
+  }
+
+  private func rebuildLocked() throws(BlobStorageError) {
+    let old = try generations()
+    let generation = "g" + Hex.text(randomUInt64())
+    let place = folder.appending(generation)
+    try files.createDirectory(place)
+    let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
+    try environment.write { (transaction) throws(BlobStorageError) in
+      try transaction.put(.meta, Array("store".utf8), store.storeID)
+    }
+    try fill(environment)
+    try writeState(generation: generation, mark: bootIdentity)
+    current.withLock { $0 = Current(environment: environment, generation: generation, isMarkedDirty: true) }
+    for name in old { try removeGeneration(name) }
+  }
+
+  private func generations() throws(BlobStorageError) -> [String] {
+    try files.list(folder).filter { $0.hasPrefix("g") }
+  }
+
+  private func removeGeneration(_ name: String) throws(BlobStorageError) {
+    let place = folder.appending(name)
+    for file in try files.list(place) { try files.remove(place.appending(file)) }
+    try files.removeDirectory(place)
+  }
+
+  // MARK: The state file
+
+  private func readState() throws(BlobStorageError) -> (generation: String, mark: String)? {
+    let path = folder.appending("state")
+    guard try files.status(of: path)?.kind == .regular else { return nil }
+    let file = try files.open(path, .read)
+    defer { file.close() }
+    let bytes = try file.bytes(at: 0, Int(min(try file.status().byteCount, 256)), pack: nil)
+    let words = String(decoding: bytes, as: UTF8.self).split(whereSeparator: { $0 == " " || $0 == "\n" })
+    guard words.count == 3, words[0] == "1", words[1].hasPrefix("g"),
+      words[1].utf8.allSatisfy({ $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: ".") })
+    else { return nil }
+    return (String(words[1]), String(words[2]))
+  }
+
+  /// Replaces the state durably, before anything that depends on it is written.
+  private func writeState(generation: String, mark: String) throws(BlobStorageError) {
+    let temporary = folder.appending("state.new")
+    let file = try files.open(temporary, .openOrCreate)
+    defer { file.close() }
+    let text = Array("1 \(generation) \(mark.isEmpty ? "unknown" : mark)\n".utf8)
+    try file.truncate(to: 0)
+    try bridge(text) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+    try file.synchronize()
+    try files.rename(temporary, to: folder.appending("state"))
+    try files.syncDirectory(folder)
+  }
+
+  /// Has `state` say that the generation is written to, before it is. `lock` is held exclusively.
+  private func markDirty(_ generation: String) throws(BlobStorageError) {
+    if try readState()?.mark == "clean" { try writeState(generation: generation, mark: bootIdentity) }
+    current.withLock { $0?.isMarkedDirty = true }
+  }
+
+  private func unlock() {
+    // A lock that cannot be given back ends with the file.
+    do { try lockFile.unlock() } catch { logger.error("The catalog's lock cannot be given back.") }
+  }
+
+  private func inTurn<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    let box: Result<Unchecked<T>, BlobStorageError> = writeTurn.withLock { _ in
+      do { return .success(Unchecked(value: try body())) } catch { return .failure(error) }
+    }
+    return try box.get().value
+  }
+}
+
+/// Carries a value out of a lock's closure on the thread that took it in.
+struct Unchecked<T>: @unchecked Sendable { let value: T }
+

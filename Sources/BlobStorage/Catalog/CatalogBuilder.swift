@@ -1,0 +1,169 @@
+import Logging
+import Synchronization
+
+/// Brings a catalog up to the packs: all of them when it is made anew, those of dead writers when a store is opened.
+///
+/// Runs while nobody else writes to the catalog. A pack whose writer lives is taken as far as it is written; its
+/// writer goes on from there.
+package struct CatalogBuilder: Sendable {
+  private let backend: any Backend
+  private let codecs: CodecPool
+  private let store: StoreHeader
+  private let logger: Logger
+  /// Records a transaction takes before the next begins, so that none grows without bound.
+  private static let recordCountOfBatch = 20_000
+
+  package init(backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger) {
+    self.backend = backend
+    self.codecs = codecs
+    self.store = store
+    self.logger = logger
+  }
+
+  /// Fills an empty catalog from all packs.
+  ///
+  /// - Parameter progress: called with how many packs are done and how many there are.
+  package func fill(
+    _ environment: Environment, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+  ) throws(BlobStorageError) {
+    let names = try backend.packNames().live
+    for (index, name) in names.enumerated() {
+      progress(index, names.count)
+      try take(name, into: environment)
+    }
+    progress(names.count, names.count)
+  }
+
+  /// Takes in the packs that a usable catalog does not know or that a dead writer left open.
+  ///
+  /// - Throws: `catalogDamaged` when the catalog knows a pack that is not there.
+  package func catchUp(
+    _ environment: Environment, willWrite: () throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let names = try backend.packNames()
+    let rows = try environment.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+    let known = Dictionary(rows.map { ($0.row.name, $0.row) }, uniquingKeysWith: { first, _ in first })
+    let present = Set(names.live).union(names.retired)
+    if let lost = known.keys.first(where: { !present.contains($0) }) {
+      throw BlobStorageError(.catalogDamaged, "Pack \(lost) is in the catalog and not in the store.")
+    }
+    var hasWritten = false
+    for name in names.live where known[name].map({ !$0.isSealed }) ?? true {
+      guard let file = try backend.adoptPack(name) else { continue }
+      defer { file.close() }
+      if !hasWritten { try willWrite() }
+      hasWritten = true
+      try recover(name, file, into: environment)
+    }
+  }
+
+  private func take(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
+    if let file = try backend.adoptPack(name) {
+      defer { file.close() }
+      if try PackScanner(file: file, name: name, codecs: codecs).trailer() == nil {
+        try recover(name, file, into: environment)
+        return
+      }
+    }
+    guard let file = try backend.openPack(name) else { return }
+    defer { file.close() }
+    _ = try apply(name, file, into: environment)
+  }
+
+  /// Applies what is whole in a dead writer's pack, cuts off its torn tail and seals it. Its lock is held.
+  private func recover(_ name: PackName, _ file: any File, into environment: Environment) throws(BlobStorageError) {
+    guard let outcome = try apply(name, file, into: environment), !outcome.isSealed, outcome.gaps.isEmpty else {
+      return
+    }
+    do throws(BlobStorageError) {
+      let sealed = try PackRecovery.seal(file, outcome, codecs: codecs)
+      try backend.synchronizeNames()
+      try environment.write { (transaction) throws(BlobStorageError) in
+        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else { return }
+        row.isSealed = true
+        row.durableByteCount = sealed
+        try transaction.setPackRow(number, row)
+        try transaction.bumpEpoch()
+      }
+    } catch {
+      // All that matters has been applied; on a full disk the footer can wait for the next opening.
+      guard error.code == .noSpace || error.code == .readOnly else { throw error }
+      logger.warning("Pack \(name) is left without a footer.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Applies the records of a pack that the catalog does not have yet; nil when the pack is not one of this store.
+  private func apply(
+    _ name: PackName, _ file: any File, into environment: Environment
+  ) throws(BlobStorageError) -> PackScanner.Outcome? {
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+    let header: PackHeader
+    do { header = try scanner.header() } catch {
+      try noteUnreadable(name, error, in: environment)
+      return nil
+    }
+    guard header.storeID == store.storeID, header.digestAlgorithm == store.digestAlgorithm else {
+      logger.error("Pack \(name) belongs to another store and is left alone.")
+      return nil
+    }
+    var row = PackRow(name: name, created: header.created)
+    let number = try environment.write { (transaction) throws(BlobStorageError) in
+      if let number = try transaction.packNumber(name), let known = try transaction.packRow(number) {
+        row = known
+        return number
+      }
+      return try transaction.addPack(row)
+    }
+    var batch: [PackRecord] = []
+    let outcome = try scanner.scan { (record) throws(BlobStorageError) in
+      guard record.offset >= row.appliedByteCount else { return }
+      batch.append(record)
+      if batch.count >= Self.recordCountOfBatch {
+        try apply(&batch, number, &row, in: environment)
+      }
+    }
+    try apply(&batch, number, &row, in: environment)
+    row.isSealed = outcome.isSealed || !outcome.gaps.isEmpty
+    row.isDamaged = !outcome.gaps.isEmpty
+    if outcome.isSealed { row.durableByteCount = outcome.endOffset }
+    for gap in outcome.gaps {
+      logger.error("Pack \(name) is damaged from \(gap.lowerBound) to \(gap.upperBound).")
+    }
+    let final = row
+    try environment.write { (transaction) throws(BlobStorageError) in try transaction.setPackRow(number, final) }
+    return outcome
+  }
+
+  private func apply(
+    _ batch: inout [PackRecord], _ number: UInt32, _ row: inout PackRow, in environment: Environment
+  ) throws(BlobStorageError) {
+    guard !batch.isEmpty else { return }
+    let records = batch
+    var changed = row
+    try environment.write { (transaction) throws(BlobStorageError) in
+      for record in records {
+        // Behind a gap the records go on further on.
+        changed.appliedByteCount = record.offset
+        try transaction.apply(record, from: number, &changed, algorithm: store.digestAlgorithm)
+      }
+      try transaction.setPackRow(number, changed)
+    }
+    row = changed
+    batch = []
+  }
+
+  /// A pack whose very header cannot be read still keeps gc from removing anything: refs may be in it.
+  private func noteUnreadable(
+    _ name: PackName, _ error: BlobStorageError, in environment: Environment
+  ) throws(BlobStorageError) {
+    guard error.code == .corrupted else { throw error }
+    logger.error("Pack \(name) cannot be read.", metadata: ["reason": "\(error.message)"])
+    try environment.write { (transaction) throws(BlobStorageError) in
+      if try transaction.packNumber(name) != nil { return }
+      var row = PackRow(name: name, created: 0)
+      row.isSealed = true
+      row.isDamaged = true
+      _ = try transaction.addPack(row)
+    }
+  }
+}

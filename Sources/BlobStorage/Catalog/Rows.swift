@@ -1,0 +1,311 @@
+/// Where a record lies: the pack by its number in this catalog, the offset of the record, and the how-many-th
+/// record of its pack it is.
+package struct Place: Hashable, Sendable {
+  package var pack: UInt32
+  package var offset: Int64
+  package var ordinal: Int
+
+  package init(pack: UInt32, offset: Int64, ordinal: Int) {
+    self.pack = pack
+    self.offset = offset
+    self.ordinal = ordinal
+  }
+}
+
+/// What the catalog knows of a pack.
+package struct PackRow: Hashable, Sendable {
+  /// What a pack is going through. Only `live` packs may be deduplicated onto.
+  package enum State: UInt8, Sendable {
+    case live = 0
+    /// gc is about to take it away: what lies in it counts as a miss for writers, and is still read.
+    case condemned = 1
+    /// What was live in it lies elsewhere; its file may be gone already.
+    case retired = 2
+  }
+
+  package var name: PackName
+  package var created: UInt64
+  package var state: State
+  package var isSealed: Bool
+  /// A part of it could not be read: gc removes nothing while such a pack is there.
+  package var isDamaged: Bool
+  /// Its writer could not sync it: beyond `durableByteCount` it is not to be trusted.
+  package var isPoisoned: Bool
+  /// Records up to here are in the catalog.
+  package var appliedByteCount: Int64
+  package var recordCount: Int
+  /// Records up to here are on the medium, as far as is known here.
+  package var durableByteCount: Int64
+
+  package init(name: PackName, created: UInt64) {
+    self.name = name
+    self.created = created
+    state = .live
+    isSealed = false
+    isDamaged = false
+    isPoisoned = false
+    appliedByteCount = Int64(PackHeader.byteCount)
+    recordCount = 0
+    durableByteCount = 0
+  }
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 48)
+    writer.integer(name.writer)
+    writer.integer(name.sequence)
+    writer.integer(created)
+    writer.integer(state.rawValue)
+    writer.integer(UInt8((isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0)))
+    writer.integer(appliedByteCount)
+    writer.integer(UInt32(recordCount))
+    writer.integer(durableByteCount)
+    return writer.bytes
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    let writer: UInt64 = try reader.integer()
+    name = PackName(writer: writer, sequence: try reader.integer())
+    created = try reader.integer()
+    guard let state = State(rawValue: try reader.integer()) else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a pack in no known state.")
+    }
+    self.state = state
+    let flags: UInt8 = try reader.integer()
+    isSealed = flags & 1 != 0
+    isDamaged = flags & 2 != 0
+    isPoisoned = flags & 4 != 0
+    appliedByteCount = try reader.integer()
+    recordCount = Int(try reader.integer(UInt32.self))
+    durableByteCount = try reader.integer()
+  }
+
+  /// Of two copies of a record, the one in the younger pack counts.
+  func isYounger(than other: PackRow) -> Bool {
+    created != other.created ? created > other.created : name > other.name
+  }
+}
+
+/// Where a chunk lies and what it takes to decode it. 19 bytes, 51 with a base.
+package struct ChunkRow: Hashable, Sendable {
+  package var place: Place
+  package var plainByteCount: Int
+  package var storedByteCount: Int
+  package var codecNumber: UInt8
+  package var baseKind: ChunkRecord.BaseKind
+  package var base: Digest?
+  /// A read found it damaged: writers count it as a miss, so that the same bytes heal it.
+  package var isSuspect: Bool
+
+  package init(place: Place, record: ChunkRecord, storedByteCount: Int) {
+    self.place = place
+    plainByteCount = record.plainByteCount
+    self.storedByteCount = storedByteCount
+    codecNumber = record.codecNumber
+    baseKind = record.baseKind
+    base = record.base
+    isSuspect = false
+  }
+
+  /// Where the payload begins in the pack.
+  package var payloadOffset: Int64 {
+    place.offset + Int64(RecordHeader.byteCount + metaByteCount)
+  }
+
+  /// Bytes of the whole record.
+  package var recordByteCount: Int {
+    RecordHeader.byteCount + metaByteCount + storedByteCount + (storedByteCount > 0 ? 4 : 0)
+  }
+
+  private var metaByteCount: Int { base == nil ? 40 : 40 + Digest.byteCount }
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 56)
+    writer.integer(place.pack)
+    writer.integer(UInt32(place.offset))
+    writer.integer(UInt64(place.ordinal) | UInt64(storedByteCount) << 24 | UInt64(plainByteCount & 0xffff) << 48)
+    writer.integer(UInt8(plainByteCount >> 16))
+    writer.integer(codecNumber)
+    writer.integer(baseKind.rawValue | (isSuspect ? 128 : 0))
+    base?.withUnsafeBytes { writer.raw($0) }
+    return writer.bytes
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    let pack: UInt32 = try reader.integer()
+    let offset = Int64(try reader.integer(UInt32.self))
+    let packed: UInt64 = try reader.integer()
+    place = Place(pack: pack, offset: offset, ordinal: Int(packed & 0xff_ffff))
+    storedByteCount = Int(packed >> 24 & 0xff_ffff)
+    plainByteCount = Int(packed >> 48) | Int(try reader.integer(UInt8.self)) << 16
+    codecNumber = try reader.integer()
+    let flags: UInt8 = try reader.integer()
+    isSuspect = flags & 128 != 0
+    guard let kind = ChunkRecord.BaseKind(rawValue: flags & 127) else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a chunk with a base of no known kind.")
+    }
+    baseKind = kind
+    base = kind == .none ? nil : Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+  }
+}
+
+/// Where a manifest lies and how large its blob is.
+package struct ManifestRow: Hashable, Sendable {
+  package var place: Place
+  package var byteCount: Int64
+  package var chunkCount: Int64
+  package var depth: UInt8
+  package var listedCount: Int
+
+  package init(place: Place, record: ManifestRecord) {
+    self.place = place
+    byteCount = record.byteCount
+    chunkCount = record.chunkCount
+    depth = record.depth
+    listedCount = record.listedCount
+  }
+
+  /// Where the payload begins in the pack.
+  package var payloadOffset: Int64 { place.offset + Int64(RecordHeader.byteCount + 56) }
+  package var payloadByteCount: Int {
+    listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
+  }
+  /// Bytes of the whole record.
+  package var recordByteCount: Int {
+    RecordHeader.byteCount + 56 + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+  }
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 48)
+    writer.integer(place.pack)
+    writer.integer(UInt32(place.offset))
+    writer.integer(UInt32(place.ordinal))
+    writer.integer(UInt32(listedCount))
+    writer.integer(depth)
+    writer.integer(byteCount)
+    writer.integer(chunkCount)
+    return writer.bytes
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    let pack: UInt32 = try reader.integer()
+    let offset = Int64(try reader.integer(UInt32.self))
+    place = Place(pack: pack, offset: offset, ordinal: Int(try reader.integer(UInt32.self)))
+    listedCount = Int(try reader.integer(UInt32.self))
+    depth = try reader.integer()
+    byteCount = try reader.integer()
+    chunkCount = try reader.integer()
+    guard listedCount <= Limits.manifestListCountMax else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an impossible length.")
+    }
+  }
+}
+
+/// A version that can be seen.
+package struct VersionRow: Hashable, Sendable {
+  package var digest: Digest
+  package var byteCount: Int64
+  package var created: UInt64
+  /// Where its ref record lies.
+  package var place: Place
+  /// How many copies of its ref record there are in packs.
+  package var copyCount: Int
+  package var metadata: [UInt8]
+
+  package init(place: Place, record: RefRecord) {
+    digest = record.digest
+    byteCount = record.byteCount
+    created = record.created
+    self.place = place
+    copyCount = 1
+    metadata = record.metadata
+  }
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 72 + metadata.count)
+    digest.withUnsafeBytes { writer.raw($0) }
+    writer.integer(byteCount)
+    writer.integer(created)
+    writer.integer(place.pack)
+    writer.integer(UInt32(place.offset))
+    writer.integer(UInt32(place.ordinal))
+    writer.integer(UInt32(copyCount))
+    writer.raw(metadata)
+    return writer.bytes
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    byteCount = try reader.integer()
+    created = try reader.integer()
+    let pack: UInt32 = try reader.integer()
+    let offset = Int64(try reader.integer(UInt32.self))
+    place = Place(pack: pack, offset: offset, ordinal: Int(try reader.integer(UInt32.self)))
+    copyCount = Int(try reader.integer(UInt32.self))
+    metadata = Array(try reader.bytes(reader.remainingByteCount))
+  }
+}
+
+/// A version that something hides: how many copies of its ref there are, and how many records name it as gone.
+///
+/// It is forgotten when both are zero. A record that names it may be forgotten only when no copy is left.
+package struct MaskRow: Hashable, Sendable {
+  package var copyCount: Int
+  package var maskerCount: Int
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 8)
+    writer.integer(UInt32(copyCount))
+    writer.integer(UInt32(maskerCount))
+    return writer.bytes
+  }
+
+  init(copyCount: Int, maskerCount: Int) {
+    self.copyCount = copyCount
+    self.maskerCount = maskerCount
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    copyCount = Int(try reader.integer(UInt32.self))
+    maskerCount = Int(try reader.integer(UInt32.self))
+  }
+}
+
+/// What hangs on a key, or on the first part of a long one.
+package struct NameRow: Hashable, Sendable {
+  /// The key's number in this catalog, 0 when only longer keys begin here.
+  package var key: UInt64
+  /// The number under which the rest of longer keys is found, 0 when there are none.
+  package var child: UInt64
+  /// How many versions can be seen, and how many are masked.
+  package var versionCount: Int
+  package var maskCount: Int
+
+  init() {
+    key = 0
+    child = 0
+    versionCount = 0
+    maskCount = 0
+  }
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 24)
+    writer.integer(key)
+    writer.integer(child)
+    writer.integer(UInt32(versionCount))
+    writer.integer(UInt32(maskCount))
+    return writer.bytes
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    key = try reader.integer()
+    child = try reader.integer()
+    versionCount = Int(try reader.integer(UInt32.self))
+    maskCount = Int(try reader.integer(UInt32.self))
+  }
+}

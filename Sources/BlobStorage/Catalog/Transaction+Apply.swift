@@ -1,0 +1,129 @@
+/// Turning records into rows, and taking them out again.
+///
+/// Invariants, whatever the order in which packs and their records are applied:
+/// 1. Every record of every pack counts once: a pack's row says how far it has been applied.
+/// 2. A version can be seen if and only if a copy of its ref is in some pack and no record names it as gone.
+/// 3. A chunk's or manifest's row points at the copy in the youngest pack.
+extension Transaction {
+  /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
+  package func apply(
+    _ record: PackRecord, from number: UInt32, _ pack: inout PackRow, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    precondition(record.offset == pack.appliedByteCount, "records are applied in order, each once")
+    let place = Place(pack: number, offset: record.offset, ordinal: pack.recordCount)
+    switch record.content {
+    case .chunk(let chunk):
+      let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
+      if let old = try chunkRow(chunk.digest), !old.isSuspect, try isOlder(pack, than: old.place.pack) { break }
+      try setChunkRow(chunk.digest, row)
+    case .manifest(let manifest):
+      if let old = try manifestRow(manifest.digest), try isOlder(pack, than: old.place.pack) { break }
+      try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
+    case .ref(let ref):
+      try apply(ref, at: place, in: pack, algorithm: algorithm)
+    case .drop(let drop):
+      try noteTime(drop.stamp.time)
+      try updateName(drop.key) { (name) throws(BlobStorageError) in
+        for version in drop.versions { try addMasker(&name, version, algorithm: algorithm) }
+      }
+    case .skipped:
+      break
+    }
+    pack.appliedByteCount += Int64(record.byteCount)
+    pack.recordCount += 1
+  }
+
+  private func isOlder(_ pack: PackRow, than other: UInt32) throws(BlobStorageError) -> Bool {
+    guard let row = try packRow(other) else { return false }
+    return row.isYounger(than: pack)
+  }
+
+  private func apply(
+    _ ref: RefRecord, at place: Place, in pack: PackRow, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    try noteTime(ref.version.time)
+    try updateName(ref.key) { (name) throws(BlobStorageError) in
+      if var mask = try maskRow(key: name.key, ref.version) {
+        mask.copyCount += 1
+        try setMaskRow(key: name.key, ref.version, mask)
+      } else if var row = try versionRow(key: name.key, ref.version, algorithm: algorithm) {
+        row.copyCount += 1
+        if !(try isOlder(pack, than: row.place.pack)) { row.place = place }
+        try setVersionRow(key: name.key, ref.version, row)
+      } else {
+        try setVersionRow(key: name.key, ref.version, VersionRow(place: place, record: ref))
+        name.versionCount += 1
+      }
+      if ref.replaced != .none { try addMasker(&name, ref.replaced, algorithm: algorithm) }
+    }
+  }
+
+  private func addMasker(
+    _ name: inout NameRow, _ version: Stamp, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    var mask = MaskRow(copyCount: 0, maskerCount: 0)
+    if let known = try maskRow(key: name.key, version) {
+      mask = known
+    } else {
+      name.maskCount += 1
+      if let row = try versionRow(key: name.key, version, algorithm: algorithm) {
+        mask.copyCount = row.copyCount
+        try setVersionRow(key: name.key, version, nil)
+        name.versionCount -= 1
+      }
+    }
+    mask.maskerCount += 1
+    try setMaskRow(key: name.key, version, mask)
+  }
+
+  /// Takes a record out again whose pack has left the store for good.
+  package func retract(_ record: PackRecord, from number: UInt32, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    switch record.content {
+    case .chunk(let chunk):
+      if let row = try chunkRow(chunk.digest), row.place.pack == number, row.place.offset == record.offset {
+        try setChunkRow(chunk.digest, nil)
+      }
+    case .manifest(let manifest):
+      if let row = try manifestRow(manifest.digest), row.place.pack == number, row.place.offset == record.offset {
+        try setManifestRow(manifest.digest, nil)
+      }
+    case .ref(let ref):
+      try updateName(ref.key) { (name) throws(BlobStorageError) in
+        if var mask = try maskRow(key: name.key, ref.version) {
+          mask.copyCount -= 1
+          try setMaskRow(&name, ref.version, mask)
+        } else if var row = try versionRow(key: name.key, ref.version, algorithm: algorithm) {
+          row.copyCount -= 1
+          try setVersionRow(key: name.key, ref.version, row.copyCount > 0 ? row : nil)
+          if row.copyCount == 0 { name.versionCount -= 1 }
+        }
+        if ref.replaced != .none { try removeMasker(&name, ref.replaced) }
+      }
+    case .drop(let drop):
+      try updateName(drop.key) { (name) throws(BlobStorageError) in
+        for version in drop.versions { try removeMasker(&name, version) }
+      }
+    case .skipped:
+      break
+    }
+  }
+
+  private func removeMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
+    guard var mask = try maskRow(key: name.key, version) else { return }
+    mask.maskerCount -= 1
+    if mask.maskerCount == 0, mask.copyCount > 0 {
+      // gc keeps a masker while a copy of the ref is left, so the packs have been meddled with.
+      throw BlobStorageError(.catalogDamaged, "A record that hides a version has gone before that version.")
+    }
+    try setMaskRow(&name, version, mask)
+  }
+
+  private func setMaskRow(_ name: inout NameRow, _ version: Stamp, _ mask: MaskRow) throws(BlobStorageError) {
+    guard mask.copyCount <= 0, mask.maskerCount <= 0 else {
+      try setMaskRow(key: name.key, version, mask)
+      return
+    }
+    try setMaskRow(key: name.key, version, nil)
+    name.maskCount -= 1
+  }
+}

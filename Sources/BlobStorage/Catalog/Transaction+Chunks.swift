@@ -1,0 +1,73 @@
+/// Chunks and manifests.
+extension Transaction {
+  package func chunkRow(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    try withKey(digest) { (key) throws(BlobStorageError) in
+      guard let value = try value(.chunks, key) else { return nil }
+      return try ChunkRow(value, algorithm: digest.algorithm)
+    }
+  }
+
+  func setChunkRow(_ digest: Digest, _ row: ChunkRow?) throws(BlobStorageError) {
+    try withKey(digest) { (key) throws(BlobStorageError) in
+      if let row { try put(.chunks, key, row.encoded()) } else { try remove(.chunks, key) }
+    }
+  }
+
+  package func manifestRow(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
+    try withKey(digest) { (key) throws(BlobStorageError) in
+      guard let value = try value(.manifests, key) else { return nil }
+      return try ManifestRow(value)
+    }
+  }
+
+  func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
+    try withKey(digest) { (key) throws(BlobStorageError) in
+      if let row { try put(.manifests, key, row.encoded()) } else { try remove(.manifests, key) }
+    }
+  }
+
+  /// Calls `body` with every chunk, in the order of digests, until it returns false.
+  package func forEachChunk(
+    algorithm: Digest.Algorithm, _ body: (Digest, ChunkRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    try scan(.chunks) { (key, value) throws(BlobStorageError) in
+      guard key.count == Digest.byteCount else {
+        throw BlobStorageError(.catalogDamaged, "The catalog has a chunk without a digest.")
+      }
+      return try body(
+        Digest(algorithm: algorithm, bytes: key), try ChunkRow(value, algorithm: algorithm))
+    }
+  }
+
+  /// Whether a writer may count on what lies in `pack`: it is there, and not about to go.
+  package func isTrusted(_ pack: UInt32) throws(BlobStorageError) -> Bool {
+    guard let row = try packRow(pack) else { return false }
+    return row.state == .live && !row.isPoisoned
+  }
+
+  /// The chunk, if a writer may deduplicate onto it: it and its base are there, undamaged and not about to go.
+  package func chunkToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    guard let row = try chunkRow(digest), !row.isSuspect, try isTrusted(row.place.pack) else { return nil }
+    if let base = row.base {
+      guard let baseRow = try chunkRow(base), !baseRow.isSuspect, try isTrusted(baseRow.place.pack) else {
+        return nil
+      }
+    }
+    return row
+  }
+
+  /// The manifest, if a writer may deduplicate onto it.
+  package func manifestToShare(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
+    guard let row = try manifestRow(digest), try isTrusted(row.place.pack) else { return nil }
+    return row
+  }
+
+  private func withKey<T>(
+    _ digest: Digest, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    let result: Result<T, BlobStorageError> = digest.withUnsafeBytes { key in
+      do { return .success(try body(key)) } catch { return .failure(error) }
+    }
+    return try result.get()
+  }
+}

@@ -1,0 +1,104 @@
+/// Single values of the catalog, and its packs.
+extension Transaction {
+  /// The single values.
+  enum Meta: String {
+    /// The greatest time that any stamp has.
+    case clock
+    /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
+    case epoch
+    /// The next number for a pack, a key, a long key's rest.
+    case nextPack, nextKey
+
+    var bytes: [UInt8] { Array(rawValue.utf8) }
+  }
+
+  func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+    guard let value = try value(.meta, name.bytes) else { return 0 }
+    var reader = ByteReader(value)
+    return try reader.integer()
+  }
+
+  func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
+    var writer = ByteWriter(capacity: 8)
+    writer.integer(value)
+    try put(.meta, name.bytes, writer.bytes)
+  }
+
+  private func take(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+    let number = try meta(name) + 1
+    try setMeta(name, number)
+    return number
+  }
+
+  func nextKeyNumber() throws(BlobStorageError) -> UInt64 { try take(.nextKey) }
+
+  /// The greatest time that any stamp has.
+  package func clock() throws(BlobStorageError) -> UInt64 { try meta(.clock) }
+
+  /// Takes notice of a stamp's time.
+  package func noteTime(_ time: UInt64) throws(BlobStorageError) {
+    if time > (try meta(.clock)) { try setMeta(.clock, time) }
+  }
+
+  /// Changes whenever what a writer looked up before may have gone away.
+  package func epoch() throws(BlobStorageError) -> UInt64 { try meta(.epoch) }
+
+  package func bumpEpoch() throws(BlobStorageError) { _ = try take(.epoch) }
+
+  // MARK: Packs
+
+  package func packRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
+    guard let value = try value(.packs, Self.packKey(number)) else { return nil }
+    return try PackRow(value)
+  }
+
+  package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
+    try put(.packs, Self.packKey(number), row.encoded())
+  }
+
+  /// The number of a pack in this catalog, or nil when the catalog does not know it.
+  package func packNumber(_ name: PackName) throws(BlobStorageError) -> UInt32? {
+    guard let value = try value(.packNumbers, Self.nameKey(name)) else { return nil }
+    var reader = ByteReader(value)
+    return try reader.integer()
+  }
+
+  /// Takes a pack into the catalog, with none of its records applied.
+  package func addPack(_ row: PackRow) throws(BlobStorageError) -> UInt32 {
+    let number = UInt32(try take(.nextPack))
+    var writer = ByteWriter(capacity: 4)
+    writer.integer(number)
+    try put(.packNumbers, Self.nameKey(row.name), writer.bytes)
+    try setPackRow(number, row)
+    try noteTime(row.created)
+    return number
+  }
+
+  /// Forgets a pack whose records have all been taken out.
+  package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
+    try remove(.packNumbers, Self.nameKey(name))
+    try remove(.packs, Self.packKey(number))
+  }
+
+  /// All packs, in the order in which this catalog came to know them.
+  package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+    var rows: [(UInt32, PackRow)] = []
+    try scan(.packs) { (key, value) throws(BlobStorageError) in
+      guard key.count == 4 else {
+        throw BlobStorageError(.catalogDamaged, "The catalog has a pack without a number.")
+      }
+      rows.append((UInt32(bigEndian: key.loadUnaligned(as: UInt32.self)), try PackRow(value)))
+      return true
+    }
+    return rows
+  }
+
+  private static func packKey(_ number: UInt32) -> [UInt8] {
+    withUnsafeBytes(of: number.bigEndian) { Array($0) }
+  }
+
+  private static func nameKey(_ name: PackName) -> [UInt8] {
+    withUnsafeBytes(of: name.writer.bigEndian) { Array($0) }
+      + withUnsafeBytes(of: name.sequence.bigEndian) { Array($0) }
+  }
+}

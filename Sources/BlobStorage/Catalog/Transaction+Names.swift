@@ -1,0 +1,102 @@
+/// Keys. LMDB takes keys of 511 bytes, ours have up to 4,096: a long key is cut into parts of 480 bytes, each
+/// found under the number of the one before. Parts are shorter than 480 only at a key's end, so walking parts in
+/// byte order walks keys in byte order.
+extension Transaction {
+  static let partByteCount = 480
+
+  /// What hangs on `key`, or nil when the catalog does not know it.
+  package func nameRow(_ key: [UInt8]) throws(BlobStorageError) -> NameRow? {
+    var parent: UInt64 = 0
+    var start = 0
+    while true {
+      let end = min(start + Self.partByteCount, key.count)
+      guard let value = try value(.names, Self.nameKey(parent, key[start..<end])) else { return nil }
+      let row = try NameRow(value)
+      if end == key.count { return row.key == 0 ? nil : row }
+      guard row.child != 0 else { return nil }
+      parent = row.child
+      start = end
+    }
+  }
+
+  /// Changes what hangs on `key`, made when it is not there, forgotten when nothing hangs on it any more.
+  func updateName(
+    _ key: [UInt8], _ change: (inout NameRow) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var parent: UInt64 = 0
+    var start = 0
+    while key.count - start > Self.partByteCount {
+      let end = start + Self.partByteCount
+      let place = Self.nameKey(parent, key[start..<end])
+      var row = NameRow()
+      if let value = try value(.names, place) { row = try NameRow(value) }
+      if row.child == 0 {
+        row.child = try nextKeyNumber()
+        try put(.names, place, row.encoded())
+      }
+      parent = row.child
+      start = end
+    }
+    let place = Self.nameKey(parent, key[start...])
+    var row = NameRow()
+    if let value = try value(.names, place) { row = try NameRow(value) }
+    if row.key == 0 { row.key = try nextKeyNumber() }
+    try change(&row)
+    if row.versionCount == 0, row.maskCount == 0 {
+      row.key = 0
+      // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
+      if row.child == 0 {
+        try remove(.names, place)
+        return
+      }
+    }
+    try put(.names, place, row.encoded())
+  }
+
+  /// Calls `body` with the keys that begin with `prefix` and come after `after`, in byte order, with all that
+  /// hangs on them, until it returns false. Keys without a version that can be seen are left out.
+  package func forEachKey(
+    prefix: [UInt8], after: [UInt8]?,
+    _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    _ = try walk(parent: 0, path: [], prefix: prefix, after: after, body)
+  }
+
+  /// Walks the parts under `parent`; `path` are the parts before. False when `body` said to stop.
+  private func walk(
+    parent: UInt64, path: [UInt8], prefix: [UInt8], after: [UInt8]?,
+    _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Bool {
+    // The least part that can matter: what prefix and `after` leave of this level.
+    func rest(_ bytes: [UInt8]) -> ArraySlice<UInt8>? {
+      guard bytes.count > path.count, bytes.starts(with: path) else { return nil }
+      return bytes[path.count...].prefix(Self.partByteCount)
+    }
+    let prefixRest = rest(prefix) ?? []
+    var start = Array(prefixRest)
+    if let after, let afterRest = rest(after), start.lexicographicallyPrecedes(afterRest) {
+      start = Array(afterRest)
+    }
+    var goOn = true
+    try scan(.names, from: Self.nameKey(parent, start[...])) { (key, value) throws(BlobStorageError) in
+      guard key.count >= 8, UInt64(bigEndian: key.loadUnaligned(as: UInt64.self)) == parent,
+        key.dropFirst(8).starts(with: prefixRest)
+      else { return false }
+      let row = try NameRow(value)
+      let whole = path + key.dropFirst(8)
+      let isAfter = after.map { $0.lexicographicallyPrecedes(whole) } ?? true
+      if row.key != 0, row.versionCount > 0, isAfter, whole.starts(with: prefix) {
+        goOn = try body(whole, row)
+      }
+      if goOn, row.child != 0 {
+        goOn = try walk(parent: row.child, path: whole, prefix: prefix, after: after, body)
+      }
+      return goOn
+    }
+    return goOn
+  }
+
+  private static func nameKey(_ parent: UInt64, _ part: ArraySlice<UInt8>) -> [UInt8] {
+    withUnsafeBytes(of: parent.bigEndian) { Array($0) } + part
+  }
+}

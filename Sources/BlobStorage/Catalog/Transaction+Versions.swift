@@ -1,0 +1,85 @@
+/// Versions that can be seen, newest first, and those that are masked.
+extension Transaction {
+  /// A version with its place in the order.
+  package typealias StampedVersion = (stamp: Stamp, row: VersionRow)
+
+  package func versionRow(
+    key: UInt64, _ stamp: Stamp, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> VersionRow? {
+    guard let value = try value(.versions, Self.versionKey(key, stamp)) else { return nil }
+    return try VersionRow(value, algorithm: algorithm)
+  }
+
+  /// Calls `body` with the versions of a key, newest first, until it returns false.
+  package func forEachVersion(
+    key: UInt64, algorithm: Digest.Algorithm,
+    _ body: (StampedVersion) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let first = Self.versionKey(key, Stamp(time: .max, writer: .max))
+    try scan(.versions, from: first) { (bytes, value) throws(BlobStorageError) in
+      let (found, stamp) = try Self.keyAndStamp(bytes)
+      guard found == key else { return false }
+      return try body((stamp, try VersionRow(value, algorithm: algorithm)))
+    }
+  }
+
+  /// The current version of a key: the newest.
+  package func currentVersion(
+    key: UInt64, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> StampedVersion? {
+    var current: StampedVersion?
+    try forEachVersion(key: key, algorithm: algorithm) { version in
+      current = version
+      return false
+    }
+    return current
+  }
+
+  /// Calls `body` with every version of every key, keys in no order.
+  package func forEachVersion(
+    algorithm: Digest.Algorithm,
+    _ body: (_ key: UInt64, _ stamp: Stamp, _ row: VersionRow) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    try scan(.versions) { (bytes, value) throws(BlobStorageError) in
+      let (key, stamp) = try Self.keyAndStamp(bytes)
+      try body(key, stamp, try VersionRow(value, algorithm: algorithm))
+      return true
+    }
+  }
+
+  package func maskRow(key: UInt64, _ stamp: Stamp) throws(BlobStorageError) -> MaskRow? {
+    guard let value = try value(.masks, Self.versionKey(key, stamp)) else { return nil }
+    return try MaskRow(value)
+  }
+
+  func setVersionRow(key: UInt64, _ stamp: Stamp, _ row: VersionRow?) throws(BlobStorageError) {
+    if let row {
+      try put(.versions, Self.versionKey(key, stamp), row.encoded())
+    } else {
+      try remove(.versions, Self.versionKey(key, stamp))
+    }
+  }
+
+  func setMaskRow(key: UInt64, _ stamp: Stamp, _ row: MaskRow?) throws(BlobStorageError) {
+    if let row {
+      try put(.masks, Self.versionKey(key, stamp), row.encoded())
+    } else {
+      try remove(.masks, Self.versionKey(key, stamp))
+    }
+  }
+
+  /// Stamps are stored turned over, so that the newest comes first.
+  private static func versionKey(_ key: UInt64, _ stamp: Stamp) -> [UInt8] {
+    withUnsafeBytes(of: (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)) { Array($0) }
+  }
+
+  private static func keyAndStamp(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) -> (UInt64, Stamp) {
+    guard bytes.count == 24 else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a version without a stamp.")
+    }
+    func field(_ offset: Int) -> UInt64 {
+      UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+    }
+    return (field(0), Stamp(time: ~field(8), writer: ~field(16)))
+  }
+}

@@ -1,0 +1,117 @@
+import CLMDB
+
+/// The catalog's tables. Architecture.md says what is in each.
+package enum Table: Int, CaseIterable, Sendable {
+  case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features
+
+  var name: String { "\(self)" }
+}
+
+/// A snapshot of the catalog, or the one transaction that changes it. Not to leave its closure.
+///
+/// Every value is guarded by 16 bits of CRC32C over key and value: what the medium changed is `catalogDamaged`.
+package struct Transaction {
+  let handle: OpaquePointer
+  let tables: [MDB_dbi]
+
+  /// The value under `key`, borrowed until the next change in this transaction, or nil.
+  func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+    var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
+    var found = MDB_val()
+    let code = mdb_get(handle, tables[table.rawValue], &keyValue, &found)
+    if code == MDB_NOTFOUND { return nil }
+    try Environment.check(code, "read")
+    return try Self.guarded(table, key, found)
+  }
+
+  func value(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+    try bridge(key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
+  }
+
+  func put(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: [UInt8]) throws(BlobStorageError) {
+    let guardValue = Self.guardValue(key, value.withUnsafeBytes { CRC32C.checksum($0) })
+    var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
+    var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
+    try Environment.check(
+      mdb_put(handle, tables[table.rawValue], &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
+    guard let data = place.mv_data else { throw Environment.failure(ENOMEM, "write to") }
+    value.withUnsafeBytes { if let start = $0.baseAddress { data.copyMemory(from: start, byteCount: $0.count) } }
+    data.storeBytes(of: guardValue, toByteOffset: value.count, as: UInt16.self)
+  }
+
+  func put(_ table: Table, _ key: [UInt8], _ value: [UInt8]) throws(BlobStorageError) {
+    try bridge(key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
+  }
+
+  /// Removes what is under `key`; false when there was nothing.
+  @discardableResult
+  func remove(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
+    var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
+    let code = mdb_del(handle, tables[table.rawValue], &keyValue, nil)
+    if code == MDB_NOTFOUND { return false }
+    try Environment.check(code, "write to")
+    return true
+  }
+
+  @discardableResult
+  func remove(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> Bool {
+    try bridge(key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
+  }
+
+  /// How many values the table holds.
+  func count(_ table: Table) throws(BlobStorageError) -> Int {
+    var statistics = MDB_stat()
+    try Environment.check(mdb_stat(handle, tables[table.rawValue], &statistics), "inspect")
+    return statistics.ms_entries
+  }
+
+  /// Calls `body` with the values whose keys are at least `start`, in byte order, until it returns false.
+  func scan(
+    _ table: Table, from start: [UInt8] = [],
+    _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    var cursor: OpaquePointer?
+    try Environment.check(mdb_cursor_open(handle, tables[table.rawValue], &cursor), "read")
+    defer { mdb_cursor_close(cursor) }
+    var key = MDB_val()
+    var value = MDB_val()
+    var code = try bridge(start) { (bytes) throws(BlobStorageError) -> Int32 in
+      guard !bytes.isEmpty else { return mdb_cursor_get(cursor, &key, &value, MDB_FIRST) }
+      key = MDB_val(mv_size: bytes.count, mv_data: UnsafeMutableRawPointer(mutating: bytes.baseAddress))
+      return mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE)
+    }
+    while code != MDB_NOTFOUND {
+      try Environment.check(code, "read")
+      let keyBytes = UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size)
+      guard try body(keyBytes, try Self.guarded(table, keyBytes, value)) else { return }
+      code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)
+    }
+  }
+
+  private static func guarded(
+    _ table: Table, _ key: UnsafeRawBufferPointer, _ found: MDB_val
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
+    let count = found.mv_size - 2
+    guard count >= 0, let data = found.mv_data else {
+      throw BlobStorageError(.catalogDamaged, "A value of the catalog's table \(table) is too short.")
+    }
+    let value = UnsafeRawBufferPointer(start: data, count: count)
+    guard data.loadUnaligned(fromByteOffset: count, as: UInt16.self) == guardValue(key, CRC32C.checksum(value))
+    else { throw BlobStorageError(.catalogDamaged, "A value of the catalog's table \(table) is damaged.") }
+    return value
+  }
+
+  private static func guardValue(_ key: UnsafeRawBufferPointer, _ valueChecksum: UInt32) -> UInt16 {
+    UInt16(truncatingIfNeeded: CRC32C.checksum(key, continuing: valueChecksum)).littleEndian
+  }
+}
+
+/// `withUnsafeBytes` that keeps the error's type.
+func bridge<T>(
+  _ bytes: [UInt8], _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
+) throws(BlobStorageError) -> T {
+  let result: Result<T, BlobStorageError> = bytes.withUnsafeBytes { raw in
+    do { return .success(try body(raw)) } catch { return .failure(error) }
+  }
+  return try result.get()
+}

@@ -1,0 +1,49 @@
+import Synchronization
+
+/// The packs that this process has open for reading: the most recent few, because descriptors are scarce.
+///
+/// A pack that gc has removed can be read on here until it is forgotten.
+package final class PackFiles: Sendable {
+  private struct State: Sendable {
+    var files: [PackName: (file: any File, lastUse: UInt64)] = [:]
+    var clock: UInt64 = 0
+  }
+
+  private let backend: any Backend
+  private let countMax: Int
+  private let state = Mutex(State())
+
+  package init(backend: any Backend, countMax: Int = 64) {
+    self.backend = backend
+    self.countMax = countMax
+  }
+
+  /// The pack, opened; nil when it is not there any more.
+  package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    let known = state.withLock { state -> (any File)? in
+      guard let file = state.files[name]?.file else { return nil }
+      state.clock += 1
+      state.files[name]?.lastUse = state.clock
+      return file
+    }
+    if let known { return known }
+    guard let file = try backend.openPack(name) else { return nil }
+    state.withLock { state in
+      state.clock += 1
+      state.files[name] = (file, state.clock)
+      // A file closes when the last read that uses it has ended.
+      if state.files.count > countMax, let oldest = state.files.min(by: { $0.value.lastUse < $1.value.lastUse }) {
+        state.files[oldest.key] = nil
+      }
+    }
+    return file
+  }
+
+  /// Forgets packs, so that the space of removed ones is given back.
+  package func forget(where isGone: (PackName) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
+    let names = state.withLock { Array($0.files.keys) }
+    for name in names where try isGone(name) {
+      state.withLock { $0.files[name] = nil }
+    }
+  }
+}

@@ -1,0 +1,290 @@
+/// Finds the records of a pack: from the footer of a sealed one, record by record in any other.
+package struct PackScanner {
+  /// What a scan found beside the records.
+  package struct Outcome: Sendable {
+    package var header: PackHeader
+    /// The footer is there and was used.
+    package var isSealed: Bool
+    /// Where the last whole record ends.
+    package var endOffset: Int64
+    package var recordCount: Int
+    /// Places between whole records that hold none.
+    package var gaps: [Range<Int64>]
+  }
+
+  private let file: any File
+  private let name: PackName
+  private let codecs: CodecPool
+  private let byteCount: Int64
+
+  package init(file: any File, name: PackName, codecs: CodecPool) throws(BlobStorageError) {
+    self.file = file
+    self.name = name
+    self.codecs = codecs
+    byteCount = try file.status().byteCount
+  }
+
+  /// The pack's header, checked to be this pack's.
+  package func header() throws(BlobStorageError) -> PackHeader {
+    let header = try located(0) { () throws(BlobStorageError) in
+      let bytes = try read(at: 0, PackHeader.byteCount)
+      return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
+    }
+    guard header.name == name else {
+      throw BlobStorageError(
+        .corrupted, "The file of pack \(name) holds pack \(header.name): it was renamed or copied.",
+        pack: name.description, offset: 0, path: file.path.string)
+    }
+    return header
+  }
+
+  /// Whether a footer is at the end.
+  package func trailer() throws(BlobStorageError) -> PackFooter.Trailer? {
+    let trailerByteCount = Int64(PackFooter.Trailer.byteCount)
+    guard byteCount >= Int64(PackHeader.byteCount) + trailerByteCount else { return nil }
+    let bytes = try read(at: byteCount - trailerByteCount, Int(trailerByteCount))
+    return bytes.withUnsafeBytes { PackFooter.Trailer($0, name: name, packByteCount: byteCount) }
+  }
+
+  /// Calls `body` with every record in the pack's order.
+  ///
+  /// - Parameter verifiesPayloads: also where the footer would do, reads every record and checks its payload.
+  /// - Throws: `corrupted` only for a header that is not this pack's; what else is damaged is told as a gap. A
+  ///   record that an older build must not skip is `unsupportedFormat`.
+  package func scan(
+    verifiesPayloads: Bool = false, _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Outcome {
+    let header = try header()
+    if !verifiesPayloads, let trailer = try trailer() {
+      var records: Int64 = 0
+      do {
+        try scanFooter(trailer, algorithm: header.digestAlgorithm) { (record) throws(BlobStorageError) in
+          records += 1
+        }
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        return try scanRecords(header, upTo: trailer.footerOffset, isSealed: false, body)
+      }
+      try scanFooter(trailer, algorithm: header.digestAlgorithm, body)
+      return Outcome(
+        header: header, isSealed: true, endOffset: trailer.footerOffset, recordCount: trailer.recordCount, gaps: [])
+    }
+    let trailer = try trailer()
+    return try scanRecords(header, upTo: trailer?.footerOffset ?? byteCount, isSealed: trailer != nil, body)
+  }
+
+  // MARK: The footer
+
+  private func scanFooter(
+    _ trailer: PackFooter.Trailer, algorithm: Digest.Algorithm,
+    _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var walk = PackFooter.Walk(trailer: trailer, algorithm: algorithm)
+    var offset = trailer.footerOffset
+    let end = trailer.footerOffset + Int64(trailer.storedByteCount)
+    var checksum: UInt32 = 0
+    var plainByteCount = 0
+    while offset < end {
+      let headerBytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
+      let block = try bridge(headerBytes) { (raw) throws(BlobStorageError) in
+        var reader = ByteReader(raw)
+        return try PackFooter.BlockHeader(from: &reader)
+      }
+      offset += Int64(headerBytes.count)
+      guard Int64(block.storedByteCount) <= end - offset else {
+        throw BlobStorageError(.corrupted, "A block of a footer is longer than the footer.", pack: "\(name)")
+      }
+      let stored = try read(at: offset, block.storedByteCount)
+      offset += Int64(stored.count)
+      checksum = headerBytes.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+      checksum = stored.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+      let plain = try decode(stored, block)
+      plainByteCount += plain.count
+      try bridge(plain) { (raw) throws(BlobStorageError) in try walk.forEachRecord(raw, body) }
+    }
+    try walk.finish()
+    guard checksum == trailer.checksum, plainByteCount == trailer.plainByteCount else {
+      throw BlobStorageError(
+        .corrupted, "The footer of pack \(name) does not match its checksum.", pack: "\(name)",
+        offset: trailer.footerOffset)
+    }
+  }
+
+  private func decode(
+    _ stored: [UInt8], _ block: PackFooter.BlockHeader
+  ) throws(BlobStorageError) -> [UInt8] {
+    guard let kind = CodecKind(rawValue: block.codecNumber) else {
+      throw BlobStorageError(.unsupportedFormat, "The footer of pack \(name) uses an unknown codec.", pack: "\(name)")
+    }
+    return try bridge(stored) { (raw) throws(BlobStorageError) in
+      var failure: BlobStorageError?
+      let plain = [UInt8](unsafeUninitializedCapacity: block.plainByteCount) { buffer, count in
+        do throws(BlobStorageError) {
+          let target = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: block.plainByteCount)
+          try codecs.withDecoder { (decoder) throws(BlobStorageError) in
+            try decoder.decode(raw, by: kind, into: target)
+          }
+          count = block.plainByteCount
+        } catch { failure = error }
+      }
+      if let failure { throw failure }
+      return plain
+    }
+  }
+
+  // MARK: Record by record
+
+  private func scanRecords(
+    _ header: PackHeader, upTo end: Int64, isSealed: Bool, _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Outcome {
+    var offset = Int64(PackHeader.byteCount)
+    var gaps: [Range<Int64>] = []
+    var gapStart: Int64?
+    var recordCount = 0
+    var window = Window(file: file, end: end)
+    while offset < end {
+      let record: PackRecord?
+      do { record = try wholeRecord(at: offset, &window, header) } catch {
+        guard error.code == .corrupted else { throw error }
+        record = nil
+      }
+      if let record {
+        if let start = gapStart { gaps.append(start..<offset) }
+        gapStart = nil
+        try body(record)
+        recordCount += 1
+        offset += Int64(record.byteCount)
+      } else {
+        if gapStart == nil { gapStart = offset }
+        // Behind damage, or in a torn tail: the next place that looks like a record of this pack at this offset.
+        guard let next = try window.next(RecordHeader.mark, from: offset + 1) else { break }
+        offset = next
+      }
+    }
+    // What follows the last whole record of a sealed pack is damage; of any other it is a tail that was torn.
+    var endOffset = end
+    if let start = gapStart {
+      if isSealed { gaps.append(start..<end) } else { endOffset = start }
+    }
+    return Outcome(
+      header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps)
+  }
+
+  /// The record at `offset`, its payload's checksum checked.
+  private func wholeRecord(
+    at offset: Int64, _ window: inout Window, _ pack: PackHeader
+  ) throws(BlobStorageError) -> PackRecord {
+    let fixed = try window.bytes(at: offset, RecordHeader.byteCount)
+    let header = try bridge(fixed) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
+    let headerAndMeta = try window.bytes(at: offset, RecordHeader.byteCount + header.metaByteCount)
+    let payloadOffset = offset + Int64(headerAndMeta.count)
+    // The header's own checksum goes first: a length from elsewhere is not followed.
+    _ = try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
+      try RecordHeader.verifiedMeta(raw, pack: name, offset: offset)
+      return 0
+    }
+    var payload: [UInt8] = []
+    if header.payloadByteCount > 0 {
+      payload = try window.bytes(at: payloadOffset, header.payloadByteCount + 4)
+      let matches = payload.withUnsafeBytes { raw in
+        raw.loadUnaligned(fromByteOffset: header.payloadByteCount, as: UInt32.self).littleEndian
+          == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: raw[..<header.payloadByteCount]))
+      }
+      guard matches else {
+        throw BlobStorageError(
+          .corrupted, "A record of pack \(name) does not match its checksum.", pack: "\(name)", offset: offset)
+      }
+      payload.removeLast(4)
+    }
+    return try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
+      let meta = UnsafeRawBufferPointer(rebasing: raw[RecordHeader.byteCount...])
+      let isDrop = header.typeNumber == RecordType.drop.rawValue
+      return try bridge(isDrop ? payload : []) { (raw) throws(BlobStorageError) in
+        try PackRecord(
+          header: header, meta: meta, dropPayload: raw, offset: offset, algorithm: pack.digestAlgorithm)
+      }
+    }
+  }
+
+  private func read(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
+    try file.bytes(at: offset, count, pack: name)
+  }
+
+  private func located<T>(
+    _ offset: Int64, _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    do { return try body() } catch {
+      var error = error
+      error.pack = name.description
+      error.offset = offset
+      error.path = file.path.string
+      throw error
+    }
+  }
+}
+
+/// A part of a file that moves forward, so that small reads cost no system call each.
+private struct Window {
+  let file: any File
+  let end: Int64
+  var start: Int64 = 0
+  var content: [UInt8] = []
+  static let byteCount = 1 << 20
+
+  init(file: any File, end: Int64) {
+    self.file = file
+    self.end = end
+  }
+
+  mutating func bytes(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
+    guard offset + Int64(count) <= end else {
+      throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
+    }
+    if offset < start || offset + Int64(count) > start + Int64(content.count) {
+      try move(to: offset, atLeast: count)
+    }
+    let first = Int(offset - start)
+    return Array(content[first..<first + count])
+  }
+
+  /// The first place from `offset` on where `mark` stands.
+  mutating func next(_ mark: [UInt8], from offset: Int64) throws(BlobStorageError) -> Int64? {
+    var offset = offset
+    while offset + Int64(mark.count) <= end {
+      if offset < start || offset + Int64(mark.count) > start + Int64(content.count) {
+        try move(to: offset, atLeast: mark.count)
+      }
+      let first = Int(offset - start)
+      for index in first...(content.count - mark.count) where content[index] == mark[0] {
+        if content[index..<index + mark.count].elementsEqual(mark) { return start + Int64(index) }
+      }
+      offset = start + Int64(content.count - mark.count + 1)
+    }
+    return nil
+  }
+
+  private mutating func move(to offset: Int64, atLeast count: Int) throws(BlobStorageError) {
+    let wanted = Int(min(end - offset, Int64(max(Self.byteCount, count))))
+    content = try file.bytes(at: offset, wanted, pack: nil)
+    start = offset
+  }
+}
+
+extension File {
+  /// Exactly `count` bytes; a file that ends before is damaged.
+  func bytes(at offset: Int64, _ count: Int, pack: PackName?) throws(BlobStorageError) -> [UInt8] {
+    var failure: BlobStorageError?
+    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      do throws(BlobStorageError) {
+        filled = try read(into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
+      } catch { failure = error }
+    }
+    if let failure { throw failure }
+    guard bytes.count == count else {
+      throw BlobStorageError(
+        .corrupted, "A pack ends at \(offset + Int64(bytes.count)), before what was expected there.",
+        pack: pack?.description, offset: offset, path: path.string)
+    }
+    return bytes
+  }
+}

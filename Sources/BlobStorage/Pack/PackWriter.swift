@@ -1,0 +1,142 @@
+/// Appends records to one pack. One thread at a time; `synchronize` may run beside an append.
+///
+/// Write order: records, buffered and in order; then, once sealed, the footer; then the sync. A crash leaves whole
+/// records and at most one torn tail. After the first failed write or sync nothing is written any more.
+package final class PackWriter {
+  package let header: PackHeader
+  package let file: any File
+  /// Bytes of header and records, those still in the buffer included.
+  package private(set) var byteCount = Int64(PackHeader.byteCount)
+  package private(set) var recordCount = 0
+  /// Bytes that the system has.
+  package private(set) var writtenByteCount = Int64(PackHeader.byteCount)
+  /// Why nothing can be written any more.
+  package private(set) var failure: BlobStorageError?
+
+  private var buffer: [UInt8] = []
+  private var blocks = ByteWriter(capacity: 4_096)
+  private var block = ByteWriter(capacity: 4_096)
+  private var footerPlainByteCount = 0
+  private let codecs: CodecPool
+  private static let bufferByteCountTarget = 1 << 20
+
+  package var name: PackName { header.name }
+
+  /// Creates the pack that `header` says.
+  package init(header: PackHeader, backend: any Backend, codecs: CodecPool) throws(BlobStorageError) {
+    self.header = header
+    self.codecs = codecs
+    file = try backend.createPack(header.name, header: header.encoded())
+  }
+
+  /// Goes on with a pack whose records, all of them whole, end at `byteCount`; the footer's part for them follows
+  /// through `list`.
+  package init(adopting file: any File, header: PackHeader, byteCount: Int64, codecs: CodecPool) {
+    self.header = header
+    self.file = file
+    self.codecs = codecs
+    self.byteCount = byteCount
+    writtenByteCount = byteCount
+  }
+
+  /// Appends a record; the system has it after `flush`. Returns it as a reader would find it.
+  package func append(
+    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
+  ) throws(BlobStorageError) -> PackRecord {
+    try check()
+    let type: RecordType
+    let meta: [UInt8]
+    switch content {
+    case .chunk(let chunk): (type, meta) = (.chunk, chunk.encodedMeta())
+    case .manifest(let manifest): (type, meta) = (.manifest, manifest.encodedMeta())
+    case .ref(let ref): (type, meta) = (.ref, ref.encodedMeta())
+    case .drop(let drop): (type, meta) = (.drop, drop.encodedMeta())
+    case .skipped: preconditionFailure("what was skipped cannot be written")
+    }
+    let header = RecordHeader(type: type, metaByteCount: meta.count, payloadByteCount: payload.count)
+    let headerAndMeta = header.encoded(meta: meta, pack: name, offset: byteCount)
+    let record = PackRecord(
+      content: content, offset: byteCount, metaByteCount: meta.count, payloadByteCount: payload.count)
+    buffer.append(contentsOf: headerAndMeta)
+    if payload.count > 0 {
+      buffer.append(contentsOf: payload)
+      withUnsafeBytes(of: CRC32C.checksum(payload).littleEndian) { buffer.append(contentsOf: $0) }
+    }
+    byteCount += Int64(record.byteCount)
+    try list(headerAndMeta, dropPayload: type == .drop ? payload : UnsafeRawBufferPointer(start: nil, count: 0))
+    if buffer.count >= Self.bufferByteCountTarget { try flush() }
+    return record
+  }
+
+  /// Takes a record into the footer.
+  package func list(_ headerAndMeta: [UInt8], dropPayload: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    recordCount += 1
+    block.raw(headerAndMeta)
+    block.raw(dropPayload)
+    if block.bytes.count >= PackFooter.BlockHeader.plainByteCountTarget { try endBlock() }
+  }
+
+  /// Hands all records to the system: they survive the death of the process.
+  package func flush() throws(BlobStorageError) {
+    try check()
+    guard !buffer.isEmpty else { return }
+    do {
+      try bridge(buffer) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: writtenByteCount) }
+    } catch {
+      failure = error
+      throw error
+    }
+    writtenByteCount += Int64(buffer.count)
+    buffer.removeAll(keepingCapacity: buffer.capacity <= 4 * Self.bufferByteCountTarget)
+  }
+
+  /// Notes that a sync failed: the system may have forgotten what it did not write.
+  package func poison(_ cause: BlobStorageError) {
+    failure = BlobStorageError(
+      .poisoned,
+      "Syncing pack \(name) failed (\(cause.message)): what was written since may be lost in a power cut; "
+        + "open the store anew to go on.", pack: name.description, path: cause.path, errno: cause.errno)
+  }
+
+  /// Writes the footer and syncs: the pack never changes again. Returns its length.
+  @discardableResult
+  package func seal() throws(BlobStorageError) -> Int64 {
+    try flush()
+    try endBlock()
+    let trailer = PackFooter.Trailer(
+      name: name, recordCount: recordCount, footerOffset: byteCount, storedByteCount: blocks.bytes.count,
+      plainByteCount: footerPlainByteCount, checksum: blocks.bytes.withUnsafeBytes { CRC32C.checksum($0) })
+    blocks.raw(trailer.encoded())
+    do {
+      try bridge(blocks.bytes) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: byteCount) }
+    } catch {
+      failure = error
+      throw error
+    }
+    do { try file.synchronize() } catch {
+      poison(error)
+      throw failure ?? error
+    }
+    return byteCount + Int64(blocks.bytes.count)
+  }
+
+  private func endBlock() throws(BlobStorageError) {
+    guard !block.bytes.isEmpty else { return }
+    try bridge(block.bytes) { (plain) throws(BlobStorageError) in
+      try codecs.withEncoder { (encoder) throws(BlobStorageError) in
+        try encoder.withEncoded(plain, by: .zstd) { (kind, stored) throws(BlobStorageError) in
+          let header = PackFooter.BlockHeader(
+            codecNumber: kind.rawValue, plainByteCount: plain.count, storedByteCount: stored.count)
+          header.encode(into: &blocks)
+          blocks.raw(stored)
+        }
+      }
+    }
+    footerPlainByteCount += block.bytes.count
+    block = ByteWriter(capacity: 4_096)
+  }
+
+  private func check() throws(BlobStorageError) {
+    if let failure { throw failure }
+  }
+}
