@@ -1,0 +1,251 @@
+#include "bs_blake3.h"
+
+#include <string.h>
+
+#include "bs_blake3_internal.h"
+
+// Leaves that are hashed before their parents are, when there are as many: a power of two, so that they are one
+// whole subtree, and enough for the lower parents to fill the lanes.
+enum { BATCH_LEAVES = 256, BATCH_BYTES = BATCH_LEAVES * LEAF_BYTES };
+
+// Bytes that a state holds back: small updates are gathered until every lane has a leaf.
+enum { BUFFER_LEAVES = 16, BUFFER_BYTES = BUFFER_LEAVES * LEAF_BYTES };
+
+// 2^64 bytes are 2^54 leaves: one value for each bit of their number.
+enum { DEPTH_MAX = 54 };
+
+// The tree of the bytes so far, section 2.1: one value for each bit set in `leaf_count`, the largest subtree first.
+// Its owner always holds back a byte at least, so that no parent made here can be the root.
+typedef struct {
+  uint64_t leaf_count;
+  size_t depth;
+  int level;
+  uint8_t values[DEPTH_MAX][CV_BYTES];
+} tree;
+
+struct bs_blake3_state {
+  tree tree;
+  size_t buffered;
+  uint8_t buffer[BUFFER_BYTES];
+};
+
+int bs_blake3_level_best(void) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) return BS_BLAKE3_LANES16;
+  if (__builtin_cpu_supports("avx2")) return BS_BLAKE3_LANES8;
+  if (__builtin_cpu_supports("sse4.1")) return BS_BLAKE3_LANES4;
+  return BS_BLAKE3_PORTABLE;
+#elif defined(__aarch64__)
+  return BS_BLAKE3_LANES4;
+#else
+  return BS_BLAKE3_PORTABLE;
+#endif
+}
+
+bool bs_blake3_level_supported(int level) {
+  return level >= BS_BLAKE3_PORTABLE && level <= bs_blake3_level_best();
+}
+
+// The compression function, section 2.2, truncated to a chaining value.
+static void compress(uint8_t value[CV_BYTES], const uint8_t block[BLOCK_BYTES], uint32_t byte_count,
+                     uint64_t counter, uint32_t flags) {
+  uint32_t h[8], m[16];
+  memcpy(h, value, sizeof h);
+  memcpy(m, block, sizeof m);
+  uint32_t v0 = h[0], v1 = h[1], v2 = h[2], v3 = h[3], v4 = h[4], v5 = h[5], v6 = h[6], v7 = h[7];
+  uint32_t v8 = IV0, v9 = IV1, v10 = IV2, v11 = IV3;
+  uint32_t v12 = (uint32_t)counter, v13 = (uint32_t)(counter >> 32), v14 = byte_count, v15 = flags;
+  SEVEN_ROUNDS;
+  uint32_t result[8] = {v0 ^ v8,  v1 ^ v9,  v2 ^ v10, v3 ^ v11,
+                        v4 ^ v12, v5 ^ v13, v6 ^ v14, v7 ^ v15};
+  memcpy(value, result, sizeof result);
+}
+
+static void set_to_iv(uint8_t value[CV_BYTES]) {
+  static const uint32_t iv[8] = {IV0, IV1, IV2, IV3, IV4, IV5, IV6, IV7};
+  memcpy(value, iv, sizeof iv);
+}
+
+// A leaf of 0 to 1,024 bytes; `root` is ROOT when it is the whole tree.
+static void hash_leaf(const uint8_t *bytes, size_t count, uint64_t counter, uint32_t root, uint8_t *value) {
+  uint8_t result[CV_BYTES];
+  set_to_iv(result);
+  uint32_t flags = CHUNK_START;
+  while (count > BLOCK_BYTES) {
+    compress(result, bytes, BLOCK_BYTES, counter, flags);
+    bytes += BLOCK_BYTES;
+    count -= BLOCK_BYTES;
+    flags = 0;
+  }
+  uint8_t block[BLOCK_BYTES] = {0};
+  if (count > 0) memcpy(block, bytes, count);
+  compress(result, block, (uint32_t)count, counter, flags | CHUNK_END | root);
+  memcpy(value, result, CV_BYTES);
+}
+
+// The parent of the two values that lie at `children`; it may overwrite them.
+static void hash_parent(const uint8_t children[BLOCK_BYTES], uint32_t root, uint8_t *value) {
+  uint8_t result[CV_BYTES];
+  set_to_iv(result);
+  compress(result, children, BLOCK_BYTES, 0, PARENT | root);
+  memcpy(value, result, CV_BYTES);
+}
+
+// Any number of inputs of one shape, by the widest kernels that they fill more than half.
+static void hash_many(int level, const uint8_t *inputs, size_t count, bs_blake3_shape shape, uint8_t *values) {
+  size_t stride = shape.block_count * BLOCK_BYTES;
+  while (count > 0) {
+    size_t taken = 1;
+#if defined(__x86_64__)
+    if (level >= BS_BLAKE3_LANES16 && count > 8) {
+      taken = count < 16 ? count : 16;
+      bs_blake3_lanes16(inputs, taken, &shape, values);
+    } else if (level >= BS_BLAKE3_LANES8 && count > 4) {
+      taken = count < 8 ? count : 8;
+      bs_blake3_lanes8(inputs, taken, &shape, values);
+    } else
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
+        if (level >= BS_BLAKE3_LANES4 && count > 1) {
+      taken = count < 4 ? count : 4;
+      bs_blake3_lanes4(inputs, taken, &shape, values);
+    } else
+#endif
+        if (shape.flags & PARENT) {
+      hash_parent(inputs, 0, values);
+    } else {
+      hash_leaf(inputs, LEAF_BYTES, shape.counter, 0, values);
+    }
+    inputs += taken * stride;
+    values += taken * CV_BYTES;
+    shape.counter += taken * shape.counter_step;
+    count -= taken;
+  }
+}
+
+static void hash_leaves(int level, const uint8_t *bytes, size_t count, uint64_t counter, uint8_t *values) {
+  bs_blake3_shape leaves = {
+      .block_count = LEAF_BLOCKS, .counter = counter, .counter_step = 1, .first = CHUNK_START, .last = CHUNK_END};
+  hash_many(level, bytes, count, leaves, values);
+}
+
+// Replaces values by their parents, level by level, until no more than `goal` (1 or 2) are left, and returns how
+// many. One without a partner rises as it is: this gives the paper's tree, whose left subtrees are full.
+static size_t reduce(int level, uint8_t *values, size_t count, size_t goal) {
+  bs_blake3_shape parents = {.block_count = 1, .flags = PARENT};
+  while (count > goal) {
+    size_t pairs = count / 2;
+    hash_many(level, values, pairs, parents, values);
+    if (count % 2 != 0) memmove(values + pairs * CV_BYTES, values + (count - 1) * CV_BYTES, CV_BYTES);
+    count = pairs + count % 2;
+  }
+  return count;
+}
+
+// Adds a full subtree, whose number of leaves is a power of two that divides the leaves so far.
+static void tree_add(tree *t, const uint8_t *bytes, size_t leaf_count) {
+  uint8_t values[BATCH_LEAVES * CV_BYTES];
+  hash_leaves(t->level, bytes, leaf_count, t->leaf_count, values);
+  reduce(t->level, values, leaf_count, 1);
+  memcpy(t->values[t->depth], values, CV_BYTES);
+  t->depth += 1;
+  // Like adding one in binary: every bit that carries is a pair whose parent is due.
+  for (uint64_t bit = leaf_count; (t->leaf_count & bit) != 0; bit <<= 1) {
+    t->depth -= 1;
+    hash_parent(t->values[t->depth - 1], 0, t->values[t->depth - 1]);
+  }
+  t->leaf_count += leaf_count;
+}
+
+// Adds subtrees from the start of `bytes`, as large as alignment permits and none smaller than `leaf_count_min`
+// leaves, but never the last byte. Returns the number of bytes added.
+static size_t tree_add_prefix(tree *t, const uint8_t *bytes, size_t count, size_t leaf_count_min) {
+  size_t added = 0;
+  for (;;) {
+    size_t available = (count - added - 1) / LEAF_BYTES;
+    size_t leaf_count = BATCH_LEAVES;
+    while (leaf_count > available || (t->leaf_count & (leaf_count - 1)) != 0) leaf_count /= 2;
+    if (leaf_count < leaf_count_min) return added;
+    tree_add(t, bytes + added, leaf_count);
+    added += leaf_count * LEAF_BYTES;
+  }
+}
+
+// The root over the tree and the bytes behind it: at most a batch, and none only if the tree is empty too.
+static void tree_finish(const tree *t, const uint8_t *bytes, size_t count, uint8_t digest[CV_BYTES]) {
+  size_t full = count / LEAF_BYTES, rest = count % LEAF_BYTES;
+  size_t leaf_count = full + (rest > 0 || full == 0);
+  if (leaf_count == 1 && t->depth == 0) {
+    hash_leaf(bytes, count, 0, ROOT, digest);
+    return;
+  }
+  uint8_t values[BATCH_LEAVES * CV_BYTES];
+  hash_leaves(t->level, bytes, full, t->leaf_count, values);
+  if (leaf_count > full) {
+    hash_leaf(bytes + full * LEAF_BYTES, rest, t->leaf_count + full, 0, values + full * CV_BYTES);
+  }
+  if (t->depth == 0) {
+    reduce(t->level, values, leaf_count, 2);
+    hash_parent(values, ROOT, digest);
+    return;
+  }
+  uint8_t pair[2 * CV_BYTES];
+  reduce(t->level, values, leaf_count, 1);
+  memcpy(pair + CV_BYTES, values, CV_BYTES);
+  for (size_t left = t->depth; left > 0; left--) {
+    memcpy(pair, t->values[left - 1], CV_BYTES);
+    hash_parent(pair, left == 1 ? ROOT : 0, pair + CV_BYTES);
+  }
+  memcpy(digest, pair + CV_BYTES, CV_BYTES);
+}
+
+static void tree_init(tree *t, int level) {
+  t->leaf_count = 0;
+  t->depth = 0;
+  t->level = level;
+}
+
+void bs_blake3_at_level(int level, const void *bytes, size_t count, uint8_t digest[32]) {
+  tree t;
+  tree_init(&t, level);
+  size_t added = 0;
+  if (count > BATCH_BYTES) added = tree_add_prefix(&t, bytes, count, BATCH_LEAVES);
+  tree_finish(&t, (const uint8_t *)bytes + added, count - added, digest);
+}
+
+void bs_blake3(const void *bytes, size_t count, uint8_t digest[32]) {
+  bs_blake3_at_level(bs_blake3_level_best(), bytes, count, digest);
+}
+
+size_t bs_blake3_state_size(void) { return sizeof(bs_blake3_state); }
+
+void bs_blake3_init(bs_blake3_state *state, int level) {
+  tree_init(&state->tree, level);
+  state->buffered = 0;
+}
+
+void bs_blake3_update(bs_blake3_state *state, const void *bytes, size_t count) {
+  const uint8_t *rest = bytes;
+  while (count > 0) {
+    if (state->buffered == BUFFER_BYTES) {
+      tree_add(&state->tree, state->buffer, BUFFER_LEAVES);
+      state->buffered = 0;
+    }
+    if (state->buffered == 0 && count > BUFFER_BYTES) {
+      size_t added = tree_add_prefix(&state->tree, rest, count, BUFFER_LEAVES);
+      rest += added;
+      count -= added;
+    }
+    size_t room = BUFFER_BYTES - state->buffered;
+    size_t taken = count < room ? count : room;
+    memcpy(state->buffer + state->buffered, rest, taken);
+    state->buffered += taken;
+    rest += taken;
+    count -= taken;
+  }
+}
+
+void bs_blake3_finalize(const bs_blake3_state *state, uint8_t digest[32]) {
+  tree_finish(&state->tree, state->buffer, state->buffered, digest);
+}
