@@ -1,0 +1,66 @@
+import Dispatch
+import SystemPackage
+
+/// An open file. Every call may run on any thread; after ``close()`` they throw code `closed`.
+package protocol File: AnyObject, Sendable {
+  /// The absolute path it was opened at; a rename does not change it.
+  var path: FilePath { get }
+
+  /// Fills the buffer or stops at the end of the file; returns the count of bytes read.
+  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) throws(BlobStorageError) -> Int
+
+  /// Fills the whole buffer from the page cache, or returns nil without having waited for the medium.
+  ///
+  /// Nil says nothing about the file: ``read(into:at:)`` tells an error, and where the system has no such call
+  /// it is always nil. After nil the buffer's bytes are unspecified.
+  func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int?
+
+  /// Writes all bytes or throws; after a throw any part of them may be in the file.
+  func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError)
+
+  /// Forces the bytes written so far to the medium.
+  ///
+  /// After a throw, nothing written since the last success can be trusted to reach the medium, whatever a later
+  /// call says: the system may have forgotten that it was never written.
+  func synchronize() throws(BlobStorageError)
+
+  /// Makes the file that long; new bytes are zero.
+  func truncate(to byteCount: Int64) throws(BlobStorageError)
+
+  /// Reserves space for the first `byteCount` bytes and makes the file at least that long; new bytes are zero.
+  func allocate(byteCount: Int64) throws(BlobStorageError)
+
+  /// What the file is now.
+  func status() throws(BlobStorageError) -> FileStatus
+
+  /// Takes the file's lock; false when another holds it and `wait` is false.
+  ///
+  /// The lock belongs to this object: a second `File` on the same path, in whichever process, competes with it.
+  /// Locking again changes the kind, not atomically: another may have held the lock in between. It ends with
+  /// ``unlock()``, with ``close()`` or with the process.
+  func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool
+
+  /// Gives the lock back; nothing happens when there is none.
+  func unlock() throws(BlobStorageError)
+
+  /// Reads through a DispatchIO channel: for bytes that are likely to wait for the medium.
+  ///
+  /// - Parameter completion: Called exactly once on `queue`, never before this call has returned unless the queue
+  ///   is concurrent; fewer bytes than asked for mean the end of the file.
+  func readThroughDispatch(
+    offset: Int64, byteCount: Int, queue: DispatchQueue,
+    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void)
+
+  /// Closes the file; a second call does nothing.
+  ///
+  /// It waits for nobody: calls under way end as if the file were open, and the last of them closes it.
+  func close()
+}
+
+/// How a file is locked.
+package enum LockKind: Sendable, Hashable {
+  /// Any number of holders, none exclusive.
+  case shared
+  /// One holder.
+  case exclusive
+}

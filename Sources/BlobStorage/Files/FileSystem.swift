@@ -1,0 +1,37 @@
+import SystemPackage
+
+/// Names and folders: the seam at which tests put a simulated disk in place of the system.
+///
+/// Every call may run on any thread. Errors carry the path and the `errno`; `ENOENT` and `EEXIST` come as code
+/// `io`, because only the caller knows whether they are a surprise. A name that was created, renamed or removed
+/// is durable only after ``syncDirectory(_:)`` of the folder it is in.
+package protocol FileSystem: Sendable {
+  /// Opens a regular file; a symbolic link in the last place is refused (`ELOOP`).
+  func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File
+  /// What is at the path, a symbolic link itself included; nil only when nothing is there.
+  func status(of path: FilePath) throws(BlobStorageError) -> FileStatus?
+  /// The names in a folder in byte order, without `.` and `..`; a name that is not UTF-8 is repaired.
+  func list(_ directory: FilePath) throws(BlobStorageError) -> [String]
+  /// Creates a folder with permissions 0700; `EEXIST` when the name is taken.
+  func createDirectory(_ path: FilePath) throws(BlobStorageError)
+  /// Renames; a file that has the new name is replaced in the same step.
+  func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError)
+  /// Removes a file's name; `ENOENT` when it is not there.
+  func remove(_ path: FilePath) throws(BlobStorageError)
+  /// Removes an empty folder.
+  func removeDirectory(_ path: FilePath) throws(BlobStorageError)
+  /// Forces the folder's names to the medium.
+  func syncDirectory(_ path: FilePath) throws(BlobStorageError)
+}
+
+/// What a file is opened for. Descriptors never survive `exec` and symbolic links are never followed.
+package enum OpenIntent: Sendable, Hashable {
+  /// Read an existing file.
+  case read
+  /// Read and write an existing file.
+  case readWrite
+  /// Create a file with permissions 0600; `EEXIST` when the name is taken.
+  case create
+  /// Read and write a file, created with permissions 0600 when it is missing.
+  case openOrCreate
+}

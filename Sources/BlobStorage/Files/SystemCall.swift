@@ -1,0 +1,57 @@
+import CBlobKernels
+import SystemPackage
+
+/// Runs a shim call until it is not interrupted; what it returns is zero or more.
+///
+/// The only place that knows about `EINTR` and about the shim's negative errno.
+func systemCall(
+  _ attempt: @autoclosure () -> String, _ path: FilePath, _ body: () -> Int
+) throws(BlobStorageError) -> Int {
+  let outcome = uninterrupted(body)
+  if outcome >= 0 { return outcome }
+  throw .systemCall(attempt(), path: path, errno: Int32(-outcome))
+}
+
+/// As ``systemCall(_:_:_:)``, for callers to whom a failure is an answer: returns the negative errno.
+func uninterrupted(_ body: () -> Int) -> Int {
+  while true {
+    let outcome = body()
+    if outcome != -Int(Errno.interrupted.rawValue) { return outcome }
+  }
+}
+
+extension BlobStorageError {
+  /// The error that a failed system call becomes: the one table from `errno` to code.
+  ///
+  /// - Parameter attempt: What was tried, to stand between "cannot" and the path: "open", "write to".
+  package static func systemCall(_ attempt: String, path: FilePath, errno: Int32) -> Self {
+    let reason = Errno(rawValue: errno)
+    let code: Code =
+      switch reason {
+      case .permissionDenied, .notPermitted: .permissionDenied
+      case .noSpace, .diskQuotaExceeded: .noSpace
+      case .readOnlyFileSystem: .readOnly
+      default: .io
+      }
+    let message = "cannot \(attempt) \(path.string): \(reason.description)"
+    return Self(code, message, path: path.string, errno: errno)
+  }
+
+  /// The error of a call on a file that was closed before.
+  package static func closedFile(_ path: FilePath) -> Self {
+    Self(.closed, "\(path.string) was closed before", path: path.string)
+  }
+}
+
+extension FilePath {
+  /// This path from the root on; only a relative path costs a system call.
+  package func absolute() throws(BlobStorageError) -> FilePath {
+    if isAbsolute { return self }
+    var text = [CChar](repeating: 0, count: 4_096)
+    let count = try systemCall("find the working directory for", self) {
+      text.withUnsafeMutableBufferPointer { Int(bs_working_directory_path($0.baseAddress, $0.count)) }
+    }
+    let directory = FilePath(platformString: Array(text[..<count]) + [0])
+    return directory.appending(components)
+  }
+}

@@ -1,0 +1,138 @@
+import CBlobKernels
+import Dispatch
+import Synchronization
+import SystemPackage
+
+/// A file of the system.
+package final class SystemFile: File {
+  package let path: FilePath
+  private let gate: DescriptorGate
+  /// Set by the first answer that there is no reading without waiting here, so that it is not asked again.
+  private let lacksCachedReads = Atomic<Bool>(false)
+  let channel = Mutex<DispatchIO?>(nil)
+
+  /// Takes the descriptor over.
+  init(owning descriptor: Int32, path: FilePath) {
+    self.gate = DescriptorGate(owning: descriptor)
+    self.path = path
+  }
+
+  deinit { close() }
+
+  package func read(
+    into buffer: UnsafeMutableRawBufferPointer, at offset: Int64
+  ) throws(BlobStorageError) -> Int {
+    precondition(offset >= 0)
+    return try inUse { (descriptor) throws(BlobStorageError) in
+      var done = 0
+      while done < buffer.count {
+        let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
+        let count = try systemCall("read", path) {
+          bs_read_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
+        }
+        if count == 0 { break }
+        done += count
+      }
+      return done
+    }
+  }
+
+  package func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {
+    precondition(offset >= 0)
+    if buffer.isEmpty { return 0 }
+    if lacksCachedReads.load(ordering: .relaxed) { return nil }
+    let outcome = gate.enter { descriptor in
+      uninterrupted { bs_read_if_cached(descriptor, buffer.baseAddress, buffer.count, offset) }
+    }
+    guard let outcome else { return nil }
+    if outcome == -Int(Errno.notSupported.rawValue) || outcome == -Int(Errno.notSupportedOnSocket.rawValue)
+      || outcome == -Int(Errno.noFunction.rawValue)
+    {
+      lacksCachedReads.store(true, ordering: .relaxed)
+    }
+    return outcome == buffer.count ? outcome : nil
+  }
+
+  package func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
+    precondition(offset >= 0)
+    try inUse { (descriptor) throws(BlobStorageError) in
+      var done = 0
+      while done < bytes.count {
+        let rest = UnsafeRawBufferPointer(rebasing: bytes[done...])
+        let count = try systemCall("write to", path) {
+          bs_write_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
+        }
+        // Not allowed to happen, and would be an endless loop.
+        if count == 0 { throw .systemCall("write to", path: path, errno: Errno.ioError.rawValue) }
+        done += count
+      }
+    }
+  }
+
+  package func synchronize() throws(BlobStorageError) {
+    try call("sync") { bs_sync_data($0) }
+  }
+
+  package func truncate(to byteCount: Int64) throws(BlobStorageError) {
+    precondition(byteCount >= 0)
+    try call("truncate") { bs_truncate($0, byteCount) }
+  }
+
+  package func allocate(byteCount: Int64) throws(BlobStorageError) {
+    precondition(byteCount >= 0)
+    try call("reserve space for") { byteCount == 0 ? 0 : bs_allocate($0, byteCount) }
+  }
+
+  package func status() throws(BlobStorageError) -> FileStatus {
+    var raw = bs_status()
+    try call("look at") { bs_status_of($0, &raw) }
+    return FileStatus(raw)
+  }
+
+  package func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
+    try call("lock") { bs_lock($0, kind == .exclusive ? 1 : 0, wait ? 1 : 0) } == 1
+  }
+
+  package func unlock() throws(BlobStorageError) {
+    try call("unlock") { bs_unlock($0) }
+  }
+
+  package func close() {
+    gate.shutGate()
+    let channel = self.channel.withLock { $0.take() }
+    // Without .stop: reads under way are finished, on the channel's own descriptor.
+    channel?.close()
+  }
+
+  /// One system call on the descriptor.
+  @discardableResult
+  func call(_ attempt: @autoclosure () -> String, _ body: (Int32) -> Int) throws(BlobStorageError) -> Int {
+    try inUse { (descriptor) throws(BlobStorageError) in
+      try systemCall(attempt(), path) { body(descriptor) }
+    }
+  }
+
+  private func inUse<Value>(
+    _ body: (Int32) throws(BlobStorageError) -> Value
+  ) throws(BlobStorageError) -> Value {
+    guard let value = try gate.enter(body) else { throw .closedFile(path) }
+    return value
+  }
+}
+
+extension FileStatus {
+  init(_ raw: bs_status) {
+    let kind: Kind =
+      switch Int(raw.kind) {
+      case BS_KIND_REGULAR: .regular
+      case BS_KIND_DIRECTORY: .directory
+      case BS_KIND_SYMBOLIC_LINK: .symbolicLink
+      default: .other
+      }
+    self.init(
+      kind: kind, byteCount: raw.byte_count, allocatedByteCount: raw.allocated_byte_count,
+      linkCount: Int(raw.link_count), inode: raw.inode, device: raw.device,
+      modified: FileTime(seconds: raw.modified_seconds, nanoseconds: raw.modified_nanoseconds),
+      permissions: UInt16(raw.permissions))
+  }
+}

@@ -1,0 +1,95 @@
+import CBlobKernels
+import SystemPackage
+
+/// The system's files.
+package struct SystemFiles: FileSystem {
+  package init() {}
+
+  package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
+    let path = try path.absolute()
+    let descriptor = try openDescriptor(path, intent.options, "open")
+    let file = SystemFile(owning: descriptor, path: path)
+    return file
+  }
+
+  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
+    var raw = bs_status()
+    let outcome = uninterrupted {
+      path.withPlatformString { bs_status_at(bs_working_directory(), $0, &raw) }
+    }
+    if outcome == -Int(Errno.noSuchFileOrDirectory.rawValue) { return nil }
+    if outcome < 0 { throw .systemCall("look at", path: path, errno: Int32(-outcome)) }
+    return FileStatus(raw)
+  }
+
+  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    let descriptor = try openDescriptor(directory, Int32(BS_OPEN_DIRECTORY), "list")
+    return try readNames(owning: descriptor, directory).map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try call("create the folder", path) { bs_create_directory_at(bs_working_directory(), $0) }
+  }
+
+  package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
+    try call("rename to \(to.string) the file", from) { from in
+      to.withPlatformString { bs_rename_at(bs_working_directory(), from, bs_working_directory(), $0) }
+    }
+  }
+
+  package func remove(_ path: FilePath) throws(BlobStorageError) {
+    try call("remove", path) { bs_remove_at(bs_working_directory(), $0) }
+  }
+
+  package func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try call("remove the folder", path) { bs_remove_directory_at(bs_working_directory(), $0) }
+  }
+
+  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) {
+    let descriptor = try openDescriptor(path, Int32(BS_OPEN_DIRECTORY), "sync the folder")
+    defer { _ = bs_close(descriptor) }
+    _ = try systemCall("sync the folder", path) { bs_sync_all(descriptor) }
+  }
+
+  private func openDescriptor(
+    _ path: FilePath, _ options: Int32, _ attempt: String
+  ) throws(BlobStorageError) -> Int32 {
+    try Int32(call(attempt, path) { bs_open_at(bs_working_directory(), $0, options) })
+  }
+
+  @discardableResult
+  private func call(
+    _ attempt: @autoclosure () -> String, _ path: FilePath, _ body: (UnsafePointer<CChar>) -> Int
+  ) throws(BlobStorageError) -> Int {
+    try systemCall(attempt(), path) { path.withPlatformString(body) }
+  }
+}
+
+extension OpenIntent {
+  fileprivate var options: Int32 {
+    // Non-blocking, because opening a named pipe would wait for somebody to write; regular files ignore it.
+    let base = Int32(BS_OPEN_NONBLOCK)
+    let write = Int32(BS_OPEN_WRITE)
+    let create = Int32(BS_OPEN_CREATE)
+    return switch self {
+    case .read: base
+    case .readWrite: base | write
+    case .create: base | write | create | Int32(BS_OPEN_EXCLUSIVE)
+    case .openOrCreate: base | write | create
+    }
+  }
+}
+
+/// The names in an open folder in byte order, without `.` and `..`; closes the descriptor.
+func readNames(owning descriptor: Int32, _ path: FilePath) throws(BlobStorageError) -> [[UInt8]] {
+  var stream: UnsafeMutableRawPointer?
+  _ = try systemCall("list", path) { bs_directory_open(descriptor, &stream) }
+  defer { bs_directory_close(stream) }
+  var names: [[UInt8]] = []
+  var name: UnsafePointer<CChar>?
+  while try systemCall("list", path, { bs_directory_next(stream, &name) }) == 1, let name {
+    names.append(Array(UnsafeRawBufferPointer(start: name, count: Int(bs_length(name)))))
+  }
+  names.sort { $0.lexicographicallyPrecedes($1) }
+  return names
+}

@@ -1,0 +1,248 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define _FILE_OFFSET_BITS 64
+
+#include "bs_system.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+static ssize_t result(ssize_t value) { return value < 0 ? -(ssize_t)errno : value; }
+
+int bs_working_directory(void) { return AT_FDCWD; }
+
+ssize_t bs_open_at(int directory, const char *path, int options) {
+  int flags = O_CLOEXEC;
+  flags |= (options & BS_OPEN_WRITE) ? O_RDWR : O_RDONLY;
+  if (options & BS_OPEN_CREATE) flags |= O_CREAT;
+  if (options & BS_OPEN_EXCLUSIVE) flags |= O_EXCL;
+  if (options & BS_OPEN_DIRECTORY) flags |= O_DIRECTORY;
+  if (options & BS_OPEN_NONBLOCK) flags |= O_NONBLOCK;
+  if (!(options & BS_OPEN_FOLLOW)) flags |= O_NOFOLLOW;
+  return result(openat(directory, path, flags, 0600));
+}
+
+ssize_t bs_close(int fd) { return result(close(fd)); }
+
+ssize_t bs_duplicate(int fd) { return result(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+
+ssize_t bs_read(int fd, void *bytes, size_t count) { return result(read(fd, bytes, count)); }
+
+ssize_t bs_read_at(int fd, void *bytes, size_t count, int64_t offset) {
+  return result(pread(fd, bytes, count, offset));
+}
+
+ssize_t bs_read_if_cached(int fd, void *bytes, size_t count, int64_t offset) {
+#if defined(__linux__) && defined(RWF_NOWAIT)
+  struct iovec vector = {.iov_base = bytes, .iov_len = count};
+  return result(preadv2(fd, &vector, 1, offset, RWF_NOWAIT));
+#else
+  (void)fd, (void)bytes, (void)count, (void)offset;
+  return -ENOTSUP;
+#endif
+}
+
+ssize_t bs_write_at(int fd, const void *bytes, size_t count, int64_t offset) {
+  return result(pwrite(fd, bytes, count, offset));
+}
+
+#if defined(__APPLE__)
+// fsync on macOS stops at the drive's own cache. File systems that do not know F_FULLFSYNC get fsync.
+static ssize_t full_sync(int fd) {
+  if (fcntl(fd, F_FULLFSYNC) == 0) return 0;
+  if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY) return -(ssize_t)errno;
+  return result(fsync(fd));
+}
+#endif
+
+ssize_t bs_sync_data(int fd) {
+#if defined(__APPLE__)
+  return full_sync(fd);
+#else
+  return result(fdatasync(fd));
+#endif
+}
+
+ssize_t bs_sync_all(int fd) {
+#if defined(__APPLE__)
+  return full_sync(fd);
+#else
+  return result(fsync(fd));
+#endif
+}
+
+ssize_t bs_truncate(int fd, int64_t byte_count) { return result(ftruncate(fd, byte_count)); }
+
+ssize_t bs_allocate(int fd, int64_t byte_count) {
+#if defined(__APPLE__)
+  struct stat status;
+  if (fstat(fd, &status) < 0) return -(ssize_t)errno;
+  int64_t reserved = (int64_t)status.st_blocks * 512;
+  if (byte_count > reserved) {
+    fstore_t store = {
+      .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_length = byte_count - reserved};
+    if (fcntl(fd, F_PREALLOCATE, &store) < 0) return -(ssize_t)errno;
+  }
+  return byte_count > status.st_size ? result(ftruncate(fd, byte_count)) : 0;
+#else
+  // Where the file system cannot reserve, the C library writes a byte into every block instead.
+  return -(ssize_t)posix_fallocate(fd, 0, byte_count);
+#endif
+}
+
+void bs_advise_sequential(int fd) {
+#if defined(__APPLE__)
+  (void)fcntl(fd, F_RDAHEAD, 1);
+#else
+  (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+#endif
+}
+
+static void fill(const struct stat *from, bs_status *to) {
+  memset(to, 0, sizeof *to);
+  to->device = (uint64_t)from->st_dev;
+  to->inode = (uint64_t)from->st_ino;
+  to->link_count = (uint64_t)from->st_nlink;
+  to->byte_count = (int64_t)from->st_size;
+  to->allocated_byte_count = (int64_t)from->st_blocks * 512;
+#if defined(__APPLE__)
+  to->modified_seconds = (int64_t)from->st_mtimespec.tv_sec;
+  to->modified_nanoseconds = (int32_t)from->st_mtimespec.tv_nsec;
+#else
+  to->modified_seconds = (int64_t)from->st_mtim.tv_sec;
+  to->modified_nanoseconds = (int32_t)from->st_mtim.tv_nsec;
+#endif
+  to->kind = S_ISREG(from->st_mode)   ? BS_KIND_REGULAR
+             : S_ISDIR(from->st_mode) ? BS_KIND_DIRECTORY
+             : S_ISLNK(from->st_mode) ? BS_KIND_SYMBOLIC_LINK
+                                      : BS_KIND_OTHER;
+  to->permissions = (uint32_t)(from->st_mode & 07777);
+}
+
+ssize_t bs_status_of(int fd, bs_status *status) {
+  struct stat raw;
+  if (fstat(fd, &raw) < 0) return -(ssize_t)errno;
+  fill(&raw, status);
+  return 0;
+}
+
+ssize_t bs_status_at(int directory, const char *path, bs_status *status) {
+  struct stat raw;
+  if (fstatat(directory, path, &raw, AT_SYMLINK_NOFOLLOW) < 0) return -(ssize_t)errno;
+  fill(&raw, status);
+  return 0;
+}
+
+ssize_t bs_set_modified(int fd, int64_t seconds, int32_t nanoseconds) {
+  struct timespec times[2] = {
+    {.tv_nsec = UTIME_OMIT}, {.tv_sec = (time_t)seconds, .tv_nsec = nanoseconds}};
+  return result(futimens(fd, times));
+}
+
+ssize_t bs_set_permissions(int fd, uint32_t permissions) {
+  return result(fchmod(fd, (mode_t)permissions));
+}
+
+ssize_t bs_lock(int fd, int exclusive, int wait) {
+  if (flock(fd, (exclusive ? LOCK_EX : LOCK_SH) | (wait ? 0 : LOCK_NB)) == 0) return 1;
+  return errno == EWOULDBLOCK ? 0 : -(ssize_t)errno;
+}
+
+ssize_t bs_unlock(int fd) { return result(flock(fd, LOCK_UN)); }
+
+ssize_t bs_create_directory_at(int directory, const char *path) {
+  return result(mkdirat(directory, path, 0700));
+}
+
+ssize_t bs_remove_at(int directory, const char *path) { return result(unlinkat(directory, path, 0)); }
+
+ssize_t bs_remove_directory_at(int directory, const char *path) {
+  return result(unlinkat(directory, path, AT_REMOVEDIR));
+}
+
+ssize_t bs_rename_at(int from_directory, const char *from, int to_directory, const char *to) {
+  return result(renameat(from_directory, from, to_directory, to));
+}
+
+ssize_t bs_rename_without_replacing_at(
+  int from_directory, const char *from, int to_directory, const char *to
+) {
+#if defined(__APPLE__)
+  ssize_t outcome = result(renameatx_np(from_directory, from, to_directory, to, RENAME_EXCL));
+#elif defined(SYS_renameat2)
+  // RENAME_NOREPLACE is 1; the C library of some distributions has neither the name nor the function.
+  ssize_t outcome = result(syscall(SYS_renameat2, from_directory, from, to_directory, to, 1u));
+#else
+  ssize_t outcome = -ENOSYS;
+#endif
+  if (outcome != -ENOSYS && outcome != -EINVAL && outcome != -ENOTSUP) return outcome;
+  if (linkat(from_directory, from, to_directory, to, 0) < 0) return -(ssize_t)errno;
+  return result(unlinkat(from_directory, from, 0));
+}
+
+ssize_t bs_directory_open(int fd, void **directory) {
+  DIR *stream = fdopendir(fd);
+  if (!stream) {
+    ssize_t failure = -(ssize_t)errno;
+    close(fd);
+    return failure;
+  }
+  *directory = stream;
+  return 0;
+}
+
+ssize_t bs_directory_next(void *directory, const char **name) {
+  for (;;) {
+    errno = 0;
+    struct dirent *entry = readdir(directory);
+    if (!entry) return -(ssize_t)errno;
+    if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+    *name = entry->d_name;
+    return 1;
+  }
+}
+
+void bs_directory_close(void *directory) { closedir(directory); }
+
+ssize_t bs_boot_identity(char *text, size_t capacity) {
+#if defined(__APPLE__)
+  size_t length = capacity;
+  if (sysctlbyname("kern.bootsessionuuid", text, &length, NULL, 0) < 0) return -(ssize_t)errno;
+  while (length && text[length - 1] == 0) length--;
+  return (ssize_t)length;
+#else
+  int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -(ssize_t)errno;
+  ssize_t length = result(read(fd, text, capacity));
+  close(fd);
+  while (length > 0 && text[length - 1] == '\n') length--;
+  return length;
+#endif
+}
+
+uint64_t bs_milliseconds_since_1970(void) {
+  struct timespec now;
+  if (clock_gettime(CLOCK_REALTIME, &now) < 0 || now.tv_sec < 0) return 0;
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+size_t bs_length(const char *text) { return strlen(text); }
+
+ssize_t bs_working_directory_path(char *text, size_t capacity) {
+  return getcwd(text, capacity) ? (ssize_t)strlen(text) : -(ssize_t)errno;
+}

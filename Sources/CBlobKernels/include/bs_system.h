@@ -1,0 +1,89 @@
+// System calls that Swift cannot reach, or that differ between Linux and macOS. Every function returns its
+// result, zero or more, or the negative errno: the thread's errno never has to survive a trip through Swift.
+// None retries after EINTR; the one loop that does so is in Swift.
+#ifndef BS_SYSTEM_H
+#define BS_SYSTEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+// What bs_open and bs_open_at may be asked for; O_CLOEXEC and O_NOFOLLOW are always added.
+enum {
+  BS_OPEN_WRITE = 1,       // read and write; without it, read only
+  BS_OPEN_CREATE = 2,      // create when missing, with permissions 0600
+  BS_OPEN_EXCLUSIVE = 4,   // refuse what exists
+  BS_OPEN_DIRECTORY = 8,   // refuse what is not a directory
+  BS_OPEN_NONBLOCK = 16,   // do not wait for the other end of a named pipe
+  BS_OPEN_FOLLOW = 32,     // follow a symbolic link in the last place
+};
+
+enum { BS_KIND_REGULAR = 0, BS_KIND_DIRECTORY = 1, BS_KIND_SYMBOLIC_LINK = 2, BS_KIND_OTHER = 3 };
+
+typedef struct {
+  uint64_t device;
+  uint64_t inode;
+  uint64_t link_count;
+  int64_t byte_count;
+  int64_t allocated_byte_count;
+  int64_t modified_seconds;
+  int32_t modified_nanoseconds;
+  uint32_t kind;
+  uint32_t permissions;
+} bs_status;
+
+// The directory descriptor that means "the working directory".
+int bs_working_directory(void);
+
+ssize_t bs_open_at(int directory, const char *path, int options);
+ssize_t bs_close(int fd);
+// A duplicate that is closed on exec. It shares the open file description, and with it any flock.
+ssize_t bs_duplicate(int fd);
+
+ssize_t bs_read(int fd, void *bytes, size_t count);
+ssize_t bs_read_at(int fd, void *bytes, size_t count, int64_t offset);
+// Reads what is in the page cache and never waits for the medium; -ENOTSUP where the system has no such call.
+ssize_t bs_read_if_cached(int fd, void *bytes, size_t count, int64_t offset);
+ssize_t bs_write_at(int fd, const void *bytes, size_t count, int64_t offset);
+
+// Forces the file's bytes, and what is needed to read them back, to the medium (F_FULLFSYNC on macOS).
+ssize_t bs_sync_data(int fd);
+// Forces everything about the file or directory to the medium (F_FULLFSYNC on macOS).
+ssize_t bs_sync_all(int fd);
+ssize_t bs_truncate(int fd, int64_t byte_count);
+// Reserves blocks for the first byte_count bytes and makes the file at least that long.
+ssize_t bs_allocate(int fd, int64_t byte_count);
+// Tells the system that the file will be read from front to back. Advice only: failure is not reported.
+void bs_advise_sequential(int fd);
+
+ssize_t bs_status_of(int fd, bs_status *status);
+ssize_t bs_status_at(int directory, const char *path, bs_status *status);
+ssize_t bs_set_modified(int fd, int64_t seconds, int32_t nanoseconds);
+ssize_t bs_set_permissions(int fd, uint32_t permissions);
+
+// Returns 1 when the lock is held now, 0 when another holds it and wait is 0.
+ssize_t bs_lock(int fd, int exclusive, int wait);
+ssize_t bs_unlock(int fd);
+
+ssize_t bs_create_directory_at(int directory, const char *path);
+ssize_t bs_remove_at(int directory, const char *path);
+ssize_t bs_remove_directory_at(int directory, const char *path);
+ssize_t bs_rename_at(int from_directory, const char *from, int to_directory, const char *to);
+// Renames a file unless the new name is taken: -EEXIST then. Atomic; by link and unlink where the system or the
+// file system cannot do it in one step.
+ssize_t bs_rename_without_replacing_at(
+  int from_directory, const char *from, int to_directory, const char *to);
+
+// Names in a directory. bs_directory_open takes the descriptor over, also when it fails.
+ssize_t bs_directory_open(int fd, void **directory);
+// Returns 1 and a name that lives until the next call, or 0 at the end. Skips "." and "..".
+ssize_t bs_directory_next(void *directory, const char **name);
+void bs_directory_close(void *directory);
+
+// Writes a text without end mark that differs for every start of the machine; returns its length.
+ssize_t bs_boot_identity(char *text, size_t capacity);
+uint64_t bs_milliseconds_since_1970(void);
+size_t bs_length(const char *text);
+ssize_t bs_working_directory_path(char *text, size_t capacity);
+
+#endif
