@@ -27,7 +27,8 @@ final class ZstdDecoder {
     _ stored: UnsafeRawBufferPointer, base: EncodingBase, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     guard let context else { throw BlobStorageError(.io, "zstd gets no memory for a context") }
-    // libzstd would also take several frames in a row, and frames to be skipped.
+    // libzstd would also take several frames in a row, frames to be skipped, and, where it is built so, the
+    // formats before RFC 8878.
     guard stored.starts(with: [0x28, 0xB5, 0x2F, 0xFD]) else { throw .undecodable(.zstd, "not a zstd frame") }
     let frameByteCount = try check(ZSTD_findFrameCompressedSize(stored.baseAddress, stored.count))
     guard frameByteCount == stored.count else { throw .undecodable(.zstd, "bytes after the frame") }

@@ -59,13 +59,19 @@ struct CodecRoundTripTests {
 
   @Test func aPoolLendsWhatCameBack() throws {
     let pool = CodecPool()
-    let first = try pool.withEncoder { ObjectIdentifier($0) }
+    let first = try pool.withEncoder { $0 }
     let (again, other) = try pool.withEncoder { outer throws(BlobStorageError) in
-      (ObjectIdentifier(outer), try pool.withEncoder { ObjectIdentifier($0) })
+      (outer, try pool.withEncoder { $0 })
     }
-    #expect(again == first)
-    #expect(other != first)
-    let decoder = try pool.withDecoder { ObjectIdentifier($0) }
-    #expect(try pool.withDecoder { ObjectIdentifier($0) } == decoder)
+    #expect(again === first)
+    #expect(other !== first)
+    let decoder = try pool.withDecoder { $0 }
+    #expect(try pool.withDecoder { $0 } === decoder)
+  }
+
+  @Test func aPoolKeepsNoMoreThanItsCount() throws {
+    let pool = CodecPool(idleCountMax: 0)
+    let first = try pool.withEncoder { $0 }
+    #expect(try pool.withEncoder { $0 } !== first)
   }
 }
