@@ -1,0 +1,83 @@
+/// Plain bytes → stored bytes, by a codec, if that pays.
+///
+/// It owns its codec contexts and its output buffer and uses them again for every chunk: make one for each
+/// worker, or borrow one from a ``CodecPool``. It must not be used by two threads at once.
+package final class ChunkEncoder {
+  private lazy var zstd = ZstdEncoder()
+  private lazy var zlib = ZlibEncoder()
+  private var output = ScratchBuffer()
+
+  /// An encoder without contexts: each is made when first needed.
+  package init() {}
+
+  /// The smallest number of bytes that encoding must save.
+  package static let savedByteCountMin = 128
+
+  /// Whether stored bytes of that count are worth a decoding on each read: at least an eighth and 128 bytes
+  /// saved.
+  package static func pays(plainByteCount: Int, storedByteCount: Int) -> Bool {
+    let saved = plainByteCount - storedByteCount
+    return saved >= savedByteCountMin && saved * 8 >= plainByteCount
+  }
+
+  /// Hands the stored form of `plain`, and the codec that made it, to `body`.
+  ///
+  /// The codec is `.none`, and the bytes are `plain` itself, if encoding does not pay. Then no base was used
+  /// either. The bytes are valid until `body` returns.
+  ///
+  /// - Parameters:
+  ///   - plain: At most ``Limits/chunkByteCountMax`` bytes.
+  ///   - base: Only for a codec that takes one. A chunk with a base is encoded without probing it first: a
+  ///     near-copy of noise shrinks as well.
+  ///   - hint: What the beginning of the chunk's blob tells about the chunk.
+  /// - Throws: `io` if a codec gets no memory, and what `body` throws.
+  package func withEncoded<Result>(
+    _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, base: EncodingBase = .none,
+    hint: CompressibilityHint = .unknown,
+    _ body: (CodecKind, UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
+  ) throws(BlobStorageError) -> Result {
+    precondition(plain.count <= Limits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
+    precondition(base.isNone || choice.kind.takesBase, "this codec takes no base")
+    guard choice.kind != .none, plain.count > Self.savedByteCountMin else { return try body(.none, plain) }
+    if base.isNone, try isNoise(plain, hint: hint) { return try body(.none, plain) }
+
+    let stored = try encode(plain, by: choice, base: base)
+    guard Self.pays(plainByteCount: plain.count, storedByteCount: stored.count) else {
+      return try body(.none, plain)
+    }
+    return try body(choice.kind, stored)
+  }
+
+  private func encode(
+    _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, base: EncodingBase
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
+    let count: Int
+    switch choice.kind {
+    case .none:
+      return plain
+    case .zstd:
+      output.reserve(ZstdEncoder.storedByteCountMax(of: plain.count))
+      count = try zstd.encode(plain, level: choice.level, base: base, into: output.bytes)
+    case .zlib:
+      output.reserve(ZlibEncoder.storedByteCountMax(of: plain.count))
+      count = try zlib.encode(plain, level: choice.level, into: output.bytes)
+    }
+    return UnsafeRawBufferPointer(rebasing: output.bytes[..<count])
+  }
+
+  /// Finds noise without paying for a full encoding.
+  private func isNoise(
+    _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint
+  ) throws(BlobStorageError) -> Bool {
+    switch CompressibilityProbe.verdict(on: plain, hint: hint) {
+    case .noise: return true
+    case .encode: return false
+    case .doubtful:
+      output.reserve(ZstdEncoder.storedByteCountMax(of: plain.count))
+      let count = try zstd.encode(
+        plain, level: CompressibilityProbe.trialLevel, base: .none, into: output.bytes)
+      return CompressibilityProbe.trialPays(
+        plainByteCount: plain.count, storedByteCount: count) == false
+    }
+  }
+}

@@ -1,0 +1,54 @@
+/// A codec and how hard it tries.
+package struct CodecChoice: Hashable, Sendable {
+  /// The codec.
+  package let kind: CodecKind
+  /// The effort, in the codec's own numbers; 0 for `none`.
+  package let level: Int
+
+  /// That codec at that level, or at its default level.
+  ///
+  /// - Throws: `invalidArgument` if the codec has no such level.
+  package init(_ kind: CodecKind, level: Int? = nil) throws(BlobStorageError) {
+    let levels = kind.levels
+    let level = level ?? kind.levelDefault
+    guard levels.contains(level) else {
+      let range =
+        levels.count == 1
+        ? "\(levels.lowerBound) only" : "\(levels.lowerBound) to \(levels.upperBound)"
+      throw BlobStorageError(.invalidArgument, "level \(level): codec \(kind.name) takes \(range)")
+    }
+    self.init(kind: kind, validLevel: level)
+  }
+
+  private init(kind: CodecKind, validLevel: Int) {
+    self.kind = kind
+    self.level = validLevel
+  }
+
+  /// Keep every chunk plain.
+  package static let none = Self(kind: .none, validLevel: CodecKind.none.levelDefault)
+  /// Zstandard at its default level.
+  package static let zstd = Self(kind: .zstd, validLevel: CodecKind.zstd.levelDefault)
+  /// zlib at its default level.
+  package static let zlib = Self(kind: .zlib, validLevel: CodecKind.zlib.levelDefault)
+}
+
+extension CodecKind {
+  /// The levels it takes. Above 19, zstd wants memory that no chunk makes use of.
+  package var levels: ClosedRange<Int> {
+    switch self {
+    case .none: 0...0
+    case .zstd: 1...19
+    case .zlib: 1...9
+    }
+  }
+
+  /// The level taken when none is asked for.
+  package var levelDefault: Int {
+    switch self {
+    case .none: 0
+    case .zstd: 3
+    case .zlib: 6
+    }
+  }
+}

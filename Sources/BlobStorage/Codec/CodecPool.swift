@@ -1,0 +1,46 @@
+import Synchronization
+
+/// Lends encoders and decoders, so that their contexts are made once for each worker and not for each chunk.
+///
+/// It never waits: there are as many as are lent at the same time, and at most `idleCountMax` of each kind
+/// are kept when they come back.
+package final class CodecPool: Sendable {
+  // What is idle is reached by nobody else, and what is lent is not in the pool.
+  private struct Idle: @unchecked Sendable {
+    var encoders: [ChunkEncoder] = []
+    var decoders: [ChunkDecoder] = []
+  }
+
+  private struct Lent<Coder>: @unchecked Sendable { let coder: Coder }
+
+  private let idle = Mutex(Idle())
+  private let idleCountMax: Int
+
+  /// An empty pool that keeps that many idle encoders, and decoders.
+  package init(idleCountMax: Int = 16) { self.idleCountMax = idleCountMax }
+
+  /// Lends an encoder until `body` returns.
+  package func withEncoder<Result>(
+    _ body: (ChunkEncoder) throws(BlobStorageError) -> Result
+  ) throws(BlobStorageError) -> Result {
+    let lent = idle.withLock { Lent(coder: $0.encoders.popLast()) }.coder ?? ChunkEncoder()
+    defer { giveBack(lent, to: \.encoders) }
+    return try body(lent)
+  }
+
+  /// Lends a decoder until `body` returns.
+  package func withDecoder<Result>(
+    _ body: (ChunkDecoder) throws(BlobStorageError) -> Result
+  ) throws(BlobStorageError) -> Result {
+    let lent = idle.withLock { Lent(coder: $0.decoders.popLast()) }.coder ?? ChunkDecoder()
+    defer { giveBack(lent, to: \.decoders) }
+    return try body(lent)
+  }
+
+  private func giveBack<Coder>(_ coder: Coder, to list: WritableKeyPath<Idle, [Coder]>) {
+    let lent = Lent(coder: coder)
+    idle.withLock { idle in
+      if idle[keyPath: list].count < idleCountMax { idle[keyPath: list].append(lent.coder) }
+    }
+  }
+}

@@ -1,0 +1,37 @@
+import CBlobKernels
+
+/// Tells noise from what is worth encoding, at a small part of the cost of encoding it.
+///
+/// First, the histogram of 4 KiB taken from all over the chunk. Let s be the sum of the squared shares of its
+/// byte values: -log2(s) is the collision entropy, which is at most Shannon's. So if s is below 1/128, each
+/// byte has more than 7 bits, no entropy coder saves an eighth, and only repetitions could; whether there are
+/// some is found by a trial at the fastest level. A chunk of a format that is compressed already has none,
+/// and is not even tried.
+enum CompressibilityProbe {
+  enum Verdict {
+    /// It would not pay.
+    case noise
+    /// It looks like it pays.
+    case encode
+    /// Only repetitions could make it pay.
+    case doubtful
+  }
+
+  /// Below this, encoding costs less than worrying.
+  static let chunkByteCountMin = 4_096
+  static let sampleByteCount = 4_096
+  /// A faster level than any that can be chosen, with literals kept as they are.
+  static let trialLevel = -10
+
+  static func verdict(on plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> Verdict {
+    guard plain.count >= chunkByteCountMin else { return .encode }
+    let sum = Int(bs_probe_square_sum(plain.baseAddress, plain.count))
+    guard sum * 128 < sampleByteCount * sampleByteCount else { return .encode }
+    return hint == .alreadyCompressed ? .noise : .doubtful
+  }
+
+  /// Whether the trial saved a thirty-second; a real level saves a multiple of it.
+  static func trialPays(plainByteCount: Int, storedByteCount: Int) -> Bool {
+    (plainByteCount - storedByteCount) * 32 >= plainByteCount
+  }
+}

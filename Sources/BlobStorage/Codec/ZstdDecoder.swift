@@ -1,0 +1,70 @@
+import CZstd
+
+/// One reused decompression context of libzstd.
+///
+/// Frames are decoded in one step straight into the caller's buffer, so that no window is ever allocated,
+/// whatever size a frame claims to need.
+final class ZstdDecoder {
+  private static let dictionaryCountMax = 4
+
+  private struct Dictionary {
+    let identity: UInt64
+    let pointer: OpaquePointer
+  }
+
+  private let context: OpaquePointer?
+  private var dictionaries: [Dictionary] = []
+
+  init() { context = ZSTD_createDCtx() }
+
+  deinit {
+    for dictionary in dictionaries { ZSTD_freeDDict(dictionary.pointer) }
+    ZSTD_freeDCtx(context)
+  }
+
+  /// Fills `plain` from exactly one frame.
+  func decode(
+    _ stored: UnsafeRawBufferPointer, base: EncodingBase, into plain: UnsafeMutableRawBufferPointer
+  ) throws(BlobStorageError) {
+    guard let context else { throw BlobStorageError(.io, "zstd gets no memory for a context") }
+    // libzstd would also take several frames in a row, frames to be skipped, and, where it is built so, the
+    // formats before RFC 8878.
+    guard stored.starts(with: [0x28, 0xB5, 0x2F, 0xFD]) else { throw .undecodable(.zstd, "not a zstd frame") }
+    let frameByteCount = try check(ZSTD_findFrameCompressedSize(stored.baseAddress, stored.count))
+    guard frameByteCount == stored.count else { throw .undecodable(.zstd, "bytes after the frame") }
+
+    try check(ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters))
+    switch base {
+    case .none: break
+    case .prefix(let bytes):
+      try check(ZSTD_DCtx_refPrefix(context, bytes.baseAddress, bytes.count))
+    case .dictionary(let bytes, let identity):
+      try check(ZSTD_DCtx_refDDict(context, dictionary(bytes, identity: identity)))
+    }
+    let count = try check(
+      ZSTD_decompressDCtx(context, plain.baseAddress, plain.count, stored.baseAddress, stored.count))
+    guard count == plain.count else {
+      throw .undecodable(.zstd, "\(count) bytes where \(plain.count) are recorded")
+    }
+  }
+
+  private func dictionary(
+    _ bytes: UnsafeRawBufferPointer, identity: UInt64
+  ) throws(BlobStorageError) -> OpaquePointer {
+    if let known = dictionaries.first(where: { $0.identity == identity }) { return known.pointer }
+    guard let pointer = ZSTD_createDDict(bytes.baseAddress, bytes.count) else {
+      throw .undecodable(.zstd, "its dictionary of \(bytes.count) bytes cannot be loaded")
+    }
+    if dictionaries.count == Self.dictionaryCountMax { ZSTD_freeDDict(dictionaries.removeFirst().pointer) }
+    dictionaries.append(Dictionary(identity: identity, pointer: pointer))
+    return pointer
+  }
+
+  @discardableResult
+  private func check(_ result: Int) throws(BlobStorageError) -> Int {
+    guard ZSTD_isError(result) == 0 else {
+      throw .undecodable(.zstd, String(cString: ZSTD_getErrorName(result)))
+    }
+    return result
+  }
+}

@@ -1,0 +1,83 @@
+import CZstd
+
+/// One reused compression context of libzstd.
+final class ZstdEncoder {
+  /// Digested dictionaries kept; a store has one or two at a time.
+  private static let dictionaryCountMax = 4
+
+  private struct Dictionary {
+    let identity: UInt64
+    let level: Int
+    let pointer: OpaquePointer
+  }
+
+  private let context: OpaquePointer?
+  private var dictionaries: [Dictionary] = []
+
+  init() { context = ZSTD_createCCtx() }
+
+  deinit {
+    for dictionary in dictionaries { ZSTD_freeCDict(dictionary.pointer) }
+    ZSTD_freeCCtx(context)
+  }
+
+  static func storedByteCountMax(of plainByteCount: Int) -> Int { ZSTD_compressBound(plainByteCount) }
+
+  /// Encodes into `output`, which has room for the worst case, and returns how many bytes it made.
+  func encode(
+    _ plain: UnsafeRawBufferPointer, level: Int, base: EncodingBase,
+    into output: UnsafeMutableRawBufferPointer
+  ) throws(BlobStorageError) -> Int {
+    guard let context else { throw Self.outOfMemory }
+    try check(ZSTD_CCtx_reset(context, ZSTD_reset_session_and_parameters))
+    try set(ZSTD_c_compressionLevel, level)
+    // The chunk record says all three.
+    try set(ZSTD_c_contentSizeFlag, 0)
+    try set(ZSTD_c_checksumFlag, 0)
+    try set(ZSTD_c_dictIDFlag, 0)
+    switch base {
+    case .none: break
+    case .prefix(let bytes):
+      // The end of the chunk must still reach the beginning of its base.
+      try set(ZSTD_c_windowLog, Self.windowLog(of: bytes.count + plain.count))
+      try check(ZSTD_CCtx_refPrefix(context, bytes.baseAddress, bytes.count))
+    case .dictionary(let bytes, let identity):
+      try check(ZSTD_CCtx_refCDict(context, dictionary(bytes, identity: identity, level: level)))
+    }
+    return try check(
+      ZSTD_compress2(context, output.baseAddress, output.count, plain.baseAddress, plain.count))
+  }
+
+  static func windowLog(of byteCount: Int) -> Int {
+    max(10, Int.bitWidth - max(byteCount - 1, 0).leadingZeroBitCount)
+  }
+
+  private func set(_ parameter: ZSTD_cParameter, _ value: Int) throws(BlobStorageError) {
+    try check(ZSTD_CCtx_setParameter(context, parameter, Int32(value)))
+  }
+
+  private func dictionary(
+    _ bytes: UnsafeRawBufferPointer, identity: UInt64, level: Int
+  ) throws(BlobStorageError) -> OpaquePointer {
+    if let known = dictionaries.first(where: { $0.identity == identity && $0.level == level }) {
+      return known.pointer
+    }
+    guard let pointer = ZSTD_createCDict(bytes.baseAddress, bytes.count, Int32(level)) else {
+      throw BlobStorageError(.corrupted, "a dictionary of \(bytes.count) bytes is not one zstd can load")
+    }
+    if dictionaries.count == Self.dictionaryCountMax { ZSTD_freeCDict(dictionaries.removeFirst().pointer) }
+    dictionaries.append(Dictionary(identity: identity, level: level, pointer: pointer))
+    return pointer
+  }
+
+  private static let outOfMemory = BlobStorageError(.io, "zstd gets no memory for a context")
+
+  /// With room for the worst case and valid parameters, only memory can fail.
+  @discardableResult
+  private func check(_ result: Int) throws(BlobStorageError) -> Int {
+    guard ZSTD_isError(result) == 0 else {
+      throw BlobStorageError(.io, "zstd cannot encode: \(String(cString: ZSTD_getErrorName(result)))")
+    }
+    return result
+  }
+}

@@ -1,0 +1,33 @@
+import BlobStorage
+import Testing
+
+struct CodecChoiceTests {
+  @Test func theNumbersOnDiskNeverChange() {
+    #expect(CodecKind.allCases.map(\.rawValue) == [0, 1, 2])
+    #expect(CodecKind.allCases.map(\.name) == ["none", "zstd", "zlib"])
+    for kind in CodecKind.allCases { #expect(CodecKind(name: kind.name) == kind) }
+    #expect(CodecKind(name: "lz4") == nil)
+    #expect(CodecKind(rawValue: 3) == nil)
+  }
+
+  @Test func eachCodecHasItsDefaultLevel() throws {
+    #expect(try CodecChoice(.none) == .none)
+    #expect(try CodecChoice(.zstd).level == 3)
+    #expect(try CodecChoice(.zlib).level == 6)
+  }
+
+  @Test(arguments: [
+    (CodecKind.none, 0, true), (.none, 1, false),
+    (.zstd, 0, false), (.zstd, 1, true), (.zstd, 19, true), (.zstd, 20, false), (.zstd, -1, false),
+    (.zlib, 0, false), (.zlib, 1, true), (.zlib, 9, true), (.zlib, 10, false),
+  ])
+  func aLevelIsTakenExactlyInItsRange(kind: CodecKind, level: Int, isTaken: Bool) throws {
+    if isTaken {
+      #expect(try CodecChoice(kind, level: level).level == level)
+    } else {
+      let error = try #require(throws: BlobStorageError.self) { try CodecChoice(kind, level: level) }
+      #expect(error.code == .invalidArgument)
+      #expect(error.message.contains("\(kind.levels.upperBound)"))
+    }
+  }
+}
