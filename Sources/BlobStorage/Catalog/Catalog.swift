@@ -256,7 +256,7 @@ package final class Catalog: Sendable {
 
   private func inTurn<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let box: Result<Unchecked<T>, BlobStorageError> = writeTurn.withLock { _ in
-      do { return .success(Unchecked(value: try body())) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(Unchecked(value: try body())) } catch { return .failure(error) }
     }
     return try box.get().value
   }

@@ -28,7 +28,7 @@ package final class Environment: @unchecked Sendable {
     self.folder = folder
     var handle: OpaquePointer?
     try Environment.check(mdb_env_create(&handle), "create")
-    guard let handle else { throw Environment.failure(ENOMEM, "create") }
+    guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
     var opened = false
     defer { if !opened { mdb_env_close(handle) } }
     try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
@@ -102,7 +102,7 @@ package final class Environment: @unchecked Sendable {
     defer { gate.unlockShared() }
     var transaction: OpaquePointer?
     try Self.check(mdb_txn_begin(handle, nil, 0, &transaction), "begin")
-    guard let transaction else { throw Self.failure(ENOMEM, "begin") }
+    guard let transaction else { throw Self.failure(Self.outOfMemory, "begin") }
     var ended = false
     defer { if !ended { mdb_txn_abort(transaction) } }
     let result = try body(Transaction(handle: transaction, tables: tables))
@@ -132,7 +132,7 @@ package final class Environment: @unchecked Sendable {
       code = mdb_txn_begin(handle, nil, UInt32(MDB_RDONLY), &transaction)
     }
     try Self.check(code, "read")
-    guard let transaction else { throw Self.failure(ENOMEM, "read") }
+    guard let transaction else { throw Self.failure(Self.outOfMemory, "read") }
     return transaction
   }
 
@@ -175,6 +175,8 @@ package final class Environment: @unchecked Sendable {
     }
   }
 
+  static let outOfMemory = Errno.noMemory.rawValue
+
   static func check(_ code: Int32, _ tried: String) throws(BlobStorageError) {
     guard code == MDB_SUCCESS else { throw failure(code, tried) }
   }
@@ -187,9 +189,9 @@ package final class Environment: @unchecked Sendable {
         MDB_BAD_DBI, MDB_BAD_VALSIZE, MDB_CURSOR_FULL:
         .catalogDamaged
       case MDB_READERS_FULL: .busy
-      case ENOSPC: .noSpace
-      case EACCES, EPERM: .permissionDenied
-      case EROFS: .readOnly
+      case Errno.noSpace.rawValue: .noSpace
+      case Errno.permissionDenied.rawValue, Errno.notPermitted.rawValue: .permissionDenied
+      case Errno.readOnlyFileSystem.rawValue: .readOnly
       default: .io
       }
     return BlobStorageError(kind, "Cannot \(tried) the catalog: \(reason).", errno: code > 0 ? code : nil)

@@ -66,7 +66,7 @@ extension Transaction {
     _ digest: Digest, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     let result: Result<T, BlobStorageError> = digest.withUnsafeBytes { key in
-      do { return .success(try body(key)) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(try body(key)) } catch { return .failure(error) }
     }
     return try result.get()
   }

@@ -34,7 +34,7 @@ package struct Transaction {
     var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
     try Environment.check(
       mdb_put(handle, tables[table.rawValue], &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
-    guard let data = place.mv_data else { throw Environment.failure(ENOMEM, "write to") }
+    guard let data = place.mv_data else { throw Environment.failure(Environment.outOfMemory, "write to") }
     value.withUnsafeBytes { if let start = $0.baseAddress { data.copyMemory(from: start, byteCount: $0.count) } }
     data.storeBytes(of: guardValue, toByteOffset: value.count, as: UInt16.self)
   }
@@ -111,7 +111,7 @@ func bridge<T>(
   _ bytes: [UInt8], _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
 ) throws(BlobStorageError) -> T {
   let result: Result<T, BlobStorageError> = bytes.withUnsafeBytes { raw in
-    do { return .success(try body(raw)) } catch { return .failure(error) }
+    do throws(BlobStorageError) { return .success(try body(raw)) } catch { return .failure(error) }
   }
   return try result.get()
 }

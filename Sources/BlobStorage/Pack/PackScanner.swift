@@ -1,3 +1,5 @@
+import SystemPackage
+
 /// Finds the records of a pack: from the footer of a sealed one, record by record in any other.
 package struct PackScanner {
   /// What a scan found beside the records.
@@ -179,9 +181,8 @@ package struct PackScanner {
     let headerAndMeta = try window.bytes(at: offset, RecordHeader.byteCount + header.metaByteCount)
     let payloadOffset = offset + Int64(headerAndMeta.count)
     // The header's own checksum goes first: a length from elsewhere is not followed.
-    _ = try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
-      try RecordHeader.verifiedMeta(raw, pack: name, offset: offset)
-      return 0
+    try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
+      _ = try RecordHeader.verifiedMeta(raw, pack: name, offset: offset)
     }
     var payload: [UInt8] = []
     if header.payloadByteCount > 0 {
