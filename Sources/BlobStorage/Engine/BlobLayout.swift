@@ -1,0 +1,114 @@
+/// Which chunks a blob is made of, as far as they have been looked at.
+package struct BlobLayout: Sendable {
+  private enum Parts: Sendable {
+    case chunks([ChunkEntry], starts: [Int64])
+    case lists([ListEntry], starts: [Int64])
+  }
+
+  package let digest: Digest
+  package let byteCount: Int64
+  package let chunkCount: Int64
+  private let parts: Parts
+
+  /// A chunk and where it begins in its blob.
+  package typealias PlacedChunk = (entry: ChunkEntry, start: Int64)
+
+  /// Chunks in a range come in groups that are loaded together; this many bytes of entries at most.
+  package init(digest: Digest, chunks: [ChunkEntry]) throws(BlobStorageError) {
+    self.digest = digest
+    chunkCount = Int64(chunks.count)
+    var starts: [Int64] = []
+    starts.reserveCapacity(chunks.count)
+    var sum: Int64 = 0
+    for chunk in chunks {
+      starts.append(sum)
+      sum += Int64(chunk.plainByteCount)
+    }
+    byteCount = sum
+    parts = .chunks(chunks, starts: starts)
+  }
+
+  package init(digest: Digest, lists: [ListEntry]) throws(BlobStorageError) {
+    self.digest = digest
+    var starts: [Int64] = []
+    var sum: Int64 = 0
+    var count: Int64 = 0
+    for list in lists {
+      starts.append(sum)
+      // Each span is at most 2⁴⁸ and there are at most 2¹⁷ lists, so neither sum can overflow.
+      sum += list.spanByteCount
+      count += Int64(list.chunkCount)
+    }
+    byteCount = sum
+    chunkCount = count
+    parts = .lists(lists, starts: starts)
+  }
+
+  /// The digests of the lists, which are chunks of their own.
+  package var listDigests: [Digest] {
+    if case .lists(let lists, _) = parts { lists.map(\.digest) } else { [] }
+  }
+
+  /// Calls `body` with the chunks that the range touches, in order, until it returns false.
+  ///
+  /// - Complexity: reads only the lists that the range touches.
+  package func forEachChunk(
+    in range: Range<Int64>, from source: ChunkSource, access: ChunkSource.Access = .sequential,
+    _ body: (PlacedChunk) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    guard !range.isEmpty else { return }
+    switch parts {
+    case .chunks(let chunks, let starts):
+      _ = try Self.walk(chunks, starts, base: 0, range, body)
+    case .lists(let lists, let starts):
+      var index = Self.lastIndex(starts, atMost: range.lowerBound)
+      while index < lists.count, starts[index] < range.upperBound {
+        let (chunks, inner) = try load(lists[index], from: source, access: access)
+        guard try Self.walk(chunks, inner, base: starts[index], range, body) else { return }
+        index += 1
+      }
+    }
+  }
+
+  private static func walk(
+    _ chunks: [ChunkEntry], _ starts: [Int64], base: Int64, _ range: Range<Int64>,
+    _ body: (PlacedChunk) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Bool {
+    var index = lastIndex(starts, atMost: max(range.lowerBound - base, 0))
+    while index < chunks.count, base + starts[index] < range.upperBound {
+      guard try body((chunks[index], base + starts[index])) else { return false }
+      index += 1
+    }
+    return true
+  }
+
+  private func load(
+    _ list: ListEntry, from source: ChunkSource, access: ChunkSource.Access
+  ) throws(BlobStorageError) -> ([ChunkEntry], [Int64]) {
+    let bytes = try source.bytes(list.digest, access: access, keeps: true)
+    let chunks = try bridge(bytes) { (raw) throws(BlobStorageError) in
+      try ChunkEntry.list(raw, algorithm: digest.algorithm)
+    }
+    var starts: [Int64] = []
+    starts.reserveCapacity(chunks.count)
+    var sum: Int64 = 0
+    for chunk in chunks {
+      starts.append(sum)
+      sum += Int64(chunk.plainByteCount)
+    }
+    guard sum == list.spanByteCount, chunks.count == list.chunkCount else {
+      throw BlobStorageError(.corrupted, "A list of blob \(digest) is not what its manifest says.", digest: digest)
+    }
+    return (chunks, starts)
+  }
+
+  private static func lastIndex(_ starts: [Int64], atMost offset: Int64) -> Int {
+    var low = 0
+    var high = starts.count
+    while low < high {
+      let middle = (low + high) / 2
+      if starts[middle] <= offset { low = middle + 1 } else { high = middle }
+    }
+    return max(low - 1, 0)
+  }
+}

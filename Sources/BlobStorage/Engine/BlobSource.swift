@@ -1,0 +1,81 @@
+/// Digest of a blob → its layout.
+package final class BlobSource: Sendable {
+  private let catalog: Catalog
+  private let packs: PackFiles
+  package let chunks: ChunkSource
+
+  package init(catalog: Catalog, packs: PackFiles, chunks: ChunkSource) {
+    self.catalog = catalog
+    self.packs = packs
+    self.chunks = chunks
+  }
+
+  private enum Found {
+    case chunk(Int)
+    case manifest(ManifestRow, PackName)
+  }
+
+  /// What the blob is made of, or nil when the store does not have it.
+  ///
+  /// - Throws: `corrupted` when its manifest cannot be read.
+  package func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
+    for _ in 0..<8 {
+      let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
+        if let row = try transaction.chunkRow(digest) { return .chunk(row.plainByteCount) }
+        guard let row = try transaction.manifestRow(digest), let pack = try transaction.packRow(row.place.pack) else {
+          return nil
+        }
+        return .manifest(row, pack.name)
+      }
+      switch found {
+      case nil: return nil
+      case .chunk(let byteCount):
+        return try BlobLayout(
+          digest: digest, chunks: byteCount == 0 ? [] : [ChunkEntry(digest: digest, plainByteCount: byteCount)])
+      case .manifest(let row, let pack):
+        guard let file = try packs.file(pack) else { continue }
+        return try read(digest, row, file, pack)
+      }
+    }
+    throw BlobStorageError(.corrupted, "The manifest of blob \(digest) is in a pack that is not there.", digest: digest)
+  }
+
+  /// The manifest at its place, checked to be this blob's: no digest guards it, so its checksums must.
+  private func read(
+    _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
+  ) throws(BlobStorageError) -> BlobLayout {
+    do throws(BlobStorageError) {
+      let headerByteCount = RecordHeader.byteCount + 56
+      let bytes = try file.bytes(at: row.place.offset, row.recordByteCount, pack: pack)
+      return try bridge(bytes) { (raw) throws(BlobStorageError) in
+        let headerAndMeta = UnsafeRawBufferPointer(rebasing: raw[..<headerByteCount])
+        let header = try RecordHeader(headerAndMeta)
+        guard header.typeNumber == RecordType.manifest.rawValue, header.metaByteCount == 56,
+          header.recordByteCount == raw.count
+        else { throw BlobStorageError(.corrupted, "there is another record in its place") }
+        let meta = try RecordHeader.verifiedMeta(headerAndMeta, pack: pack, offset: row.place.offset)
+        let manifest = try ManifestRecord(meta: meta, algorithm: digest.algorithm)
+        let payload = UnsafeRawBufferPointer(rebasing: raw[headerByteCount..<headerByteCount + header.payloadByteCount])
+        let checksum = payload.isEmpty
+          ? 0 : raw.loadUnaligned(fromByteOffset: raw.count - 4, as: UInt32.self).littleEndian
+        guard manifest.digest == digest, payload.isEmpty || CRC32C.checksum(payload) == checksum else {
+          throw BlobStorageError(.corrupted, "it does not match its checksum")
+        }
+        let layout =
+          manifest.depth == 0
+          ? try BlobLayout(digest: digest, chunks: ChunkEntry.list(payload, algorithm: digest.algorithm))
+          : try BlobLayout(digest: digest, lists: ListEntry.list(payload, algorithm: digest.algorithm))
+        guard layout.byteCount == manifest.byteCount, layout.chunkCount == manifest.chunkCount else {
+          throw BlobStorageError(.corrupted, "its chunks do not add up to the blob")
+        }
+        return layout
+      }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      throw BlobStorageError(
+        .corrupted,
+        "The manifest of blob \(digest) in pack \(pack) at \(row.place.offset) is damaged: \(error.message).",
+        digest: digest, pack: pack.description, offset: row.place.offset)
+    }
+  }
+}

@@ -1,0 +1,201 @@
+import Dispatch
+import Foundation
+import Synchronization
+
+/// Digest → verified plain bytes, wherever the chunk lies by now.
+package final class ChunkSource: Sendable {
+  /// How the bytes of a pack are fetched when they are not in the page cache.
+  package enum Access: Sendable {
+    /// Large parts in order: a plain read, so that the system reads ahead.
+    case sequential
+    /// Here and there: through DispatchIO.
+    case random
+  }
+
+  private let catalog: Catalog
+  private let packs: PackFiles
+  private let codecs: CodecPool
+  package let cache: ChunkCache
+  private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
+
+  package init(catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache) {
+    self.catalog = catalog
+    self.packs = packs
+    self.codecs = codecs
+    self.cache = cache
+  }
+
+  /// The chunk's plain bytes, equal to their digest.
+  ///
+  /// - Throws: `corrupted` for a chunk that is not there, or whose bytes do not match.
+  package func bytes(
+    _ digest: Digest, access: Access = .sequential, keeps: Bool = false
+  ) throws(BlobStorageError) -> [UInt8] {
+    if let bytes = cache.bytes(digest) { return bytes }
+    let found = try located(digest) { (place) throws(BlobStorageError) in
+      try self.read(place, digest, access: access)
+    }
+    guard let bytes = found else {
+      throw BlobStorageError(
+        .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.", digest: digest)
+    }
+    if keeps { cache.insert(digest, bytes) }
+    return bytes
+  }
+
+  /// Where a chunk lies, as of one snapshot.
+  struct Located {
+    var row: ChunkRow
+    var pack: PackName
+    var file: any File
+  }
+
+  /// Looks the chunk up and calls `body` with its place; nil when it is not in the catalog. A pack that was removed
+  /// in between sends it to a fresh snapshot.
+  func located<T>(
+    _ digest: Digest, _ body: (Located) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T? {
+    var lastPack: PackName?
+    for _ in 0..<8 {
+      let found = try catalog.read { (transaction) throws(BlobStorageError) -> (ChunkRow, PackName)? in
+        guard let row = try transaction.chunkRow(digest), let pack = try transaction.packRow(row.place.pack) else {
+          return nil
+        }
+        return (row, pack.name)
+      }
+      guard let (row, pack) = found else { return nil }
+      lastPack = pack
+      if let file = try packs.file(pack) { return try body(Located(row: row, pack: pack, file: file)) }
+    }
+    throw BlobStorageError(
+      .corrupted, "Chunk \(digest) should be in pack \(lastPack.map { "\($0)" } ?? "?"), which is not there.",
+      digest: digest, pack: lastPack?.description)
+  }
+
+  private func read(
+    _ place: Located, _ digest: Digest, access: Access
+  ) throws(BlobStorageError) -> [UInt8] {
+    let row = place.row
+    var base: [UInt8]?
+    if let baseDigest = row.base {
+      do { base = try bytes(baseDigest, access: access, keeps: true) } catch {
+        throw BlobStorageError(
+          error.code, "Chunk \(digest) is encoded against another that cannot be read: \(error.message)", digest: digest,
+          pack: place.pack.description, offset: row.place.offset)
+      }
+    }
+    do throws(BlobStorageError) {
+      let plain = try Self.uninitialized(row.plainByteCount) { (target) throws(BlobStorageError) in
+        if row.codecNumber == CodecKind.none.rawValue {
+          guard row.storedByteCount == row.plainByteCount else {
+            throw BlobStorageError(.corrupted, "its length is not that of its bytes")
+          }
+          try self.fetch(place.file, row.payloadOffset, into: target, access)
+        } else {
+          guard let kind = CodecKind(rawValue: row.codecNumber) else {
+            throw BlobStorageError(.unsupportedFormat, "codec \(row.codecNumber) is not known to this build")
+          }
+          let stored = try Self.uninitialized(row.storedByteCount) { (target) throws(BlobStorageError) in
+            try self.fetch(place.file, row.payloadOffset, into: target, access)
+          }
+          try self.decode(stored, kind, row, base, into: target)
+        }
+      }
+      let actual = plain.withUnsafeBytes { Digest.of($0, by: digest.algorithm) }
+      guard actual == digest else {
+        throw BlobStorageError(.corrupted, "its bytes do not match its digest")
+      }
+      return plain
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      noteSuspect(digest, row.place)
+      throw BlobStorageError(
+        .corrupted,
+        "Chunk \(digest) in pack \(place.pack) at \(row.place.offset) is damaged: \(error.message).", digest: digest,
+        pack: place.pack.description, offset: row.place.offset)
+    }
+  }
+
+  private func decode(
+    _ stored: [UInt8], _ kind: CodecKind, _ row: ChunkRow, _ base: [UInt8]?,
+    into target: UnsafeMutableRawBufferPointer
+  ) throws(BlobStorageError) {
+    try codecs.withDecoder { (decoder) throws(BlobStorageError) in
+      try bridge(stored) { (stored) throws(BlobStorageError) in
+        guard let base, let baseDigest = row.base else {
+          try decoder.decode(stored, by: kind, into: target)
+          return
+        }
+        try bridge(base) { (base) throws(BlobStorageError) in
+          let encodingBase: EncodingBase =
+            row.baseKind == .dictionary
+            ? .dictionary(base, identity: baseDigest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
+            : .prefix(base)
+          try decoder.decode(stored, by: kind, base: encodingBase, into: target)
+        }
+      }
+    }
+  }
+
+  /// Exactly as many bytes as `target` has: from the page cache if they are there, else as `access` says.
+  private func fetch(
+    _ file: any File, _ offset: Int64, into target: UnsafeMutableRawBufferPointer, _ access: Access
+  ) throws(BlobStorageError) {
+    if target.isEmpty { return }
+    let count: Int
+    switch access {
+    case .sequential:
+      count = try file.read(into: target, at: offset)
+    case .random:
+      if file.readIfCached(into: target, at: offset) != nil { return }
+      count = try Self.readThroughDispatch(file, offset, into: target)
+    }
+    guard count == target.count else { throw BlobStorageError(.corrupted, "its pack ends before it does") }
+  }
+
+  private static func readThroughDispatch(
+    _ file: any File, _ offset: Int64, into target: UnsafeMutableRawBufferPointer
+  ) throws(BlobStorageError) -> Int {
+    let done = DispatchSemaphore(value: 0)
+    let answer = Answer()
+    file.readThroughDispatch(offset: offset, byteCount: target.count, queue: dispatchQueue) { result in
+      answer.result.withLock { $0 = result }
+      done.signal()
+    }
+    done.wait()
+    guard let data = try answer.result.withLock({ $0 })?.get() else { return 0 }
+    return data.copyBytes(to: target)
+  }
+
+  private final class Answer: Sendable {
+    let result = Mutex<Result<DispatchData, BlobStorageError>?>(nil)
+  }
+
+  /// Remembers that the chunk is damaged, so that the next put of the same bytes stores it anew.
+  private func noteSuspect(_ digest: Digest, _ place: Place) {
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        guard var row = try transaction.chunkRow(digest), row.place == place else { return }
+        row.isSuspect = true
+        try transaction.setChunkRow(digest, row)
+      }
+    } catch {
+      // The damage is reported in any case; healing can wait for `repair`.
+    }
+  }
+
+  /// An array that `fill` fills whole, not zeroed before.
+  static func uninitialized(
+    _ count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> [UInt8] {
+    var failure: BlobStorageError?
+    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      do throws(BlobStorageError) {
+        try fill(UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count))
+        filled = count
+      } catch { failure = error }
+    }
+    if let failure { throw failure }
+    return bytes
+  }
+}

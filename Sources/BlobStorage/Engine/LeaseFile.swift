@@ -1,0 +1,258 @@
+import Synchronization
+import SystemPackage
+
+/// What a writer or reader at work needs, told to gc of every process before it is relied on.
+///
+/// One file a writer, locked for as long as its process lives: a lock that can be taken is the proof of death. The
+/// file is an array of 40-byte slots, each with a checksum of its own; slot 0 says from which of the writer's packs
+/// on unfinished puts have chunks. Format.md, "Leases".
+///
+/// The order that makes it safe: a holder writes its slot and then looks the thing up, in a new snapshot; gc
+/// condemns packs and then reads the slots. Either gc sees the slot, or the holder sees the pack condemned.
+package final class LeaseFile: Sendable {
+  /// What a slot holds on to.
+  package enum Held: Hashable, Sendable {
+    case chunk(Digest)
+    case blob(Digest)
+  }
+
+  /// Slots that were taken together.
+  package struct Hold: Sendable { let slots: Range<Int> }
+
+  static let slotByteCount = 40
+
+  private struct State: Sendable {
+    var file: (any File)?
+    var slotCount = 1
+    var heldCount = 0
+    var free: [Range<Int>] = []
+    /// The first pack of each unfinished put.
+    var puts: [UInt64: UInt32] = [:]
+    var nextPut: UInt64 = 0
+  }
+
+  private let folder: FilePath
+  private let writer: UInt64
+  private let files: any FileSystem
+  private let state = Mutex(State())
+
+  package init(folder: FilePath, writer: UInt64, files: any FileSystem) {
+    self.folder = folder
+    self.writer = writer
+    self.files = files
+  }
+
+  /// Holds on to `held` from the return on. What of it is still there is for the caller to look up afterwards.
+  ///
+  /// - Complexity: one write of 40 bytes each.
+  package func hold(_ held: [Held]) throws(BlobStorageError) -> Hold {
+    try locked { (state) throws(BlobStorageError) in
+      let file = try opened(&state)
+      let slots = Self.take(held.count, &state)
+      var writer = ByteWriter(capacity: held.count * Self.slotByteCount)
+      for item in held { Self.encode(item, into: &writer) }
+      try bridge(writer.bytes) { (bytes) throws(BlobStorageError) in
+        try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
+      }
+      return Hold(slots: slots)
+    }
+  }
+
+  /// Lets go of them.
+  package func release(_ hold: Hold) {
+    guard !hold.slots.isEmpty else { return }
+    state.withLock { state in
+      state.heldCount -= hold.slots.count
+      guard let file = state.file else { return }
+      do throws(BlobStorageError) {
+        if state.heldCount == 0 {
+          try file.truncate(to: Int64(Self.slotByteCount))
+          state.slotCount = 1
+          state.free = []
+        } else {
+          let zeros = [UInt8](repeating: 0, count: hold.slots.count * Self.slotByteCount)
+          try bridge(zeros) { (bytes) throws(BlobStorageError) in
+            try file.write(bytes, at: Int64(hold.slots.lowerBound * Self.slotByteCount))
+          }
+          state.free.append(hold.slots)
+        }
+      } catch {
+        // A slot that stays keeps some garbage until this process ends: safe, and gone by itself.
+      }
+    }
+  }
+
+  /// Protects the writer's packs from `sequence` on until `endPut`: chunks without a version go there.
+  package func beginPut(from sequence: UInt32) throws(BlobStorageError) -> UInt64 {
+    try locked { (state) throws(BlobStorageError) in
+      state.nextPut += 1
+      let put = state.nextPut
+      state.puts[put] = sequence
+      do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {
+        state.puts[put] = nil
+        throw error
+      }
+      return put
+    }
+  }
+
+  /// Ends what `beginPut` began.
+  package func endPut(_ put: UInt64) {
+    state.withLock { state in
+      state.puts[put] = nil
+      // If it cannot be written, the packs stay protected until this process ends.
+      do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {}
+    }
+  }
+
+  /// Gives the file up.
+  package func close() {
+    state.withLock { state in
+      guard let file = state.file else { return }
+      state.file = nil
+      // What stays is removed by the next gc: its lock can be taken.
+      do throws(BlobStorageError) { try files.remove(path) } catch {}
+      file.close()
+    }
+  }
+
+  private var path: FilePath { folder.appending(Hex.text(writer) + ".lease") }
+
+  private func opened(_ state: inout State) throws(BlobStorageError) -> any File {
+    if let file = state.file { return file }
+    // The name appears only once the lock is held.
+    let temporary = folder.appending(Hex.text(writer) + ".new")
+    let file = try files.open(temporary, .create)
+    _ = try file.lock(.exclusive, wait: true)
+    try files.rename(temporary, to: path)
+    state.file = file
+    try writeFirstSlot(&state)
+    return file
+  }
+
+  private func writeFirstSlot(_ state: inout State) throws(BlobStorageError) {
+    let file = try opened(&state)
+    var first = ByteWriter(capacity: Self.slotByteCount)
+    first.integer(state.puts.values.min() ?? UInt32.max)
+    first.zeros(28)
+    var slot = ByteWriter(capacity: Self.slotByteCount)
+    Self.encode(kind: 3, first.bytes, into: &slot)
+    try bridge(slot.bytes) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+  }
+
+  private static func take(_ count: Int, _ state: inout State) -> Range<Int> {
+    state.heldCount += count
+    if let index = state.free.firstIndex(where: { $0.count >= count }) {
+      let range = state.free.remove(at: index)
+      let taken = range.lowerBound..<range.lowerBound + count
+      if range.count > count { state.free.append(taken.upperBound..<range.upperBound) }
+      return taken
+    }
+    defer { state.slotCount += count }
+    return state.slotCount..<state.slotCount + count
+  }
+
+  private static func encode(_ held: Held, into writer: inout ByteWriter) {
+    switch held {
+    case .chunk(let digest): encode(kind: 1, digest.withUnsafeBytes { Array($0) }, into: &writer)
+    case .blob(let digest): encode(kind: 2, digest.withUnsafeBytes { Array($0) }, into: &writer)
+    }
+  }
+
+  private static func encode(kind: UInt32, _ content: [UInt8], into writer: inout ByteWriter) {
+    var guarded = ByteWriter(capacity: 36)
+    guarded.integer(kind)
+    guarded.raw(content)
+    writer.integer(guarded.bytes.withUnsafeBytes { CRC32C.checksum($0) })
+    writer.raw(guarded.bytes)
+  }
+
+  private func locked<T>(
+    _ body: (inout State) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    let box: Result<Unchecked<T>, BlobStorageError> = state.withLock { state in
+      do throws(BlobStorageError) { return .success(Unchecked(value: try body(&state))) } catch { return .failure(error) }
+    }
+    return try box.get().value
+  }
+}
+
+/// What all living writers hold on to, as gc reads it.
+package struct Leases: Sendable {
+  package var held: Set<LeaseFile.Held> = []
+  /// From which of a writer's packs on its unfinished puts have chunks.
+  package var firstPacks: [UInt64: UInt32] = [:]
+
+  /// Reads every lease, and removes those of the dead.
+  ///
+  /// - Throws: what keeps a lease from being read: then gc must not remove anything.
+  package static func read(
+    folder: FilePath, files: any FileSystem, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> Leases {
+    var leases = Leases()
+    for name in try files.list(folder) {
+      guard let writer = Hex.integer(UInt64.self, name.prefix(16)) else { continue }
+      let path = folder.appending(name)
+      let file: any File
+      do { file = try files.open(path, .readWrite) } catch {
+        // Its owner has closed it since it was listed.
+        guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+        continue
+      }
+      defer { file.close() }
+      if try file.lock(.exclusive, wait: false) {
+        // Between creating and locking, a living writer's `.new` can be locked by us: it holds nothing yet, and its
+        // rename brings it back or fails.
+        if name.hasSuffix(".lease") { do { try files.remove(path) } catch {} }
+        continue
+      }
+      guard name.hasSuffix(".lease") else { continue }
+      try leases.take(file, writer: writer, algorithm: algorithm)
+    }
+    return leases
+  }
+
+  private mutating func take(
+    _ file: any File, writer: UInt64, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    // A slot that is being written while it is read can be torn; one that stays torn is damage.
+    for attempt in 0..<4 {
+      let byteCount = try file.status().byteCount
+      let slotCount = Int(byteCount) / LeaseFile.slotByteCount
+      var bytes: [UInt8]
+      do { bytes = try file.bytes(at: 0, slotCount * LeaseFile.slotByteCount, pack: nil) } catch {
+        guard error.code == .corrupted, attempt < 3 else { throw error }
+        continue
+      }
+      var torn = 0
+      bytes.withUnsafeBytes { raw in
+        for slot in 0..<slotCount {
+          let start = slot * LeaseFile.slotByteCount
+          let slotBytes = UnsafeRawBufferPointer(rebasing: raw[start..<start + LeaseFile.slotByteCount])
+          if !take(slotBytes, writer: writer, algorithm: algorithm) { torn += 1 }
+        }
+      }
+      if torn == 0 { return }
+    }
+    throw BlobStorageError(
+      .corrupted, "The lease \(file.path.lastComponent?.string ?? "") cannot be read: nothing is collected while it is there.",
+      path: file.path.string)
+  }
+
+  /// False for a slot that does not match its checksum.
+  private mutating func take(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: Digest.Algorithm) -> Bool {
+    if slot.allSatisfy({ $0 == 0 }) { return true }
+    let guarded = UnsafeRawBufferPointer(rebasing: slot[4...])
+    guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded) else { return false }
+    let content = UnsafeRawBufferPointer(rebasing: guarded[4...])
+    switch guarded.loadUnaligned(as: UInt32.self).littleEndian {
+    case 1: held.insert(.chunk(Digest(algorithm: algorithm, bytes: content)))
+    case 2: held.insert(.blob(Digest(algorithm: algorithm, bytes: content)))
+    case 3:
+      let first = content.loadUnaligned(as: UInt32.self).littleEndian
+      firstPacks[writer] = min(first, firstPacks[writer] ?? .max)
+    default: return false
+    }
+    return true
+  }
+}

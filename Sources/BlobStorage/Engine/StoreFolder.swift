@@ -1,0 +1,111 @@
+import SystemPackage
+
+/// The folder of a store: what lies where in it, how it is made and how it is known.
+///
+/// `store` is written last and renamed into place: a folder is a store if and only if it has a valid `store`.
+package struct StoreFolder: Sendable {
+  package let path: FilePath
+  package let files: any FileSystem
+
+  package init(_ path: FilePath, files: any FileSystem) {
+    self.path = path
+    self.files = files
+  }
+
+  package var header: FilePath { path.appending("store") }
+  package var packs: FilePath { path.appending("packs") }
+  package var catalog: FilePath { path.appending("catalog") }
+  package var leases: FilePath { path.appending("leases") }
+  package var aside: FilePath { path.appending("set-aside") }
+  package var collecting: FilePath { path.appending("gc.lock") }
+  package var reserve: FilePath { path.appending("reserve") }
+
+  /// The packs of this folder.
+  package var backend: FolderBackend { FolderBackend(folder: packs, asideFolder: aside, files: files) }
+
+  /// Makes an empty store; of two that try at once, one succeeds.
+  ///
+  /// - Throws: `storeExists`, or `notAStore` for a path that holds anything else; nothing was changed.
+  package func create(_ newHeader: StoreHeader) throws(BlobStorageError) {
+    try makeParents()
+    let lock = try files.open(path.appending(".init.lock"), .openOrCreate)
+    defer { lock.close() }
+    _ = try lock.lock(.exclusive, wait: true)
+    if try files.status(of: header) != nil {
+      throw BlobStorageError(.storeExists, "There is a store at \(path) already.", path: path.string)
+    }
+    // Folders that an earlier, interrupted creation left are taken over.
+    for folder in [packs, catalog, leases] { try makeDirectory(folder) }
+    let temporary = path.appending("store.new")
+    let file = try files.open(temporary, .openOrCreate)
+    defer { file.close() }
+    try file.truncate(to: 0)
+    try bridge(newHeader.encoded()) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+    try file.synchronize()
+    try files.rename(temporary, to: header)
+    try files.syncDirectory(path)
+    try files.syncDirectory(path.removingLastComponent())
+    try files.remove(path.appending(".init.lock"))
+  }
+
+  /// The header of the store that is here.
+  ///
+  /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, or `corrupted`.
+  package func readHeader() throws(BlobStorageError) -> StoreHeader {
+    guard let status = try statusOrNil(header), status.kind == .regular else {
+      if let status = try statusOrNil(path) {
+        let isEmpty = status.kind == .directory ? try files.list(path).isEmpty : false
+        guard isEmpty else {
+          throw BlobStorageError(.notAStore, "\(path) holds something that is not a store.", path: path.string)
+        }
+      }
+      throw BlobStorageError(.noStore, "There is no store at \(path).", path: path.string)
+    }
+    let file = try files.open(header, .read)
+    defer { file.close() }
+    let bytes = try file.bytes(at: 0, Int(min(status.byteCount, 4_096)), pack: nil)
+    do {
+      return try bridge(bytes) { (raw) throws(BlobStorageError) in try StoreHeader(raw) }
+    } catch {
+      throw BlobStorageError(error.code, "\(path): \(error.message)", path: path.string)
+    }
+  }
+
+  private func statusOrNil(_ path: FilePath) throws(BlobStorageError) -> FileStatus? {
+    do { return try files.status(of: path) } catch {
+      if error.errno == Errno.notDirectory.rawValue { return nil }
+      throw error
+    }
+  }
+
+  private func makeParents() throws(BlobStorageError) {
+    if let status = try files.status(of: path) {
+      let names = status.kind == .directory ? try files.list(path) : ["?"]
+      let known: Set<String> = [".init.lock", "store.new", "packs", "catalog", "leases"]
+      if status.kind == .directory, try files.status(of: header) != nil {
+        throw BlobStorageError(.storeExists, "There is a store at \(path) already.", path: path.string)
+      }
+      guard names.allSatisfy({ known.contains($0) }), names.isEmpty || names.contains(".init.lock") else {
+        throw BlobStorageError(
+          .notAStore, "\(path) holds something else: name an empty folder or one that does not exist.",
+          path: path.string)
+      }
+      return
+    }
+    var missing: [FilePath] = [path]
+    var parent = path.removingLastComponent()
+    while !parent.isEmpty, try files.status(of: parent) == nil {
+      missing.append(parent)
+      parent = parent.removingLastComponent()
+    }
+    for folder in missing.reversed() { try makeDirectory(folder) }
+  }
+
+  private func makeDirectory(_ folder: FilePath) throws(BlobStorageError) {
+    do { try files.createDirectory(folder) } catch {
+      guard error.errno == Errno.fileExists.rawValue, try files.status(of: folder)?.kind == .directory else {
+        throw error
+      }
+    }
+  }
+}

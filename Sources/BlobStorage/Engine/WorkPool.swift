@@ -1,0 +1,127 @@
+import Dispatch
+import Foundation
+import Synchronization
+
+/// A fixed number of threads for work that computes: hashing, encoding, decoding. Never wait in it for other work
+/// of the same pool; `orderedMap` does its own waiting by lending a hand.
+package final class WorkPool: Sendable {
+  private struct State: Sendable {
+    var jobs: [Job] = []
+    var head = 0
+    var isClosed = false
+  }
+
+  fileprivate final class Job: Sendable {
+    private let claimed = Atomic<Bool>(false)
+    private let body: @Sendable () -> Void
+
+    init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+
+    /// Runs the job unless somebody else does already.
+    func run() -> Bool {
+      guard claimed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
+      else { return false }
+      body()
+      return true
+    }
+  }
+
+  private let state = Mutex(State())
+  private let available = DispatchSemaphore(value: 0)
+  package let width: Int
+
+  /// A pool of `width` threads, which end with ``close()``.
+  package init(width: Int) {
+    self.width = width
+    for index in 0..<width {
+      let thread = Thread { [self] in work() }
+      thread.name = "blob-work-\(index)"
+      thread.stackSize = 1 << 20
+      thread.start()
+    }
+  }
+
+  /// Ends the threads once they have nothing to do.
+  package func close() {
+    state.withLock { $0.isClosed = true }
+    for _ in 0..<width { available.signal() }
+  }
+
+  fileprivate func submit(_ job: Job) {
+    state.withLock { $0.jobs.append(job) }
+    available.signal()
+  }
+
+  private func work() {
+    while true {
+      available.wait()
+      let (job, isClosed) = state.withLock { state -> (Job?, Bool) in
+        guard state.head < state.jobs.count else { return (nil, state.isClosed) }
+        let job = state.jobs[state.head]
+        state.head += 1
+        if state.head == state.jobs.count || state.head > 1_024 {
+          state.jobs.removeFirst(state.head)
+          state.head = 0
+        }
+        return (job, false)
+      }
+      if let job { _ = job.run() } else if isClosed { return }
+    }
+  }
+
+  /// Takes inputs from `next`, transforms them on the pool's threads, and hands the outputs to `consume` in the
+  /// order of the inputs, on the caller's thread. At most `inFlightMax` are under way, so memory is bounded.
+  ///
+  /// After the first error no more inputs are taken, and those under way are waited for.
+  package func orderedMap<Input: Sendable, Output: Sendable>(
+    inFlightMax: Int, next: () throws(BlobStorageError) -> Input?,
+    transform: @escaping @Sendable (Input) throws(BlobStorageError) -> Output,
+    consume: (Output) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var underWay: [Slot<Output>] = []
+    var head = 0
+    defer { for slot in underWay[head...] { _ = slot.wait() } }
+    func consumeFirst() throws(BlobStorageError) {
+      let slot = underWay[head]
+      head += 1
+      if head > 64 {
+        underWay.removeFirst(head)
+        head = 0
+      }
+      try consume(try slot.wait().get())
+    }
+    while let input = try next() {
+      let slot = Slot<Output>()
+      let job = Job {
+        do throws(BlobStorageError) { slot.fulfil(.success(try transform(input))) } catch { slot.fulfil(.failure(error)) }
+      }
+      slot.job.withLock { $0 = job }
+      underWay.append(slot)
+      submit(job)
+      if underWay.count - head >= inFlightMax { try consumeFirst() }
+    }
+    while head < underWay.count { try consumeFirst() }
+  }
+
+  /// The place for one output.
+  private final class Slot<Output: Sendable>: Sendable {
+    let job = Mutex<Job?>(nil)
+    private let result = Mutex<Result<Output, BlobStorageError>?>(nil)
+    private let done = DispatchSemaphore(value: 0)
+
+    func fulfil(_ value: Result<Output, BlobStorageError>) {
+      result.withLock { $0 = value }
+      done.signal()
+    }
+
+    /// Does the job itself when no thread has begun it.
+    func wait() -> Result<Output, BlobStorageError> {
+      if let job = job.withLock({ $0.take() }) { _ = job.run() }
+      done.wait()
+      return result.withLock { result in
+        defer { result = nil }
+        return result ?? .failure(BlobStorageError(.io, "A piece of work ended without a result."))
+      }
+    }
+  }
+}
