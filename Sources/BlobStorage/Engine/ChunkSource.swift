@@ -159,16 +159,17 @@ package final class ChunkSource: Sendable {
     let done = DispatchSemaphore(value: 0)
     let answer = Answer()
     file.readThroughDispatch(offset: offset, byteCount: target.count, queue: dispatchQueue) { result in
-      answer.result.withLock { $0 = result }
+      answer.result = result
       done.signal()
     }
     done.wait()
-    guard let data = try answer.result.withLock({ $0 })?.get() else { return 0 }
+    guard let data = try answer.result?.get() else { return 0 }
     return data.copyBytes(to: target)
   }
 
-  private final class Answer: Sendable {
-    let result = Mutex<Result<DispatchData, BlobStorageError>?>(nil)
+  /// Written once before `done` is signalled, read once after.
+  private final class Answer: @unchecked Sendable {
+    var result: Result<DispatchData, BlobStorageError>?
   }
 
   /// Remembers that the chunk is damaged, so that the next put of the same bytes stores it anew.
