@@ -165,8 +165,10 @@ static size_t tree_add_prefix(tree *t, const uint8_t *bytes, size_t count, size_
   for (;;) {
     size_t available = (count - added - 1) / LEAF_BYTES;
     size_t leaf_count = BATCH_LEAVES;
-    while (leaf_count > available || (t->leaf_count & (leaf_count - 1)) != 0) leaf_count /= 2;
-    if (leaf_count < leaf_count_min) return added;
+    while (leaf_count > available || (t->leaf_count & (leaf_count - 1)) != 0) {
+      leaf_count /= 2;
+      if (leaf_count < leaf_count_min) return added;
+    }
     tree_add(t, bytes + added, leaf_count);
     added += leaf_count * LEAF_BYTES;
   }
