@@ -1,0 +1,34 @@
+/// How long chunks are, in plain bytes: set when a store is made, and kept in its header.
+public struct ChunkSizes: Sendable, Hashable {
+  /// No chunk is shorter, except the last of a blob.
+  public let minimum: Int
+  /// What chunks aim at: a power of two. They come out about a seventh longer.
+  public let average: Int
+  /// No chunk is longer.
+  public let maximum: Int
+
+  /// 16, 64 and 256 KiB. 64 KiB was found best for deduplication and compression together (El-Shimi et al.,
+  /// USENIX ATC 2012, section 3).
+  public static let standard = ChunkSizes(checkedAverage: 64 << 10)
+
+  /// Sizes from a quarter to four times that average.
+  ///
+  /// - Throws: `invalidArgument` unless the average is a power of two from ``Limits/chunkByteCountAverageMin`` to
+  ///   ``Limits/chunkByteCountAverageMax``.
+  package init(average: Int) throws(BlobStorageError) {
+    let range = Limits.chunkByteCountAverageMin...Limits.chunkByteCountAverageMax
+    guard range.contains(average), average.nonzeroBitCount == 1 else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "the average chunk size must be a power of two from \(range.lowerBound) to \(range.upperBound) bytes, "
+          + "not \(average)")
+    }
+    self.init(checkedAverage: average)
+  }
+
+  private init(checkedAverage average: Int) {
+    minimum = average / 4
+    self.average = average
+    maximum = average * 4
+  }
+}

@@ -1,0 +1,64 @@
+import CBlobKernels
+import Crypto
+
+/// A digest of bytes that come bit by bit.
+///
+/// A value, but not `Sendable`, because swift-crypto's functions are not: a copy goes on by itself, one thread at a
+/// time uses it. Updates may have any length; from 16 KiB up they run at full speed.
+package struct DigestStream {
+  /// Exactly one of the two is there, so that each can be changed in place.
+  private var blake3: Blake3State?
+  private var sha256: SHA256?
+
+  /// A stream that has seen no bytes.
+  package init(_ algorithm: Digest.Algorithm) {
+    switch algorithm {
+    case .blake3: blake3 = Blake3State()
+    case .sha256: sha256 = SHA256()
+    }
+  }
+
+  /// Appends bytes.
+  package mutating func update(_ bytes: UnsafeRawBufferPointer) {
+    if blake3 != nil {
+      if !isKnownUniquelyReferenced(&blake3) { blake3 = blake3?.copy() }
+      blake3?.update(bytes)
+    } else {
+      sha256?.update(bufferPointer: bytes)
+    }
+  }
+
+  /// The digest of all bytes so far; the stream can go on.
+  package func finalize() -> Digest {
+    if let blake3 { return blake3.finalize() }
+    return (sha256 ?? SHA256()).finalize().withUnsafeBytes { Digest(algorithm: .sha256, bytes: $0) }
+  }
+}
+
+/// Owns the memory of the kernel's state. Only ``DigestStream`` holds one, and copies it before a change if it is
+/// not the only holder.
+private final class Blake3State {
+  private let memory: UnsafeMutableRawPointer
+
+  init() {
+    memory = .allocate(byteCount: bs_blake3_state_size(), alignment: 16)
+    bs_blake3_init(OpaquePointer(memory), bs_blake3_level_best())
+  }
+
+  private init(copyOf other: Blake3State) {
+    memory = .allocate(byteCount: bs_blake3_state_size(), alignment: 16)
+    memory.copyMemory(from: other.memory, byteCount: bs_blake3_state_size())
+  }
+
+  deinit { memory.deallocate() }
+
+  func copy() -> Blake3State { Blake3State(copyOf: self) }
+
+  func update(_ bytes: UnsafeRawBufferPointer) {
+    bs_blake3_update(OpaquePointer(memory), bytes.baseAddress, bytes.count)
+  }
+
+  func finalize() -> Digest {
+    Digest(blake3Into: { bs_blake3_finalize(OpaquePointer(memory), $0) })
+  }
+}
