@@ -3,8 +3,8 @@ import Crypto
 
 /// A digest of bytes that come bit by bit.
 ///
-/// A value, but not `Sendable`, because swift-crypto's functions are not: a copy goes on by itself, one thread at a
-/// time uses it. Updates may have any length; from 16 KiB up they run at full speed.
+/// A value, but not `Sendable`, because swift-crypto's functions are not: a copy goes on by itself, one
+/// thread at a time uses it. Updates may have any length; from 16 KiB up they run at full speed.
 package struct DigestStream {
   /// Exactly one of the two is there, so that each can be changed in place.
   private var blake3: Blake3State?
@@ -35,8 +35,8 @@ package struct DigestStream {
   }
 }
 
-/// Owns the memory of the kernel's state. Only ``DigestStream`` holds one, and copies it before a change if it is
-/// not the only holder.
+/// Owns the memory of the kernel's state. Only ``DigestStream`` holds one, and copies it before a change if
+/// it is not the only holder.
 private final class Blake3State {
   private let memory: UnsafeMutableRawPointer
 

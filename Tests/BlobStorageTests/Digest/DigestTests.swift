@@ -45,11 +45,10 @@ struct DigestTests {
   @Test(
     "is not read from anything else",
     arguments: [
-      "", ":", "blake3", "blake3:", ofABC, "md5:" + ofABC, "BLAKE3:" + ofABC, " blake3:" + ofABC,
-      "blake3:" + ofABC + "0", "blake3:" + ofABC.dropLast(), "blake3:" + ofABC.dropLast() + "g",
-      "blake3:" + ofABC.dropLast(2) + "é", "blake3:" + ofABC.dropLast(2) + "+1",
-      "blake3::" + ofABC.dropLast(),
-    ])
+      "", ":", "blake3", "blake3:", ofABC, "md5:\(ofABC)", "BLAKE3:\(ofABC)", " blake3:\(ofABC)",
+      "blake3:\(ofABC)0", "blake3:\(ofABC.dropLast())", "blake3:\(ofABC.dropLast())g",
+      "blake3:\(ofABC.dropLast(2))é", "blake3:\(ofABC.dropLast(2))+1", "blake3::\(ofABC.dropLast())",
+    ] as [String])
   func refusesOtherText(text: String) {
     #expect(Digest(text) == nil)
   }
