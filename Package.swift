@@ -28,7 +28,7 @@ let package = Package(
       name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
     .systemLibrary(
       name: "CLMDB", pkgConfig: "lmdb", providers: [.apt(["liblmdb-dev"]), .brew(["lmdb"])]),
-    // -O3 also in debug builds: tests push megabytes through these kernels.
+    // Slow in debug builds: -O3 needs unsafeFlags, and those forbid using this package as a dependency.
     .target(name: "CBlobKernels"),
     .target(
       name: "BlobStorage",
@@ -46,7 +46,7 @@ let package = Package(
       ],
       swiftSettings: strict),
     .testTarget(
-      name: "BlobStorageTests", dependencies: ["BlobStorage"], swiftSettings: strict),
+      name: "BlobStorageTests", dependencies: ["BlobStorage", "CBlobKernels"], swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]
 )

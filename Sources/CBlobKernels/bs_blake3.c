@@ -4,8 +4,8 @@
 
 #include "bs_blake3_internal.h"
 
-// Leaves that are hashed before their parents are, when there are as many: a power of two, so that they are one
-// whole subtree, and enough for the lower parents to fill the lanes.
+// Leaves that are hashed before their parents are, when there are as many: a power of two, so that they are
+// one whole subtree, and enough for the lower parents to fill the lanes.
 enum { BATCH_LEAVES = 256, BATCH_BYTES = BATCH_LEAVES * LEAF_BYTES };
 
 // Bytes that a state holds back: small updates are gathered until every lane has a leaf.
@@ -14,8 +14,8 @@ enum { BUFFER_LEAVES = 16, BUFFER_BYTES = BUFFER_LEAVES * LEAF_BYTES };
 // 2^64 bytes are 2^54 leaves: one value for each bit of their number.
 enum { DEPTH_MAX = 54 };
 
-// The tree of the bytes so far, section 2.1: one value for each bit set in `leaf_count`, the largest subtree first.
-// Its owner always holds back a byte at least, so that no parent made here can be the root.
+// The tree of the bytes so far, section 2.1: one value for each bit set in `leaf_count`, the largest
+// subtree first. Its owner always holds back a byte at least, so that no parent made here can be the root.
 typedef struct {
   uint64_t leaf_count;
   size_t depth;
@@ -93,7 +93,8 @@ static void hash_parent(const uint8_t children[BLOCK_BYTES], uint32_t root, uint
 }
 
 // Any number of inputs of one shape, by the widest kernels that they fill more than half.
-static void hash_many(int level, const uint8_t *inputs, size_t count, bs_blake3_shape shape, uint8_t *values) {
+static void hash_many(int level, const uint8_t *inputs, size_t count, bs_blake3_shape shape,
+                      uint8_t *values) {
   size_t stride = shape.block_count * BLOCK_BYTES;
   while (count > 0) {
     size_t taken = 1;
@@ -126,12 +127,18 @@ static void hash_many(int level, const uint8_t *inputs, size_t count, bs_blake3_
 
 static void hash_leaves(int level, const uint8_t *bytes, size_t count, uint64_t counter, uint8_t *values) {
   bs_blake3_shape leaves = {
-      .block_count = LEAF_BLOCKS, .counter = counter, .counter_step = 1, .first = CHUNK_START, .last = CHUNK_END};
+      .block_count = LEAF_BLOCKS,
+      .counter = counter,
+      .counter_step = 1,
+      .first = CHUNK_START,
+      .last = CHUNK_END,
+  };
   hash_many(level, bytes, count, leaves, values);
 }
 
-// Replaces values by their parents, level by level, until no more than `goal` (1 or 2) are left, and returns how
-// many. One without a partner rises as it is: this gives the paper's tree, whose left subtrees are full.
+// Replaces values by their parents, level by level, until no more than `goal` (1 or 2) are left, and
+// returns how many. One without a partner rises as it is: this gives the paper's tree, whose left subtrees
+// are full.
 static size_t reduce(int level, uint8_t *values, size_t count, size_t goal) {
   bs_blake3_shape parents = {.block_count = 1, .flags = PARENT};
   while (count > goal) {
@@ -158,15 +165,17 @@ static void tree_add(tree *t, const uint8_t *bytes, size_t leaf_count) {
   t->leaf_count += leaf_count;
 }
 
-// Adds subtrees from the start of `bytes`, as large as alignment permits and none smaller than `leaf_count_min`
-// leaves, but never the last byte. Returns the number of bytes added.
+// Adds subtrees from the start of `bytes`, as large as alignment permits and none smaller than
+// `leaf_count_min` leaves, but never the last byte. Returns the number of bytes added.
 static size_t tree_add_prefix(tree *t, const uint8_t *bytes, size_t count, size_t leaf_count_min) {
   size_t added = 0;
   for (;;) {
     size_t available = (count - added - 1) / LEAF_BYTES;
     size_t leaf_count = BATCH_LEAVES;
-    while (leaf_count > available || (t->leaf_count & (leaf_count - 1)) != 0) leaf_count /= 2;
-    if (leaf_count < leaf_count_min) return added;
+    while (leaf_count > available || (t->leaf_count & (leaf_count - 1)) != 0) {
+      leaf_count /= 2;
+      if (leaf_count < leaf_count_min) return added;
+    }
     tree_add(t, bytes + added, leaf_count);
     added += leaf_count * LEAF_BYTES;
   }

@@ -37,8 +37,8 @@ enum {
 
 #define ROTATE_RIGHT(x, n) (((x) >> (n)) | ((x) << (32 - (n))))
 
-// The quarter round, section 2.2, on words or on vectors of words. The message word is added first: it is there
-// before `b` is.
+// The quarter round, section 2.2, on words or on vectors of words. The message word is added first: it is
+// there before `b` is.
 #define QUARTER(a, b, c, d, x, y) \
   do {                            \
     a += (x);                     \
@@ -70,8 +70,8 @@ enum {
     QUARTER(v3, v4, v9, v14, m[p], m[q]);                     \
   } while (0)
 
-// Seven rounds. Each row is the one before it under the permutation of table 2, written out so that every index
-// is a constant, also where the compiler does not optimise.
+// Seven rounds. Each row is the one before it under the permutation of table 2, written out so that every
+// index is a constant, also where the compiler does not optimise.
 #define SEVEN_ROUNDS                                                    \
   do {                                                                  \
     ROUND(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);        \
@@ -94,7 +94,8 @@ typedef struct {
 
 // Hashes `count` inputs that lie one behind the other, at most as many as the kernel has lanes, into as many
 // chaining values. The values may overwrite the inputs.
-typedef void bs_blake3_kernel(const uint8_t *inputs, size_t count, const bs_blake3_shape *shape, uint8_t *values);
+typedef void bs_blake3_kernel(const uint8_t *inputs, size_t count, const bs_blake3_shape *shape,
+                              uint8_t *values);
 
 bs_blake3_kernel bs_blake3_lanes4, bs_blake3_lanes8, bs_blake3_lanes16;
 

@@ -1,6 +1,6 @@
-// A BLAKE3 kernel of LANES inputs side by side: a template, included once for each width with LANES, KERNEL (the
-// function's name) and TARGET (its attributes) defined. Vector i holds word i of every lane, so that the rounds
-// are those of a single input; only the message has to be transposed.
+// A BLAKE3 kernel of LANES inputs side by side: a template, included once for each width with LANES, KERNEL
+// (the function's name) and TARGET (its attributes) defined. Vector i holds word i of every lane, so that
+// the rounds are those of a single input; only the message has to be transposed.
 
 #include <stdbool.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 
 typedef uint32_t vector __attribute__((vector_size(4 * LANES)));
 
-// Interleaving of two vectors by 32, 64, 128 and 256 bits, within units of 128 bits as the processors like it.
+// Interleaving of two vectors by 32, 64, 128 and 256 bits, within units of 128 bits as the processors like
+// it.
 #if LANES == 4
 #define LOW_32(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define HIGH_32(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
@@ -112,7 +113,8 @@ TARGET void KERNEL(const uint8_t *inputs, size_t count, const bs_blake3_shape *s
   vector counter_low, counter_high, zero = {0};
   memcpy(&counter_low, low, sizeof(vector));
   memcpy(&counter_high, high, sizeof(vector));
-  vector h[8] = {zero + IV0, zero + IV1, zero + IV2, zero + IV3, zero + IV4, zero + IV5, zero + IV6, zero + IV7};
+  vector h[8] = {zero + IV0, zero + IV1, zero + IV2, zero + IV3,
+                 zero + IV4, zero + IV5, zero + IV6, zero + IV7};
   for (size_t block = 0; block < shape->block_count; block++) {
     uint32_t flags = shape->flags | (block == 0 ? shape->first : 0) |
                      (block + 1 == shape->block_count ? shape->last : 0);

@@ -43,11 +43,12 @@ bool bs_crc32c_is_hardware(void) {
 
 #if defined(HARDWARE)
 
-// The instruction takes three cycles, but one can begin in each: three stretches of the bytes run side by side.
+// The instruction takes three cycles, but one can begin in each: three stretches of the bytes run side by
+// side.
 enum { STRETCH_BYTES = 4096 };
 
-// x^(8 * STRETCH_BYTES) and its square, modulo the polynomial: what multiplies a value when so many zero bytes
-// follow it.
+// x^(8 * STRETCH_BYTES) and its square, modulo the polynomial: what multiplies a value when so many zero
+// bytes follow it.
 #define BEHIND_ONE_STRETCH 0x35D73A62u
 #define BEHIND_TWO_STRETCHES 0x28461564u
 

@@ -1,5 +1,5 @@
-// Entry i is i divided by the polynomial of CRC-32C, bit by bit. A test computes them anew through the checksum
-// of single bytes.
+// Entry i is i divided by the polynomial of CRC-32C, bit by bit. A test computes them anew through the
+// checksum of single bytes.
 
 #include <stdint.h>
 

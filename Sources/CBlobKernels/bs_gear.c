@@ -29,8 +29,8 @@ static size_t bytes_until(uint64_t limit, uint64_t begun, size_t count) {
 size_t bs_gear_scan(bs_gear_state *state, const bs_gear_rules *rules, const uint8_t *bytes, size_t count,
                     bool *is_end) {
   *is_end = false;
-  // The byte that makes the chunk `minimum` long is the first with a test; the 63 before it fill its window, and
-  // those before them are not even hashed.
+  // The byte that makes the chunk `minimum` long is the first with a test; the 63 before it fill its
+  // window, and those before them are not even hashed.
   uint64_t begun = state->count;
   size_t hashed = bytes_until(rules->minimum - BS_GEAR_WINDOW_BYTES, begun, count);
   size_t strict = bytes_until(rules->minimum - 1, begun, count);

@@ -1,5 +1,5 @@
-// The gear table: 256 outputs of SplitMix64 seeded with BS_GEAR_SEED. A test computes them anew. It must never
-// change: see bs_gear.h.
+// The gear table: 256 outputs of SplitMix64 seeded with BS_GEAR_SEED. A test computes them anew. It must
+// never change: see bs_gear.h.
 
 #include <stdint.h>
 

@@ -7,14 +7,14 @@ public struct ChunkSizes: Sendable, Hashable {
   /// No chunk is longer.
   public let maximum: Int
 
-  /// 16, 64 and 256 KiB. 64 KiB was found best for deduplication and compression together (El-Shimi et al.,
-  /// USENIX ATC 2012, section 3).
+  /// 16, 64 and 256 KiB. 64 KiB was found best for deduplication and compression together (El-Shimi et al., USENIX
+  /// ATC 2012).
   public static let standard = ChunkSizes(checkedAverage: 64 << 10)
 
   /// Sizes from a quarter to four times that average.
   ///
-  /// - Throws: `invalidArgument` unless the average is a power of two from ``Limits/chunkByteCountAverageMin`` to
-  ///   ``Limits/chunkByteCountAverageMax``.
+  /// - Throws: `invalidArgument` unless the average is a power of two from
+  ///   ``Limits/chunkByteCountAverageMin`` to ``Limits/chunkByteCountAverageMax``.
   package init(average: Int) throws(BlobStorageError) {
     let range = Limits.chunkByteCountAverageMin...Limits.chunkByteCountAverageMax
     guard range.contains(average), average.nonzeroBitCount == 1 else {

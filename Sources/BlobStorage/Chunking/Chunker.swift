@@ -1,22 +1,23 @@
 import CBlobKernels
 
-/// Cuts a byte stream into chunks at cut points that its content defines, so that an insertion moves only the cut
-/// points near it.
+/// Cuts a byte stream into chunks at cut points that its content defines, so that an insertion moves only
+/// the cut points near it.
 ///
-/// FastCDC (Xia et al., "FastCDC: a Fast and Efficient Content-Defined Chunking Approach for Data Deduplication",
-/// USENIX ATC 2016) in its three parts:
+/// FastCDC (Xia et al., "FastCDC: a Fast and Efficient Content-Defined Chunking Approach for Data
+/// Deduplication", USENIX ATC 2016) in its three parts:
 ///
-/// - Gear hash, section 3.2: `hash = 2 * hash + gear[byte]` modulo 2^64. A cut point is where the hash has nothing
-///   but zeros in its top bits. The paper spreads the bits of its mask to widen the window; with 64 bits the top
-///   ones have the widest there is, 64 bytes less their own number.
-/// - Cut-point skipping, section 3.4: no cut point is looked for before `minimum`. The paper begins to hash there;
-///   here the hash begins 64 bytes earlier, so that the window is full at the first possible cut point.
-/// - Normalised chunking of level 2, section 3.5: two bits more than the average asks for while the chunk is shorter
-///   than the average, two bits less from there on.
+/// - Gear hash: `hash = 2 * hash + gear[byte]` modulo 2^64. A cut point is where the hash has
+///   nothing but zeros in its top bits. The paper spreads the bits of its mask to widen the window; with 64
+///   bits the top ones have the widest there is, 64 bytes less their own number.
+/// - Cut-point skipping: no cut point is looked for before `minimum`. The paper begins to hash
+///   there; here the hash begins 64 bytes earlier, so that the window is full at the first possible cut
+///   point.
+/// - Normalised chunking of level 2: two bits more than the average asks for while the chunk
+///   is shorter than the average, two bits less from there on.
 ///
-/// A chunk ends behind the byte that completes the zeros (the paper: before it), or at `maximum` bytes. Cut points
-/// are a function of the blob's bytes and the sizes alone, however the bytes are fed. **They may never change**: what
-/// was stored by an older build would not be found again.
+/// A chunk ends behind the byte that completes the zeros (the paper: before it), or at `maximum` bytes. Cut
+/// points are a function of the blob's bytes and the sizes alone, however the bytes are fed. **They may
+/// never change**: what was stored by an older build would not be found again.
 ///
 /// - Complexity: about 1.5 GB/s on one core of 2.8 GHz. Constant memory; holds no bytes.
 package struct Chunker: Sendable {
@@ -53,8 +54,8 @@ package struct Chunker: Sendable {
     return Cut(byteCount: byteCount, endsChunk: endsChunk)
   }
 
-  /// Ends the blob: returns the length of its last chunk, or 0 if the blob ended with a cut point or is empty, and
-  /// begins a new blob.
+  /// Ends the blob: returns the length of its last chunk, or 0 if the blob ended with a cut point or is
+  /// empty, and begins a new blob.
   package mutating func finish() -> Int {
     defer { state = bs_gear_state() }
     return pendingByteCount

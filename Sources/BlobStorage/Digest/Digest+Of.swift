@@ -2,9 +2,9 @@ import CBlobKernels
 import Crypto
 
 #if canImport(FoundationEssentials)
-import FoundationEssentials
+  import FoundationEssentials
 #else
-import Foundation
+  import Foundation
 #endif
 
 extension Digest {

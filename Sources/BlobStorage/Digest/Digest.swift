@@ -1,8 +1,8 @@
 /// Identity: the cryptographic hash of plain bytes, with the algorithm that made it.
 ///
-/// 32 bytes, held inline: a digest is copied freely and never allocates. Its text is the algorithm's name, a colon
-/// and 64 lower-case hexadecimal digits; `b3sum FILE` prints the same digits for BLAKE3, `sha256sum FILE` for
-/// SHA-256.
+/// 32 bytes, held inline: a digest is copied freely and never allocates. Its text is the algorithm's name,
+/// a colon and 64 lower-case hexadecimal digits; `b3sum FILE` prints the same digits for BLAKE3, `sha256sum
+/// FILE` for SHA-256.
 public struct Digest: Sendable {
   /// How a digest is computed. The number is on disk.
   public enum Algorithm: UInt8, Sendable, CaseIterable {

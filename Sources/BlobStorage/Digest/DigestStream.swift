@@ -1,10 +1,11 @@
 import CBlobKernels
-@preconcurrency import Crypto
+import Crypto
 
 /// A digest of bytes that come bit by bit.
 ///
-/// A value: a copy goes on by itself. Updates may have any length; from 16 KiB up they run at full speed.
-package struct DigestStream: Sendable {
+/// A value, but not `Sendable`, because swift-crypto's functions are not: a copy goes on by itself, one
+/// thread at a time uses it. Updates may have any length; from 16 KiB up they run at full speed.
+package struct DigestStream {
   /// Exactly one of the two is there, so that each can be changed in place.
   private var blake3: Blake3State?
   private var sha256: SHA256?
@@ -34,10 +35,9 @@ package struct DigestStream: Sendable {
   }
 }
 
-/// Owns the memory of the kernel's state.
-///
-/// `@unchecked Sendable`: only ``DigestStream`` holds one, and changes it only while it is the only holder.
-private final class Blake3State: @unchecked Sendable {
+/// Owns the memory of the kernel's state. Only ``DigestStream`` holds one, and copies it before a change if
+/// it is not the only holder.
+private final class Blake3State {
   private let memory: UnsafeMutableRawPointer
 
   init() {

@@ -31,8 +31,8 @@ void bs_blake3(const void *bytes, size_t count, uint8_t digest[32]);
 // The same by a given level, which must be supported: tests check all of them.
 void bs_blake3_at_level(int level, const void *bytes, size_t count, uint8_t digest[32]);
 
-// A digest under way. The caller provides `bs_blake3_state_size()` bytes, aligned to 16; the state owns nothing
-// outside them, so that copying them copies the state.
+// A digest under way. The caller provides `bs_blake3_state_size()` bytes, aligned to 16; the state owns
+// nothing outside them, so that copying them copies the state.
 typedef struct bs_blake3_state bs_blake3_state;
 
 size_t bs_blake3_state_size(void);

@@ -1,0 +1,38 @@
+import BlobStorage
+import Testing
+
+@Suite("A digest stream")
+struct DigestStreamTests {
+  @Test("gives the digest of all bytes, however they are divided", arguments: Digest.Algorithm.allCases)
+  func equalsOneShot(algorithm: Digest.Algorithm) {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(1_200_000)
+    let lengths = [0, 1, 1_024, 16_384, 16_385, 32_768, 262_144, 262_145, 524_288, bytes.count]
+    for length in lengths {
+      for max in [700, 20_000, 400_000] where length < 50_000 || max > 700 {
+        var stream = DigestStream(algorithm)
+        bytes.withUnsafeBytes { bytes in
+          var start = 0
+          for part in random.split(length, max: max) {
+            stream.update(.init(rebasing: bytes[start..<start + part]))
+            start += part
+          }
+          #expect(
+            stream.finalize() == Digest.of(.init(rebasing: bytes[..<length]), by: algorithm), "\(length)")
+        }
+      }
+    }
+  }
+
+  @Test(
+    "is a value: a copy goes on by itself, and asking changes nothing", arguments: Digest.Algorithm.allCases)
+  func isAValue(algorithm: Digest.Algorithm) {
+    var stream = DigestStream(algorithm)
+    Array("one".utf8).withUnsafeBytes { stream.update($0) }
+    var copy = stream
+    Array(" and two".utf8).withUnsafeBytes { copy.update($0) }
+    #expect(stream.finalize() == Digest.of(Array("one".utf8), by: algorithm))
+    #expect(stream.finalize() == Digest.of(Array("one".utf8), by: algorithm))
+    #expect(copy.finalize() == Digest.of(Array("one and two".utf8), by: algorithm))
+  }
+}
