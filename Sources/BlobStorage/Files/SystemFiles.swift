@@ -9,7 +9,11 @@ package struct SystemFiles: FileSystem {
     let path = try path.absolute()
     let descriptor = try openDescriptor(path, intent.options, "open")
     let file = SystemFile(owning: descriptor, path: path)
-    return file
+    switch try file.status().kind {
+    case .regular: return file
+    case .directory: throw .systemCall("open", path: path, errno: Errno.isDirectory.rawValue)
+    case .symbolicLink, .other: throw .systemCall("open", path: path, errno: Errno.invalidArgument.rawValue)
+    }
   }
 
   package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
