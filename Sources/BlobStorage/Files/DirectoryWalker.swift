@@ -35,19 +35,21 @@ package struct DirectoryWalker: ~Copyable {
     }
   }
 
-  /// How many folders deep a walk goes; what lies deeper is reported as unreadable.
-  package static let depthMax = 512
-
   private let root: FilePath
+  private let depthMax: Int
   private var levels: [Level]
   private var prefix: [UInt8] = []
 
   /// Begins a walk; the root itself is no item, and may be reached through a symbolic link.
-  package init(root: FilePath) throws(BlobStorageError) {
+  ///
+  /// - Parameter depthMax: How many folders deep the walk goes; a folder below is an item with a failure.
+  package init(root: FilePath, depthMax: Int = 512) throws(BlobStorageError) {
+    precondition(depthMax >= 1)
     let path = try root.absolute()
     let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
     let level = try Self.enter(bs_working_directory(), path, path, options, pathByteCount: 0)
     self.root = path
+    self.depthMax = depthMax
     self.levels = [level]
   }
 
@@ -61,29 +63,29 @@ package struct DirectoryWalker: ~Copyable {
       prefix.removeLast(prefix.count - level.pathByteCount)
       if !prefix.isEmpty { prefix.append(UInt8(ascii: "/")) }
       prefix += name
-      return visit(name, in: level.descriptor.number)
+      return visit(FilePath(bytes: name), in: level.descriptor.number)
     }
     return nil
   }
 
-  private mutating func visit(_ name: [UInt8], in directory: Int32) -> Item {
-    let relative = FilePath(platformString: name.map(CChar.init(bitPattern:)) + [0])
-    let path = root.appending(prefixPath.components)
+  private mutating func visit(_ name: FilePath, in directory: Int32) -> Item {
+    // Only an error needs the path as a whole, and only an error pays for it.
+    var path: FilePath { root.appending(FilePath(bytes: prefix).components) }
     var status: FileStatus?
     do throws(BlobStorageError) {
       var raw = bs_status()
       _ = try systemCall("look at", path) {
-        relative.withPlatformString { bs_status_at(directory, $0, &raw) }
+        name.withPlatformString { bs_status_at(directory, $0, &raw) }
       }
       let found = FileStatus(raw)
       status = found
       if found.kind == .directory {
-        if levels.count >= Self.depthMax {
+        if levels.count >= depthMax {
           throw BlobStorageError(
-            .limitExceeded, "\(path.string) is more than \(Self.depthMax) folders deep", path: path.string)
+            .limitExceeded, "\(path.string) is more than \(depthMax) folders deep", path: path.string)
         }
         let options = Int32(BS_OPEN_DIRECTORY)
-        levels.append(try Self.enter(directory, relative, path, options, pathByteCount: prefix.count))
+        levels.append(try Self.enter(directory, name, path, options, pathByteCount: prefix.count))
       }
       return Item(pathBytes: prefix, status: status, failure: nil)
     } catch {
@@ -91,16 +93,21 @@ package struct DirectoryWalker: ~Copyable {
     }
   }
 
-  private var prefixPath: FilePath { FilePath(platformString: prefix.map(CChar.init(bitPattern:)) + [0]) }
-
   private static func enter(
-    _ directory: Int32, _ relative: FilePath, _ path: FilePath, _ options: Int32, pathByteCount: Int
+    _ directory: Int32, _ name: FilePath, _ path: @autoclosure () -> FilePath, _ options: Int32,
+    pathByteCount: Int
   ) throws(BlobStorageError) -> Level {
-    let descriptor = try OwnedDescriptor.open(directory, relative, path, options, "list")
+    let descriptor = try OwnedDescriptor.open(directory, name, path(), options, "list")
     // Reading the names takes a descriptor over; this one is still needed for what is below.
-    let duplicate = Int32(
-      try systemCall("list", path) { bs_duplicate(descriptor.number) })
-    let names = try readNames(owning: duplicate, path)
+    let duplicate = Int32(try systemCall("list", path()) { bs_duplicate(descriptor.number) })
+    let names = try readNames(owning: duplicate, path())
     return Level(descriptor: descriptor, names: names.reversed(), pathByteCount: pathByteCount)
+  }
+}
+
+extension FilePath {
+  /// The path that the system would write with these bytes.
+  fileprivate init(bytes: [UInt8]) {
+    self.init(platformString: bytes.map(CChar.init(bitPattern:)) + [0])
   }
 }

@@ -11,9 +11,10 @@ final class OwnedDescriptor: Sendable {
 
   /// Opens what `relative` means in a folder; `path` is what messages call it.
   static func open(
-    _ directory: Int32, _ relative: FilePath, _ path: FilePath, _ options: Int32, _ attempt: String
+    _ directory: Int32, _ relative: FilePath, _ path: @autoclosure () -> FilePath, _ options: Int32,
+    _ attempt: String
   ) throws(BlobStorageError) -> OwnedDescriptor {
-    let number = try systemCall(attempt, path) {
+    let number = try systemCall(attempt, path()) {
       relative.withPlatformString { bs_open_at(directory, $0, options) }
     }
     return OwnedDescriptor(owning: Int32(number))
