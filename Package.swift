@@ -45,8 +45,18 @@ let package = Package(
         "BlobStorage", .product(name: "ArgumentParser", package: "swift-argument-parser"),
       ],
       swiftSettings: strict),
+    // What tests share, and no product: a simulated disk.
+    .target(
+      name: "BlobStorageTestSupport",
+      dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
+      swiftSettings: strict),
     .testTarget(
-      name: "BlobStorageTests", dependencies: ["BlobStorage", "CBlobKernels"], swiftSettings: strict),
+      name: "BlobStorageTests",
+      dependencies: [
+        "BlobStorage", "BlobStorageTestSupport", "CBlobKernels",
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]
 )

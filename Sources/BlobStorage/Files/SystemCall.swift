@@ -5,11 +5,11 @@ import SystemPackage
 ///
 /// The only place that knows about `EINTR` and about the shim's negative errno.
 func systemCall(
-  _ attempt: @autoclosure () -> String, _ path: FilePath, _ body: () -> Int
+  _ attempt: @autoclosure () -> String, _ path: @autoclosure () -> FilePath, _ body: () -> Int
 ) throws(BlobStorageError) -> Int {
   let outcome = uninterrupted(body)
   if outcome >= 0 { return outcome }
-  throw .systemCall(attempt(), path: path, errno: Int32(-outcome))
+  throw .systemCall(attempt(), path: path(), errno: Int32(-outcome))
 }
 
 /// As ``systemCall(_:_:_:)``, for callers to whom a failure is an answer: returns the negative errno.

@@ -9,7 +9,11 @@ package struct SystemFiles: FileSystem {
     let path = try path.absolute()
     let descriptor = try openDescriptor(path, intent.options, "open")
     let file = SystemFile(owning: descriptor, path: path)
-    return file
+    switch try file.status().kind {
+    case .regular: return file
+    case .directory: throw .systemCall("open", path: path, errno: Errno.isDirectory.rawValue)
+    case .symbolicLink, .other: throw .systemCall("open", path: path, errno: Errno.invalidArgument.rawValue)
+    }
   }
 
   package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
@@ -81,13 +85,15 @@ extension OpenIntent {
 }
 
 /// The names in an open folder in byte order, without `.` and `..`; closes the descriptor.
-func readNames(owning descriptor: Int32, _ path: FilePath) throws(BlobStorageError) -> [[UInt8]] {
+func readNames(
+  owning descriptor: Int32, _ path: @autoclosure () -> FilePath
+) throws(BlobStorageError) -> [[UInt8]] {
   var stream: UnsafeMutableRawPointer?
-  _ = try systemCall("list", path) { bs_directory_open(descriptor, &stream) }
+  _ = try systemCall("list", path()) { bs_directory_open(descriptor, &stream) }
   defer { bs_directory_close(stream) }
   var names: [[UInt8]] = []
   var name: UnsafePointer<CChar>?
-  while try systemCall("list", path, { bs_directory_next(stream, &name) }) == 1, let name {
+  while try systemCall("list", path(), { bs_directory_next(stream, &name) }) == 1, let name {
     names.append(Array(UnsafeRawBufferPointer(start: name, count: Int(bs_length(name)))))
   }
   names.sort { $0.lexicographicallyPrecedes($1) }

@@ -1,0 +1,113 @@
+import CBlobKernels
+import SystemPackage
+
+/// Walks a tree of folders: depth first, names in byte order, a folder before what is in it.
+///
+/// Symbolic links are items and are never followed, also when a folder is replaced by one during the walk: every
+/// folder is opened relative to the one above it. What cannot be read is an item too, so that one bad folder does
+/// not end the walk. Memory: the names of the folders on the way down. Descriptors: one for each level.
+package struct DirectoryWalker: ~Copyable {
+  /// One thing that the walk came by.
+  package struct Item: Sendable {
+    /// From the root of the walk, folders separated by `/`; as the file system has it.
+    package let pathBytes: [UInt8]
+    /// What it is; nil when that cannot be told.
+    package let status: FileStatus?
+    /// Why the status, or the names in the folder, could not be read.
+    package let failure: BlobStorageError?
+
+    /// The path; nil when it is not UTF-8.
+    package var path: String? { String(validating: pathBytes, as: UTF8.self) }
+  }
+
+  /// A folder on the way down.
+  private final class Level {
+    let descriptor: OwnedDescriptor
+    /// Names still to visit, the next one last.
+    var names: [[UInt8]]
+    /// Bytes of the folder's own path in `prefix`.
+    let pathByteCount: Int
+
+    init(descriptor: OwnedDescriptor, names: [[UInt8]], pathByteCount: Int) {
+      self.descriptor = descriptor
+      self.names = names
+      self.pathByteCount = pathByteCount
+    }
+  }
+
+  private let root: FilePath
+  private let depthMax: Int
+  private var levels: [Level]
+  private var prefix: [UInt8] = []
+
+  /// Begins a walk; the root itself is no item, and may be reached through a symbolic link.
+  ///
+  /// - Parameter depthMax: How many folders deep the walk goes; a folder below is an item with a failure.
+  package init(root: FilePath, depthMax: Int = 512) throws(BlobStorageError) {
+    precondition(depthMax >= 1)
+    let path = try root.absolute()
+    let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
+    let level = try Self.enter(bs_working_directory(), path, path, options, pathByteCount: 0)
+    self.root = path
+    self.depthMax = depthMax
+    self.levels = [level]
+  }
+
+  /// The next item; nil at the end.
+  package mutating func next() -> Item? {
+    while let level = levels.last {
+      guard let name = level.names.popLast() else {
+        levels.removeLast()
+        continue
+      }
+      prefix.removeLast(prefix.count - level.pathByteCount)
+      if !prefix.isEmpty { prefix.append(UInt8(ascii: "/")) }
+      prefix += name
+      return visit(FilePath(bytes: name), in: level.descriptor.number)
+    }
+    return nil
+  }
+
+  private mutating func visit(_ name: FilePath, in directory: Int32) -> Item {
+    // Only an error needs the path as a whole, and only an error pays for it.
+    var path: FilePath { root.appending(FilePath(bytes: prefix).components) }
+    var status: FileStatus?
+    do throws(BlobStorageError) {
+      var raw = bs_status()
+      _ = try systemCall("look at", path) {
+        name.withPlatformString { bs_status_at(directory, $0, &raw) }
+      }
+      let found = FileStatus(raw)
+      status = found
+      if found.kind == .directory {
+        if levels.count >= depthMax {
+          throw BlobStorageError(
+            .limitExceeded, "\(path.string) is more than \(depthMax) folders deep", path: path.string)
+        }
+        let options = Int32(BS_OPEN_DIRECTORY)
+        levels.append(try Self.enter(directory, name, path, options, pathByteCount: prefix.count))
+      }
+      return Item(pathBytes: prefix, status: status, failure: nil)
+    } catch {
+      return Item(pathBytes: prefix, status: status, failure: error)
+    }
+  }
+
+  private static func enter(
+    _ directory: Int32, _ name: FilePath, _ path: @autoclosure () -> FilePath, _ options: Int32,
+    pathByteCount: Int
+  ) throws(BlobStorageError) -> Level {
+    let descriptor = try OwnedDescriptor.open(directory, name, path(), options, "list")
+    // Reading the names takes a descriptor over; this one is still needed for what is below.
+    let duplicate = Int32(try systemCall("list", path()) { bs_duplicate(descriptor.number) })
+    let names = try readNames(owning: duplicate, path())
+    return Level(descriptor: descriptor, names: names.reversed(), pathByteCount: pathByteCount)
+  }
+}
+
+extension FilePath {
+  /// The path that the system would write with these bytes.
+  fileprivate init(bytes: [UInt8]) {
+    self.init(platformString: bytes.map(CChar.init(bitPattern:)) + [0])
+  }
+}

@@ -1,0 +1,80 @@
+import CBlobKernels
+import SystemPackage
+
+/// A user's file, or a pipe, that is read once from front to back.
+package final class InputFile: Sendable {
+  package let path: FilePath
+  /// What the file was when it was opened; of a pipe only the kind means something.
+  package let status: FileStatus
+  private let descriptor: Int32
+  private let isOwner: Bool
+
+  /// Opens a regular file; a symbolic link, folder, pipe or device is refused with code `invalidArgument`.
+  package init(_ path: FilePath) throws(BlobStorageError) {
+    let path = try path.absolute()
+    self.path = path
+    // Non-blocking, because opening a named pipe would wait for somebody to write into it.
+    let options = Int32(BS_OPEN_NONBLOCK)
+    let opened = uninterrupted {
+      path.withPlatformString { bs_open_at(bs_working_directory(), $0, options) }
+    }
+    if opened < 0 {
+      if opened == -Int(Errno.tooManySymbolicLinkLevels.rawValue) { throw Self.notRegular(path) }
+      throw .systemCall("open", path: path, errno: Int32(-opened))
+    }
+    descriptor = Int32(opened)
+    isOwner = true
+    do throws(BlobStorageError) {
+      status = try Self.status(of: descriptor, path)
+      guard status.kind == .regular else { throw Self.notRegular(path) }
+    } catch {
+      _ = bs_close(descriptor)
+      throw error
+    }
+    bs_advise_sequential(descriptor)
+  }
+
+  /// Reads an open descriptor of any kind, such as standard input, from where it stands; does not close it.
+  package init(borrowing descriptor: Int32, name: FilePath) throws(BlobStorageError) {
+    path = name
+    self.descriptor = descriptor
+    isOwner = false
+    status = try Self.status(of: descriptor, name)
+  }
+
+  deinit { if isOwner { _ = bs_close(descriptor) } }
+
+  /// Fills the buffer or stops at the end of the input; returns the count of bytes read.
+  package func read(into buffer: UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int {
+    var done = 0
+    while done < buffer.count {
+      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
+      let count = try systemCall("read", path) { bs_read(descriptor, rest.baseAddress, rest.count) }
+      if count == 0 { break }
+      done += count
+    }
+    return done
+  }
+
+  /// Throws code `sourceFailed` when the file is not what it was when it was opened; to be asked after reading.
+  ///
+  /// It notices a change of length or of modification time; two changes within one tick of the file system's
+  /// clock can look like none. Pipes pass.
+  package func checkUnchanged() throws(BlobStorageError) {
+    guard status.kind == .regular else { return }
+    let now = try Self.status(of: descriptor, path)
+    if now.byteCount != status.byteCount || now.modified != status.modified {
+      throw BlobStorageError(.sourceFailed, "\(path.string) changed while it was read", path: path.string)
+    }
+  }
+
+  private static func status(of descriptor: Int32, _ path: FilePath) throws(BlobStorageError) -> FileStatus {
+    var raw = bs_status()
+    _ = try systemCall("look at", path) { bs_status_of(descriptor, &raw) }
+    return FileStatus(raw)
+  }
+
+  private static func notRegular(_ path: FilePath) -> BlobStorageError {
+    BlobStorageError(.invalidArgument, "\(path.string) is not a regular file", path: path.string)
+  }
+}

@@ -1,0 +1,22 @@
+import CBlobKernels
+import SystemPackage
+
+/// A descriptor that is closed with its last owner; for use by one thread at a time.
+final class OwnedDescriptor: Sendable {
+  let number: Int32
+
+  init(owning number: Int32) { self.number = number }
+
+  deinit { _ = bs_close(number) }
+
+  /// Opens what `relative` means in a folder; `path` is what messages call it.
+  static func open(
+    _ directory: Int32, _ relative: FilePath, _ path: @autoclosure () -> FilePath, _ options: Int32,
+    _ attempt: String
+  ) throws(BlobStorageError) -> OwnedDescriptor {
+    let number = try systemCall(attempt, path()) {
+      relative.withPlatformString { bs_open_at(directory, $0, options) }
+    }
+    return OwnedDescriptor(owning: Int32(number))
+  }
+}

@@ -1,0 +1,243 @@
+import BlobStorage
+import Dispatch
+import Synchronization
+import SystemPackage
+
+/// A disk in memory that can lose power, fill up and fail.
+///
+/// It has two images. The *live* one is what processes see. The *durable* one is what a power cut leaves: a
+/// file's bytes and length get there by `synchronize`, a name by `syncDirectory` of its folder. It is stricter
+/// than common file systems, as POSIX allows: syncing a new file does not make its name durable.
+///
+/// The disk is a ``FileSystem`` itself, for tests with one process; ``process()`` gives more, each with its own
+/// locks and its own death. Paths begin at `/`; there are no symbolic links. Calls are safe from any thread.
+package final class SimulatedDisk: FileSystem {
+  /// Called before every mutating call, outside the disk's own lock; throwing
+  /// ``BlobStorage/BlobStorageError/simulatedStop`` kills the calling process, which is how a test cuts at each
+  /// call in turn.
+  package typealias Hook = @Sendable (CallRecord) throws(BlobStorageError) -> Void
+
+  struct Handle {
+    var node: DiskImage.NodeNumber
+    var process: Int
+    var isWritable: Bool
+  }
+
+  struct State: Sendable {
+    var image = DiskImage()
+    var handles: [Int: Handle] = [:]
+    var nextHandle = 1
+    /// Who holds a node's lock, by handle.
+    var locks: [DiskImage.NodeNumber: [Int: LockKind]] = [:]
+    var waiters: [DispatchSemaphore] = []
+    var aliveProcesses: Set<Int> = [0]
+    var nextProcess = 1
+    var defaultProcess = 0
+    var faults: [Fault] = []
+    var byteCountMax: Int?
+    var hook: Hook?
+    var calls: [CallRecord] = []
+    var callCount = 0
+    var mutationCount = 0
+    var servesCachedReads = true
+  }
+
+  let state: Mutex<State>
+  /// Calls that the log keeps: the last ones.
+  fileprivate static let callLogCountMax = 20_000
+
+  /// An empty disk.
+  package init() { state = Mutex(State()) }
+
+  init(_ image: DiskImage) {
+    var state = State()
+    state.image = image
+    self.state = Mutex(state)
+  }
+
+  // MARK: Processes
+
+  /// A new process that uses this disk.
+  package func process() -> SimulatedProcess {
+    state.withLock { state in
+      let number = state.nextProcess
+      state.nextProcess += 1
+      state.aliveProcesses.insert(number)
+      return SimulatedProcess(disk: self, number: number)
+    }
+  }
+
+  /// Every process dies: their locks and open files are gone, what they wrote stays. The disk itself can be used
+  /// again at once, as a new process.
+  package func crash() {
+    state.withLock { state in
+      for process in state.aliveProcesses { state.kill(process) }
+      state.defaultProcess = state.nextProcess
+      state.aliveProcesses = [state.nextProcess]
+      state.nextProcess += 1
+    }
+  }
+
+  // MARK: Faults
+
+  /// Adds a failure to come.
+  package func plan(_ fault: Fault) { state.withLock { $0.faults.append(fault) } }
+
+  /// Forgets all failures to come, the hook and the limit: the disk is sound again.
+  package func heal() {
+    state.withLock { state in
+      state.faults = []
+      state.hook = nil
+      state.byteCountMax = nil
+    }
+  }
+
+  /// Sets the limit of all files' bytes together; writes beyond land in part and fail with `ENOSPC`.
+  package func limit(byteCount: Int?) { state.withLock { $0.byteCountMax = byteCount } }
+
+  /// Sets what is called before every mutating call.
+  package func beforeMutations(_ hook: Hook?) { state.withLock { $0.hook = hook } }
+
+  /// Kills the process that is about to make the `number`-th mutating call, counted from the disk's beginning.
+  package func stop(beforeMutation number: Int) {
+    beforeMutations { (call) throws(BlobStorageError) in
+      if call.mutationNumber == number { throw .simulatedStop }
+    }
+  }
+
+  /// Whether `readIfCached` ever succeeds.
+  package func serveCachedReads(_ serves: Bool) { state.withLock { $0.servesCachedReads = serves } }
+
+  /// The last calls, for messages.
+  package var calls: [CallRecord] { state.withLock { $0.calls } }
+  /// How many mutating calls there were.
+  package var mutationCount: Int { state.withLock { $0.mutationCount } }
+  /// How many calls there were.
+  package var callCount: Int { state.withLock { $0.callCount } }
+
+  // MARK: The one way of every call
+
+  /// Counts and logs a call, lets the hook and the faults have their say, then does it.
+  func perform<Value: Sendable>(
+    _ kind: CallKind, _ process: Int, _ path: FilePath, _ detail: String = "",
+    onFault: (inout State, Fault) -> Void = { _, _ in },
+    _ body: (inout State) throws(SimulatedErrno) -> Value
+  ) throws(BlobStorageError) -> Value {
+    let record = CallDescription(kind: kind, process: process, detail: "\(path) \(detail)")
+    let (call, fault, hook) = try state.withLock { (state) throws(BlobStorageError) in
+      guard state.aliveProcesses.contains(process) else { throw .simulatedStop }
+      let call = state.log(record)
+      return (call, state.takeFault(kind), kind.isMutating ? state.hook : nil)
+    }
+    if let hook {
+      do throws(BlobStorageError) {
+        try hook(call)
+      } catch {
+        if error.code == .simulatedStop { state.withLock { $0.kill(process) } }
+        throw error
+      }
+    }
+    let outcome = state.withLock { (state) -> Result<Value, BlobStorageError> in
+      guard state.aliveProcesses.contains(process) else { return .failure(.simulatedStop) }
+      do throws(SimulatedErrno) {
+        if let fault {
+          onFault(&state, fault)
+          throw SimulatedErrno(fault.errno)
+        }
+        return .success(try body(&state))
+      } catch {
+        return .failure(.systemCall("\(kind.rawValue) (simulated)", path: path, errno: error.errno))
+      }
+    }
+    return try outcome.get()
+  }
+
+  struct CallDescription {
+    var kind: CallKind
+    var process: Int
+    var detail: String
+  }
+}
+
+extension SimulatedDisk.State {
+  fileprivate mutating func log(_ call: SimulatedDisk.CallDescription) -> CallRecord {
+    callCount += 1
+    if call.kind.isMutating { mutationCount += 1 }
+    let record = CallRecord(
+      number: callCount, mutationNumber: call.kind.isMutating ? mutationCount : nil, process: call.process,
+      kind: call.kind, detail: call.detail)
+    if calls.count >= SimulatedDisk.callLogCountMax { calls.removeFirst(calls.count / 2) }
+    calls.append(record)
+    return record
+  }
+
+  /// Counts the call against all planned faults; the first that is due strikes.
+  fileprivate mutating func takeFault(_ kind: CallKind) -> Fault? {
+    var due: Fault?
+    for index in faults.indices where faults[index].kind == nil || faults[index].kind == kind {
+      if faults[index].count > 1 {
+        faults[index].count -= 1
+      } else if due == nil {
+        due = faults[index]
+        if !faults[index].isPermanent { faults[index].count = 0 }
+      }
+    }
+    faults.removeAll { $0.count == 0 }
+    return due
+  }
+
+  mutating func kill(_ process: Int) {
+    aliveProcesses.remove(process)
+    for (number, handle) in handles where handle.process == process { closeHandle(number) }
+    wakeWaiters()
+  }
+
+  mutating func closeHandle(_ number: Int) {
+    guard let handle = handles.removeValue(forKey: number) else { return }
+    if locks[handle.node]?.removeValue(forKey: number) != nil { wakeWaiters() }
+  }
+
+  mutating func wakeWaiters() {
+    for waiter in waiters { waiter.signal() }
+    waiters = []
+  }
+
+  /// A time that moves with every mutating call, so that runs can be repeated.
+  var now: FileTime { FileTime(seconds: 1_000_000 + Int64(mutationCount), nanoseconds: 0) }
+
+  /// Bytes that can still be written.
+  var freeByteCount: Int {
+    guard let byteCountMax else { return .max }
+    let used = image.reachable().union(handles.values.map(\.node))
+    return byteCountMax - used.reduce(0) { $0 + (image.nodes[$1]?.live.count ?? 0) }
+  }
+}
+
+extension SimulatedDisk {
+  private var currentProcess: SimulatedProcess {
+    SimulatedProcess(disk: self, number: state.withLock { $0.defaultProcess })
+  }
+
+  package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
+    try currentProcess.open(path, intent)
+  }
+  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
+    try currentProcess.status(of: path)
+  }
+  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    try currentProcess.list(directory)
+  }
+  package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try currentProcess.createDirectory(path)
+  }
+  package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
+    try currentProcess.rename(from, to: to)
+  }
+  package func remove(_ path: FilePath) throws(BlobStorageError) { try currentProcess.remove(path) }
+  package func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try currentProcess.removeDirectory(path)
+  }
+  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try currentProcess.syncDirectory(path)
+  }
+}

@@ -1,0 +1,160 @@
+import BlobStorage
+import Dispatch
+import Synchronization
+import SystemPackage
+
+/// An open file of a simulated disk.
+package final class SimulatedFile: File {
+  package let path: FilePath
+  private let disk: SimulatedDisk
+  private let process: Int
+  private let handle: Int
+  private let isClosed = Atomic<Bool>(false)
+
+  init(disk: SimulatedDisk, process: Int, handle: Int, path: FilePath) {
+    self.disk = disk
+    self.process = process
+    self.handle = handle
+    self.path = path
+  }
+
+  deinit { close() }
+
+  package func read(
+    into buffer: UnsafeMutableRawBufferPointer, at offset: Int64
+  ) throws(BlobStorageError) -> Int {
+    precondition(offset >= 0)
+    let bytes = try readBytes(at: offset, byteCount: buffer.count)
+    buffer.copyBytes(from: bytes)
+    return bytes.count
+  }
+
+  package func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {
+    precondition(offset >= 0)
+    if buffer.isEmpty { return 0 }
+    guard disk.state.withLock({ $0.servesCachedReads }) else { return nil }
+    guard let count = try? read(into: buffer, at: offset), count == buffer.count else { return nil }
+    return count
+  }
+
+  package func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
+    precondition(offset >= 0)
+    if bytes.isEmpty { return }
+    let bytes = Array(bytes)
+    let start = Int(offset)
+    let handle = self.handle
+    @Sendable func land(_ count: Int, _ state: inout SimulatedDisk.State) {
+      guard count > 0, let node = state.handles[handle]?.node else { return }
+      let landing = Array(bytes.prefix(count))
+      state.image.change(node, .write(offset: start, bytes: landing), modified: state.now)
+    }
+    try call(.write, "\(start)..<\(start + bytes.count)", onFault: { land($1.landingByteCount, &$0) }) {
+      (state, opened) throws(SimulatedErrno) in
+      guard opened.isWritable else { throw .init(.badFileDescriptor) }
+      let length = state.image.nodes[opened.node]?.live.count ?? 0
+      let fitting = max(0, min(bytes.count, length - start + min(state.freeByteCount, .max - length)))
+      land(fitting, &state)
+      if fitting < bytes.count { throw .init(.noSpace) }
+    }
+  }
+
+  package func synchronize() throws(BlobStorageError) {
+    let handle = self.handle
+    try call(
+      .synchronize, "",
+      onFault: { state, _ in if let node = state.handles[handle]?.node { state.image.loseData(of: node) } }
+    ) { (state, opened) throws(SimulatedErrno) in state.image.syncData(of: opened.node) }
+  }
+
+  package func truncate(to byteCount: Int64) throws(BlobStorageError) {
+    precondition(byteCount >= 0)
+    try call(.truncate, "to \(byteCount)") { (state, opened) throws(SimulatedErrno) in
+      guard opened.isWritable else { throw .init(.invalidArgument) }
+      state.image.change(opened.node, .truncate(Int(byteCount)), modified: state.now)
+    }
+  }
+
+  package func allocate(byteCount: Int64) throws(BlobStorageError) {
+    precondition(byteCount >= 0)
+    try call(.allocate, "\(byteCount)") { (state, opened) throws(SimulatedErrno) in
+      if byteCount == 0 { return }
+      guard opened.isWritable else { throw .init(.badFileDescriptor) }
+      let missing = Int(byteCount) - (state.image.nodes[opened.node]?.live.count ?? 0)
+      if missing <= 0 { return }
+      if missing > state.freeByteCount { throw .init(.noSpace) }
+      state.image.change(opened.node, .truncate(Int(byteCount)), modified: state.now)
+    }
+  }
+
+  package func status() throws(BlobStorageError) -> FileStatus {
+    try call(.status, "") { (state, opened) throws(SimulatedErrno) in state.image.status(of: opened.node) }
+  }
+
+  package func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
+    let handle = self.handle
+    while true {
+      let waiter = DispatchSemaphore(value: 0)
+      let isHeld = try call(.lock, "\(kind)") { (state, opened) throws(SimulatedErrno) in
+        // Like flock: asking for the other kind gives up the kind that is held, even when the answer is no.
+        var holders = state.locks[opened.node, default: [:]]
+        if holders[handle] == kind { return true }
+        let gaveUp = holders.removeValue(forKey: handle) != nil
+        let isFree = kind == .shared ? !holders.values.contains(.exclusive) : holders.isEmpty
+        if isFree { holders[handle] = kind }
+        state.locks[opened.node] = holders
+        if gaveUp { state.wakeWaiters() }
+        if !isFree && wait { state.waiters.append(waiter) }
+        return isFree
+      }
+      if isHeld || !wait { return isHeld }
+      waiter.wait()
+    }
+  }
+
+  package func unlock() throws(BlobStorageError) {
+    let handle = self.handle
+    try call(.unlock, "") { (state, opened) throws(SimulatedErrno) in
+      if state.locks[opened.node]?.removeValue(forKey: handle) != nil { state.wakeWaiters() }
+    }
+  }
+
+  package func readThroughDispatch(
+    offset: Int64, byteCount: Int, queue: DispatchQueue,
+    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
+  ) {
+    precondition(offset >= 0 && byteCount >= 0)
+    do throws(BlobStorageError) {
+      let bytes = try readBytes(at: offset, byteCount: byteCount)
+      queue.async { completion(.success(bytes.withUnsafeBytes { DispatchData(bytes: $0) })) }
+    } catch {
+      queue.async { completion(.failure(error)) }
+    }
+  }
+
+  package func close() {
+    if isClosed.exchange(true, ordering: .acquiringAndReleasing) { return }
+    disk.state.withLock { $0.closeHandle(handle) }
+  }
+
+  private func readBytes(at offset: Int64, byteCount: Int) throws(BlobStorageError) -> [UInt8] {
+    try call(.read, "\(offset)..<\(offset + Int64(byteCount))") { (state, opened) throws(SimulatedErrno) in
+      guard let bytes = state.image.nodes[opened.node]?.live, offset < bytes.count else { return [] }
+      let start = Int(offset)
+      return Array(bytes[start..<start + min(byteCount, bytes.count - start)])
+    }
+  }
+
+  @discardableResult
+  private func call<Value: Sendable>(
+    _ kind: CallKind, _ detail: String,
+    onFault: (inout SimulatedDisk.State, Fault) -> Void = { _, _ in },
+    _ body: (inout SimulatedDisk.State, SimulatedDisk.Handle) throws(SimulatedErrno) -> Value
+  ) throws(BlobStorageError) -> Value {
+    if isClosed.load(ordering: .acquiring) { throw .closedFile(path) }
+    return try disk.perform(kind, process, path, detail, onFault: onFault) {
+      (state) throws(SimulatedErrno) in
+      guard let opened = state.handles[handle] else { throw .init(.badFileDescriptor) }
+      return try body(&state, opened)
+    }
+  }
+}

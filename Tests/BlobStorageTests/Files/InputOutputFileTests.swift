@@ -1,0 +1,139 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("Users' files")
+struct InputOutputFileTests {
+  private let temporary: TemporaryFolder
+  private var root: FilePath { temporary.path }
+  private let files = SystemFiles()
+
+  init() throws { temporary = try TemporaryFolder() }
+
+  private func makeLink(_ name: String, to target: FilePath) throws {
+    try FileManager.default.createSymbolicLink(
+      atPath: root.appending(name).string, withDestinationPath: target.string)
+  }
+
+  private func write(
+    _ bytes: [UInt8], to path: FilePath, in folder: OutputFolder, overwriting: Bool = false,
+    modified: FileTime? = nil, isDurable: Bool = false
+  ) throws {
+    var file = try OutputFile(in: folder, relativePath: path)
+    let outcome = bytes.withUnsafeBytes { buffer in Result { try file.write(buffer) } }
+    try outcome.get()
+    try file.commit(overwriting: overwriting, modified: modified, isDurable: isDurable)
+  }
+
+  private func readAll(_ file: InputFile) throws -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: 100)
+    let outcome = bytes.withUnsafeMutableBytes { buffer in Result { try file.read(into: buffer) } }
+    return Array(bytes.prefix(try outcome.get()))
+  }
+
+  @Test("an input file is read from front to back")
+  func reads() throws {
+    try files.write([1, 2, 3], to: root.appending("a"))
+    let input = try InputFile(root.appending("a"))
+    #expect(input.status.byteCount == 3)
+    #expect(try readAll(input) == [1, 2, 3])
+    #expect(try readAll(input) == [])
+    try input.checkUnchanged()
+  }
+
+  @Test("a change while reading is noticed")
+  func noticesChange() throws {
+    try files.write([1, 2, 3], to: root.appending("a"))
+    let input = try InputFile(root.appending("a"))
+    try files.open(root.appending("a"), .readWrite).write([4], at: 3)
+    let error = #expect(throws: BlobStorageError.self) { try input.checkUnchanged() }
+    #expect(error?.code == .sourceFailed)
+  }
+
+  @Test("only regular files are input files, and a named pipe does not make it wait")
+  func refusesOthers() throws {
+    try files.createDirectory(root.appending("folder"))
+    try files.write([1], to: root.appending("a"))
+    try makeLink("link", to: "a")
+    #expect(mkfifo(root.appending("pipe").string, 0o600) == 0)
+    for name in ["folder", "link", "pipe"] {
+      let error = #expect(throws: BlobStorageError.self) { try InputFile(root.appending(name)) }
+      #expect(error?.code == .invalidArgument, "\(name)")
+    }
+    let error = #expect(throws: BlobStorageError.self) { try InputFile(root.appending("missing")) }
+    #expect(error?.errno == ENOENT)
+  }
+
+  @Test("a pipe is read to its end, however it arrives in pieces")
+  func readsPipe() throws {
+    let pipe = Pipe()
+    let input = try InputFile(borrowing: pipe.fileHandleForReading.fileDescriptor, name: "standard input")
+    DispatchQueue.global().async {
+      for byte: UInt8 in 0..<50 { pipe.fileHandleForWriting.write(Data([byte])) }
+      try? pipe.fileHandleForWriting.close()
+    }
+    #expect(try readAll(input) == Array(0..<50))
+    try input.checkUnchanged()
+  }
+
+  @Test("an output file comes with its folders, its time and nothing else")
+  func writes() throws {
+    let folder = try OutputFolder(root)
+    let time = FileTime(seconds: 1_234_567_890, nanoseconds: 123_456_000)
+    try write([1, 2], to: "x/y/a", in: folder, modified: time, isDurable: true)
+    #expect(try files.bytes(of: root.appending("x/y/a")) == [1, 2])
+    #expect(try files.status(of: root.appending("x/y/a"))?.modified == time)
+    #expect(try files.list(root.appending("x/y")) == ["a"])
+  }
+
+  @Test("a taken name is kept unless overwriting is asked for")
+  func keepsTakenName() throws {
+    let folder = try OutputFolder(root)
+    try write([1], to: "a", in: folder)
+    let error = #expect(throws: BlobStorageError.self) { try write([2], to: "a", in: folder) }
+    #expect(error?.errno == EEXIST)
+    #expect(try files.bytes(of: root.appending("a")) == [1])
+    #expect(try files.list(root) == ["a"], "the temporary file is gone")
+    try write([3], to: "a", in: folder, overwriting: true)
+    #expect(try files.bytes(of: root.appending("a")) == [3])
+  }
+
+  @Test("an output file that is not committed leaves nothing")
+  func leavesNothing() throws {
+    do {
+      let file = try OutputFile(in: OutputFolder(root), relativePath: "a")
+      #expect(file.path == root.appending("a"))
+    }
+    #expect(try files.list(root) == [])
+  }
+
+  @Test("a planted symbolic link never leads outside")
+  func staysInside() throws {
+    for name in ["inside", "outside"] { try files.createDirectory(root.appending(name)) }
+    try files.write([7], to: root.appending("outside/victim"))
+    try makeLink("inside/folder", to: root.appending("outside"))
+    try makeLink("inside/file", to: root.appending("outside/victim"))
+    let folder = try OutputFolder(root.appending("inside"))
+    for path: FilePath in ["folder/a", "folder/victim", "folder/sub/a"] {
+      #expect(throws: BlobStorageError.self, "\(path)") {
+        try write([1], to: path, in: folder, overwriting: true)
+      }
+    }
+    // Overwriting a link replaces the link itself.
+    try write([1], to: "file", in: folder, overwriting: true)
+    #expect(try files.status(of: root.appending("inside/file"))?.kind == .regular)
+    #expect(try files.list(root.appending("outside")) == ["victim"])
+    #expect(try files.bytes(of: root.appending("outside/victim")) == [7])
+  }
+
+  @Test("paths that lead away are refused", arguments: ["/etc/a", "../a", "x/../../a", "..", ".", "", "x/."])
+  func refusesPaths(_ path: String) throws {
+    try files.createDirectory(root.appending("inside"))
+    let folder = try OutputFolder(root.appending("inside"))
+    #expect(throws: BlobStorageError.self) {
+      try write([1], to: FilePath(path), in: folder)
+    }
+    #expect(try files.list(root) == ["inside"])
+  }
+}

@@ -1,0 +1,97 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("The system's files")
+struct SystemFilesTests {
+  private let temporary: TemporaryFolder
+  private var root: FilePath { temporary.path }
+  private let files = SystemFiles()
+
+  init() throws { temporary = try TemporaryFolder() }
+
+  @Test("an errno becomes a code, and the sentence names path and reason")
+  func mapsErrno() {
+    for (errno, code) in [
+      (EACCES, .permissionDenied), (EPERM, .permissionDenied), (ENOSPC, .noSpace), (EDQUOT, .noSpace),
+      (EROFS, .readOnly), (ENOENT, .io), (EIO, .io),
+    ] as [(Int32, BlobStorageError.Code)] {
+      let error = BlobStorageError.systemCall("open", path: "/x/y", errno: errno)
+      #expect(error.code == code)
+      #expect(error.errno == errno)
+      #expect(error.path == "/x/y")
+      #expect(error.message == "cannot open /x/y: \(String(cString: strerror(errno)))")
+    }
+  }
+
+  @Test("symbolic links and pipes are not opened, and never waited for")
+  func refusesLinks() throws {
+    try files.write([1], to: root.appending("a"))
+    let link = root.appending("link")
+    try FileManager.default.createSymbolicLink(atPath: link.string, withDestinationPath: "a")
+    #expect(mkfifo(root.appending("pipe").string, 0o600) == 0)
+    for intent in [OpenIntent.read, .readWrite, .openOrCreate] {
+      let error = #expect(throws: BlobStorageError.self) { try files.open(link, intent) }
+      #expect(error?.errno == ELOOP)
+      #expect(throws: BlobStorageError.self) { try files.open(root.appending("pipe"), intent) }
+    }
+    #expect(try files.status(of: link)?.kind == .symbolicLink)
+    #expect(try files.status(of: root.appending("pipe"))?.kind == .other)
+  }
+
+  @Test("a relative path becomes absolute, and DispatchIO takes it")
+  func makesAbsolute() async throws {
+    try files.write([1, 2], to: root.appending("a"))
+    let working = FilePath(FileManager.default.currentDirectoryPath)
+    #expect(try FilePath("x/y").absolute() == working.appending("x/y"))
+    #expect(try FilePath("/x/y").absolute() == "/x/y")
+    let up = working.components.map { _ in ".." }.joined(separator: "/")
+    let file = try files.open(FilePath(up + root.appending("a").string), .read)
+    #expect(file.path.isAbsolute)
+    #expect(await readThroughDispatch(file, offset: 0, byteCount: 9).bytes == [1, 2])
+  }
+
+  @Test("descriptors do not survive exec")
+  func closesOnExec() throws {
+    let file = try files.open(root.appending("a"), .create)
+    defer { file.close() }
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/sh")
+    process.arguments = ["-c", "ls -l /proc/self/fd 2>/dev/null || true"]
+    let pipe = Pipe()
+    process.standardOutput = pipe
+    try process.run()
+    let output = try pipe.fileHandleForReading.readToEnd() ?? Data()
+    process.waitUntilExit()
+    #expect(!String(decoding: output, as: UTF8.self).contains(root.string))
+  }
+
+  @Test(
+    "a lock ends with its process",
+    .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/flock")))
+  func locksBetweenProcesses() throws {
+    let path = root.appending("a")
+    let file = try files.open(path, .create)
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/flock")
+    process.arguments = [path.string, "sh", "-c", "echo held; read line"]
+    let (input, output) = (Pipe(), Pipe())
+    (process.standardInput, process.standardOutput) = (input, output)
+    try process.run()
+    _ = output.fileHandleForReading.availableData
+    #expect(try file.lock(.shared, wait: false) == false)
+    try input.fileHandleForWriting.close()
+    #expect(try file.lock(.exclusive, wait: true))
+    process.waitUntilExit()
+  }
+
+  @Test("the boot's identity and the clock tell something")
+  func tellsBootAndTime() {
+    #expect(!BootIdentity.current().isEmpty)
+    #expect(BootIdentity.current() == BootIdentity.current())
+    #expect(BootIdentity.current().allSatisfy { $0.isHexDigit || $0 == "-" })
+    #expect(WallClock.system.now() > 1_700_000_000_000)
+    #expect(randomUInt64() != randomUInt64())
+  }
+}
