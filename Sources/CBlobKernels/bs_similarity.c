@@ -3,7 +3,8 @@
 // After Odess (Zou et al., "Odess: Speeding up Resemblance Detection for Redundancy Elimination by Fast
 // Content-Defined Sampling", ICDE 2021), which samples by content what the N-transform method (Shilane et
 // al., "WAN Optimized Replication of Backup Datasets Using Stream-Informed Delta Compression", FAST 2012)
-// takes at every byte. Super-features are from Broder, "Identifying and Filtering Near-Duplicate Documents", CPM 2000.
+// takes at every byte. Super-features are from Broder, "Identifying and Filtering Near-Duplicate Documents",
+// CPM 2000.
 //
 // A rolling gear hash h = 2h + gear[byte] sees the last 64 bytes. Where its top sample_bits bits are zero, a
 // place that moves with the content, the 32 bits below them are a sample x. Feature i is the greatest
