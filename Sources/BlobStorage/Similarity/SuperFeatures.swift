@@ -32,14 +32,14 @@ package struct SuperFeatures: Hashable, Sendable {
   /// Smaller chunks get no keys.
   ///
   /// Measured on JSON documents of 150 to 6,000 bytes in 8 versions each: bases for all of them bring 4.12 MB
-  /// to 1.28 MB, from 512 bytes up 1.31, from 1,024 up 1.51, from 4,096 up 2.73.
+  /// to 1.26 MB, from 512 bytes up 1.31, from 1,024 up 1.50, from 4,096 up 2.73.
   package static let plainByteCountMin = 512
   /// Fewer places than this say nothing about a chunk: nearly all of it is one repeated byte.
   private static let sampleCountMin = 3
 
   /// The keys of a chunk, or nil if it is too small or too uniform to have any.
   ///
-  /// - Complexity: One pass, about 1.1 GB/s.
+  /// - Complexity: One pass, about 1 GB/s.
   package static func of(_ plain: UnsafeRawBufferPointer) -> SuperFeatures? {
     guard plain.count >= plainByteCountMin else { return nil }
     var features = SuperFeatures(0, 0, 0)
