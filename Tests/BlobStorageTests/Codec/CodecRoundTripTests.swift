@@ -48,13 +48,14 @@ struct CodecRoundTripTests {
   }
 
   @Test func theErrorOfTheBodyComesThrough() throws {
-    #expect(throws: BlobStorageError.self) {
+    let error = #expect(throws: BlobStorageError.self) {
       try [1, 2, 3].withUnsafeBytes { plain in
         try ChunkEncoder().withEncoded(plain, by: .zstd) { _, _ throws(BlobStorageError) in
           throw BlobStorageError(.noSpace, "full")
         }
       }
     }
+    #expect(error?.code == .noSpace)
   }
 
   @Test func aPoolLendsWhatCameBack() throws {

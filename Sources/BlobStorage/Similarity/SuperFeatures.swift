@@ -1,0 +1,60 @@
+import CBlobKernels
+
+/// Three keys of a chunk's content; a chunk that shares one of them is worth trying as a base.
+///
+/// Each key stands for three features, each the greatest of one random function over places chosen by content
+/// (the kernel says how, and after which papers). Two chunks have a feature in common with a probability of
+/// about the share of content they have in common: nearly always if they are versions of each other, nearly
+/// never if not. A key is compared with keys of the same index only. With ten million chunks in a store, one
+/// key in 400 meets another by chance: that costs a try, and never correctness.
+///
+/// The keys of given bytes never change: they are kept for as long as the chunk is.
+package struct SuperFeatures: Hashable, Sendable {
+  /// How many keys there are.
+  package static let count = 3
+
+  private var keys: (UInt32, UInt32, UInt32)
+
+  /// The keys as they were kept.
+  package init(_ first: UInt32, _ second: UInt32, _ third: UInt32) { keys = (first, second, third) }
+
+  /// The key of that index, below ``count``.
+  package subscript(index: Int) -> UInt32 {
+    switch index {
+    case 0: return keys.0
+    case 1: return keys.1
+    default:
+      precondition(index == 2, "there are three keys")
+      return keys.2
+    }
+  }
+
+  /// Smaller chunks get no keys.
+  ///
+  /// Measured on JSON documents of 150 to 6,000 bytes in 8 versions each: bases for all of them bring 4.12 MB
+  /// to 1.26 MB, from 512 bytes up 1.31, from 1,024 up 1.50, from 4,096 up 2.73.
+  package static let plainByteCountMin = 512
+  /// Fewer places than this say nothing about a chunk: nearly all of it is one repeated byte.
+  private static let sampleCountMin = 3
+
+  /// The keys of a chunk, or nil if it is too small or too uniform to have any.
+  ///
+  /// - Complexity: One pass, about 1 GB/s.
+  package static func of(_ plain: UnsafeRawBufferPointer) -> SuperFeatures? {
+    guard plain.count >= plainByteCountMin else { return nil }
+    var features = SuperFeatures(0, 0, 0)
+    let sampleCount = withUnsafeMutableBytes(of: &features.keys) { keys in
+      bs_super_features(
+        plain.baseAddress, plain.count, keys.baseAddress?.assumingMemoryBound(to: UInt32.self))
+    }
+    return sampleCount >= sampleCountMin ? features : nil
+  }
+
+  package static func == (one: Self, other: Self) -> Bool { one.keys == other.keys }
+
+  package func hash(into hasher: inout Hasher) {
+    hasher.combine(keys.0)
+    hasher.combine(keys.1)
+    hasher.combine(keys.2)
+  }
+}

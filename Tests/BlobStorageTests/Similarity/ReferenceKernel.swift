@@ -1,0 +1,60 @@
+/// splitmix64, the generator that the kernel's constants are from.
+struct SplitMix {
+  var state: UInt64
+
+  init(_ seed: UInt64) { state = seed }
+
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var z = state
+    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+    return z ^ (z >> 31)
+  }
+
+  mutating func bytes(_ count: Int) -> [UInt8] {
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(count + 8)
+    while bytes.count < count { withUnsafeBytes(of: next().littleEndian) { bytes += $0 } }
+    return Array(bytes.prefix(count))
+  }
+}
+
+/// The kernel's comment as plain Swift.
+struct ReferenceKernel {
+  private let gear: [UInt64]
+  private let functions: [(multiplier: UInt32, increment: UInt32)]
+
+  init() {
+    var stream = SplitMix("similar!".utf8.reduce(0) { $0 << 8 | UInt64($1) })
+    gear = (0..<256).map { _ in stream.next() }
+    functions = (0..<9).map { _ in
+      let number = stream.next()
+      return (UInt32(number >> 32) | 1, UInt32(truncatingIfNeeded: number))
+    }
+  }
+
+  func keys(of bytes: [UInt8]) -> [UInt32] {
+    var features = [UInt32](repeating: 0, count: 9)
+    var hash: UInt64 = 0
+    for (offset, byte) in bytes.enumerated() {
+      hash = (hash << 1) &+ gear[Int(byte)]
+      guard offset >= 63, hash >> 58 == 0 else { continue }
+      let sample = UInt32(truncatingIfNeeded: hash >> 26)
+      for index in 0..<9 {
+        let (multiplier, increment) = functions[index]
+        features[index] = max(features[index], multiplier &* sample &+ increment)
+      }
+    }
+    return (0..<3).map { key in
+      features[key * 3..<key * 3 + 3].reduce(UInt32(key)) { mixed($0 &* 31 &+ $1) }
+    }
+  }
+
+  private func mixed(_ key: UInt32) -> UInt32 {
+    var z = key
+    z = (z ^ (z >> 16)) &* 0x85EB_CA6B
+    z = (z ^ (z >> 13)) &* 0xC2B2_AE35
+    return z ^ (z >> 16)
+  }
+}

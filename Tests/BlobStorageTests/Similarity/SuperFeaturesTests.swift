@@ -1,0 +1,90 @@
+import BlobStorage
+import Testing
+
+struct SuperFeaturesTests {
+  private func keys(of bytes: [UInt8]) -> SuperFeatures? {
+    bytes.withUnsafeBytes { SuperFeatures.of($0) }
+  }
+
+  private func sharedCount(_ one: SuperFeatures, _ other: SuperFeatures) -> Int {
+    (0..<SuperFeatures.count).filter { one[$0] == other[$0] }.count
+  }
+
+  @Test(
+    arguments: [
+      (512, [148_150_866, 2_898_381_827, 3_104_359_572]),
+      (65_536, [629_734_683, 1_867_912_755, 1_391_387_513]),
+      (262_144, [286_170_588, 906_961_349, 171_615_738]),
+    ] as [(Int, [UInt32])])
+  func theKeysOfGivenBytesNeverChange(count: Int, frozen: [UInt32]) throws {
+    var seed = SplitMix(1)
+    let features = try #require(keys(of: seed.bytes(count)))
+    #expect((0..<SuperFeatures.count).map { features[$0] } == frozen)
+  }
+
+  @Test(arguments: [512, 513, 1_001, 65_536, 100_003])
+  func theKernelDoesWhatItsCommentSays(count: Int) throws {
+    var seed = SplitMix(2)
+    let noise = seed.bytes(count)
+    let run = [UInt8](repeating: 9, count: count - count / 2)
+    for bytes in [noise, noise.prefix(count / 2) + run] {
+      let features = try #require(keys(of: bytes))
+      #expect((0..<SuperFeatures.count).map { features[$0] } == ReferenceKernel().keys(of: bytes))
+    }
+  }
+
+  @Test func identicalChunksHaveTheSameKeys() throws {
+    var seed = SplitMix(3)
+    let bytes = seed.bytes(65_536)
+    #expect(keys(of: bytes) != nil)
+    #expect(keys(of: bytes) == keys(of: Array(bytes)))
+  }
+
+  @Test(arguments: [4_096, 65_536])
+  func aChunkWithAFewEditsSharesAKey(count: Int) throws {
+    var found = 0
+    for trial in 0..<100 {
+      var seed = SplitMix(UInt64(1_000 + trial))
+      let base = seed.bytes(count)
+      var edited = base
+      for _ in 0..<4 {
+        let at = Int(seed.next() % UInt64(edited.count - 32))
+        edited.replaceSubrange(at..<at + 16, with: seed.bytes(Int(seed.next() % 32)))
+      }
+      if try sharedCount(#require(keys(of: base)), #require(keys(of: edited))) > 0 { found += 1 }
+    }
+    #expect(found >= 90, "of 100 seeds from 1000 on")
+  }
+
+  @Test func chunksThatHaveNothingInCommonShareNoKey() throws {
+    var seed = SplitMix(4)
+    let all = try (0..<200).map { _ in try #require(keys(of: seed.bytes(8_192))) }
+    for index in 0..<SuperFeatures.count {
+      #expect(Set(all.map { $0[index] }).count == all.count)
+    }
+  }
+
+  @Test func theKeysOfAChunkDifferFromEachOther() throws {
+    var seed = SplitMix(5)
+    let features = try #require(keys(of: seed.bytes(8_192)))
+    #expect(Set((0..<SuperFeatures.count).map { features[$0] }).count == SuperFeatures.count)
+  }
+
+  @Test func chunksTooSmallOrTooUniformHaveNoKeys() {
+    var seed = SplitMix(6)
+    #expect(keys(of: []) == nil)
+    #expect(keys(of: seed.bytes(511)) == nil)
+    #expect(keys(of: seed.bytes(512)) != nil)
+    for byte in UInt8.min...UInt8.max {
+      #expect(keys(of: [UInt8](repeating: byte, count: 65_536)) == nil, "all of byte \(byte)")
+    }
+  }
+
+  @Test func keysThatWereKeptAreTheSameKeys() throws {
+    var seed = SplitMix(7)
+    let features = try #require(keys(of: seed.bytes(8_192)))
+    #expect(SuperFeatures(features[0], features[1], features[2]) == features)
+    #expect(SuperFeatures(features[0], features[1], features[2] ^ 1) != features)
+    #expect(SuperFeatures(features[0], features[1], features[2]).hashValue == features.hashValue)
+  }
+}
