@@ -1,0 +1,134 @@
+import Foundation
+
+/// How far long work has come.
+public struct WorkProgress: Sendable, Hashable {
+  /// What is being done, in a word or two: "planning", "importing", "marking", "compacting", "verifying".
+  public var phase: String
+  public var doneByteCount: Int64
+  /// 0 while it is not known.
+  public var totalByteCount: Int64
+  public var doneCount: Int
+  /// Files, packs or blobs; 0 while it is not known.
+  public var totalCount: Int
+
+  public init(
+    phase: String, doneByteCount: Int64 = 0, totalByteCount: Int64 = 0, doneCount: Int = 0, totalCount: Int = 0
+  ) {
+    self.phase = phase
+    self.doneByteCount = doneByteCount
+    self.totalByteCount = totalByteCount
+    self.doneCount = doneCount
+    self.totalCount = totalCount
+  }
+}
+
+/// Is told how far the work has come, some times a second at most, on a thread of the store's; it should not wait.
+public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
+
+/// How garbage is collected.
+public struct CollectionOptions: Sendable, Hashable {
+  /// Only says what would be done, with the same numbers.
+  public var isDryRun: Bool
+  /// A pack is compacted when at least this share of its record bytes is garbage.
+  public var garbageShareMin: Double
+  /// How long to wait for another process that is collecting.
+  public var waitSeconds: Double
+
+  public init(isDryRun: Bool = false, garbageShareMin: Double = 0.25, waitSeconds: Double = 60) {
+    self.isDryRun = isDryRun
+    self.garbageShareMin = garbageShareMin
+    self.waitSeconds = waitSeconds
+  }
+}
+
+/// What a collection did, or would do.
+public struct CollectionReport: Sendable, Hashable {
+  public var isDryRun = false
+  /// Chunks that are gone.
+  public var deletedChunkCount = 0
+  /// Packs removed without copying anything.
+  public var deletedPackCount = 0
+  /// Packs removed after what was live in them had been copied.
+  public var compactedPackCount = 0
+  /// Bytes by which the packs became smaller.
+  public var freedByteCount: Int64 = 0
+  /// Bytes of records that nothing needs and that are still there.
+  public var garbageByteCount: Int64 = 0
+  public var seconds = 0.0
+  /// Why nothing could be removed: what could not be read. Empty when all is well.
+  public var obstacles: [String] = []
+}
+
+/// One damaged place.
+public struct Damage: Sendable, Hashable {
+  /// The chunk or blob that is damaged, if its name could be read.
+  public var digest: Digest?
+  public var pack: String
+  public var offset: Int64
+  /// Keys that cannot be read because of it.
+  public var keys: [String]
+  public var reason: String
+}
+
+/// What a verification found.
+public struct VerificationReport: Sendable, Hashable {
+  public var blobCount = 0
+  public var chunkCount = 0
+  /// Plain bytes that were checked.
+  public var byteCount: Int64 = 0
+  public var damaged: [Damage] = []
+  public var seconds = 0.0
+}
+
+/// What a repair did.
+public struct RepairReport: Sendable, Hashable {
+  /// Where damaged packs are now.
+  public var setAside: [String] = []
+  /// What was damaged in them.
+  public var damaged: [Damage] = []
+  /// Versions that cannot be read until the same bytes are put again.
+  public var unreadable: [UnreadableVersion] = []
+  public var packCount = 0
+  public var keyCount = 0
+  public var seconds = 0.0
+}
+
+/// A version that cannot be read.
+public struct UnreadableVersion: Sendable, Hashable {
+  public var key: String
+  public var version: BlobVersion.ID
+  public var digest: Digest
+}
+
+/// What is in a store and what it takes.
+public struct StoreStatistics: Sendable, Hashable {
+  public var keyCount = 0
+  public var versionCount = 0
+  /// Different blobs that versions point at.
+  public var blobCount = 0
+  /// Chunks that versions need.
+  public var chunkCount = 0
+  public var packCount = 0
+  /// Plain bytes of all versions, each counted.
+  public var plainByteCount: Int64 = 0
+  /// Plain bytes of live chunks.
+  public var uniqueByteCount: Int64 = 0
+  /// Stored bytes of live chunks.
+  public var storedByteCount: Int64 = 0
+  /// Bytes of records that nothing needs.
+  public var garbageByteCount: Int64 = 0
+  /// Bytes of the medium that all files of the store take.
+  public var diskByteCount: Int64 = 0
+}
+
+/// How a version is stored.
+public struct BlobInformation: Sendable, Hashable {
+  public var version: BlobVersion
+  public var chunkCount: Int
+  /// How many chunks each codec has encoded, by its name.
+  public var codecs: [String: Int]
+  /// Stored bytes of its chunks.
+  public var storedByteCount: Int64
+  /// Stored bytes of chunks that no other version needs: what dropping it would free.
+  public var exclusiveByteCount: Int64
+}

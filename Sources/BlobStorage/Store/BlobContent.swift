@@ -1,0 +1,28 @@
+import Foundation
+
+/// Where the bytes of a put come from.
+public enum BlobContent: Sendable {
+  /// Bytes in memory.
+  case data(Data)
+  /// A regular file, read from front to back. A file that changes meanwhile is `sourceFailed`.
+  case file(String)
+  /// An open descriptor, such as standard input (0), read from where it stands; it is not closed.
+  case descriptor(Int32)
+  /// Whatever the closure gives, until it gives nil or nothing; it runs on a thread of the store's. What it throws
+  /// ends the put as `sourceFailed`.
+  case stream(@Sendable () throws -> Data?)
+}
+
+/// One put of several that are committed together.
+public struct PutItem: Sendable {
+  public var key: String
+  public var data: Data
+  public var metadata: [UInt8]
+
+  /// An item with these values.
+  public init(key: String, data: Data, metadata: [UInt8] = []) {
+    self.key = key
+    self.data = data
+    self.metadata = metadata
+  }
+}

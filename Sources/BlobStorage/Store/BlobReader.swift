@@ -1,0 +1,87 @@
+import Dispatch
+import Foundation
+
+/// A blob that is open for reading any part of it. Ranges are half-open and count plain bytes.
+///
+/// It holds a lease: what it has open stays readable until ``close()`` or until the reader is gone.
+public final class BlobReader: Sendable {
+  private let blob: OpenBlob
+  private let pool: OperationPool
+
+  init(blob: OpenBlob, pool: OperationPool) {
+    self.blob = blob
+    self.pool = pool
+  }
+
+  deinit { blob.close() }
+
+  /// The digest of the whole blob.
+  public var digest: Digest { blob.layout.digest }
+  /// Its length.
+  public var byteCount: Int64 { blob.layout.byteCount }
+
+  /// The bytes of a range, clamped at the blob's end; verified.
+  ///
+  /// - Throws: `invalidArgument` for a range that begins past the end or below 0, `corrupted`, `closed`.
+  /// - Complexity: only the chunks that the range touches are read; those in the page cache with one system call
+  ///   each, the others through DispatchIO.
+  public func read(_ range: Range<Int64>) async throws(BlobStorageError) -> DispatchData {
+    let blob = blob
+    return try await pool.run { () throws(BlobStorageError) in try blob.read(range) }
+  }
+
+  /// The same with a completion handler, which is called exactly once on `queue`.
+  public func read(
+    byteRange: Range<Int64>, queue: DispatchQueue,
+    completionHandler: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
+  ) {
+    let blob = blob
+    pool.submit {
+      let result: Result<DispatchData, BlobStorageError>
+      do throws(BlobStorageError) { result = .success(try blob.read(byteRange)) } catch { result = .failure(error) }
+      queue.async { completionHandler(result) }
+    }
+  }
+
+  /// Hands a range's bytes to `sink` in order, a chunk's worth at a time, in bounded memory; verified before they
+  /// are handed over. The sink runs on a thread of the store's; what it throws ends the reading as `sourceFailed`.
+  public func stream(
+    _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
+  ) async throws(BlobStorageError) {
+    let blob = blob
+    try await pool.run { () throws(BlobStorageError) in try blob.stream(range ?? 0..<blob.layout.byteCount, to: sink) }
+  }
+
+  /// Lets go of the blob. Later reads throw `closed`.
+  public func close() { blob.close() }
+}
+
+/// The versions a key had at one moment, newest first, each readable until ``close()``.
+public final class VersionHistory: Sendable {
+  private let held: HeldVersions
+  private let engine: Engine
+  private let pool: OperationPool
+
+  init(versions: HeldVersions, engine: Engine, pool: OperationPool) {
+    held = versions
+    self.engine = engine
+    self.pool = pool
+  }
+
+  deinit { held.close() }
+
+  /// The versions, newest first.
+  public var versions: [BlobVersion] { held.versions }
+
+  /// The bytes of one of them.
+  ///
+  /// - Throws: `corrupted`, `closed`; `invalidArgument` for an index outside ``versions``.
+  public func data(at index: Int) async throws(BlobStorageError) -> Data {
+    let held = held
+    let engine = engine
+    return try await pool.run { () throws(BlobStorageError) in try held.data(at: index, engine) }
+  }
+
+  /// Lets go of the versions.
+  public func close() { held.close() }
+}

@@ -1,0 +1,99 @@
+import Foundation
+
+extension BlobStore {
+  /// Stores bytes as the current version of a key.
+  ///
+  /// - Parameter key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
+  /// - Throws: `invalidArgument`, `sourceFailed`, `noSpace`, `poisoned`, `io`, `cancelled`: then the key is as it was.
+  /// - Durability: as `options` says, together with every chunk that the blob shares with others.
+  /// - Complexity: memory is bounded whatever the length; one append and, if durable, one sync for a small blob.
+  @discardableResult
+  public func put(
+    _ key: String, _ content: BlobContent, options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> PutResult {
+    try await run { (engine) throws(BlobStorageError) in try engine.put(key, content, options) }
+  }
+
+  /// Stores bytes as the current version of a key, in place of the one that was current.
+  @discardableResult
+  public func set(
+    _ key: String, to data: Data, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> PutResult {
+    try await put(key, .data(data), options: PutOptions(durability: durability))
+  }
+
+  /// Stores bytes as the current version of a key; the one that was current stays in its history.
+  @discardableResult
+  public func archive(
+    _ key: String, andSet data: Data, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> PutResult {
+    try await put(key, .data(data), options: PutOptions(durability: durability, replacement: .archiveCurrent))
+  }
+
+  /// Stores several blobs in one commit: all of them or none. Meant for many small ones.
+  ///
+  /// - Parameter options: its metadata is not used, the items have their own.
+  /// - Returns: one result an item, in their order.
+  @discardableResult
+  public func put(
+    _ items: [PutItem], options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> [PutResult] {
+    try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
+  }
+
+  /// Drops keys with all their versions, in one commit.
+  ///
+  /// - Returns: how many of them were there.
+  @discardableResult
+  public func delete(
+    _ keys: [String], durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.delete(keys, durability) }
+  }
+
+  /// Drops a key with all its versions; false when it was not there.
+  @discardableResult
+  public func delete(_ key: String, durability: Durability = .durable) async throws(BlobStorageError) -> Bool {
+    try await delete([key], durability: durability) > 0
+  }
+
+  /// Drops every key that begins with `prefix`.
+  ///
+  /// - Returns: how many there were.
+  @discardableResult
+  public func delete(
+    prefix: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: prefix, durability) }
+  }
+
+  /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
+  ///
+  /// - Parameter archivedCount: 0 or more.
+  /// - Throws: `invalidArgument` for a negative count; nothing was changed.
+  @discardableResult
+  public func keep(
+    upTo archivedCount: Int, of key: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> RetentionResult {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.keep(upTo: archivedCount, keys: [key], durability)
+    }
+  }
+
+  /// The same for every key that begins with `prefix`; the empty prefix means all.
+  @discardableResult
+  public func keep(
+    upTo archivedCount: Int, prefix: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> RetentionResult {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.keep(upTo: archivedCount, prefix: prefix, durability)
+    }
+  }
+}
+
+/// What `keep` did.
+public struct RetentionResult: Sendable, Hashable {
+  /// Keys that were looked at.
+  public var keyCount: Int
+  public var droppedVersionCount: Int
+}

@@ -1,0 +1,88 @@
+import Logging
+
+/// What `create` decides for good.
+public struct StoreOptions: Sendable, Hashable {
+  /// What names blobs.
+  public var digestAlgorithm: Digest.Algorithm
+  /// The average plain length of a chunk in bytes: a power of two from 1 KiB to 2 MiB. The shortest is a quarter of
+  /// it, the longest four times.
+  public var chunkByteCountAverage: Int
+  /// The codec that chunks are encoded by where it pays, unless a put names another.
+  public var codec: CodecKind
+  /// The codec's level, or nil for its default: 3 for zstd, 6 for zlib.
+  public var level: Int?
+  /// Whether new chunks are tried against similar ones.
+  public var usesSimilarity: Bool
+
+  /// The options of a store for everything.
+  public init(
+    digestAlgorithm: Digest.Algorithm = .blake3, chunkByteCountAverage: Int = 64 << 10, codec: CodecKind = .zstd,
+    level: Int? = nil, usesSimilarity: Bool = true
+  ) {
+    self.digestAlgorithm = digestAlgorithm
+    self.chunkByteCountAverage = chunkByteCountAverage
+    self.codec = codec
+    self.level = level
+    self.usesSimilarity = usesSimilarity
+  }
+}
+
+/// How this process uses a store.
+public struct StoreConfiguration: Sendable {
+  /// Where the store tells what it noticed; nothing is logged by default.
+  public var logger: Logger
+  /// Bytes of recently read chunks that are kept in memory.
+  public var cacheByteCountMax: Int
+  /// Threads that hash, encode and decode; 0 for one a core.
+  public var threadCount: Int
+
+  /// A configuration with these values.
+  public init(
+    logger: Logger = Logger(label: "blob-storage", factory: { _ in SwiftLogNoOpLogHandler() }),
+    cacheByteCountMax: Int = 32 << 20, threadCount: Int = 0
+  ) {
+    self.logger = logger
+    self.cacheByteCountMax = cacheByteCountMax
+    self.threadCount = threadCount
+  }
+}
+
+/// How far a change is on its way to the medium when a call returns.
+public enum Durability: Sendable, Hashable {
+  /// On the medium: it survives a power cut.
+  case durable
+  /// With the system: it survives the death of the process; after a power cut it is there whole or not at all.
+  case relaxed
+}
+
+/// What happens to the version that was current.
+public enum Replacement: Sendable, Hashable {
+  /// It is dropped.
+  case replaceCurrent
+  /// It stays in the key's history.
+  case archiveCurrent
+}
+
+/// How a blob is put.
+public struct PutOptions: Sendable, Hashable {
+  public var durability: Durability
+  public var replacement: Replacement
+  /// Another codec than the store's, at its default level.
+  public var codec: CodecKind?
+  /// Up to ``Limits/metadataByteCountMax`` bytes of the caller's own, kept with the version.
+  public var metadata: [UInt8]
+
+  /// Options with these values.
+  public init(
+    durability: Durability = .durable, replacement: Replacement = .replaceCurrent, codec: CodecKind? = nil,
+    metadata: [UInt8] = []
+  ) {
+    self.durability = durability
+    self.replacement = replacement
+    self.codec = codec
+    self.metadata = metadata
+  }
+
+  /// Relaxed, replacing: what a cache wants.
+  public static let relaxed = PutOptions(durability: .relaxed)
+}

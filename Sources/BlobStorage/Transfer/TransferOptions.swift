@@ -1,0 +1,88 @@
+/// How files are imported.
+///
+/// Every regular file below a path is stored under the prefix and its path relative to it, '/'-separated; a path that
+/// is a file is stored under the prefix and its name. A file whose size, modification time and inode are as at the
+/// last import is not read again. Symbolic links, sockets, unreadable files and files that change while being read
+/// are skipped and reported, never half stored.
+public struct ImportOptions: Sendable, Hashable {
+  public var prefix: String
+  public var replacement: Replacement
+  public var durability: Durability
+  public var codec: CodecKind?
+  /// Reads and compares everything, and changes nothing.
+  public var isDryRun: Bool
+  /// Files and folders to leave out: shell patterns (`*`, `?`, `[…]`) matched against the name, or against the
+  /// relative path when the pattern holds a '/'.
+  public var excluded: [String]
+  /// Reads files again that seem unchanged.
+  public var readsUnchanged: Bool
+
+  public init(
+    prefix: String = "", replacement: Replacement = .replaceCurrent, durability: Durability = .durable,
+    codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false
+  ) {
+    self.prefix = prefix
+    self.replacement = replacement
+    self.durability = durability
+    self.codec = codec
+    self.isDryRun = isDryRun
+    self.excluded = excluded
+    self.readsUnchanged = readsUnchanged
+  }
+}
+
+/// A file or key that was left out, and why.
+public struct Skipped: Sendable, Hashable {
+  /// The path of the file, or the key.
+  public var path: String
+  public var reason: String
+  /// Whether leaving it out is a failure: an unreadable file is, a symbolic link is not.
+  public var isFailure: Bool
+}
+
+/// What an import did, or would do.
+public struct ImportReport: Sendable, Hashable {
+  /// Files that are in the store now.
+  public var fileCount = 0
+  public var byteCount: Int64 = 0
+  /// Files whose key is new or has got a new version.
+  public var newFileCount = 0
+  /// Files that are as they were at the last import.
+  public var unchangedFileCount = 0
+  /// Plain bytes of chunks that were not there before.
+  public var newByteCount: Int64 = 0
+  /// Plain bytes that were there already.
+  public var duplicateByteCount: Int64 = 0
+  /// Bytes added to packs.
+  public var storedByteCount: Int64 = 0
+  public var skipped: [Skipped] = []
+  public var seconds = 0.0
+}
+
+/// How keys are exported.
+///
+/// Each current version is written, verified, at the folder + its key; modification times are restored. No file is
+/// ever written outside the folder.
+public struct ExportOptions: Sendable, Hashable {
+  /// Only keys that begin with it.
+  public var prefix: String
+  /// Left out of the front of each key.
+  public var stripped: String
+  public var overwrites: Bool
+
+  public init(prefix: String = "", stripped: String = "", overwrites: Bool = false) {
+    self.prefix = prefix
+    self.stripped = stripped
+    self.overwrites = overwrites
+  }
+}
+
+/// What an export did.
+public struct ExportReport: Sendable, Hashable {
+  public var fileCount = 0
+  public var byteCount: Int64 = 0
+  public var skipped: [Skipped] = []
+  /// Keys that could not be read because the store is damaged.
+  public var damaged: [Skipped] = []
+  public var seconds = 0.0
+}
