@@ -5,7 +5,6 @@ import Synchronization
 /// SIGINT and SIGTERM: the first cancels what is under way, the second ends the process at once.
 enum Interruption {
   private static let number = Atomic<Int32>(0)
-  private static let sources = Mutex<[any DispatchSourceSignal]>([])
   private static let queue = DispatchQueue(label: "blobtool.signals")
 
   /// How long the clean end may take: a write to a reader that has stopped reading cannot be called off.
@@ -17,14 +16,14 @@ enum Interruption {
     return number == 0 ? nil : number
   }
 
-  /// Calls `cancel` once when a signal comes.
-  static func begin(_ cancel: @escaping @Sendable () -> Void) {
-    for number in [SIGINT, SIGTERM] {
+  /// Calls `cancel` once when a signal comes, as long as the caller holds what it gets.
+  static func begin(_ cancel: @escaping @Sendable () -> Void) -> [any DispatchSourceSignal] {
+    [SIGINT, SIGTERM].map { number in
       Foundation.signal(number, SIG_IGN)  // a dispatch source sees a signal before it is ignored
       let source = DispatchSource.makeSignalSource(signal: number, queue: queue)
       source.setEventHandler { arrived(number, cancel) }
       source.resume()
-      sources.withLock { $0.append(source) }
+      return source
     }
   }
 

@@ -42,18 +42,7 @@ protocol StoreCommand: AsyncParsableCommand {
 
 extension StoreCommand {
   func run() async throws {
-    let path = try shared.storePath()
-    let store: BlobStore
-    do { store = try await BlobStore.open(at: path) } catch where error.code == .noStore {
-      throw Failure(
-        ExitStatus.failed,
-        "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
-    } catch where error.code == .notAStore {
-      throw Failure(
-        ExitStatus.failed,
-        "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a folder"
-          + " that is empty or missing.")
-    }
+    let store = try await StorePath.open(try shared.storePath())
     do { try await perform(on: store) } catch {
       try? await store.closeWhole()  // the first error is the one to tell
       throw error
@@ -66,5 +55,25 @@ extension BlobStore {
   /// Closes also when the command has been cancelled.
   func closeWhole() async throws {
     try await Task.detached { try await self.close() }.value
+  }
+}
+
+/// The place of a store as the user named it.
+private enum StorePath {
+  /// Opens the store there; when there is none, the message says what makes one.
+  static func open(_ path: String) async throws -> BlobStore {
+    do { return try await BlobStore.open(at: path) } catch {
+      switch error.code {
+      case .noStore:
+        throw Failure(
+          ExitStatus.failed, "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
+      case .notAStore:
+        throw Failure(
+          ExitStatus.failed,
+          "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a"
+            + " folder that is empty or missing.")
+      default: throw error
+      }
+    }
   }
 }
