@@ -27,6 +27,11 @@ enum Interruption {
     }
   }
 
+  private static func keep(_ source: any DispatchSourceSignal) {
+    let kept = Sources(list: [source])
+    sources.withLock { $0.list += kept.list }
+  }
+
   /// Throws when a signal has come: for loops of the tool's own.
   static func check() throws {
     if signal != nil { throw CancellationError() }
