@@ -21,7 +21,9 @@ struct KeyArgument: ExpressibleByArgument {
 
   /// - Throws: `ValidationError` for an empty key, a failure for one that is too long.
   func checked() throws -> String {
-    guard !text.isEmpty else { throw ValidationError("a key is empty: it has 1 to \(Limits.keyByteCountMax) bytes") }
+    guard !text.isEmpty else {
+      throw ValidationError("a key is empty: it has 1 to \(Limits.keyByteCountMax) bytes")
+    }
     guard text.utf8.count <= Limits.keyByteCountMax else {
       throw Failure(
         ExitStatus.failed,

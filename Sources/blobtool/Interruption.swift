@@ -27,18 +27,14 @@ enum Interruption {
     }
   }
 
-  private static func keep(_ source: any DispatchSourceSignal) {
-    let kept = Sources(list: [source])
-    sources.withLock { $0.list += kept.list }
-  }
-
   /// Throws when a signal has come: for loops of the tool's own.
   static func check() throws {
     if signal != nil { throw CancellationError() }
   }
 
   private static func arrived(_ arrival: Int32, _ cancel: @Sendable () -> Void) {
-    let isFirst = number.compareExchange(expected: 0, desired: arrival, ordering: .acquiringAndReleasing).exchanged
+    let (isFirst, _) = number.compareExchange(
+      expected: 0, desired: arrival, ordering: .acquiringAndReleasing)
     // A store that is not closed loses nothing: the next to open it does the rest.
     guard isFirst else { _exit(128 + arrival) }
     cancel()

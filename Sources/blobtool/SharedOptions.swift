@@ -5,7 +5,8 @@ import Foundation
 /// What every command takes.
 struct SharedOptions: ParsableArguments {
   @Option(
-    help: ArgumentHelp("The folder of the store (default: the environment's BLOBTOOL_STORE).", valueName: "path"),
+    help: ArgumentHelp(
+      "The folder of the store (default: the environment's BLOBTOOL_STORE).", valueName: "path"),
     completion: .directory)
   var store: String?
 
@@ -55,7 +56,8 @@ extension StoreCommand {
       switch error.code {
       case .noStore:
         throw Failure(
-          ExitStatus.failed, "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
+          ExitStatus.failed,
+          "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
       case .notAStore:
         throw Failure(
           ExitStatus.failed,
@@ -82,7 +84,8 @@ private enum StorePath {
       switch error.code {
       case .noStore:
         throw Failure(
-          ExitStatus.failed, "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
+          ExitStatus.failed,
+          "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
       case .notAStore:
         throw Failure(
           ExitStatus.failed,

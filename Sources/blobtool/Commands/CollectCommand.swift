@@ -16,6 +16,8 @@ struct CollectCommand: StoreCommand {
 
   func validate() throws {
     guard keep ?? 0 >= 0 else { throw ValidationError("--keep is 0 or more") }
+    // A dry run must not drop versions, and the library cannot yet plan as if they were dropped.
+    guard keep == nil || !dryRun else { throw ValidationError("--keep and --dry-run do not go together yet") }
   }
 
   func perform(on store: BlobStore) async throws {

@@ -22,7 +22,8 @@ struct DamageOutput: Encodable {
 
   var text: String {
     let name = damage.digest?.description ?? "a record"
-    let keys = damage.keys.isEmpty ? "" : "; needed by " + damage.keys.map { "“\($0.printable)”" }.joined(separator: ", ")
-    return "damaged: \(name) in pack \(damage.pack) at \(damage.offset): \(damage.reason.printable)\(keys)\n"
+    let keys = damage.keys.map { "“\($0.printable)”" }.joined(separator: ", ")
+    return "damaged: \(name) in pack \(damage.pack) at \(damage.offset): \(damage.reason.printable)"
+      + (keys.isEmpty ? "" : "; needed by \(keys)") + "\n"
   }
 }

@@ -5,7 +5,9 @@ import BlobStorage
 struct DeleteCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "delete", abstract: "Drops keys with all their versions.",
-    discussion: "What they took is freed by gc. A key that is not in the store is exit code 3; the others are dropped.")
+    discussion: """
+      What they took is freed by gc. A key that is not in the store is exit code 3; the others are dropped.
+      """)
 
   @Argument(help: "Keys to drop.")
   var keys: [KeyArgument] = []
@@ -21,7 +23,9 @@ struct DeleteCommand: StoreCommand {
   func validate() throws {
     guard !keys.isEmpty || prefix != nil || all else { throw ValidationError("give keys, --prefix or --all") }
     // Most often the empty text of a variable that was never set.
-    guard prefix != "" else { throw ValidationError("an empty --prefix would drop every key: say --all for that") }
+    guard prefix != "" else {
+      throw ValidationError("an empty --prefix would drop every key: say --all for that")
+    }
     for key in keys { _ = try key.checked() }
   }
 

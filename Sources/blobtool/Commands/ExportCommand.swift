@@ -13,7 +13,8 @@ struct ExportCommand: StoreCommand {
 
   @Argument(
     help: ArgumentHelp(
-      "What the keys begin with (default: all keys), and the folder to write to.", valueName: "prefix] [directory"),
+      "What the keys begin with (default: all keys), and the folder to write to.",
+      valueName: "prefix] [directory"),
     completion: .directory)
   var places: [String]
 
@@ -26,7 +27,9 @@ struct ExportCommand: StoreCommand {
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
-    guard places.count <= 2 else { throw ValidationError("give a prefix and a directory, or a directory alone") }
+    guard places.count <= 2 else {
+      throw ValidationError("give a prefix and a directory, or a directory alone")
+    }
     guard places.last != "" else { throw ValidationError("the directory is empty") }
   }
 
@@ -54,7 +57,8 @@ struct ExportCommand: StoreCommand {
           + " `blobtool repair`.")
     }
     if !report.skipped.isEmpty {
-      throw Failure(ExitStatus.failed, "\(HumanText.count(report.skipped.count, "key")) could not be written.")
+      throw Failure(
+        ExitStatus.failed, "\(HumanText.count(report.skipped.count, "key")) could not be written.")
     }
   }
 

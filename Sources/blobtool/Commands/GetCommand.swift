@@ -18,7 +18,9 @@ struct GetCommand: StoreCommand {
   @Option(help: "The blob with that digest, whatever its key.")
   var digest: DigestArgument?
 
-  @Option(name: .customLong("version"), help: ArgumentHelp("Another version than the current one.", valueName: "id"))
+  @Option(
+    name: .customLong("version"),
+    help: ArgumentHelp("Another version than the current one.", valueName: "id"))
   var versionText: String?
 
   @Option(help: ArgumentHelp("Where to begin, in bytes.", valueName: "n"))
@@ -51,7 +53,8 @@ struct GetCommand: StoreCommand {
     defer { reader.close() }
     guard offset <= reader.byteCount else {
       throw Failure(
-        ExitStatus.failed, "The offset \(offset) is past the end of \(name), which has \(reader.byteCount) bytes.")
+        ExitStatus.failed,
+        "The offset \(offset) is past the end of \(name), which has \(reader.byteCount) bytes.")
     }
     let rest = reader.byteCount - offset
     let range = offset..<offset + min(length ?? rest, rest)
@@ -80,7 +83,9 @@ struct GetCommand: StoreCommand {
       return (reader, "“\(key.printable)”")
     }
     guard let digest = digest?.digest(in: store) else { throw ValidationError("the digest is not one") }
-    guard let reader = try await store.reader(for: digest) else {
+    guard digest.algorithm == store.information.digestAlgorithm,
+      let reader = try await store.reader(for: digest)
+    else {
       throw Failure(ExitStatus.notFound, "There is no blob \(digest) in the store.")
     }
     return (reader, digest.description)

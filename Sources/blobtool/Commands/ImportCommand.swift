@@ -23,7 +23,8 @@ struct ImportCommand: StoreCommand {
   var dryRun = false
 
   @Option(
-    help: ArgumentHelp("Leave out what a shell pattern matches: the name, or the path if it has a /.", valueName: "glob"))
+    help: ArgumentHelp(
+      "Leave out what a shell pattern matches: the name, or the path if it has a /.", valueName: "glob"))
   var exclude: [String] = []
 
   @Flag(help: "Read files again that seem unchanged.")
@@ -40,8 +41,8 @@ struct ImportCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let options = ImportOptions(
-      prefix: prefix, replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec, isDryRun: dryRun,
-      excluded: exclude, readsUnchanged: force)
+      prefix: prefix, replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec,
+      isDryRun: dryRun, excluded: exclude, readsUnchanged: force)
     let report = try await shared.withProgress { meter in
       try await store.importFiles(paths, options: options, progress: meter.handler)
     }

@@ -9,7 +9,9 @@ struct InformationCommand: StoreCommand {
   @Argument(help: "The key.")
   var key: KeyArgument
 
-  @Option(name: .customLong("version"), help: ArgumentHelp("Another version than the current one.", valueName: "id"))
+  @Option(
+    name: .customLong("version"), help: ArgumentHelp("Another version than the current one.", valueName: "id")
+  )
   var versionText: String?
 
   @OptionGroup var shared: SharedOptions

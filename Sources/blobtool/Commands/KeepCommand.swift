@@ -42,7 +42,8 @@ struct KeepCommand: StoreCommand {
       try JSONText.print(output)
     } else {
       try StandardOutput.write(
-        "Dropped \(HumanText.count(output.versionsDropped, "version")) of \(HumanText.count(output.keys, "key")).\n")
+        "Dropped \(HumanText.count(output.versionsDropped, "version")) of \(HumanText.count(output.keys, "key")).\n"
+      )
     }
     try MissingKeys.check(missing)
   }

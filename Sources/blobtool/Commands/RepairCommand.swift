@@ -22,7 +22,8 @@ struct RepairCommand: StoreCommand {
     if !report.unreadable.isEmpty {
       throw Failure(
         ExitStatus.damaged,
-        "\(HumanText.count(report.unreadable.count, "version")) cannot be read until the same bytes are put again.")
+        "\(HumanText.count(report.unreadable.count, "version")) cannot be read until the same bytes are put again."
+      )
     }
     if !report.damaged.isEmpty {
       throw Failure(ExitStatus.damaged, "Damage was found and set aside; every version can be read.")
@@ -34,7 +35,8 @@ struct RepairCommand: StoreCommand {
     for damage in report.damaged { try lines.add(String(DamageOutput(damage).text.dropLast())) }
     for path in report.setAside { try lines.add("set aside: \(path.printable)") }
     for version in report.unreadable {
-      try lines.add("cannot be read: “\(version.key.printable)” version \(version.version), \(version.digest)")
+      try lines.add(
+        "cannot be read: “\(version.key.printable)” version \(version.version), \(version.digest)")
     }
     try lines.flush()
     var facts = FactTable()

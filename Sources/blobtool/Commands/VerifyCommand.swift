@@ -30,7 +30,8 @@ struct VerifyCommand: StoreCommand {
     if !report.damaged.isEmpty {
       throw Failure(
         ExitStatus.damaged,
-        "The store is damaged in \(HumanText.count(report.damaged.count, "place")); `blobtool repair` saves the rest.")
+        "The store is damaged in \(HumanText.count(report.damaged.count, "place")); `blobtool repair` saves the rest."
+      )
     }
   }
 

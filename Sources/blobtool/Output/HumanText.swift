@@ -4,7 +4,8 @@ extension String {
   /// The text with control characters made visible: a key may hold any, and a terminal obeys some.
   var printable: String {
     guard unicodeScalars.contains(where: Self.isControl) else { return self }
-    return unicodeScalars.map { Self.isControl($0) ? "\\u{\(String($0.value, radix: 16))}" : String($0) }.joined()
+    return unicodeScalars.map { Self.isControl($0) ? "\\u{\(String($0.value, radix: 16))}" : String($0) }
+      .joined()
   }
 
   private static func isControl(_ scalar: Unicode.Scalar) -> Bool {

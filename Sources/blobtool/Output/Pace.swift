@@ -12,7 +12,8 @@ struct Pace {
     bytesPerSecond = seconds > 0 ? Double(progress.doneByteCount) / seconds : 0
     let left = progress.totalByteCount - progress.doneByteCount
     // A guess from the first moments would be wild.
-    secondsLeft = seconds >= 0.5 && bytesPerSecond > 0 && left >= 0 && progress.totalByteCount > 0
+    secondsLeft =
+      seconds >= 0.5 && bytesPerSecond > 0 && left >= 0 && progress.totalByteCount > 0
       ? Double(left) / bytesPerSecond : nil
   }
 
@@ -40,7 +41,8 @@ struct Pace {
     let barWidth = min(30, width - 1 - text.count - 3)
     guard barWidth >= 5 else { return String(text.prefix(width - 1)) }
     let full = Int((share * Double(barWidth)).rounded(.down))
-    return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: barWidth - full) + "] " + text
+    return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: barWidth - full) + "] "
+      + text
   }
 
   /// One JSON object.
