@@ -54,7 +54,8 @@ struct PutCommand: StoreCommand {
     }
     var status = stat()
     guard stat(file, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
-      return try await body(.file(file))
+      // The store refuses links; one that the user names is meant to be followed.
+      return try await body(.file(URL(fileURLWithPath: file).resolvingSymlinksInPath().path))
     }
     let descriptor: FileDescriptor
     do { descriptor = try FileDescriptor.open(FilePath(file), .readOnly) } catch let error as Errno {

@@ -1,0 +1,71 @@
+import Foundation
+import Testing
+
+/// Several processes at once, and processes that are stopped.
+@Suite struct ProcessTests {
+  @Test("two imports and a gc at once end in a store that holds every file")
+  func together() async throws {
+    let workshop = try await Workshop()
+    for index in 0..<40 {
+      try workshop.write(noise(20_000 + index * 997, seed: UInt64(index)), to: "one/f\(index)")
+      try workshop.write(noise(20_000 + index * 997, seed: UInt64(index + 20)), to: "two/f\(index)")
+    }
+    try workshop.write(noise(3_000_000, seed: 99), to: "one/large")
+    try workshop.write(noise(3_000_000, seed: 99), to: "two/large")
+    try await workshop.expect(0, ["put", "old"], input: noise(500_000, seed: 100))
+    try await workshop.expect(0, ["delete", "old"])
+    async let first = workshop.run(["import", "one", "--prefix", "1/"])
+    async let second = workshop.run(["import", "two", "--prefix", "2/"])
+    async let third = workshop.run(["gc"])
+    for outcome in try await [first, second, third] { #expect(outcome.status == 0, "\(outcome.errors)") }
+    try await workshop.expect(0, ["gc"])
+    try await workshop.expect(0, ["verify"])
+    try await workshop.expect(0, ["export", "1/", "out1", "--strip", "1/"])
+    try await workshop.expect(0, ["export", "2/", "out2", "--strip", "2/"])
+    #expect(try await workshop.shell("diff -r one out1 && diff -r two out2").status == 0)
+  }
+
+  @Test(
+    "an import that is interrupted leaves a valid store, and done again it is complete",
+    arguments: [
+      (SIGINT, 130), (SIGTERM, 143), (SIGKILL, -9),
+    ] as [(Int32, Int32)])
+  func interrupted(_ signal: Int32, _ status: Int32) async throws {
+    let workshop = try await Workshop()
+    for index in 0..<60 { try workshop.write(noise(1_000_000, seed: UInt64(index)), to: "tree/f\(index)") }
+    let running = try await workshop.start(["import", "tree", "--progress", "json"])
+    await running.waits(for: "\"phase\":\"importing\"")
+    running.send(signal)
+    let outcome = try await running.outcome()
+    #expect(outcome.status == status, "\(outcome.errors)")
+    try await workshop.expect(0, ["verify"])
+    try await workshop.expect(0, ["import", "tree"])
+    try await workshop.expect(0, ["verify"])
+    #expect(try await workshop.expect(0, ["list"]).lines.count == 60)
+  }
+
+  @Test("a put that waits for input is ended by a signal, and the key is as it was")
+  func waitingPut() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.shell(
+      """
+      mkfifo pipe; sleep 60 > pipe & sleeper=$!
+      $TOOL put k - < pipe --progress json & tool=$!
+      until $TOOL list > /dev/null && test -e store/leases; do :; done
+      kill -TERM $tool; wait $tool; status=$?
+      kill $sleeper; exit $status
+      """)
+    #expect(outcome.status == 143, "\(outcome.errors)")
+    try await workshop.expect(3, ["get", "k"])
+    try await workshop.expect(0, ["verify"])
+  }
+
+  @Test("a store that may not be written says so", .enabled(if: getuid() != 0, "root may write anywhere"))
+  func readOnly() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell("chmod -R a-w store")
+    let outcome = try await workshop.expect(1, ["put", "k"], input: Data("1".utf8))
+    #expect(outcome.errors.contains("store"))
+    _ = try await workshop.shell("chmod -R u+w store")
+  }
+}

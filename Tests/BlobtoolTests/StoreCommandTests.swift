@@ -1,0 +1,261 @@
+import Foundation
+import Testing
+
+struct ImportLine: Decodable {
+  struct Skipped: Decodable {
+    var path: String
+    var reason: String
+  }
+  var files: Int
+  var byteCount: Int64
+  var newFiles: Int
+  var unchangedFiles: Int
+  var newByteCount: Int64
+  var duplicateByteCount: Int64
+  var storedByteCount: Int64
+  var skipped: [Skipped]
+  var seconds: Double
+}
+
+struct CollectionLine: Decodable {
+  var dryRun: Bool
+  var chunksDeleted: Int
+  var packsDeleted: Int
+  var packsCompacted: Int
+  var freedByteCount: Int64
+  var garbageByteCount: Int64
+  var seconds: Double
+}
+
+struct StatisticsLine: Decodable, Equatable {
+  var keys: Int
+  var versions: Int
+  var blobs: Int
+  var chunks: Int
+  var packs: Int
+  var plainByteCount: Int64
+  var uniqueByteCount: Int64
+  var storedByteCount: Int64
+  var garbageByteCount: Int64
+  var diskByteCount: Int64
+}
+
+struct VerificationLine: Decodable {
+  struct Damage: Decodable {
+    var digest: String?
+    var pack: String
+    var offset: Int64
+    var keys: [String]
+  }
+  var blobs: Int
+  var chunks: Int
+  var byteCount: Int64
+  var damaged: [Damage]
+  var seconds: Double
+}
+
+/// `import`, `export`, `gc`, `verify`, `repair`, `stats`.
+@Suite struct StoreCommandTests {
+  /// A small tree with what an import may meet.
+  private func makeTree(_ workshop: Workshop, fileCount: Int = 30, seed: UInt64 = 3) throws {
+    for index in 0..<fileCount {
+      try workshop.write(noise(index * 700, seed: seed + UInt64(index)), to: "tree/d\(index % 4)/f\(index)")
+    }
+    try workshop.write(Data(), to: "tree/empty")
+    try workshop.write(noise(2_500_000, seed: seed), to: "tree/large")
+  }
+
+  @Test("a tree comes back as it was, times included")
+  func tree() async throws {
+    let workshop = try await Workshop()
+    try makeTree(workshop)
+    let outcome = try await workshop.expect(0, ["import", "tree", "--json"])
+    #expect(
+      try outcome.fields() == [
+        "files", "byteCount", "newFiles", "unchangedFiles", "newByteCount", "duplicateByteCount",
+        "storedByteCount",
+        "skipped", "seconds",
+      ])
+    let first = try #require(try outcome.json(ImportLine.self).first)
+    #expect(first.files == 32)
+    #expect(first.newFiles == 32)
+    let again = try #require(
+      try await workshop.expect(0, ["import", "tree", "--json"]).json(ImportLine.self).first)
+    #expect(again.unchangedFiles == 32)
+    #expect(again.newByteCount == 0)
+    #expect(again.storedByteCount == 0)
+    let forced = try #require(
+      try await workshop.expect(0, ["import", "tree", "--force", "--json"]).json(ImportLine.self).first)
+    #expect(forced.newByteCount == 0)
+    let exported = try await workshop.expect(0, ["export", "out", "--json"])
+    #expect(try exported.fields() == ["files", "byteCount", "skipped", "damaged", "seconds"])
+    #expect(try await workshop.shell("diff -r tree out").status == 0)
+    #expect(try await workshop.shell("test $(stat -c %Y tree/large) = $(stat -c %Y out/large)").status == 0)
+  }
+
+  @Test("import takes prefixes, files, patterns, and leaves links and sockets out")
+  func importing() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data("1".utf8), to: "tree/a.txt")
+    try workshop.write(Data("2".utf8), to: "tree/b.log")
+    try workshop.write(Data("3".utf8), to: "tree/sub/c.txt")
+    _ = try await workshop.shell("ln -s a.txt tree/link; mkfifo tree/pipe")
+    let planned = try #require(
+      try await workshop.expect(0, ["import", "tree", "--dry-run", "--json"]).json(ImportLine.self).first)
+    #expect(planned.newFiles == 3)
+    #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
+    let line = try #require(
+      try await workshop.expect(
+        0, ["import", "tree", "tree/b.log", "--prefix", "p/", "--exclude", "*.log", "--json"]
+      )
+      .json(ImportLine.self).first)
+    #expect(
+      line.skipped.map { URL(fileURLWithPath: $0.path).lastPathComponent }.sorted() == ["link", "pipe"])
+    let keys = try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key)
+    #expect(keys.filter { $0 != "p/b.log" } == ["p/a.txt", "p/sub/c.txt"])
+  }
+
+  @Test("import --archive keeps history; a missing path is 1 after the others are done")
+  func importFailure() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data("1".utf8), to: "tree/a")
+    try await workshop.expect(0, ["import", "tree"])
+    try workshop.write(Data("22".utf8), to: "tree/a")
+    let outcome = try await workshop.expect(1, ["import", "nowhere", "tree", "--archive", "--json"])
+    #expect(try outcome.json(ImportLine.self).first?.skipped.map(\.path) == ["nowhere"])
+    #expect(try await workshop.expect(0, ["versions", "a"]).lines.count == 2)
+  }
+
+  @Test("export stays in its folder and overwrites nothing unless asked")
+  func exporting() async throws {
+    let workshop = try await Workshop()
+    for key in ["../x", "ok", "p/q", "there", "/abs", "a//b"] {
+      try await workshop.expect(0, ["put", key], input: Data("new".utf8))
+    }
+    try workshop.write(Data("old".utf8), to: "out/there")
+    let outcome = try await workshop.expect(1, ["export", "out", "--json"])
+    struct Line: Decodable { var files: Int; var skipped: [ImportLine.Skipped] }
+    let line = try #require(try outcome.json(Line.self).first)
+    #expect(line.files == 2)
+    #expect(line.skipped.map(\.path).sorted() == ["../x", "/abs", "a//b", "there"])
+    #expect(workshop.contents("x") == nil)
+    #expect(workshop.contents("out/there") == Data("old".utf8))
+    #expect(workshop.contents("out/ok") == Data("new".utf8))
+    try await workshop.expect(0, ["export", "there", "out", "--overwrite"])
+    #expect(workshop.contents("out/there") == Data("new".utf8))
+    try await workshop.expect(0, ["export", "p/", "out2", "--strip", "p/"])
+    #expect(workshop.contents("out2/q") == Data("new".utf8))
+  }
+
+  @Test("keep, gc and verify free what is not needed, and nothing else")
+  func collecting() async throws {
+    let workshop = try await Workshop()
+    for version in 0..<10 {
+      for key in 0..<2 {
+        try await workshop.expect(
+          0, ["put", "k\(key)", "--archive"], input: noise(100_000, seed: UInt64(version * 2 + key)))
+      }
+    }
+    try await workshop.expect(0, ["verify"])
+    #expect(
+      try await workshop.expect(0, ["keep", "--up-to", "2", "--all", "--json"]).text
+        == #"{"keys":2,"versionsDropped":14}"# + "\n")
+    let planned = try #require(
+      try await workshop.expect(0, ["gc", "--dry-run", "--json"]).json(CollectionLine.self).first)
+    let outcome = try await workshop.expect(0, ["gc", "--json"])
+    #expect(
+      try outcome.fields() == [
+        "dryRun", "chunksDeleted", "packsDeleted", "packsCompacted", "freedByteCount", "garbageByteCount",
+        "seconds",
+      ])
+    let done = try #require(try outcome.json(CollectionLine.self).first)
+    #expect(planned.dryRun)
+    #expect(!done.dryRun)
+    #expect(planned.chunksDeleted == done.chunksDeleted)
+    #expect(planned.freedByteCount == done.freedByteCount)
+    #expect(done.freedByteCount >= 1_400_000)
+    let statistics = try #require(
+      try await workshop.expect(0, ["stats", "--json"]).json(StatisticsLine.self).first)
+    #expect(statistics.versions == 6)
+    #expect(statistics.plainByteCount == 600_000)
+    #expect(statistics.diskByteCount > statistics.storedByteCount)
+    let verified = try await workshop.expect(0, ["verify", "--json"])
+    #expect(try verified.fields() == ["blobs", "chunks", "byteCount", "damaged", "seconds"])
+    #expect(try verified.json(VerificationLine.self).first?.byteCount == 600_000)
+    try await workshop.expect(0, ["gc", "--keep", "0"])
+    #expect(try await workshop.expect(0, ["versions", "k0"]).lines.count == 1)
+    #expect(try await workshop.expect(0, ["get", "k1"]).bytes == noise(100_000, seed: 19))
+  }
+
+  @Test("without its catalog the store gives the same answers", arguments: [false, true])
+  func catalogGone(_ isGarbage: Bool) async throws {
+    let workshop = try await Workshop()
+    try makeTree(workshop, fileCount: 8)
+    try await workshop.expect(0, ["import", "tree"])
+    try await workshop.expect(0, ["put", "empty", "--archive"], input: Data("more".utf8))
+    let questions = [["list", "--json"], ["versions", "empty", "--json"], ["info", "large", "--json"]]
+    var before: [Data] = []
+    for question in questions { before.append(try await workshop.expect(0, question).bytes) }
+    if isGarbage {
+      let find = "find store/catalog -type f -exec sh -c 'head -c 20000 /dev/urandom > \"$1\"' - {} \\;"
+      _ = try await workshop.shell(find)
+    } else {
+      try FileManager.default.removeItem(atPath: workshop.path("store/catalog"))
+    }
+    for (question, answer) in zip(questions, before) {
+      #expect(try await workshop.expect(0, question).bytes == answer)
+    }
+    try await workshop.expect(0, ["verify"])
+  }
+
+  @Test("damage is 4, named, and healed by a repair and a second put")
+  func damage() async throws {
+    let workshop = try await Workshop()
+    let bytes = noise(300_000, seed: 11)
+    try await workshop.expect(0, ["put", "k"], input: bytes)
+    try await workshop.expect(0, ["put", "other"], input: Data("fine".utf8))
+    // 100,000 bytes into the pack that holds the chunks.
+    let hurt = try await workshop.shell(
+      """
+      pack=$(ls -S store/packs/*.pack | head -1)
+      printf '\\377\\000\\377\\000' | dd of="$pack" bs=1 seek=100000 conv=notrunc status=none
+      """)
+    #expect(hurt.status == 0)
+    let read = try await workshop.expect(4, ["get", "k", "-o", "out"])
+    #expect(read.errors.contains("blake3:"))
+    #expect(workshop.contents("out") == nil)
+    let found = try #require(
+      try await workshop.expect(4, ["verify", "--json"]).json(VerificationLine.self).first)
+    #expect(found.damaged.contains { $0.keys == ["k"] && $0.digest?.hasPrefix("blake3:") == true })
+    try await workshop.expect(4, ["export", "exported"])
+    #expect(workshop.contents("exported/other") == Data("fine".utf8))
+    #expect(workshop.contents("exported/k") == nil)
+    let repaired = try await workshop.expect(4, ["repair", "--json"])
+    #expect(try repaired.fields() == ["keys", "packs", "damaged", "setAside", "unreadable", "seconds"])
+    try await workshop.expect(0, ["put", "k"], input: bytes)
+    #expect(try await workshop.expect(0, ["get", "k"]).bytes == bytes)
+    try await workshop.expect(0, ["verify"])
+    try await workshop.expect(0, ["repair"])
+  }
+
+  @Test("progress is JSON Lines on standard error, results on standard output")
+  func progress() async throws {
+    struct Line: Decodable {
+      var phase: String; var doneByteCount: Int64; var totalByteCount: Int64; var doneCount: Int
+    }
+    let workshop = try await Workshop()
+    try makeTree(workshop)
+    let outcome = try await workshop.expect(0, ["import", "tree", "--progress", "json", "--json"])
+    #expect(outcome.lines.count == 1)
+    let lines = try outcome.errors.split(separator: "\n").map {
+      try JSONDecoder().decode(Line.self, from: Data($0.utf8))
+    }
+    #expect(lines.last?.doneCount == 32)
+    for style in ["plain", "bar"] {
+      #expect(!(try await workshop.expect(0, ["verify", "--progress", style]).errors.isEmpty))
+    }
+    for style in ["auto", "none"] {
+      #expect(try await workshop.expect(0, ["verify", "--progress", style]).errors.isEmpty)
+    }
+  }
+}

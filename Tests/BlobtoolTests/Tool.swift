@@ -1,0 +1,168 @@
+import Foundation
+import Testing
+
+/// How a run of the tool ended.
+struct Outcome: Sendable {
+  var status: Int32
+  var bytes: Data
+  var errors: String
+
+  var text: String { String(decoding: bytes, as: UTF8.self) }
+  var lines: [String] { text.split(separator: "\n").map(String.init) }
+
+  /// The JSON values on standard output, one a line.
+  func json<Value: Decodable>(_ type: Value.Type = Value.self) throws -> [Value] {
+    try lines.map { try JSONDecoder().decode(Value.self, from: Data($0.utf8)) }
+  }
+
+  /// The names of the fields of the first JSON value.
+  func fields() throws -> Set<String> {
+    let first = try #require(lines.first)
+    let object = try JSONSerialization.jsonObject(with: Data(first.utf8))
+    return Set(try #require(object as? [String: Any]).keys)
+  }
+}
+
+/// A folder of its own with a store in it, and the built tool.
+final class Workshop: Sendable {
+  let folder: URL
+  var storePath: String { path("store") }
+
+  /// A folder, with an empty store unless told otherwise.
+  init(hasStore: Bool = true, options: [String] = []) async throws {
+    folder = FileManager.default.temporaryDirectory.appending(path: "blobtool-\(UUID().uuidString)")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    if hasStore { try await expect(0, ["init"] + options) }
+  }
+
+  deinit { try? FileManager.default.removeItem(at: folder) }
+
+  /// The tool that was built beside the tests.
+  static let tool: String = {
+    let places =
+      [Bundle.main.bundleURL, URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()]
+      + Bundle.allBundles.map { $0.bundleURL.deletingLastPathComponent() }
+    let found = places.map { $0.appending(path: "blobtool").path }.first {
+      FileManager.default.isExecutableFile(atPath: $0)
+    }
+    precondition(found != nil, "blobtool is not built beside the tests: \(places.map(\.path))")
+    return found ?? ""
+  }()
+
+  func path(_ name: String) -> String { folder.appending(path: name).path }
+
+  /// Writes a file below the folder.
+  @discardableResult
+  func write(_ data: Data, to name: String) throws -> String {
+    let url = folder.appending(path: name)
+    try FileManager.default.createDirectory(
+      at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
+    try data.write(to: url)
+    return url.path
+  }
+
+  func contents(_ name: String) -> Data? { FileManager.default.contents(atPath: path(name)) }
+
+  /// Runs the tool and waits for its end.
+  @discardableResult
+  func run(_ arguments: [String], input: Data = Data(), environment: [String: String] = [:]) async throws
+    -> Outcome
+  {
+    try await start(arguments, input: input, environment: environment).outcome()
+  }
+
+  /// Runs the tool, which has to end with that status.
+  @discardableResult
+  func expect(
+    _ status: Int32, _ arguments: [String], input: Data = Data(),
+    sourceLocation: SourceLocation = #_sourceLocation
+  ) async throws -> Outcome {
+    let outcome = try await run(arguments, input: input)
+    #expect(outcome.status == status, "\(arguments): \(outcome.errors)", sourceLocation: sourceLocation)
+    return outcome
+  }
+
+  /// Runs shell text, in which `$TOOL` is the tool.
+  func shell(_ text: String) async throws -> Outcome {
+    try await start(["-c", text], input: Data(), environment: ["TOOL": Self.tool], program: "/bin/bash")
+      .outcome()
+  }
+
+  /// Starts the tool, or another program, in the folder.
+  func start(
+    _ arguments: [String], input: Data = Data(), environment: [String: String] = [:],
+    program: String = Workshop.tool
+  ) async throws -> Running {
+    let id = UUID().uuidString
+    try input.write(to: folder.appending(path: "\(id).in"))
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: program)
+    process.arguments = arguments
+    process.currentDirectoryURL = folder
+    process.environment = ProcessInfo.processInfo.environment
+      .merging(["BLOBTOOL_STORE": storePath]) { $1 }.merging(environment) { $1 }
+    // Files and not pipes: nobody has to empty them.
+    for name in ["out", "err"] {
+      try Data().write(to: folder.appending(path: "\(id).\(name)"))
+    }
+    process.standardInput = try FileHandle(forReadingFrom: folder.appending(path: "\(id).in"))
+    process.standardOutput = try FileHandle(forWritingTo: folder.appending(path: "\(id).out"))
+    process.standardError = try FileHandle(forWritingTo: folder.appending(path: "\(id).err"))
+    return try Running(process, folder: folder, id: id)
+  }
+}
+
+/// A process under way.
+final class Running: @unchecked Sendable {
+  private let process: Process
+  private let folder: URL
+  private let id: String
+  private let ended: AsyncStream<Int32>
+
+  fileprivate init(_ process: Process, folder: URL, id: String) throws {
+    self.process = process
+    self.folder = folder
+    self.id = id
+    let (stream, continuation) = AsyncStream<Int32>.makeStream()
+    process.terminationHandler = {
+      continuation.yield($0.terminationReason == .exit ? $0.terminationStatus : -$0.terminationStatus)
+      continuation.finish()
+    }
+    ended = stream
+    try process.run()
+  }
+
+  func send(_ signal: Int32) { kill(process.processIdentifier, signal) }
+
+  /// What it has said on standard error so far.
+  var errors: String {
+    String(decoding: FileManager.default.contents(atPath: file("err").path) ?? Data(), as: UTF8.self)
+  }
+
+  /// Waits until standard error holds a text, or the process has ended.
+  func waits(for text: String) async {
+    while process.isRunning, !errors.contains(text) { await Task.yield() }
+  }
+
+  func outcome() async throws -> Outcome {
+    var status: Int32 = -1
+    for await value in ended { status = value }
+    return Outcome(status: status, bytes: try Data(contentsOf: file("out")), errors: errors)
+  }
+
+  private func file(_ kind: String) -> URL { folder.appending(path: "\(id).\(kind)") }
+}
+
+/// Bytes that do not compress, the same for the same seed.
+func noise(_ byteCount: Int, seed: UInt64) -> Data {
+  var state = seed
+  var data = Data(capacity: byteCount + 8)
+  while data.count < byteCount {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var z = state
+    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+    withUnsafeBytes(of: z ^ (z >> 31)) { data.append(contentsOf: $0) }
+  }
+  return data.prefix(byteCount)
+}

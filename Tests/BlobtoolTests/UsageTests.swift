@@ -1,0 +1,156 @@
+import Foundation
+import Testing
+
+/// What is said at the door: wrong usage, help, where the store is.
+@Suite struct UsageTests {
+  @Test(
+    "wrong usage ends with 64, and says how to go on",
+    arguments: [
+      [], ["frobnicate"], ["put"], ["put", ""], ["get"], ["get", ""], ["get", "a", "--digest", "blake3:00"],
+      ["get", "--digest", "nonsense"], ["get", "a", "--offset", "-1"], ["get", "a", "--offset=-1"],
+      ["get", "a", "--length=-1"], ["get", "a", "--offset", "99999999999999999999"], ["get", "a", "-o", ""],
+      ["put", "a", "b", "c"], ["put", "a", "--codec", "lz4"], ["list", "a", "b"], ["versions"],
+      ["versions", ""],
+      ["delete"], ["delete", ""], ["delete", "--prefix", ""], ["keep", "--all"], ["keep", "--up-to", "1"],
+      ["keep", "--up-to=-1", "--all"], ["keep", "--up-to", "x", "--all"],
+      ["keep", "--up-to", "1", "a", "--all"],
+      ["keep", "--up-to", "1", "--prefix", "a", "--all"], ["import"], ["export"], ["export", "a", "b", "c"],
+      ["gc", "--keep=-1"], ["gc", "x"], ["verify", "x"], ["repair", "x"], ["stats", "x"], ["info"],
+      ["info", ""],
+      ["init", "--chunk-size", "1000"], ["init", "--chunk-size", "0"],
+      ["init", "--chunk-size", "1073741824"],
+      ["init", "--digest", "md5"], ["init", "--codec", "lz4"], ["init", "--level", "99"],
+      ["list", "--progress", "x"],
+    ])
+  func refused(_ arguments: [String]) async throws {
+    let workshop = try await Workshop(hasStore: false)
+    let outcome = try await workshop.expect(64, arguments)
+    #expect(outcome.bytes.isEmpty)
+    #expect(outcome.errors.hasPrefix("blobtool: "))
+    #expect(outcome.errors.split(separator: "\n").count == 1)
+    #expect(!FileManager.default.fileExists(atPath: workshop.storePath))
+  }
+
+  @Test(
+    "help, version and completions are printed",
+    arguments: [
+      ["--help"], ["--version"], ["--generate-completion-script", "bash"],
+      ["--generate-completion-script", "zsh"],
+      ["--generate-completion-script", "fish"], ["init", "--help"], ["put", "--help"], ["get", "--help"],
+      ["list", "--help"], ["versions", "--help"], ["delete", "--help"], ["keep", "--help"],
+      ["import", "--help"],
+      ["export", "--help"], ["gc", "--help"], ["verify", "--help"], ["repair", "--help"],
+      ["stats", "--help"],
+      ["info", "--help"],
+    ])
+  func printed(_ arguments: [String]) async throws {
+    let outcome = try await Workshop(hasStore: false).expect(0, arguments)
+    #expect(!outcome.bytes.isEmpty)
+    #expect(outcome.errors.isEmpty)
+  }
+
+  @Test("without a path the message names the option and the variable")
+  func noPath() async throws {
+    let workshop = try await Workshop(hasStore: false)
+    let outcome = try await workshop.run(["list"], environment: ["BLOBTOOL_STORE": ""])
+    #expect(outcome.status == 64)
+    #expect(outcome.errors.contains("--store"))
+    #expect(outcome.errors.contains("BLOBTOOL_STORE"))
+  }
+
+  @Test("the option wins over the variable")
+  func optionWins() async throws {
+    let workshop = try await Workshop()
+    let outcome = try await workshop.run(
+      ["stats", "--store", workshop.storePath], environment: ["BLOBTOOL_STORE": workshop.path("elsewhere")])
+    #expect(outcome.status == 0)
+  }
+
+  @Test(
+    "only init makes a store",
+    arguments: [
+      ["put", "a"], ["get", "a"], ["list"], ["versions", "a"], ["delete", "a"],
+      ["keep", "--up-to", "0", "--all"],
+      ["import", "."], ["export", "out"], ["gc"], ["verify"], ["repair"], ["stats"], ["info", "a"],
+    ])
+  func noStore(_ arguments: [String]) async throws {
+    let workshop = try await Workshop(hasStore: false)
+    let outcome = try await workshop.expect(1, arguments)
+    #expect(outcome.errors.contains("blobtool init"))
+    #expect(!FileManager.default.fileExists(atPath: workshop.storePath))
+  }
+
+  @Test("an argument that is not UTF-8 is refused, not repaired")
+  func notUTF8() async throws {
+    let workshop = try await Workshop()
+    #expect(try await workshop.shell(#"$TOOL put $'\xff' /dev/null"#).status == 64)
+    #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
+  }
+}
+
+/// `init`.
+@Suite struct InitTests {
+  private struct Created: Decodable {
+    var path: String
+    var id: String
+    var digest: String
+    var chunkSize: Int
+    var codec: String
+    var level: Int
+  }
+
+  @Test(
+    "options are taken",
+    arguments: [
+      ([], "blake3", 65_536, "zstd", 3), (["--digest", "sha256"], "sha256", 65_536, "zstd", 3),
+      (["--chunk-size", "1024"], "blake3", 1_024, "zstd", 3),
+      (["--codec", "zlib", "--level", "9"], "blake3", 65_536, "zlib", 9),
+      (["--codec", "none"], "blake3", 65_536, "none", 0),
+    ] as [([String], String, Int, String, Int)])
+  func created(_ options: [String], _ digest: String, _ chunkSize: Int, _ codec: String, _ level: Int)
+    async throws
+  {
+    let workshop = try await Workshop(hasStore: false)
+    let created = try #require(
+      try await workshop.expect(0, ["init", "--json"] + options).json(Created.self).first)
+    #expect(created.path == workshop.storePath)
+    #expect(created.id.count == 32)
+    #expect(created.digest == digest)
+    #expect(created.chunkSize == chunkSize)
+    #expect(created.codec == codec)
+    #expect(created.level == level)
+    try await workshop.expect(0, ["verify"])
+  }
+
+  @Test("repeated, it fails and changes nothing")
+  func repeated() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "a"], input: Data("one".utf8))
+    let before = try await workshop.expect(0, ["list", "--json"])
+    try await workshop.expect(1, ["init", "--digest", "sha256"])
+    #expect(try await workshop.expect(0, ["list", "--json"]).bytes == before.bytes)
+  }
+
+  @Test("a path that holds anything else is refused")
+  func occupied() async throws {
+    let workshop = try await Workshop(hasStore: false)
+    try workshop.write(Data("mine".utf8), to: "store/notes.txt")
+    try await workshop.expect(1, ["init"])
+    #expect(try FileManager.default.contentsOfDirectory(atPath: workshop.storePath) == ["notes.txt"])
+    let file = try workshop.write(Data("mine".utf8), to: "file")
+    try await workshop.expect(1, ["init", "--store", file])
+    let listed = try await workshop.expect(1, ["list"])
+    #expect(listed.errors.contains("blobtool init"))
+  }
+
+  @Test("of two at once, one makes the store")
+  func twoAtOnce() async throws {
+    for _ in 0..<5 {
+      let workshop = try await Workshop(hasStore: false)
+      async let first = workshop.run(["init"])
+      async let second = workshop.run(["init"])
+      #expect(try await [first.status, second.status].sorted() == [0, 1])
+      try await workshop.expect(0, ["verify"])
+    }
+  }
+}
