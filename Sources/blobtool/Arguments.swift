@@ -19,16 +19,10 @@ struct KeyArgument: ExpressibleByArgument {
 
   init?(argument: String) { text = argument }
 
-  /// - Throws: `ValidationError` for an empty key, a failure for one that is too long.
+  /// - Throws: `ValidationError` for an empty key; one that is too long is the store's to refuse, as a limit.
   func checked() throws -> String {
     guard !text.isEmpty else {
       throw ValidationError("a key is empty: it has 1 to \(Limits.keyByteCountMax) bytes")
-    }
-    guard text.utf8.count <= Limits.keyByteCountMax else {
-      throw Failure(
-        ExitStatus.failed,
-        "The key “\(String(text.prefix(40)).printable)…” has \(text.utf8.count) bytes; at most"
-          + " \(Limits.keyByteCountMax) are allowed.")
     }
     return text
   }

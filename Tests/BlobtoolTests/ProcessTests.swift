@@ -28,15 +28,21 @@ import Testing
   @Test(
     "an import that is interrupted leaves a valid store, and done again it is complete",
     arguments: [
-      (SIGINT, 130), (SIGTERM, 143), (SIGKILL, -9),
+      (SIGINT, 130), (SIGTERM, 143), (SIGKILL, 137),
     ] as [(Int32, Int32)])
   func interrupted(_ signal: Int32, _ status: Int32) async throws {
     let workshop = try await Workshop()
-    for index in 0..<60 { try workshop.write(noise(1_000_000, seed: UInt64(index)), to: "tree/f\(index)") }
-    let running = try await workshop.start(["import", "tree", "--progress", "json"])
-    await running.waits(for: "\"phase\":\"importing\"")
-    running.send(signal)
-    let outcome = try await running.outcome()
+    let bytes = noise(4_000_000, seed: UInt64(signal))
+    for index in 0..<60 {
+      try workshop.write(bytes[(index * 50_000)...] + noise(1_000, seed: UInt64(index)), to: "tree/f\(index)")
+    }
+    // The shell watches, because this process is busy with other tests.
+    let outcome = try await workshop.shell(
+      """
+      $TOOL import tree --progress json 2> err & tool=$!
+      until grep -q importing err; do kill -0 $tool || exit 99; done
+      kill -\(signal) $tool; wait $tool
+      """)
     #expect(outcome.status == status, "\(outcome.errors)")
     try await workshop.expect(0, ["verify"])
     try await workshop.expect(0, ["import", "tree"])

@@ -132,22 +132,13 @@ final class Running: @unchecked Sendable {
     try process.run()
   }
 
-  func send(_ signal: Int32) { kill(process.processIdentifier, signal) }
-
-  /// What it has said on standard error so far.
-  var errors: String {
-    String(decoding: FileManager.default.contents(atPath: file("err").path) ?? Data(), as: UTF8.self)
-  }
-
-  /// Waits until standard error holds a text, or the process has ended.
-  func waits(for text: String) async {
-    while process.isRunning, !errors.contains(text) { await Task.yield() }
-  }
-
+  /// Waits for its end.
   func outcome() async throws -> Outcome {
     var status: Int32 = -1
     for await value in ended { status = value }
-    return Outcome(status: status, bytes: try Data(contentsOf: file("out")), errors: errors)
+    return Outcome(
+      status: status, bytes: try Data(contentsOf: file("out")),
+      errors: String(decoding: try Data(contentsOf: file("err")), as: UTF8.self))
   }
 
   private func file(_ kind: String) -> URL { folder.appending(path: "\(id).\(kind)") }
