@@ -18,8 +18,8 @@ package protocol Backend: Sendable {
   /// somebody holds its lock: a living writer, or another that recovers it.
   func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
-  /// Takes a pack out of the store: from now on, durably, it is none of the packs that a catalog is made of.
-  func retirePack(_ name: PackName) throws(BlobStorageError)
+  /// Takes packs out of the store: from the return on, durably, they are none of those that a catalog is made of.
+  func retirePacks(_ names: [PackName]) throws(BlobStorageError)
 
   /// Removes a retired pack.
   func removeRetiredPack(_ name: PackName) throws(BlobStorageError)

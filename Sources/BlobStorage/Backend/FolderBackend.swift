@@ -64,8 +64,8 @@ package struct FolderBackend: Backend {
     return file
   }
 
-  package func retirePack(_ name: PackName) throws(BlobStorageError) {
-    try files.rename(path(name, "pack"), to: path(name, "gone"))
+  package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
+    for name in names { try files.rename(path(name, "pack"), to: path(name, "gone")) }
     try files.syncDirectory(folder)
   }
 

@@ -149,9 +149,7 @@ struct StreamPut {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var shared = Engine.SharedPacks()
     let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
-      guard commit.lossCount == lossCount else {
-        throw BlobStorageError(.noSpace, "A pack could not be written: nothing was stored under the key.")
-      }
+      try commit.checkNothingLost(since: lossCount)
       var added = total.storedByteCount
       if let lists = manifest.lists {
         try recheck(lists.map(\.digest), commit)

@@ -14,9 +14,12 @@ package final class WriterSession: Sendable {
 
   fileprivate struct State {
     var writer: PackWriter?
+    /// Packs that take no more records and are sealed once all of theirs are in the catalog.
+    var full: [PackWriter] = []
     var nextSequence: UInt32 = 1
     var pending: [(header: PackHeader, record: PackRecord)] = []
-    var pendingChunks: [Digest: ChunkRecord] = [:]
+    var pendingChunks: Set<Digest> = []
+    var pendingManifests: Set<Digest> = []
     var durable: [PackName: Int64] = [:]
     var needsNameSync = false
     /// Counts up whenever records were lost before they were applied.
@@ -67,7 +70,7 @@ package final class WriterSession: Sendable {
   package var lossCount: Int { locked { $0.lossCount } }
 
   /// Whether a chunk was appended that is not yet in the catalog.
-  package func hasPendingChunk(_ digest: Digest) -> Bool { locked { $0.pendingChunks[digest] != nil } }
+  package func hasPendingChunk(_ digest: Digest) -> Bool { locked { $0.pendingChunks.contains(digest) } }
 
   /// Appends a record; a later commit makes it visible. A chunk that is pending already is not appended again.
   ///
@@ -120,11 +123,14 @@ package final class WriterSession: Sendable {
     /// The last version of a key that this commit has made.
     func lastVersion(of key: [UInt8]) -> Stamp? { versions.last { $0.key == key }?.version }
 
-    /// Changes when records that were appended and not yet committed have been lost.
-    var lossCount: Int { box.state.lossCount }
+    /// Throws why, if records that were appended since there were `lossCount` losses may have been lost.
+    func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
+      guard box.state.lossCount != lossCount else { return }
+      throw box.state.lossCause ?? BlobStorageError(.io, "A pack could not be written.")
+    }
 
     /// Whether a chunk is pending.
-    package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks[digest] != nil }
+    package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks.contains(digest) }
   }
 
   /// Makes everything appended so far, and what `body` appends, visible to all processes, or nothing of it.
@@ -160,18 +166,22 @@ package final class WriterSession: Sendable {
       locked { undo(appended, &$0) }
       throw error
     }
-    let full = locked { state -> Unchecked<PackWriter?> in
+    let full = locked { state -> Unchecked<[PackWriter]> in
       for pending in state.pending.prefix(appliedCount) {
-        if case .chunk(let chunk) = pending.record.content { state.pendingChunks[chunk.digest] = nil }
+        switch pending.record.content {
+        case .chunk(let chunk): state.pendingChunks.remove(chunk.digest)
+        case .manifest(let manifest): state.pendingManifests.remove(manifest.digest)
+        case .ref, .drop, .skipped: break
+        }
       }
       state.pending.removeFirst(min(appliedCount, state.pending.count))
-      guard let writer = state.writer, writer.byteCount >= packByteCountTarget, state.pending.isEmpty else {
-        return Unchecked(value: nil)
+      if let writer = state.writer, writer.byteCount >= packByteCountTarget {
+        state.full.append(writer)
+        state.writer = nil
       }
-      state.writer = nil
-      return Unchecked(value: writer)
+      return Unchecked(value: Self.takeSealable(&state))
     }
-    if let writer = full.value { seal(writer) }
+    for writer in full.value { seal(writer) }
     return outcome
   }
 
@@ -189,14 +199,12 @@ package final class WriterSession: Sendable {
   ///
   /// - Throws: when what was written may not be on the medium.
   package func rollOver() throws(BlobStorageError) {
-    let isEmpty = locked { $0.writer == nil && $0.pending.isEmpty }
-    if !isEmpty { _ = try commit { _ in } }
-    let last = locked { state -> Unchecked<PackWriter?> in
-      guard state.pending.isEmpty else { return Unchecked(value: nil) }
-      defer { state.writer = nil }
-      return Unchecked(value: state.writer)
+    let isEmpty = locked { state in
+      if let writer = state.writer { state.full.append(writer) }
+      state.writer = nil
+      return state.full.isEmpty
     }
-    if let writer = last.value { seal(writer) }
+    if !isEmpty { _ = try commit { _ in } }
     if let failure = locked({ $0.poison ?? $0.sealFailure }) { throw failure }
   }
 
@@ -206,7 +214,11 @@ package final class WriterSession: Sendable {
     _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to state: inout State, time: UInt64
   ) throws(BlobStorageError) -> Int {
     if let poison = state.poison { throw poison }
-    if case .chunk(let chunk) = content, state.pendingChunks[chunk.digest] != nil { return 0 }
+    switch content {
+    case .chunk(let chunk) where state.pendingChunks.contains(chunk.digest): return 0
+    case .manifest(let manifest) where state.pendingManifests.contains(manifest.digest): return 0
+    default: break
+    }
     if state.writer == nil {
       let name = PackName(writer: writerID, sequence: state.nextSequence)
       let header = PackHeader(
@@ -222,16 +234,33 @@ package final class WriterSession: Sendable {
       throw error
     }
     state.pending.append((writer.header, record))
-    if case .chunk(let chunk) = content { state.pendingChunks[chunk.digest] = chunk }
+    note(content, &state)
     state.addedByteCount += Int64(record.byteCount)
     return record.byteCount
   }
 
   private func flush(_ state: inout State) throws(BlobStorageError) {
-    guard let writer = state.writer else { return }
-    do { try writer.flush() } catch {
-      lose(writer, &state, error)
-      throw error
+    for writer in state.full + [state.writer].compactMap({ $0 }) {
+      do { try writer.flush() } catch {
+        lose(writer, &state, error)
+        throw error
+      }
+    }
+  }
+
+  /// The full packs none of whose records is pending.
+  private static func takeSealable(_ state: inout State) -> [PackWriter] {
+    guard !state.full.isEmpty else { return [] }
+    let awaited = Set(state.pending.map(\.header.name))
+    defer { state.full.removeAll { !awaited.contains($0.name) } }
+    return state.full.filter { !awaited.contains($0.name) }
+  }
+
+  private func note(_ content: PackRecord.Content, _ state: inout State) {
+    switch content {
+    case .chunk(let chunk): state.pendingChunks.insert(chunk.digest)
+    case .manifest(let manifest): state.pendingManifests.insert(manifest.digest)
+    case .ref, .drop, .skipped: break
     }
   }
 
@@ -240,13 +269,13 @@ package final class WriterSession: Sendable {
     state.pending.removeAll {
       $0.header.name == writer.name && $0.record.offset + Int64($0.record.byteCount) > writer.writtenByteCount
     }
-    state.pendingChunks = [:]
-    for pending in state.pending {
-      if case .chunk(let chunk) = pending.record.content { state.pendingChunks[chunk.digest] = chunk }
-    }
+    state.pendingChunks = []
+    state.pendingManifests = []
+    for pending in state.pending { note(pending.record.content, &state) }
     state.lossCount += 1
     state.lossCause = cause
-    state.writer = nil
+    if state.writer === writer { state.writer = nil }
+    state.full.removeAll { $0 === writer }
     // Best effort: a part of a record that stays is a torn tail to whoever recovers the pack.
     do throws(BlobStorageError) { try writer.file.truncate(to: writer.writtenByteCount) } catch {}
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])

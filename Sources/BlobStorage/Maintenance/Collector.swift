@@ -27,6 +27,8 @@ final class Collector {
   /// Packs smaller than this are merged when there are many of them.
   private static let smallPackByteCount: Int64 = 4 << 20
   private static let smallPackCountMax = 32
+  /// Packs that go together: they share their syncs.
+  private static let deadPackCountOfBatch = 64
 
   private let engine: Engine
   private let options: CollectionOptions
@@ -195,10 +197,12 @@ final class Collector {
       progress(WorkProgress(phase: phase, doneCount: doneCount, totalCount: candidates.count))
     }
     // What needs no space goes first, so that a full disk has room for the rest.
-    for candidate in candidates where candidate.content.kept.isEmpty {
+    let dead = candidates.filter { $0.content.kept.isEmpty }
+    for start in stride(from: 0, to: dead.count, by: Self.deadPackCountOfBatch) {
       try step("deleting")
-      try withReserve { () throws(BlobStorageError) in try takeAway([candidate]) }
-      doneCount += 1
+      let part = Array(dead[start..<min(start + Self.deadPackCountOfBatch, dead.count)])
+      try withReserve { () throws(BlobStorageError) in try takeAway(part) }
+      doneCount += part.count
     }
     var batch: [Candidate] = []
     var batchByteCount: Int64 = 0
@@ -237,10 +241,9 @@ final class Collector {
     var retired: [Candidate] = []
     for candidate in candidates where try retire(candidate) { retired.append(candidate) }
     try synchronizeOpenPacks()
-    for candidate in retired {
-      try engine.backend.retirePack(candidate.row.name)
-      try Retirement.finish(candidate.row.name, engine: engine)
-    }
+    guard !retired.isEmpty else { return }
+    try engine.backend.retirePacks(retired.map(\.row.name))
+    for candidate in retired { try Retirement.finish(candidate.row.name, engine: engine) }
     account(retired)
   }
 
@@ -308,7 +311,7 @@ final class Collector {
     for name in names.retired { try Retirement.finish(name, engine: engine) }
     for (_, row) in try packRows() where row.state == .retired {
       try synchronizeOpenPacks()
-      try engine.backend.retirePack(row.name)
+      try engine.backend.retirePacks([row.name])
       try Retirement.finish(row.name, engine: engine)
     }
     let engine = engine
