@@ -96,9 +96,12 @@ package struct ChunkRow: Hashable, Sendable {
   package var base: Digest?
   /// A read found it damaged: writers count it as a miss, so that the same bytes heal it.
   package var isSuspect: Bool
+  /// Its record has features in its meta.
+  private let hasFeatures: Bool
 
   package init(place: Place, record: ChunkRecord, storedByteCount: Int) {
     self.place = place
+    hasFeatures = record.features != nil
     plainByteCount = record.plainByteCount
     self.storedByteCount = storedByteCount
     codecNumber = record.codecNumber
@@ -117,7 +120,7 @@ package struct ChunkRow: Hashable, Sendable {
     RecordHeader.byteCount + metaByteCount + storedByteCount + (storedByteCount > 0 ? 4 : 0)
   }
 
-  private var metaByteCount: Int { base == nil ? 40 : 40 + Digest.byteCount }
+  private var metaByteCount: Int { 40 + (base == nil ? 0 : Digest.byteCount) + (hasFeatures ? 12 : 0) }
 
   func encoded() -> [UInt8] {
     var writer = ByteWriter(capacity: 56)
@@ -126,7 +129,7 @@ package struct ChunkRow: Hashable, Sendable {
     writer.integer(UInt64(place.ordinal) | UInt64(storedByteCount) << 24 | UInt64(plainByteCount & 0xffff) << 48)
     writer.integer(UInt8(plainByteCount >> 16))
     writer.integer(codecNumber)
-    writer.integer(baseKind.rawValue | (isSuspect ? 128 : 0))
+    writer.integer(baseKind.rawValue | (hasFeatures ? 64 : 0) | (isSuspect ? 128 : 0))
     base?.withUnsafeBytes { writer.raw($0) }
     return writer.bytes
   }
@@ -142,7 +145,8 @@ package struct ChunkRow: Hashable, Sendable {
     codecNumber = try reader.integer()
     let flags: UInt8 = try reader.integer()
     isSuspect = flags & 128 != 0
-    guard let kind = ChunkRecord.BaseKind(rawValue: flags & 127) else {
+    hasFeatures = flags & 64 != 0
+    guard let kind = ChunkRecord.BaseKind(rawValue: flags & 63) else {
       throw BlobStorageError(.catalogDamaged, "The catalog has a chunk with a base of no known kind.")
     }
     baseKind = kind

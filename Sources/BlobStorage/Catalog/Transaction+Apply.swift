@@ -16,6 +16,7 @@ extension Transaction {
       let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
       if let old = try chunkRow(chunk.digest), !old.isSuspect, try isOlder(pack, than: old.place.pack) { break }
       try setChunkRow(chunk.digest, row)
+      if let features = chunk.features, chunk.base == nil { try insert(features, of: chunk.digest) }
     case .manifest(let manifest):
       if let old = try manifestRow(manifest.digest), try isOlder(pack, than: old.place.pack) { break }
       try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
@@ -82,6 +83,7 @@ extension Transaction {
     case .chunk(let chunk):
       if let row = try chunkRow(chunk.digest), row.place.pack == number, row.place.offset == record.offset {
         try setChunkRow(chunk.digest, nil)
+        if let features = chunk.features { try remove(features, of: chunk.digest) }
       }
     case .manifest(let manifest):
       if let row = try manifestRow(manifest.digest), row.place.pack == number, row.place.offset == record.offset {

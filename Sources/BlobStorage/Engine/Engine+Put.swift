@@ -13,7 +13,7 @@ extension Engine {
     try Self.check(options.metadata)
     if case .data(let data) = content, data.count <= Self.inMemoryByteCountMax {
       let prepared = try bridge(data) { (bytes) throws(BlobStorageError) in
-        try prepare(bytes, codec: options.codec)
+        try prepare(bytes, key: keyBytes, codec: options.codec)
       }
       let item = CommitItem(key: keyBytes, blob: prepared, data: data, metadata: options.metadata)
       return try commit([item], options)[0]
@@ -34,7 +34,7 @@ extension Engine {
           key: item.key)
       }
       let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
-        try prepare(bytes, codec: options.codec)
+        try prepare(bytes, key: key, codec: options.codec)
       }
       prepared.append(CommitItem(key: key, blob: blob, data: item.data, metadata: item.metadata))
     }
@@ -77,8 +77,9 @@ extension Engine {
     var metadata: [UInt8]
   }
 
+  /// - Parameter key: where the blob will go: its current version may be similar.
   package func prepare(
-    _ bytes: UnsafeRawBufferPointer, codec name: CodecKind?
+    _ bytes: UnsafeRawBufferPointer, key: [UInt8], codec name: CodecKind?
   ) throws(BlobStorageError) -> PreparedBlob {
     let algorithm = header.digestAlgorithm
     let choice = try codecChoice(name)
@@ -101,19 +102,43 @@ extension Engine {
         ranges.count == 1 ? digest : Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: algorithm)
       chunks.append(PreparedChunk(digest: name, range: range, encoded: nil))
     }
-    let missing = try catalog.read { (transaction) throws(BlobStorageError) in
-      var missing: [Int] = []
+    var missing = try catalog.read { (transaction) throws(BlobStorageError) in
+      var missing: [MissingChunk] = []
       for (index, chunk) in chunks.enumerated() where try transaction.chunkToShare(chunk.digest) == nil {
-        missing.append(index)
+        missing.append(MissingChunk(index: index))
       }
       return missing
     }
-    for index in missing {
-      let range = chunks[index].range
-      chunks[index].encoded = try encode(
-        chunks[index].digest, UnsafeRawBufferPointer(rebasing: bytes[range]), by: choice, hint: hint)
+    guard !missing.isEmpty else {
+      return PreparedBlob(digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: choice)
+    }
+    let search = BaseSearch(self, choice)
+    for place in missing.indices {
+      missing[place].features = search.features(
+        UnsafeRawBufferPointer(rebasing: bytes[chunks[missing[place].index].range]), hint: hint)
+    }
+    try catalog.read { (transaction) throws(BlobStorageError) in
+      var previous: Digest?
+      if ranges.count == 1, hint == .unknown, let name = try transaction.nameRow(key) {
+        previous = try transaction.currentVersion(key: name.key, algorithm: algorithm)?.row.digest
+      }
+      for place in missing.indices {
+        missing[place].base = try search.base(
+          for: chunks[missing[place].index].digest, missing[place].features, previous: previous, transaction)
+      }
+    }
+    for chunk in missing {
+      let plain = UnsafeRawBufferPointer(rebasing: bytes[chunks[chunk.index].range])
+      chunks[chunk.index].encoded = try search.encode(
+        chunks[chunk.index].digest, plain, hint: hint, features: chunk.features, base: chunk.base)
     }
     return PreparedBlob(digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: choice)
+  }
+
+  private struct MissingChunk {
+    var index: Int
+    var features: SIMD3<UInt32>?
+    var base: BaseSearch.Base?
   }
 
   package func codecChoice(_ kind: CodecKind?) throws(BlobStorageError) -> CodecChoice {
@@ -163,7 +188,7 @@ extension Engine {
             }
             let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
             let encoded: EncodedChunk
-            if let ready = chunk.encoded {
+            if let ready = chunk.encoded, try isUsable(ready.record, commit, &shared) {
               encoded = ready
             } else {
               encoded = try encode(chunk.digest, plain, by: item.blob.codec, hint: item.blob.hint)
@@ -192,6 +217,16 @@ extension Engine {
     }
     noted.merge(shared)
     return (results, watermark)
+  }
+
+  /// Whether the base of an encoded chunk, if it has one, is still there to be counted on.
+  private func isUsable(
+    _ record: ChunkRecord, _ commit: WriterSession.Commit, _ shared: inout SharedPacks
+  ) throws(BlobStorageError) -> Bool {
+    guard let base = record.base else { return true }
+    guard let row = try commit.transaction.baseToShare(base) else { return false }
+    try shared.note(row, commit.transaction)
+    return true
   }
 
   /// Appends the manifest of a blob of few chunks, unless it is there.

@@ -23,7 +23,7 @@ struct StreamPut {
   init(_ engine: Engine, _ options: PutOptions) throws(BlobStorageError) {
     self.engine = engine
     self.options = options
-    intake = ChunkIntake(engine: engine, codec: try engine.codecChoice(options.codec))
+    intake = ChunkIntake(engine, try engine.codecChoice(options.codec))
   }
 
   func run(_ key: [UInt8], _ content: BlobContent) throws(BlobStorageError) -> PutResult {
@@ -101,7 +101,7 @@ struct StreamPut {
     var cutter = Cutter(sizes: engine.sizes, batchByteCount: Self.batchByteCount)
 
     func take(_ result: BatchResult) throws(BlobStorageError) {
-      if let hold = result.hold { holds.append(hold) }
+      holds += result.holds
       total.shared.merge(result.shared)
       total.newByteCount += result.newByteCount
       total.storedByteCount += result.storedByteCount
@@ -204,7 +204,7 @@ struct StreamPut {
   ) throws(BlobStorageError) {
     let result = try intake.process(
       Batch(bytes: list.bytes, chunks: [0..<list.bytes.count], hint: .alreadyCompressed))
-    if let hold = result.hold { holds.append(hold) }
+    holds += result.holds
     total.shared.merge(result.shared)
     total.storedByteCount += result.storedByteCount
     manifest.note(list, digest: result.entries[0].digest)
@@ -222,14 +222,26 @@ struct ChunkIntake: Sendable {
 
   struct BatchResult: Sendable {
     var entries: [ChunkEntry] = []
-    var hold: LeaseFile.Hold?
+    var holds: [LeaseFile.Hold] = []
     var shared = Engine.SharedPacks()
     var newByteCount: Int64 = 0
     var storedByteCount: Int64 = 0
   }
 
-  let engine: Engine
-  let codec: CodecChoice
+  private struct Missing {
+    var digest: Digest
+    var range: Range<Int>
+    var features: SIMD3<UInt32>?
+    var base: BaseSearch.Base?
+  }
+
+  private let engine: Engine
+  private let search: BaseSearch
+
+  init(_ engine: Engine, _ codec: CodecChoice) {
+    self.engine = engine
+    search = BaseSearch(engine, codec)
+  }
 
   func process(_ batch: Batch) throws(BlobStorageError) -> BatchResult {
     var result = BatchResult()
@@ -239,11 +251,18 @@ struct ChunkIntake: Sendable {
         result.entries.append(ChunkEntry(digest: digest, plainByteCount: range.count))
       }
       let present = try share(result.entries.map(\.digest), &result)
+      var missing: [Missing] = []
       for (index, range) in batch.chunks.enumerated() {
         let digest = result.entries[index].digest
         if present.contains(digest) || engine.writer.hasPendingChunk(digest) { continue }
         let plain = UnsafeRawBufferPointer(rebasing: bytes[range])
-        let encoded = try engine.encode(digest, plain, by: codec, hint: batch.hint)
+        missing.append(Missing(digest: digest, range: range, features: search.features(plain, hint: batch.hint)))
+      }
+      try findBases(&missing, &result)
+      for chunk in missing {
+        let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
+        let encoded = try search.encode(
+          chunk.digest, plain, hint: batch.hint, features: chunk.features, base: chunk.base)
         let added: Int
         if let stored = encoded.stored {
           added = try bridge(stored) { (raw) throws(BlobStorageError) in
@@ -259,6 +278,36 @@ struct ChunkIntake: Sendable {
     }
   }
 
+  /// Finds bases, and leases them before they are looked up again, like chunks that are shared.
+  private func findBases(_ missing: inout [Missing], _ result: inout BatchResult) throws(BlobStorageError) {
+    let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [BaseSearch.Base?] = []
+      for chunk in missing {
+        found.append(
+          chunk.features == nil
+            ? nil : try search.base(for: chunk.digest, chunk.features, previous: nil, transaction))
+      }
+      return found
+    }
+    let digests = found.compactMap { $0?.digest }
+    guard !digests.isEmpty else { return }
+    result.holds.append(try engine.leases.hold(digests.map { .chunk($0) }))
+    var shared = Engine.SharedPacks()
+    var confirmed = found
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      for index in found.indices {
+        guard let base = found[index] else { continue }
+        guard let row = try transaction.baseToShare(base.digest) else {
+          confirmed[index] = nil
+          continue
+        }
+        try shared.note(row, transaction)
+      }
+    }
+    for index in missing.indices { missing[index].base = confirmed[index] }
+    result.shared.merge(shared)
+  }
+
   /// Which of these chunks are there to be shared: found, leased, and found again in a snapshot taken after that.
   private func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest> {
     let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -267,7 +316,7 @@ struct ChunkIntake: Sendable {
       return found
     }
     guard !found.isEmpty else { return [] }
-    result.hold = try engine.leases.hold(found.map { .chunk($0) })
+    result.holds.append(try engine.leases.hold(found.map { .chunk($0) }))
     var shared = Engine.SharedPacks()
     let present = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var present: Set<Digest> = []

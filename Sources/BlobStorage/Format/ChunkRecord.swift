@@ -14,11 +14,18 @@ package struct ChunkRecord: Hashable, Sendable {
   package var codecNumber: UInt8
   package var baseKind: BaseKind
   package var base: Digest?
+  /// Keys by which similar chunks find this one; kept so that the catalog can be rebuilt without the chunk.
+  package var features: SIMD3<UInt32>?
+
+  /// Flags of the meta.
+  private static let hasFeatures: UInt8 = 1
 
   package init(
-    digest: Digest, plainByteCount: Int, codecNumber: UInt8, baseKind: BaseKind = .none, base: Digest? = nil
+    digest: Digest, plainByteCount: Int, codecNumber: UInt8, baseKind: BaseKind = .none, base: Digest? = nil,
+    features: SIMD3<UInt32>? = nil
   ) {
     precondition((baseKind == .none) == (base == nil))
+    self.features = features
     self.digest = digest
     self.plainByteCount = plainByteCount
     self.codecNumber = codecNumber
@@ -27,13 +34,15 @@ package struct ChunkRecord: Hashable, Sendable {
   }
 
   package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: 72)
+    var writer = ByteWriter(capacity: 84)
     writer.integer(codecNumber)
     writer.integer(baseKind.rawValue)
-    writer.zeros(2)
+    writer.integer(features == nil ? 0 : Self.hasFeatures)
+    writer.zeros(1)
     writer.integer(UInt32(plainByteCount))
     digest.withUnsafeBytes { writer.raw($0) }
     base?.withUnsafeBytes { writer.raw($0) }
+    if let features { for index in 0..<3 { writer.integer(features[index]) } }
     return writer.bytes
   }
 
@@ -41,7 +50,11 @@ package struct ChunkRecord: Hashable, Sendable {
     var reader = ByteReader(meta)
     codecNumber = try reader.integer()
     let kindNumber: UInt8 = try reader.integer()
-    try reader.reserved(2)
+    let flags: UInt8 = try reader.integer()
+    try reader.reserved(1)
+    guard flags & ~Self.hasFeatures == 0 else {
+      throw BlobStorageError(.unsupportedFormat, "A chunk has flags that this build does not know: use a later build.")
+    }
     plainByteCount = Int(try reader.integer(UInt32.self))
     guard plainByteCount <= Limits.chunkByteCountMax else {
       throw BlobStorageError(.corrupted, "A chunk claims \(plainByteCount) bytes, more than any can have.")
@@ -52,6 +65,10 @@ package struct ChunkRecord: Hashable, Sendable {
     baseKind = kind
     digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     base = kind == .none ? nil : Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    if flags & Self.hasFeatures != 0 {
+      let (first, second, third) = (try reader.integer(UInt32.self), try reader.integer(UInt32.self), try reader.integer(UInt32.self))
+      features = SIMD3(first, second, third)
+    }
     try reader.finish()
   }
 }

@@ -177,12 +177,13 @@ final class Importer {
         throw BlobStorageError(.sourceFailed, "it changed while it was read")
       }
       bytes.removeLast(bytes.count - count)
+      let key = try Engine.keyBytes(source.key)
       let blob = try bridge(bytes) { (raw) throws(BlobStorageError) in
-        try engine.prepare(raw, codec: options.codec)
+        try engine.prepare(raw, key: key, codec: options.codec)
       }
       return .prepared(
         Engine.CommitItem(
-          key: try Engine.keyBytes(source.key), blob: blob, data: bytes, metadata: FileMark(file.status).metadata))
+          key: key, blob: blob, data: bytes, metadata: FileMark(file.status).metadata))
     } catch {
       return .skipped(try skipped(source, error))
     }

@@ -1,0 +1,87 @@
+/// Features of chunks that can be bases: which chunks might be similar to a new one.
+///
+/// For each of a chunk's three keys there is an entry of 8 bytes in a bucket: 16 bits of the key and the first 48 of
+/// the digest. A bucket holds the youngest ``bucketCountMax`` entries, so the table is bounded: about 94 MB, enough for
+/// the 3.9 million youngest chunks. A chance match costs a try, and a stale entry finds nothing: both are harmless.
+extension Transaction {
+  private static let bucketBitCount = 14
+  /// As many as fit into a page of LMDB beside another bucket.
+  private static let bucketCountMax = 240
+  private static let entryByteCount = 8
+  private static let prefixByteCount = 6
+
+  func insert(_ features: SIMD3<UInt32>, of digest: Digest) throws(BlobStorageError) {
+    for index in 0..<3 {
+      let key = Self.bucketKey(index, features[index])
+      let entry = Self.entry(features[index], digest)
+      var bucket = try value(.features, key).map { Array($0) } ?? []
+      if Self.contains(bucket, entry) { continue }
+      if bucket.count >= Self.bucketCountMax * Self.entryByteCount { bucket.removeLast(Self.entryByteCount) }
+      try put(.features, key, entry + bucket)
+    }
+  }
+
+  func remove(_ features: SIMD3<UInt32>, of digest: Digest) throws(BlobStorageError) {
+    for index in 0..<3 {
+      let key = Self.bucketKey(index, features[index])
+      guard let bucket = try value(.features, key).map({ Array($0) }) else { continue }
+      let entry = Self.entry(features[index], digest)
+      var kept: [UInt8] = []
+      for start in stride(from: 0, to: bucket.count, by: Self.entryByteCount)
+      where !bucket[start..<start + Self.entryByteCount].elementsEqual(entry) {
+        kept += bucket[start..<start + Self.entryByteCount]
+      }
+      if kept.isEmpty { try remove(.features, key) } else if kept.count < bucket.count { try put(.features, key, kept) }
+    }
+  }
+
+  /// A chunk that shares a key with these features, youngest first, and can be a base; nil when there is none.
+  package func similarChunk(
+    _ features: SIMD3<UInt32>, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
+    for index in 0..<3 {
+      guard let bucket = try value(.features, Self.bucketKey(index, features[index])) else { continue }
+      let tag = UInt16(truncatingIfNeeded: features[index])
+      for start in stride(from: 0, to: bucket.count - Self.entryByteCount + 1, by: Self.entryByteCount)
+      where bucket.loadUnaligned(fromByteOffset: start, as: UInt16.self).littleEndian == tag {
+        let prefix = Array(bucket[start + 2..<start + Self.entryByteCount])
+        if let found = try base(prefix, algorithm: algorithm) { return found }
+      }
+    }
+    return nil
+  }
+
+  /// The chunk if it can be a base: there to be shared, and without a base itself.
+  package func baseToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    guard let row = try chunkToShare(digest), row.base == nil, row.plainByteCount > 0 else { return nil }
+    return row
+  }
+
+  private func base(
+    _ prefix: [UInt8], algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
+    var digest: Digest?
+    try scan(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
+      if key.count == Digest.byteCount, key.starts(with: prefix) { digest = Digest(algorithm: algorithm, bytes: key) }
+      return false
+    }
+    guard let digest, let row = try baseToShare(digest) else { return nil }
+    return (digest, row)
+  }
+
+  private static func bucketKey(_ index: Int, _ feature: UInt32) -> [UInt8] {
+    let bucket = feature >> (32 - UInt32(bucketBitCount))
+    return [UInt8(index), UInt8(bucket >> 8), UInt8(bucket & 0xff)]
+  }
+
+  private static func entry(_ feature: UInt32, _ digest: Digest) -> [UInt8] {
+    [UInt8(feature & 0xff), UInt8(feature >> 8 & 0xff)]
+      + digest.withUnsafeBytes { Array($0.prefix(prefixByteCount)) }
+  }
+
+  private static func contains(_ bucket: [UInt8], _ entry: [UInt8]) -> Bool {
+    stride(from: 0, to: bucket.count, by: entryByteCount).contains { start in
+      bucket[start..<start + entryByteCount].elementsEqual(entry)
+    }
+  }
+}

@@ -1,0 +1,92 @@
+/// Finds for a new chunk a similar one to encode it against, and decides whether that is worth it.
+///
+/// One hop only: a base is stored without a base, so that a read touches at most two chunks. What is compressed
+/// already costs no feature work. Format.md, "Bases".
+struct BaseSearch: Sendable {
+  /// A chunk that a new one may be encoded against.
+  struct Base: Sendable {
+    var digest: Digest
+    var row: ChunkRow
+  }
+
+  /// Against a base that shrinks the chunk to less than this share of what it is expected to take alone, encoding it
+  /// alone is not even tried.
+  private static let sureShare = 0.7
+  /// A base is used if it leaves at most this share of the chunk encoded alone: reading costs two chunks for one.
+  private static let worthwhileShare = 0.9
+
+  private let engine: Engine
+  private let codec: CodecChoice
+  private let isOn: Bool
+
+  init(_ engine: Engine, _ codec: CodecChoice) {
+    self.engine = engine
+    self.codec = codec
+    isOn = engine.header.flags.contains(.similarity) && codec.kind.takesBase
+  }
+
+  /// The features of a chunk that may profit from a base; nil when it cannot.
+  func features(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> SIMD3<UInt32>? {
+    guard isOn, hint == .unknown, plain.count >= SuperFeatures.plainByteCountMin else { return nil }
+    if case .noise = CompressibilityProbe.verdict(on: plain, hint: hint) { return nil }
+    return SuperFeatures.of(plain).map { SIMD3($0[0], $0[1], $0[2]) }
+  }
+
+  /// A base for a chunk with these features.
+  ///
+  /// - Parameter previous: the blob that was the key's current version: its only chunk is tried first.
+  func base(
+    for digest: Digest, _ features: SIMD3<UInt32>?, previous: Digest?, _ transaction: Transaction
+  ) throws(BlobStorageError) -> Base? {
+    guard isOn else { return nil }
+    if let previous, previous != digest, let row = try transaction.chunkToShare(previous) {
+      let name = row.base ?? previous
+      if row.baseKind != .dictionary, name != digest, let base = try transaction.baseToShare(name) {
+        return Base(digest: name, row: base)
+      }
+    }
+    guard let features, let found = try transaction.similarChunk(features, algorithm: digest.algorithm),
+      found.digest != digest
+    else { return nil }
+    return Base(digest: found.digest, row: found.row)
+  }
+
+  /// Encodes a chunk against its base if that is worth it, else alone.
+  func encode(
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?, base: Base?
+  ) throws(BlobStorageError) -> Engine.EncodedChunk {
+    guard let base, plain.count > ChunkEncoder.savedByteCountMin else {
+      return try alone(digest, plain, hint: hint, features: features)
+    }
+    let baseBytes: [UInt8]
+    do throws(BlobStorageError) { baseBytes = try engine.chunks.bytes(base.digest, keeps: true) } catch {
+      // A base that cannot be read is none.
+      guard error.code == .corrupted else { throw error }
+      return try alone(digest, plain, hint: hint, features: features)
+    }
+    let based = try bridge(baseBytes) { (raw) throws(BlobStorageError) in
+      try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
+        try encoder.withEncoded(plain, by: codec, base: .prefix(raw), hint: hint) { (kind, stored) in
+          kind == .none ? nil : Array(stored)
+        }
+      }
+    }
+    guard let based else { return try alone(digest, plain, hint: hint, features: features) }
+    let record = ChunkRecord(
+      digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: .prefix, base: base.digest)
+    let expected = Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
+    if Double(based.count) <= expected * Self.sureShare { return Engine.EncodedChunk(record: record, stored: based) }
+    let single = try alone(digest, plain, hint: hint, features: features)
+    let singleByteCount = single.stored?.count ?? plain.count
+    return Double(based.count) <= Double(singleByteCount) * Self.worthwhileShare
+      ? Engine.EncodedChunk(record: record, stored: based) : single
+  }
+
+  private func alone(
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?
+  ) throws(BlobStorageError) -> Engine.EncodedChunk {
+    var encoded = try engine.encode(digest, plain, by: codec, hint: hint)
+    encoded.record.features = features
+    return encoded
+  }
+}
