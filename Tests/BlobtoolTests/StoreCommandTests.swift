@@ -182,7 +182,14 @@ struct VerificationLine: Decodable {
     let verified = try await workshop.expect(0, ["verify", "--json"])
     #expect(try verified.fields() == ["blobs", "chunks", "byteCount", "damaged", "seconds"])
     #expect(try verified.json(VerificationLine.self).first?.byteCount == 600_000)
-    try await workshop.expect(0, ["gc", "--keep", "0"])
+    let plannedLast = try #require(
+      try await workshop.expect(0, ["gc", "--keep", "0", "--dry-run", "--json"]).json(CollectionLine.self)
+        .first)
+    #expect(try await workshop.expect(0, ["versions", "k0"]).lines.count == 3)
+    let last = try #require(
+      try await workshop.expect(0, ["gc", "--keep", "0", "--json"]).json(CollectionLine.self).first)
+    #expect(last.chunksDeleted == 4)
+    #expect(plannedLast.chunksDeleted == last.chunksDeleted)
     #expect(try await workshop.expect(0, ["versions", "k0"]).lines.count == 1)
     #expect(try await workshop.expect(0, ["get", "k1"]).bytes == noise(100_000, seed: 19))
   }

@@ -29,13 +29,18 @@ public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
 public struct CollectionOptions: Sendable, Hashable {
   /// Only says what would be done, with the same numbers.
   public var isDryRun: Bool
+  /// Before that, each key keeps its current version and so many archived ones; nil keeps them all.
+  public var archivedCountMax: Int?
   /// A pack is compacted when at least this share of its record bytes is garbage.
   public var garbageShareMin: Double
   /// How long to wait for another process that is collecting.
   public var waitSeconds: Double
 
-  public init(isDryRun: Bool = false, garbageShareMin: Double = 0.25, waitSeconds: Double = 60) {
+  public init(
+    isDryRun: Bool = false, archivedCountMax: Int? = nil, garbageShareMin: Double = 0.25, waitSeconds: Double = 60
+  ) {
     self.isDryRun = isDryRun
+    self.archivedCountMax = archivedCountMax
     self.garbageShareMin = garbageShareMin
     self.waitSeconds = waitSeconds
   }

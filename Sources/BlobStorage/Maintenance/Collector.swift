@@ -40,6 +40,9 @@ final class Collector {
     guard 0...1 ~= options.garbageShareMin else {
       throw BlobStorageError(.invalidArgument, "The share of garbage must be from 0 to 1.")
     }
+    guard options.archivedCountMax ?? 0 >= 0 else {
+      throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more.")
+    }
     try engine.checkOpen()
     self.engine = engine
     self.options = options
@@ -56,6 +59,7 @@ final class Collector {
     if !options.isDryRun {
       try withReserve { () throws(BlobStorageError) in
         try recover()
+        if let count = options.archivedCountMax { _ = try engine.keep(upTo: count, prefix: "", .durable) }
         try engine.writer.rollOver()
       }
     }
@@ -91,7 +95,8 @@ final class Collector {
 
   private func mark() throws(BlobStorageError) {
     let progress = progress
-    try marker.markVersions { progress(WorkProgress(phase: "marking", doneCount: $0)) }
+    let archivedCountMax = options.isDryRun ? options.archivedCountMax : nil
+    try marker.markVersions(archivedCountMax: archivedCountMax) { progress(WorkProgress(phase: "marking", doneCount: $0)) }
     _ = try markLeases()
   }
 

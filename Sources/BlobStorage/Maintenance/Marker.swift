@@ -22,9 +22,11 @@ struct Marker {
 
   /// Marks what all versions need, except those that `isLeftOut` says.
   ///
-  /// - Parameter countsRefs: whether the versions and their refs are counted; a second pass does not.
+  /// - Parameters:
+  ///   - countsRefs: whether the versions and their refs are counted; a second pass does not.
+  ///   - archivedCountMax: leaves out what a key has beyond so many archived versions.
   mutating func markVersions(
-    countsRefs: Bool = true, progress: (Int) -> Void = { _ in },
+    countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
   ) throws(BlobStorageError) {
     var last: [UInt8]?
@@ -35,7 +37,10 @@ struct Marker {
         try transaction.forEachKey(prefix: [], after: last) { (key, name) throws(BlobStorageError) in
           last = key
           if countsRefs { keyCount += 1 }
+          var archivedCount = -1  // the first is the current one
           try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+            archivedCount += 1
+            if let archivedCountMax, archivedCount > archivedCountMax { return false }
             page.append((key, version.stamp, version.row))
             return true
           }

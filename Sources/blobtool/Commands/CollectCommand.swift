@@ -16,14 +16,12 @@ struct CollectCommand: StoreCommand {
 
   func validate() throws {
     guard keep ?? 0 >= 0 else { throw ValidationError("--keep is 0 or more") }
-    // A dry run must not drop versions, and the library cannot yet plan as if they were dropped.
-    guard keep == nil || !dryRun else { throw ValidationError("--keep and --dry-run do not go together yet") }
   }
 
   func perform(on store: BlobStore) async throws {
-    if let keep { try await store.keep(upTo: keep, prefix: "") }
     let report = try await shared.withProgress { meter in
-      try await store.collectGarbage(CollectionOptions(isDryRun: dryRun), progress: meter.handler)
+      try await store.collectGarbage(
+        CollectionOptions(isDryRun: dryRun, archivedCountMax: keep), progress: meter.handler)
     }
     if shared.json {
       try JSONText.print(Output(report))
