@@ -41,7 +41,7 @@ struct OldData {
   private func put(_ items: [Item], into session: BlockingBlobStore) throws(BlobStorageError) {
     for item in items where FileManager.default.isReadableFile(atPath: item.file.path) {
       let key = library.storeKey(item.key)
-      // The original's keys were file names: those that the store cannot hold do not exist.
+      guard key.utf8.count <= Limits.keyByteCountMax else { continue }
       let isThere = try session.versions(of: key).contains { $0.metadata == Array(item.name.utf8) }
       guard !isThere else { continue }
       let options = PutOptions(
