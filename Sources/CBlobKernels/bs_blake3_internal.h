@@ -15,6 +15,7 @@ enum {
   LEAF_BYTES = 1024,
   LEAF_BLOCKS = LEAF_BYTES / BLOCK_BYTES,
   CV_BYTES = 32,
+  PREFETCH_BYTES = 2 * BLOCK_BYTES,
 };
 
 // Domain flags, table 3.

@@ -76,6 +76,9 @@ TARGET __attribute__((always_inline)) static inline void load_message(
   for (int group = 0; group < 16; group += LANES) {
     for (int lane = 0; lane < LANES; lane++) {
       memcpy(&m[group + lane], lanes[lane] + offset + 4 * group, sizeof(vector));
+      // So many streams at once are more than the processor's own prefetcher follows. The address may lie
+      // behind the bytes: it is not read.
+      if (group == 0) __builtin_prefetch((const void *)((uintptr_t)lanes[lane] + offset + PREFETCH_BYTES));
     }
     transpose(m + group);
   }

@@ -115,6 +115,12 @@ package final class WriterSession: Sendable {
       return count
     }
 
+    /// The last version of a key that this commit has made.
+    func lastVersion(of key: [UInt8]) -> Stamp? { versions.last { $0.key == key }?.version }
+
+    /// Changes when records that were appended and not yet committed have been lost.
+    var lossCount: Int { box.state.lossCount }
+
     /// Whether a chunk is pending.
     package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks[digest] != nil }
   }

@@ -6,18 +6,21 @@ import Synchronization
 /// A descriptor's number is given out again the moment it is closed: a call still on its way would then read or
 /// write another file. So every call goes through the gate, and closing shuts the gate first; whoever is the
 /// last to leave closes the descriptor.
-struct DescriptorGate: ~Copyable, Sendable {
+package struct DescriptorGate: ~Copyable, Sendable {
   private let descriptor: Int32
   /// The count of calls inside; the top bit once it is shut.
   private let state = Atomic<UInt>(0)
   private static let shut: UInt = 1 << (UInt.bitWidth - 1)
 
-  init(owning descriptor: Int32) { self.descriptor = descriptor }
+  /// Takes the descriptor over.
+  package init(owning descriptor: Int32) { self.descriptor = descriptor }
 
   deinit { shutGate() }
 
   /// Runs the body on the descriptor; nil once the gate is shut.
-  func enter<Value, Failure: Error>(_ body: (Int32) throws(Failure) -> Value) throws(Failure) -> Value? {
+  package func enter<Value, Failure: Error>(_ body: (Int32) throws(Failure) -> Value) throws(Failure)
+    -> Value?
+  {
     var seen = state.load(ordering: .relaxed)
     while true {
       if seen & Self.shut != 0 { return nil }
@@ -33,7 +36,7 @@ struct DescriptorGate: ~Copyable, Sendable {
   }
 
   /// Lets nobody in any more; returns at once, also when somebody is inside.
-  func shutGate() {
+  package func shutGate() {
     let before = state.bitwiseOr(Self.shut, ordering: .acquiringAndReleasing).oldValue
     if before == 0 { closeDescriptor() }
   }

@@ -6,9 +6,12 @@ import Testing
 struct DigestTests {
   static let ofABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
 
-  static func digest(_ algorithm: Digest.Algorithm = .blake3, first: UInt8, last: UInt8 = 0) -> Digest {
+  static func digest(
+    _ algorithm: Digest.Algorithm = .blake3, first: UInt8, second: UInt8 = 0, last: UInt8 = 0
+  ) -> Digest {
     var bytes = [UInt8](repeating: 0, count: Digest.byteCount)
     bytes[0] = first
+    bytes[1] = second
     bytes[31] = last
     return bytes.withUnsafeBytes { Digest(algorithm: algorithm, bytes: $0) }
   }
@@ -81,7 +84,8 @@ struct DigestTests {
   func ordering() {
     let ordered = [
       Self.digest(first: 0), Self.digest(first: 0, last: 1), Self.digest(.sha256, first: 0, last: 1),
-      Self.digest(first: 0, last: 255), Self.digest(first: 1), Self.digest(first: 128),
+      Self.digest(first: 0, last: 255), Self.digest(first: 0, second: 2), Self.digest(first: 1),
+      Self.digest(first: 1, second: 1), Self.digest(first: 128),
     ]
     #expect(ordered.reversed().sorted() == ordered)
   }

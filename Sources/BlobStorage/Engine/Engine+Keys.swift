@@ -1,0 +1,155 @@
+/// Keys and versions: looking them up, and dropping them.
+extension Engine {
+  package func version(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> BlobVersion? {
+    try checkOpen()
+    let bytes = try Self.keyBytes(key)
+    let algorithm = header.digestAlgorithm
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      guard let name = try transaction.nameRow(bytes) else { return nil }
+      if let id {
+        return try transaction.versionRow(key: name.key, id.stamp, algorithm: algorithm).map {
+          BlobVersion(key: key, stamp: id.stamp, row: $0)
+        }
+      }
+      return try transaction.currentVersion(key: name.key, algorithm: algorithm).map {
+        BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
+      }
+    }
+  }
+
+  package func versions(_ key: String) throws(BlobStorageError) -> [BlobVersion] {
+    try checkOpen()
+    let bytes = try Self.keyBytes(key)
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      guard let name = try transaction.nameRow(bytes) else { return [] }
+      var versions: [BlobVersion] = []
+      try transaction.forEachVersion(key: name.key, algorithm: header.digestAlgorithm) { version in
+        versions.append(BlobVersion(key: key, stamp: version.stamp, row: version.row))
+        return true
+      }
+      return versions
+    }
+  }
+
+  package func keys(_ prefix: String, after: String?, limit: Int) throws(BlobStorageError) -> [KeyEntry] {
+    try checkOpen()
+    guard limit > 0 else { return [] }
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      var entries: [KeyEntry] = []
+      try transaction.forEachKey(prefix: Array(prefix.utf8), after: after.map { Array($0.utf8) }) {
+        (key, name) throws(BlobStorageError) in
+        guard let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm) else {
+          return true
+        }
+        let text = String(decoding: key, as: UTF8.self)
+        entries.append(
+          KeyEntry(
+            current: BlobVersion(key: text, stamp: current.stamp, row: current.row), versionCount: name.versionCount))
+        return entries.count < limit
+      }
+      return entries
+    }
+  }
+
+  package func delete(_ keys: [String], _ durability: Durability) throws(BlobStorageError) -> Int {
+    try checkOpen()
+    var bytes: [[UInt8]] = []
+    for key in keys { bytes.append(try Self.keyBytes(key)) }
+    return try drop(bytes, keeping: nil, durability).keyCount
+  }
+
+  package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {
+    try forEachPage(prefix: prefix) { (keys) throws(BlobStorageError) in
+      try drop(keys, keeping: nil, durability).keyCount
+    }
+  }
+
+  package func keep(
+    upTo count: Int, keys: [String], _ durability: Durability
+  ) throws(BlobStorageError) -> RetentionResult {
+    try checkOpen()
+    try Self.checkRetention(count)
+    var bytes: [[UInt8]] = []
+    for key in keys { bytes.append(try Self.keyBytes(key)) }
+    return try drop(bytes, keeping: count, durability)
+  }
+
+  package func keep(
+    upTo count: Int, prefix: String, _ durability: Durability
+  ) throws(BlobStorageError) -> RetentionResult {
+    try Self.checkRetention(count)
+    var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
+    _ = try forEachPage(prefix: prefix) { (keys) throws(BlobStorageError) in
+      let page = try drop(keys, keeping: count, durability)
+      result.keyCount += page.keyCount
+      result.droppedVersionCount += page.droppedVersionCount
+      return 0
+    }
+    return result
+  }
+
+  private static func checkRetention(_ count: Int) throws(BlobStorageError) {
+    guard count >= 0 else {
+      throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more, not \(count).")
+    }
+  }
+
+  /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
+  private func drop(
+    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability
+  ) throws(BlobStorageError) -> RetentionResult {
+    let algorithm = header.digestAlgorithm
+    let (result, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
+      var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
+      for key in keys {
+        guard let name = try commit.transaction.nameRow(key), name.versionCount > 0 else { continue }
+        result.keyCount += 1
+        // Beyond any count that memory could hold, saturation is exact enough.
+        let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
+        guard name.versionCount > kept else { continue }
+        var dropped: [Stamp] = []
+        var index = 0
+        try commit.transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+          if index >= kept { dropped.append(version.stamp) }
+          index += 1
+          return true
+        }
+        result.droppedVersionCount += dropped.count
+        for start in stride(from: 0, to: dropped.count, by: Limits.dropVersionCountMax) {
+          let part = Array(dropped[start..<min(start + Limits.dropVersionCountMax, dropped.count)])
+          let drop = DropRecord(key: key, stamp: try commit.stamp(), versions: part)
+          try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
+            _ = try commit.append(.drop(drop), payload: payload)
+          }
+        }
+      }
+      return result
+    }
+    if result.droppedVersionCount > 0 { try makeDurable(durability, watermark, SharedPacks()) }
+    return result
+  }
+
+  /// Calls `body` with pages of keys, so that neither memory nor a transaction grows with their number.
+  private func forEachPage(
+    prefix: String, _ body: ([[UInt8]]) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError) -> Int {
+    try checkOpen()
+    let prefix = Array(prefix.utf8)
+    var last: [UInt8]?
+    var sum = 0
+    while true {
+      try CancellationFlag.check()
+      let page = try catalog.read { (transaction) throws(BlobStorageError) in
+        var page: [[UInt8]] = []
+        try transaction.forEachKey(prefix: prefix, after: last) { key, _ in
+          page.append(key)
+          return page.count < 1_000
+        }
+        return page
+      }
+      guard let end = page.last else { return sum }
+      sum += try body(page)
+      last = end
+    }
+  }
+}

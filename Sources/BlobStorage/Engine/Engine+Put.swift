@@ -1,0 +1,265 @@
+import Foundation
+
+/// Putting what is in memory: prepared without a lock, checked and made visible in one transaction.
+extension Engine {
+  /// Longer content goes through the pipeline.
+  static let inMemoryByteCountMax = 1 << 20
+
+  package func put(
+    _ key: String, _ content: BlobContent, _ options: PutOptions
+  ) throws(BlobStorageError) -> PutResult {
+    try checkOpen()
+    let keyBytes = try Self.keyBytes(key)
+    try Self.check(options.metadata)
+    if case .data(let data) = content, data.count <= Self.inMemoryByteCountMax {
+      let prepared = try bridge(data) { (bytes) throws(BlobStorageError) in
+        try prepare(bytes, codec: options.codec)
+      }
+      let item = CommitItem(key: keyBytes, blob: prepared, data: data, metadata: options.metadata)
+      return try commit([item], options)[0]
+    }
+    return try StreamPut(self, options).run(keyBytes, content)
+  }
+
+  package func put(_ items: [PutItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {
+    try checkOpen()
+    var prepared: [CommitItem] = []
+    prepared.reserveCapacity(items.count)
+    for item in items {
+      let key = try Self.keyBytes(item.key)
+      try Self.check(item.metadata)
+      guard item.data.count <= Self.inMemoryByteCountMax * 16 else {
+        throw BlobStorageError(
+          .limitExceeded, "An item of several put together has at most \(Self.inMemoryByteCountMax * 16) bytes: put it alone.",
+          key: item.key)
+      }
+      let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
+        try prepare(bytes, codec: options.codec)
+      }
+      prepared.append(CommitItem(key: key, blob: blob, data: item.data, metadata: item.metadata))
+    }
+    return try commit(prepared, options)
+  }
+
+  static func check(_ metadata: [UInt8]) throws(BlobStorageError) {
+    guard metadata.count <= Limits.metadataByteCountMax else {
+      throw BlobStorageError(
+        .limitExceeded, "The metadata has \(metadata.count) bytes, at most \(Limits.metadataByteCountMax) can be kept.")
+    }
+  }
+
+  /// A blob ready to be committed: cut, named, and encoded as far as it seemed to be new.
+  package struct PreparedBlob: Sendable {
+    var digest: Digest
+    var byteCount: Int
+    var chunks: [PreparedChunk]
+    var hint: CompressibilityHint
+    var codec: CodecChoice
+  }
+
+  package struct PreparedChunk: Sendable {
+    var digest: Digest
+    var range: Range<Int>
+    /// The encoded form, unless it seemed to be there already.
+    var encoded: EncodedChunk?
+  }
+
+  package struct EncodedChunk: Sendable {
+    var record: ChunkRecord
+    /// Nil when the stored bytes are the plain ones.
+    var stored: [UInt8]?
+  }
+
+  package struct CommitItem: Sendable {
+    var key: [UInt8]
+    var blob: PreparedBlob
+    var data: Data
+    var metadata: [UInt8]
+  }
+
+  package func prepare(
+    _ bytes: UnsafeRawBufferPointer, codec name: CodecKind?
+  ) throws(BlobStorageError) -> PreparedBlob {
+    let algorithm = header.digestAlgorithm
+    let choice = try codecChoice(name)
+    let digest = Digest.of(bytes, by: algorithm)
+    var ranges: [Range<Int>] = []
+    var chunker = Chunker(sizes: sizes)
+    var start = 0
+    while start < bytes.count {
+      let cut = chunker.nextCut(in: UnsafeRawBufferPointer(rebasing: bytes[start...]))
+      let begin = ranges.last?.upperBound ?? 0
+      start += cut.byteCount
+      if cut.endsChunk || start == bytes.count { ranges.append(begin..<start) }
+    }
+    if ranges.isEmpty { ranges = [0..<0] }
+    let hint = CompressibilityHint(beginning: bytes)
+    var chunks: [PreparedChunk] = []
+    chunks.reserveCapacity(ranges.count)
+    for range in ranges {
+      let name =
+        ranges.count == 1 ? digest : Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: algorithm)
+      chunks.append(PreparedChunk(digest: name, range: range, encoded: nil))
+    }
+    let missing = try catalog.read { (transaction) throws(BlobStorageError) in
+      var missing: [Int] = []
+      for (index, chunk) in chunks.enumerated() where try transaction.chunkToShare(chunk.digest) == nil {
+        missing.append(index)
+      }
+      return missing
+    }
+    for index in missing {
+      let range = chunks[index].range
+      chunks[index].encoded = try encode(
+        chunks[index].digest, UnsafeRawBufferPointer(rebasing: bytes[range]), by: choice, hint: hint)
+    }
+    return PreparedBlob(digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: choice)
+  }
+
+  package func codecChoice(_ kind: CodecKind?) throws(BlobStorageError) -> CodecChoice {
+    guard let kind, kind != codec.kind else { return codec }
+    return try CodecChoice(kind)
+  }
+
+  package func encode(
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, hint: CompressibilityHint
+  ) throws(BlobStorageError) -> EncodedChunk {
+    try codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      try encoder.withEncoded(plain, by: choice, hint: hint) { (kind, stored) in
+        EncodedChunk(
+          record: ChunkRecord(digest: digest, plainByteCount: plain.count, codecNumber: kind.rawValue),
+          stored: kind == .none ? nil : Array(stored))
+      }
+    }
+  }
+
+  /// Makes prepared blobs visible under their keys, all or none.
+  ///
+  /// What was there before is looked up again inside the transaction, so that nothing gc took away in between is
+  /// counted on: H2 needs no lease here.
+  package func commit(_ items: [CommitItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {
+    var shared = SharedPacks()
+    let (results, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
+      var results: [PutResult] = []
+      for item in items {
+        var newByteCount: Int64 = 0
+        var added = 0
+        try bridge(item.data) { (bytes) throws(BlobStorageError) in
+          for chunk in item.blob.chunks {
+            if commit.hasPendingChunk(chunk.digest) { continue }
+            if let row = try commit.transaction.chunkToShare(chunk.digest) {
+              try shared.note(row, commit.transaction)
+              continue
+            }
+            let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
+            let encoded =
+              try chunk.encoded ?? encode(chunk.digest, plain, by: item.blob.codec, hint: item.blob.hint)
+            added += try encoded.stored.map { (stored) throws(BlobStorageError) in
+              try bridge(stored) { (raw) throws(BlobStorageError) in
+                try commit.append(.chunk(encoded.record), payload: raw)
+              }
+            } ?? commit.append(.chunk(encoded.record), payload: plain)
+            newByteCount += Int64(plain.count)
+          }
+        }
+        if item.blob.chunks.count > 1 {
+          added += try appendManifest(
+            item.blob.digest, item.blob.chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) },
+            &commit, &shared)
+        }
+        let (version, refByteCount) = try appendRef(
+          item.key, item.blob.digest, Int64(item.blob.byteCount), options.replacement, item.metadata, &commit)
+        results.append(
+          PutResult(version: version, newByteCount: newByteCount, storedByteCount: Int64(added + refByteCount)))
+      }
+      return results
+    }
+    try makeDurable(options.durability, watermark, shared)
+    return results
+  }
+
+  /// Appends the manifest of a blob of few chunks, unless it is there.
+  func appendManifest(
+    _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit, _ shared: inout SharedPacks
+  ) throws(BlobStorageError) -> Int {
+    if let row = try commit.transaction.manifestToShare(digest) {
+      try shared.note(row.place, commit.transaction)
+      return 0
+    }
+    var payload = ByteWriter(capacity: entries.count * ChunkEntry.byteCount)
+    var byteCount: Int64 = 0
+    for entry in entries {
+      entry.encode(into: &payload)
+      byteCount += Int64(entry.plainByteCount)
+    }
+    let record = ManifestRecord(
+      digest: digest, byteCount: byteCount, chunkCount: Int64(entries.count), depth: 0, listedCount: entries.count)
+    return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
+      try commit.append(.manifest(record), payload: raw)
+    }
+  }
+
+  /// Appends the ref that makes a blob the current version of a key.
+  func appendRef(
+    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ replacement: Replacement, _ metadata: [UInt8],
+    _ commit: inout WriterSession.Commit
+  ) throws(BlobStorageError) -> (BlobVersion, Int) {
+    var replaced = Stamp.none
+    if replacement == .replaceCurrent {
+      // Of several puts of one key in one commit, each replaces the one before.
+      if let earlier = commit.lastVersion(of: key) {
+        replaced = earlier
+      } else if let name = try commit.transaction.nameRow(key),
+        let current = try commit.transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm)
+      {
+        replaced = current.stamp
+      }
+    }
+    let stamp = try commit.stamp()
+    let ref = RefRecord(
+      key: key, version: stamp, replaced: replaced, digest: digest, byteCount: byteCount, created: commit.wallTime,
+      metadata: metadata)
+    let added = try commit.append(.ref(ref))
+    let row = VersionRow(place: Place(pack: 0, offset: 0, ordinal: 0), record: ref)
+    return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
+  }
+
+  /// Packs that a put counts on and did not write: before a durable put returns, they are on the medium (H1).
+  struct SharedPacks {
+    private var noted: Set<UInt32> = []
+    fileprivate(set) var names: Set<PackName> = []
+
+    mutating func note(_ place: Place, _ transaction: Transaction) throws(BlobStorageError) {
+      guard noted.insert(place.pack).inserted, let row = try transaction.packRow(place.pack) else { return }
+      if !row.isSealed || row.durableByteCount == 0 { names.insert(row.name) }
+    }
+
+    mutating func note(_ chunk: ChunkRow, _ transaction: Transaction) throws(BlobStorageError) {
+      try note(chunk.place, transaction)
+      if let base = chunk.base, let row = try transaction.chunkRow(base) { try note(row.place, transaction) }
+    }
+
+    mutating func merge(_ other: SharedPacks) {
+      noted.formUnion(other.noted)
+      names.formUnion(other.names)
+    }
+  }
+
+  func makeDurable(
+    _ durability: Durability, _ watermark: WriterSession.Watermark?, _ shared: SharedPacks
+  ) throws(BlobStorageError) {
+    guard durability == .durable else { return }
+    if let watermark { try writer.synchronize(watermark) }
+    for name in shared.names where name != watermark?.pack { try writer.synchronizeOther(name) }
+  }
+}
+
+/// `withUnsafeBytes` that keeps the error's type.
+func bridge<T>(
+  _ data: Data, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
+) throws(BlobStorageError) -> T {
+  let result: Result<T, BlobStorageError> = data.withUnsafeBytes { raw in
+    do throws(BlobStorageError) { return .success(try body(raw)) } catch { return .failure(error) }
+  }
+  return try result.get()
+}

@@ -1,0 +1,162 @@
+import Foundation
+
+extension Engine {
+  package func data(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
+    // Between looking up the version and reading its chunks, it can be dropped and collected: then it is looked up
+    // again, and what is missing then is missing.
+    for attempt in 0..<3 {
+      guard let version = try version(key, id) else { return nil }
+      do {
+        if let data = try data(version.digest) { return data }
+      } catch {
+        guard error.code == .corrupted, attempt < 2, try self.version(key, id)?.digest != version.digest else {
+          throw Self.named(error, key)
+        }
+        continue
+      }
+      guard try self.version(key, id)?.digest == version.digest else { continue }
+      throw BlobStorageError(
+        .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
+        key: key, digest: version.digest)
+    }
+    return nil
+  }
+
+  package func data(_ digest: Digest) throws(BlobStorageError) -> Data? {
+    try checkOpen()
+    try check(digest)
+    guard let layout = try blobs.layout(digest) else { return nil }
+    if layout.byteCount == 0 { return Data() }
+    guard layout.byteCount <= Int.max / 2 else {
+      throw BlobStorageError(.limitExceeded, "Blob \(digest) is too long for memory: use a reader.", digest: digest)
+    }
+    if layout.chunkCount == 1 { return Data(try chunks.bytes(digest)) }
+    var data = Data(capacity: Int(layout.byteCount))
+    try stream(layout, 0..<layout.byteCount) { data.append(contentsOf: $0) }
+    return data
+  }
+
+  /// Hands the bytes of a range to `sink` in order. Chunks are read and verified on all cores, a bounded number ahead.
+  func stream(
+    _ layout: BlobLayout, _ range: Range<Int64>, _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let source = chunks
+    var group: ArraySlice<BlobLayout.PlacedChunk> = []
+    var position = range.lowerBound
+    try work.orderedMap(
+      inFlightMax: work.width * 4,
+      next: { () throws(BlobStorageError) -> ReadPart? in
+        try CancellationFlag.check()
+        if group.isEmpty, position < range.upperBound {
+          var fetched: [BlobLayout.PlacedChunk] = []
+          try layout.forEachChunk(in: position..<range.upperBound, from: source) { placed in
+            fetched.append(placed)
+            return fetched.count < 256
+          }
+          if let last = fetched.last { position = last.start + Int64(last.entry.plainByteCount) }
+          group = fetched[...]
+        }
+        guard let placed = group.popFirst() else { return nil }
+        let end = placed.start + Int64(placed.entry.plainByteCount)
+        let wanted = max(range.lowerBound, placed.start)..<min(range.upperBound, end)
+        return ReadPart(
+          entry: placed.entry,
+          wanted: Int(wanted.lowerBound - placed.start)..<Int(wanted.upperBound - placed.start))
+      },
+      transform: { (part) throws(BlobStorageError) in
+        ReadResult(bytes: try source.bytes(part.entry), wanted: part.wanted)
+      },
+      consume: { (result) throws(BlobStorageError) in
+        try bridge(result.bytes) { (raw) throws(BlobStorageError) in
+          try sink(UnsafeRawBufferPointer(rebasing: raw[result.wanted]))
+        }
+      })
+  }
+
+  private struct ReadPart: Sendable {
+    var entry: ChunkEntry
+    var wanted: Range<Int>
+  }
+
+  private struct ReadResult: Sendable {
+    var bytes: [UInt8]
+    var wanted: Range<Int>
+  }
+
+  package func openBlob(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> OpenBlob? {
+    for _ in 0..<8 {
+      guard let version = try version(key, id) else { return nil }
+      let hold = try leases.hold([.blob(version.digest)])
+      // Only a version that is still there after the lease was written is sure to stay readable.
+      guard try self.version(key, id)?.id == version.id else {
+        leases.release(hold)
+        continue
+      }
+      do {
+        guard let layout = try blobs.layout(version.digest) else {
+          throw BlobStorageError(
+            .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
+            key: key, digest: version.digest)
+        }
+        return OpenBlob(engine: self, layout: layout, hold: hold)
+      } catch {
+        leases.release(hold)
+        throw Self.named(error, key)
+      }
+    }
+    throw BlobStorageError(.busy, "Key “\(key)” changes faster than it can be opened.", key: key)
+  }
+
+  package func openBlob(_ digest: Digest) throws(BlobStorageError) -> OpenBlob? {
+    try checkOpen()
+    try check(digest)
+    let hold = try leases.hold([.blob(digest)])
+    do {
+      if let layout = try blobs.layout(digest) { return OpenBlob(engine: self, layout: layout, hold: hold) }
+    } catch {
+      leases.release(hold)
+      throw error
+    }
+    leases.release(hold)
+    return nil
+  }
+
+  package func holdVersions(_ key: String) throws(BlobStorageError) -> HeldVersions {
+    for _ in 0..<8 {
+      let versions = try versions(key)
+      let hold = try leases.hold(versions.map { .blob($0.digest) })
+      if try self.versions(key) == versions { return HeldVersions(versions: versions, hold: hold, leases: leases) }
+      leases.release(hold)
+    }
+    throw BlobStorageError(.busy, "Key “\(key)” changes faster than its history can be opened.", key: key)
+  }
+
+  private func check(_ digest: Digest) throws(BlobStorageError) {
+    guard digest.algorithm == header.digestAlgorithm else {
+      throw BlobStorageError(
+        .invalidArgument, "The store names blobs by \(header.digestAlgorithm.name): \(digest) cannot be in it.",
+        digest: digest)
+    }
+  }
+
+  static func named(_ error: BlobStorageError, _ key: String) -> BlobStorageError {
+    guard error.key == nil, error.code == .corrupted else { return error }
+    var named = BlobStorageError(
+      error.code, "Key “\(key)”: \(error.message)", key: key, digest: error.digest, pack: error.pack, offset: error.offset,
+      path: error.path, errno: error.errno)
+    named.key = key
+    return named
+  }
+}
+
+extension ChunkSource {
+  /// The chunk that a manifest names: its length is the one that the manifest says, or the manifest is wrong.
+  func bytes(_ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false) throws(BlobStorageError) -> [UInt8] {
+    let bytes = try bytes(entry.digest, access: access, keeps: keeps)
+    guard bytes.count == entry.plainByteCount else {
+      throw BlobStorageError(
+        .corrupted, "Chunk \(entry.digest) has not the length that a manifest says.", digest: entry.digest)
+    }
+    return bytes
+  }
+}

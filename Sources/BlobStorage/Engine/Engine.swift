@@ -1,0 +1,157 @@
+import Foundation
+import Logging
+import Synchronization
+import SystemPackage
+
+/// What one process does on one store: everything blocking and synchronous, on the caller's thread.
+package final class Engine: Sendable {
+  package let folder: StoreFolder
+  package let header: StoreHeader
+  package let sizes: ChunkSizes
+  package let codec: CodecChoice
+  package let backend: any Backend
+  package let catalog: Catalog
+  package let codecs: CodecPool
+  package let packs: PackFiles
+  package let chunks: ChunkSource
+  package let blobs: BlobSource
+  package let leases: LeaseFile
+  package let writer: WriterSession
+  package let work: WorkPool
+  package let clock: WallClock
+  package let logger: Logger
+  private let isClosed = Atomic<Bool>(false)
+
+  /// What tests put in place of the system.
+  package struct Environment: Sendable {
+    package var files: any FileSystem = SystemFiles()
+    /// Where the catalog is kept, when not in the store's folder: LMDB needs real files.
+    package var catalogFolder: FilePath?
+    package var clock = WallClock.system
+    package var bootIdentity = BootIdentity.current()
+    package var mapByteCount = 1 << 30
+    package var packByteCountTarget = Limits.packByteCountTarget
+
+    package init() {}
+  }
+
+  /// Makes an empty store.
+  package static func create(
+    at path: String, options: StoreOptions, environment: Environment = Environment()
+  ) throws(BlobStorageError) {
+    let sizes = try ChunkSizes(average: options.chunkByteCountAverage)
+    let codec = try CodecChoice(options.codec, level: options.level)
+    let header = StoreHeader(
+      flags: options.usesSimilarity ? .similarity : [], digestAlgorithm: options.digestAlgorithm,
+      codecNumber: codec.kind.rawValue, level: Int8(codec.level), chunkByteCountAverage: UInt32(sizes.average),
+      storeID: withUnsafeBytes(of: (randomUInt64(), randomUInt64())) { Array($0) },
+      created: environment.clock.now())
+    try StoreFolder(try absolute(path), files: environment.files).create(header)
+  }
+
+  package static func storeExists(at path: String) -> Bool {
+    do throws(BlobStorageError) {
+      return try StoreFolder(try absolute(path), files: SystemFiles()).files.status(
+        of: FilePath(path).appending("store"))?.kind == .regular
+    } catch { return false }
+  }
+
+  /// Opens a store.
+  package init(
+    path: String, configuration: StoreConfiguration, environment: Environment = Environment()
+  ) throws(BlobStorageError) {
+    let folder = StoreFolder(try Self.absolute(path), files: environment.files)
+    let header = try folder.readHeader()
+    guard let kind = CodecKind(rawValue: header.codecNumber) else {
+      throw BlobStorageError(
+        .unsupportedFormat, "The store at \(path) uses a codec that this build does not know: use a later build.",
+        path: path)
+    }
+    self.folder = folder
+    self.header = header
+    sizes = try ChunkSizes(average: Int(header.chunkByteCountAverage))
+    codec = try CodecChoice(kind, level: Int(header.level))
+    logger = configuration.logger
+    clock = environment.clock
+    let backend = folder.backend
+    self.backend = backend
+    codecs = CodecPool()
+    for part in [folder.packs, folder.leases] where try environment.files.status(of: part) == nil {
+      do throws(BlobStorageError) { try environment.files.createDirectory(part) } catch {
+        guard error.errno == Errno.fileExists.rawValue else { throw error }
+      }
+    }
+    try backend.removeLeftovers()
+    let builder = CatalogBuilder(backend: backend, codecs: codecs, store: header, logger: configuration.logger)
+    catalog = try Catalog(
+      folder: environment.catalogFolder ?? folder.catalog, files: SystemFiles(), store: header,
+      bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount, logger: configuration.logger,
+      fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
+      catchUp: { (database, willWrite) throws(BlobStorageError) in
+        try builder.catchUp(database, willWrite: willWrite)
+      })
+    packs = PackFiles(backend: backend)
+    chunks = ChunkSource(
+      catalog: catalog, packs: packs, codecs: codecs, cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax))
+    blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
+    let writerID = randomUInt64()
+    leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
+    writer = WriterSession(
+      writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs, clock: environment.clock,
+      packByteCountTarget: environment.packByteCountTarget, logger: configuration.logger)
+    let cores = ProcessInfo.processInfo.activeProcessorCount
+    work = WorkPool(width: configuration.threadCount > 0 ? configuration.threadCount : cores)
+  }
+
+  deinit {
+    if !isClosed.load(ordering: .relaxed) {
+      leases.close()
+      catalog.close()
+      work.close()
+    }
+  }
+
+  package func close() throws(BlobStorageError) {
+    guard isClosed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged else {
+      return
+    }
+    defer {
+      leases.close()
+      catalog.close()
+      work.close()
+    }
+    try writer.close()
+  }
+
+  package func checkOpen() throws(BlobStorageError) {
+    if isClosed.load(ordering: .acquiring) { throw BlobStorageError(.closed, "The store was closed.") }
+  }
+
+  package var information: StoreInformation {
+    StoreInformation(
+      path: folder.path.string, id: Hex.text(header.storeID), digestAlgorithm: header.digestAlgorithm,
+      chunkSizes: sizes, codec: codec.kind, level: codec.level, usesSimilarity: header.flags.contains(.similarity),
+      created: Date(timeIntervalSince1970: Double(header.created) / 1_000))
+  }
+
+  /// The bytes of a key, if it can be one.
+  package static func keyBytes(_ key: String) throws(BlobStorageError) -> [UInt8] {
+    let bytes = Array(key.utf8)
+    guard 1...Limits.keyByteCountMax ~= bytes.count, !bytes.contains(0) else {
+      throw BlobStorageError(
+        .invalidArgument,
+        bytes.isEmpty
+          ? "A key must not be empty."
+          : "The key “\(key.prefix(40))…” has \(bytes.count) bytes, or a NUL: a key has 1 to \(Limits.keyByteCountMax).",
+        key: key)
+    }
+    return bytes
+  }
+
+  private static func absolute(_ path: String) throws(BlobStorageError) -> FilePath {
+    guard !path.isEmpty else { throw BlobStorageError(.invalidArgument, "The path of a store must not be empty.") }
+    let file = FilePath(path)
+    if file.isAbsolute { return file.lexicallyNormalized() }
+    return FilePath(FileManager.default.currentDirectoryPath).pushing(file).lexicallyNormalized()
+  }
+}

@@ -1,0 +1,87 @@
+import Dispatch
+import Foundation
+import Synchronization
+
+/// A blob with a lease on it.
+package final class OpenBlob: Sendable {
+  package let layout: BlobLayout
+  private let engine: Engine
+  private let hold: Mutex<LeaseFile.Hold?>
+
+  init(engine: Engine, layout: BlobLayout, hold: LeaseFile.Hold) {
+    self.engine = engine
+    self.layout = layout
+    self.hold = Mutex(hold)
+  }
+
+  package func close() {
+    if let hold = hold.withLock({ $0.take() }) { engine.leases.release(hold) }
+  }
+
+  /// The bytes of a range, clamped at the end.
+  package func read(_ range: Range<Int64>) throws(BlobStorageError) -> DispatchData {
+    let range = try clamped(range)
+    var data = DispatchData.empty
+    try layout.forEachChunk(in: range, from: engine.chunks, access: .random) { (placed) throws(BlobStorageError) in
+      let bytes = try engine.chunks.bytes(placed.entry, access: .random, keeps: true)
+      let end = placed.start + Int64(bytes.count)
+      let wanted = Int(max(range.lowerBound, placed.start) - placed.start)..<Int(min(range.upperBound, end) - placed.start)
+      bytes.withUnsafeBytes { data.append(UnsafeRawBufferPointer(rebasing: $0[wanted])) }
+      return true
+    }
+    return data
+  }
+
+  package func stream(
+    _ range: Range<Int64>, to sink: (UnsafeRawBufferPointer) throws -> Void
+  ) throws(BlobStorageError) {
+    let range = try clamped(range)
+    try engine.stream(layout, range) { (bytes) throws(BlobStorageError) in
+      do { try sink(bytes) } catch {
+        if let error = error as? BlobStorageError { throw error }
+        throw BlobStorageError(.sourceFailed, "What a blob was streamed to failed: \(error).")
+      }
+    }
+  }
+
+  private func clamped(_ range: Range<Int64>) throws(BlobStorageError) -> Range<Int64> {
+    try engine.checkOpen()
+    guard hold.withLock({ $0 != nil }) else { throw BlobStorageError(.closed, "The reader was closed.") }
+    guard range.lowerBound >= 0, range.lowerBound <= layout.byteCount else {
+      throw BlobStorageError(
+        .invalidArgument, "The range begins at \(range.lowerBound), the blob has \(layout.byteCount) bytes.",
+        digest: layout.digest)
+    }
+    return range.lowerBound..<min(range.upperBound, layout.byteCount)
+  }
+}
+
+/// Versions of a key with a lease on each of their blobs.
+package final class HeldVersions: Sendable {
+  package let versions: [BlobVersion]
+  private let hold: Mutex<LeaseFile.Hold?>
+  private let leases: LeaseFile
+
+  init(versions: [BlobVersion], hold: LeaseFile.Hold, leases: LeaseFile) {
+    self.versions = versions
+    self.hold = Mutex(hold)
+    self.leases = leases
+  }
+
+  package func close() {
+    if let hold = hold.withLock({ $0.take() }) { leases.release(hold) }
+  }
+
+  func data(at index: Int, _ engine: Engine) throws(BlobStorageError) -> Data {
+    guard hold.withLock({ $0 != nil }) else { throw BlobStorageError(.closed, "The history was closed.") }
+    guard versions.indices.contains(index) else {
+      throw BlobStorageError(.invalidArgument, "There is no version \(index): the history has \(versions.count).")
+    }
+    let version = versions[index]
+    guard let data = try engine.data(version.digest) else {
+      throw BlobStorageError(
+        .corrupted, "Blob \(version.digest) is missing from the store.", key: version.key, digest: version.digest)
+    }
+    return data
+  }
+}
