@@ -15,18 +15,21 @@ struct Document {
   }
 
   private var key: String { Library.documents.storeKey(fileName) }
-  /// Present once the original's file must not be looked at any more.
-  private var marker: PutItem { PutItem(key: Library.documents.importMarker(fileName), data: Data()) }
+  /// Present once the document was deleted: then the original's file must not be looked at any more.
+  private var marker: String { Library.documents.importMarker(fileName) }
 
   /// The bytes of the document; nil when there is none.
   func read() throws -> Data? {
-    let (data, isImported) = try store.perform(.documents) { (store) throws(BlobStorageError) in
-      // In this order: whoever writes the marker has written the document before.
-      let isImported = try store.data(forKey: marker.key) != nil
-      return (try store.data(forKey: key), isImported)
+    if let data = try stored() { return data }
+    guard FileManager.default.fileExists(atPath: file.path), try !isDeleted() else { return nil }
+    return try locked { document in
+      // Another may have taken it in meanwhile, or deleted it.
+      if let data = try document.stored() { return data }
+      if try document.isDeleted() { return nil }
+      let data = try Data(contentsOf: file)
+      try document.write(data)
+      return data
     }
-    if data != nil || isImported || !FileManager.default.fileExists(atPath: file.path) { return data }
-    return try locked { document in try document.takeIn() }
   }
 
   /// The bytes of the document.
@@ -41,16 +44,16 @@ struct Document {
 
   /// Replaces the document.
   func write(_ data: Data) throws {
-    try store.perform(.documents) { (store) throws(BlobStorageError) in
-      _ = try store.put([PutItem(key: key, data: data), marker])
-    }
+    try store.perform(.documents) { (store) throws(BlobStorageError) in _ = try store.put(key, .data(data)) }
   }
 
   /// Removes the document. Interrupted, it leaves the document, never the original's file in its place.
   func delete() throws {
     try locked { document in
-      if try document.read() == nil { return }
-      try store.perform(.documents) { (store) throws(BlobStorageError) in _ = try store.delete(key) }
+      try store.perform(.documents) { (store) throws(BlobStorageError) in
+        _ = try store.put(marker, .data(Data()))
+        _ = try store.delete(key)
+      }
     }
   }
 
@@ -72,17 +75,12 @@ struct Document {
     return try body(self)
   }
 
-  /// Takes the original's file in, unless another has done it meanwhile.
-  private func takeIn() throws -> Data? {
-    let isThere = try store.perform(.documents) { (store) throws(BlobStorageError) in
-      try store.data(forKey: marker.key) != nil
-    }
-    if isThere {
-      return try store.perform(.documents) { (store) throws(BlobStorageError) in try store.data(forKey: key) }
-    }
-    let data = try Data(contentsOf: file)
-    try write(data)
-    return data
+  private func stored() throws -> Data? {
+    try store.perform(.documents) { (store) throws(BlobStorageError) in try store.data(forKey: key) }
+  }
+
+  private func isDeleted() throws -> Bool {
+    try store.perform(.documents) { (store) throws(BlobStorageError) in try store.data(forKey: marker) != nil }
   }
 
   /// One lock for all types: with one each, two savers that save each other's type could wait for ever.
