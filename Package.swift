@@ -48,6 +48,7 @@ let package = Package(
       name: "blobtool",
       dependencies: [
         "BlobStorage", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
     // What tests share, and no product: a simulated disk.
@@ -73,6 +74,8 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    // Runs the tool that is built beside it as a process; it sees nothing of its inside.
+    .testTarget(name: "BlobtoolTests", dependencies: ["blobtool"], swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]
 )

@@ -120,6 +120,19 @@ package final class Catalog: Sendable {
     }
   }
 
+  /// Runs `body` while no process writes to the catalog or opens it.
+  package func maintain(
+    _ body: (Environment) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    try inTurn { () throws(BlobStorageError) in
+      _ = try lockFile.lock(.exclusive, wait: true)
+      defer { unlock() }
+      let environment = try environmentLocked()
+      try markDirty(current.withLock { $0?.generation ?? "" })
+      try body(environment)
+    }
+  }
+
   /// Gives it up; the last user leaves it clean, so that a later boot need not rebuild it.
   package func close() {
     let last = current.withLock { current in

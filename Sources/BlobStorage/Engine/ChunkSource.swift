@@ -116,23 +116,42 @@ package final class ChunkSource: Sendable {
     }
   }
 
+  /// The plain bytes of a chunk record's payload, not yet compared with their digest.
+  func decoded(
+    _ stored: UnsafeRawBufferPointer, _ record: ChunkRecord, base: [UInt8]?
+  ) throws(BlobStorageError) -> [UInt8] {
+    guard let kind = CodecKind(rawValue: record.codecNumber) else {
+      throw BlobStorageError(.unsupportedFormat, "codec \(record.codecNumber) is not known to this build")
+    }
+    return try Self.uninitialized(record.plainByteCount) { (target) throws(BlobStorageError) in
+      try decode(stored, kind, record.baseKind, base: record.base, base, into: target)
+    }
+  }
+
   private func decode(
     _ stored: [UInt8], _ kind: CodecKind, _ row: ChunkRow, _ base: [UInt8]?,
     into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
+    try bridge(stored) { (stored) throws(BlobStorageError) in
+      try decode(stored, kind, row.baseKind, base: row.base, base, into: target)
+    }
+  }
+
+  private func decode(
+    _ stored: UnsafeRawBufferPointer, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind, base digest: Digest?,
+    _ base: [UInt8]?, into target: UnsafeMutableRawBufferPointer
+  ) throws(BlobStorageError) {
     try codecs.withDecoder { (decoder) throws(BlobStorageError) in
-      try bridge(stored) { (stored) throws(BlobStorageError) in
-        guard let base, let baseDigest = row.base else {
-          try decoder.decode(stored, by: kind, into: target)
-          return
-        }
-        try bridge(base) { (base) throws(BlobStorageError) in
-          let encodingBase: EncodingBase =
-            row.baseKind == .dictionary
-            ? .dictionary(base, identity: baseDigest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
-            : .prefix(base)
-          try decoder.decode(stored, by: kind, base: encodingBase, into: target)
-        }
+      guard let base, let digest else {
+        try decoder.decode(stored, by: kind, into: target)
+        return
+      }
+      try bridge(base) { (base) throws(BlobStorageError) in
+        let encodingBase: EncodingBase =
+          baseKind == .dictionary
+          ? .dictionary(base, identity: digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
+          : .prefix(base)
+        try decoder.decode(stored, by: kind, base: encodingBase, into: target)
       }
     }
   }

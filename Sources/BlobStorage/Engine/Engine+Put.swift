@@ -139,6 +139,16 @@ extension Engine {
   /// counted on: H2 needs no lease here.
   package func commit(_ items: [CommitItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {
     var shared = SharedPacks()
+    let (results, watermark) = try commit(items, options.replacement, &shared)
+    try makeDurable(options.durability, watermark, shared)
+    return results
+  }
+
+  /// The same, with durability left to the caller.
+  func commit(
+    _ items: [CommitItem], _ replacement: Replacement, _ noted: inout SharedPacks
+  ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
+    var shared = SharedPacks()
     let (results, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
       var results: [PutResult] = []
       for item in items {
@@ -152,13 +162,19 @@ extension Engine {
               continue
             }
             let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
-            let encoded =
-              try chunk.encoded ?? encode(chunk.digest, plain, by: item.blob.codec, hint: item.blob.hint)
-            added += try encoded.stored.map { (stored) throws(BlobStorageError) in
-              try bridge(stored) { (raw) throws(BlobStorageError) in
+            let encoded: EncodedChunk
+            if let ready = chunk.encoded {
+              encoded = ready
+            } else {
+              encoded = try encode(chunk.digest, plain, by: item.blob.codec, hint: item.blob.hint)
+            }
+            if let stored = encoded.stored {
+              added += try bridge(stored) { (raw) throws(BlobStorageError) in
                 try commit.append(.chunk(encoded.record), payload: raw)
               }
-            } ?? commit.append(.chunk(encoded.record), payload: plain)
+            } else {
+              added += try commit.append(.chunk(encoded.record), payload: plain)
+            }
             newByteCount += Int64(plain.count)
           }
         }
@@ -168,14 +184,14 @@ extension Engine {
             &commit, &shared)
         }
         let (version, refByteCount) = try appendRef(
-          item.key, item.blob.digest, Int64(item.blob.byteCount), options.replacement, item.metadata, &commit)
+          item.key, item.blob.digest, Int64(item.blob.byteCount), replacement, item.metadata, &commit)
         results.append(
           PutResult(version: version, newByteCount: newByteCount, storedByteCount: Int64(added + refByteCount)))
       }
       return results
     }
-    try makeDurable(options.durability, watermark, shared)
-    return results
+    noted.merge(shared)
+    return (results, watermark)
   }
 
   /// Appends the manifest of a blob of few chunks, unless it is there.

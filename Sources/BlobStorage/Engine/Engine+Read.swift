@@ -6,7 +6,7 @@ extension Engine {
     // again, and what is missing then is missing.
     for attempt in 0..<3 {
       guard let version = try version(key, id) else { return nil }
-      do {
+      do throws(BlobStorageError) {
         if let data = try data(version.digest) { return data }
       } catch {
         guard error.code == .corrupted, attempt < 2, try self.version(key, id)?.digest != version.digest else {
@@ -92,7 +92,7 @@ extension Engine {
         leases.release(hold)
         continue
       }
-      do {
+      do throws(BlobStorageError) {
         guard let layout = try blobs.layout(version.digest) else {
           throw BlobStorageError(
             .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
@@ -111,7 +111,7 @@ extension Engine {
     try checkOpen()
     try check(digest)
     let hold = try leases.hold([.blob(digest)])
-    do {
+    do throws(BlobStorageError) {
       if let layout = try blobs.layout(digest) { return OpenBlob(engine: self, layout: layout, hold: hold) }
     } catch {
       leases.release(hold)

@@ -20,6 +20,7 @@ package final class Engine: Sendable {
   package let work: WorkPool
   package let clock: WallClock
   package let logger: Logger
+  private let packByteCountTarget: Int64
   private let isClosed = Atomic<Bool>(false)
 
   /// What tests put in place of the system.
@@ -94,6 +95,7 @@ package final class Engine: Sendable {
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs, cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax))
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
+    packByteCountTarget = environment.packByteCountTarget
     let writerID = randomUInt64()
     leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
     writer = WriterSession(
@@ -120,7 +122,14 @@ package final class Engine: Sendable {
       catalog.close()
       work.close()
     }
-    try writer.close()
+    try writer.rollOver()
+  }
+
+  /// A session with packs of its own, for work that must not share a pack with puts.
+  package func newSession() -> WriterSession {
+    WriterSession(
+      writerID: randomUInt64(), store: header, backend: backend, catalog: catalog, codecs: codecs, clock: clock,
+      packByteCountTarget: packByteCountTarget, logger: logger)
   }
 
   package func checkOpen() throws(BlobStorageError) {

@@ -48,6 +48,16 @@ package struct StoreFolder: Sendable {
     try files.remove(path.appending(".init.lock"))
   }
 
+  static let reserveByteCount: Int64 = 1 << 20
+
+  /// Keeps some space taken, so that gc can work on a full disk by giving it free.
+  package func keepReserve() throws(BlobStorageError) {
+    let file = try files.open(reserve, .openOrCreate)
+    defer { file.close() }
+    guard try file.status().byteCount < Self.reserveByteCount else { return }
+    try file.allocate(byteCount: Self.reserveByteCount)
+  }
+
   /// The header of the store that is here.
   ///
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, or `corrupted`.
@@ -107,5 +117,27 @@ package struct StoreFolder: Sendable {
         throw error
       }
     }
+  }
+}
+
+extension StoreFolder {
+  /// Bytes of the medium that all files of the store take.
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 { try Self.allocatedByteCount(path, files) }
+
+  private static func allocatedByteCount(
+    _ folder: FilePath, _ files: any FileSystem
+  ) throws(BlobStorageError) -> Int64 {
+    var sum: Int64 = 0
+    for name in try files.list(folder) {
+      // What is removed meanwhile takes nothing.
+      guard let status = try files.status(of: folder.appending(name)) else { continue }
+      sum += status.allocatedByteCount
+      if status.kind == .directory {
+        do { sum += try allocatedByteCount(folder.appending(name), files) } catch {
+          guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+        }
+      }
+    }
+    return sum
   }
 }

@@ -7,20 +7,8 @@ import SystemPackage
 /// Chunks reach the catalog before any version needs them. Until the end they are protected from gc: new ones by
 /// ``LeaseFile/beginPut(from:)``, shared ones by a lease that is written before they are looked up again.
 struct StreamPut {
-  /// What goes through the pipeline in one piece.
-  private struct Batch: Sendable {
-    var bytes: [UInt8]
-    var chunks: [Range<Int>]
-    var hint: CompressibilityHint
-  }
-
-  private struct BatchResult: Sendable {
-    var entries: [ChunkEntry] = []
-    var hold: LeaseFile.Hold?
-    var shared = Engine.SharedPacks()
-    var newByteCount: Int64 = 0
-    var storedByteCount: Int64 = 0
-  }
+  private typealias Batch = ChunkIntake.Batch
+  private typealias BatchResult = ChunkIntake.BatchResult
 
   private static let batchByteCount = 1 << 20
   /// Bytes added to packs after which chunks are committed to the catalog, so that what is pending stays bounded.
@@ -28,19 +16,30 @@ struct StreamPut {
 
   private let engine: Engine
   private let options: PutOptions
-  private let codec: CodecChoice
+  private let intake: ChunkIntake
+  /// Told how many bytes have been read.
+  var progress: (Int64) -> Void = { _ in }
 
   init(_ engine: Engine, _ options: PutOptions) throws(BlobStorageError) {
     self.engine = engine
     self.options = options
-    codec = try engine.codecChoice(options.codec)
+    intake = ChunkIntake(engine: engine, codec: try engine.codecChoice(options.codec))
   }
 
   func run(_ key: [UInt8], _ content: BlobContent) throws(BlobStorageError) -> PutResult {
+    var shared = Engine.SharedPacks()
+    let (result, watermark) = try run(key, content, &shared)
+    try engine.makeDurable(options.durability, watermark, shared)
+    return result
+  }
+
+  private func run(
+    _ key: [UInt8], _ content: BlobContent, _ shared: inout Engine.SharedPacks
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     switch content {
     case .data(let data):
       var offset = 0
-      return try run(key) { (target) in
+      return try run(key, &shared) { (target) in
         let count = min(target.count, data.count - offset)
         data.withUnsafeBytes { raw in
           target.copyMemory(from: UnsafeRawBufferPointer(rebasing: raw[offset..<offset + count]))
@@ -50,15 +49,15 @@ struct StreamPut {
       }
     case .file(let path):
       let file = try InputFile(FilePath(path))
-      return try run(key, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }) {
+      return try run(key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }) {
         (target) throws(BlobStorageError) in try file.read(into: target)
       }
     case .descriptor(let number):
       let file = try InputFile(borrowing: number, name: FilePath("descriptor \(number)"))
-      return try run(key) { (target) throws(BlobStorageError) in try file.read(into: target) }
+      return try run(key, &shared) { (target) throws(BlobStorageError) in try file.read(into: target) }
     case .stream(let next):
       var rest = Data()
-      return try run(key) { (target) throws(BlobStorageError) in
+      return try run(key, &shared) { (target) throws(BlobStorageError) in
         var filled = 0
         while filled < target.count {
           if rest.isEmpty {
@@ -81,11 +80,14 @@ struct StreamPut {
     }
   }
 
+  /// Makes the content visible; durability is left to the caller, with the packs that were shared.
+  ///
   /// - Parameter read: fills its buffer, or stops at the content's end.
   func run(
-    _ key: [UInt8], beforeCommit: () throws(BlobStorageError) -> Void = {},
+    _ key: [UInt8], _ shared: inout Engine.SharedPacks,
+    beforeCommit: () throws(BlobStorageError) -> Void = {},
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
-  ) throws(BlobStorageError) -> PutResult {
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
     defer { engine.leases.endPut(put) }
     let lossCount = engine.writer.lossCount
@@ -120,30 +122,32 @@ struct StreamPut {
         guard let (bytes, chunks) = try cutter.next(read) else { return nil }
         bytes.withUnsafeBytes { whole.update($0) }
         byteCount += Int64(bytes.count)
+        progress(byteCount)
         guard byteCount <= Limits.blobByteCountMax else {
           throw BlobStorageError(.limitExceeded, "A blob has at most \(Limits.blobByteCountMax) bytes.")
         }
         return Batch(bytes: bytes, chunks: chunks, hint: cutter.hint)
       },
-      transform: { (batch) throws(BlobStorageError) in try process(batch) },
+      transform: { [intake] (batch) throws(BlobStorageError) in try intake.process(batch) },
       consume: take)
 
     let digest = whole.finalize()
     if manifest.isEmpty {
       // An empty blob is one chunk of no bytes.
-      try take(try process(Batch(bytes: [], chunks: [0..<0], hint: .unknown)))
+      try take(try intake.process(Batch(bytes: [], chunks: [0..<0], hint: .unknown)))
       manifest = ManifestBuilder()
     }
     if let list = manifest.takeLastList() { try store(list, &total, &holds, &manifest) }
     try beforeCommit()
-    return try commit(key, digest, byteCount, manifest, total, lossCount)
+    shared.merge(total.shared)
+    return try commit(key, digest, byteCount, manifest, total, lossCount, &shared)
   }
 
   private func commit(
     _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ manifest: ManifestBuilder, _ total: BatchResult,
-    _ lossCount: Int
-  ) throws(BlobStorageError) -> PutResult {
-    var shared = total.shared
+    _ lossCount: Int, _ noted: inout Engine.SharedPacks
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    var shared = Engine.SharedPacks()
     let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
       guard commit.lossCount == lossCount else {
         throw BlobStorageError(.noSpace, "A pack could not be written: nothing was stored under the key.")
@@ -163,8 +167,8 @@ struct StreamPut {
       return PutResult(
         version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
     }
-    try engine.makeDurable(options.durability, watermark, shared)
-    return result
+    noted.merge(shared)
+    return (result, watermark)
   }
 
   /// What the leases should have kept is really there: looked up once more inside the transaction that counts on it.
@@ -200,17 +204,36 @@ struct StreamPut {
     _ list: ManifestBuilder.List, _ total: inout BatchResult, _ holds: inout [LeaseFile.Hold],
     _ manifest: inout ManifestBuilder
   ) throws(BlobStorageError) {
-    let result = try process(
+    let result = try intake.process(
       Batch(bytes: list.bytes, chunks: [0..<list.bytes.count], hint: .alreadyCompressed))
     if let hold = result.hold { holds.append(hold) }
     total.shared.merge(result.shared)
     total.storedByteCount += result.storedByteCount
     manifest.note(list, digest: result.entries[0].digest)
   }
+}
 
-  // MARK: One batch, on a thread of the pool
+/// One batch of chunks, on any thread: named, looked up, encoded and appended.
+struct ChunkIntake: Sendable {
+  /// What goes through the pipeline in one piece.
+  struct Batch: Sendable {
+    var bytes: [UInt8]
+    var chunks: [Range<Int>]
+    var hint: CompressibilityHint
+  }
 
-  private func process(_ batch: Batch) throws(BlobStorageError) -> BatchResult {
+  struct BatchResult: Sendable {
+    var entries: [ChunkEntry] = []
+    var hold: LeaseFile.Hold?
+    var shared = Engine.SharedPacks()
+    var newByteCount: Int64 = 0
+    var storedByteCount: Int64 = 0
+  }
+
+  let engine: Engine
+  let codec: CodecChoice
+
+  func process(_ batch: Batch) throws(BlobStorageError) -> BatchResult {
     var result = BatchResult()
     return try bridge(batch.bytes) { (bytes) throws(BlobStorageError) in
       for range in batch.chunks {
@@ -263,7 +286,7 @@ struct StreamPut {
 }
 
 /// Reads content into batches that end with a chunk.
-private struct Cutter {
+struct Cutter {
   private var chunker: Chunker
   private let batchByteCount: Int
   /// Bytes of the chunk under way, carried over to the next batch.

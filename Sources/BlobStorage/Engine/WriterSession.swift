@@ -23,6 +23,8 @@ package final class WriterSession: Sendable {
     var lossCount = 0
     var lossCause: BlobStorageError?
     var poison: BlobStorageError?
+    /// Why the last pack could not be sealed.
+    var sealFailure: BlobStorageError?
     var addedByteCount: Int64 = 0
   }
 
@@ -183,16 +185,19 @@ package final class WriterSession: Sendable {
     try box.get()
   }
 
-  /// Seals the pack under way, applying what is pending.
-  package func close() throws(BlobStorageError) {
+  /// Seals the pack under way, applying what is pending; the next record begins another.
+  ///
+  /// - Throws: when what was written may not be on the medium.
+  package func rollOver() throws(BlobStorageError) {
     let isEmpty = locked { $0.writer == nil && $0.pending.isEmpty }
-    if isEmpty { return }
-    _ = try commit { _ in }
+    if !isEmpty { _ = try commit { _ in } }
     let last = locked { state -> Unchecked<PackWriter?> in
+      guard state.pending.isEmpty else { return Unchecked(value: nil) }
       defer { state.writer = nil }
       return Unchecked(value: state.writer)
     }
     if let writer = last.value { seal(writer) }
+    if let failure = locked({ $0.poison ?? $0.sealFailure }) { throw failure }
   }
 
   // MARK: Inside
@@ -344,6 +349,7 @@ package final class WriterSession: Sendable {
     } catch {
       // All records are visible. The next opening writes the footer.
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
+      locked { $0.sealFailure = error }
       if error.code == .poisoned {
         locked { $0.poison = error }
         markPoisoned(writer.name)

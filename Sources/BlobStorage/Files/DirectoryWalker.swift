@@ -68,6 +68,11 @@ package struct DirectoryWalker: ~Copyable {
     return nil
   }
 
+  /// Leaves out what is below the folder that was the last item.
+  package mutating func skipDescendants() {
+    if let level = levels.last, level.pathByteCount == prefix.count, levels.count > 1 { levels.removeLast() }
+  }
+
   private mutating func visit(_ name: FilePath, in directory: Int32) -> Item {
     // Only an error needs the path as a whole, and only an error pays for it.
     var path: FilePath { root.appending(FilePath(bytes: prefix).components) }

@@ -27,7 +27,8 @@ public final class BlobReader: Sendable {
   ///   each, the others through DispatchIO.
   public func read(_ range: Range<Int64>) async throws(BlobStorageError) -> DispatchData {
     let blob = blob
-    return try await pool.run { () throws(BlobStorageError) in try blob.read(range) }
+    // Immutable, but not marked so on every platform.
+    return try await pool.run { () throws(BlobStorageError) in Unchecked(value: try blob.read(range)) }.value
   }
 
   /// The same with a completion handler, which is called exactly once on `queue`.
@@ -37,9 +38,11 @@ public final class BlobReader: Sendable {
   ) {
     let blob = blob
     pool.submit {
-      let result: Result<DispatchData, BlobStorageError>
-      do throws(BlobStorageError) { result = .success(try blob.read(byteRange)) } catch { result = .failure(error) }
-      queue.async { completionHandler(result) }
+      let result: Unchecked<Result<DispatchData, BlobStorageError>>
+      do throws(BlobStorageError) {
+        result = Unchecked(value: .success(try blob.read(byteRange)))
+      } catch { result = Unchecked(value: .failure(error)) }
+      queue.async { completionHandler(result.value) }
     }
   }
 

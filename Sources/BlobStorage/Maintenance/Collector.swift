@@ -1,0 +1,342 @@
+import Foundation
+import Logging
+
+/// Collects garbage: plans, condemns, marks again, copies what is live, and takes packs away.
+///
+/// Invariants, in the order of the steps; nothing rests on elapsed time:
+/// 1. One collector at a time (a lock that dies with its process).
+/// 2. Packs to go are *condemned* in the catalog first: from then on no writer counts on what lies in them.
+/// 3. Then leases are read, versions are marked once more, and leases are read again. Whoever relied on a condemned
+///    pack before has its lease, or its version, seen by one of the three; whoever comes later sees the pack
+///    condemned.
+/// 4. What is live is copied into new packs, which are on the medium, names included, before anything goes.
+/// 5. A pack is retired in the catalog only after looking once more that no live row points into it. Then every pack
+///    still being written to is forced to the medium, because rows may point there instead. Then its file is
+///    renamed, durably. Only then are its records taken out of the catalog, and the file removed.
+/// 6. A record that hides versions goes only when no copy of their refs is left in another pack.
+///
+/// Killed at any point, the store is valid, and the next collection goes on.
+final class Collector {
+  /// One pack that is to go.
+  private struct Candidate {
+    var number: UInt32
+    var row: PackRow
+    var content: PackContent
+  }
+
+  /// Packs smaller than this are merged when there are many of them.
+  private static let smallPackByteCount: Int64 = 4 << 20
+  private static let smallPackCountMax = 32
+
+  private let engine: Engine
+  private let options: CollectionOptions
+  private let progress: ProgressHandler
+  private var marker: Marker
+  private var report = CollectionReport()
+
+  init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError) {
+    guard 0...1 ~= options.garbageShareMin else {
+      throw BlobStorageError(.invalidArgument, "The share of garbage must be from 0 to 1.")
+    }
+    try engine.checkOpen()
+    self.engine = engine
+    self.options = options
+    self.progress = progress ?? { _ in }
+    marker = Marker(engine)
+    report.isDryRun = options.isDryRun
+  }
+
+  func run() throws(BlobStorageError) -> CollectionReport {
+    let start = Date()
+    let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
+    defer { withExtendedLifetime(lock) {} }
+    try engine.catalog.clearDeadReaders()
+    if !options.isDryRun {
+      try withReserve { () throws(BlobStorageError) in
+        try recover()
+        try engine.writer.rollOver()
+      }
+    }
+    try mark()
+    let rows = try packRows()
+    let garbageByteCount = rows.reduce(0) { $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number) }
+    noteObstacles(rows)
+    var candidates = try plan(rows)
+    if options.isDryRun {
+      account(candidates)
+    } else if report.obstacles.isEmpty, !candidates.isEmpty {
+      try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
+      do throws(BlobStorageError) {
+        candidates = try confirm(candidates)
+        noteObstacles(rows)
+        if report.obstacles.isEmpty { try remove(candidates) }
+      } catch {
+        pardon()
+        throw error
+      }
+      pardon()
+      try engine.packs.forget { (name) throws(BlobStorageError) in
+        try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packNumber(name) == nil }
+      }
+    }
+    keepReserve()
+    report.garbageByteCount = max(0, garbageByteCount - report.freedByteCount)
+    report.seconds = Date().timeIntervalSince(start)
+    return report
+  }
+
+  // MARK: Planning
+
+  private func mark() throws(BlobStorageError) {
+    let progress = progress
+    try marker.markVersions { progress(WorkProgress(phase: "marking", doneCount: $0)) }
+    _ = try markLeases()
+  }
+
+  /// Marks what all leases hold, and says which packs of living writers have chunks of unfinished puts.
+  private func markLeases() throws(BlobStorageError) -> Leases {
+    let leases = try Leases.read(
+      folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm)
+    var chunks: [Digest] = []
+    var blobs: [Digest] = []
+    for held in leases.held {
+      switch held {
+      case .chunk(let digest): chunks.append(digest)
+      case .blob(let digest): blobs.append(digest)
+      }
+    }
+    try marker.markChunks(chunks)
+    try marker.markBlobs(blobs)
+    return leases
+  }
+
+  private func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+  }
+
+  /// What cannot be read might need anything: then nothing is removed (H11).
+  private func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
+    report.obstacles = marker.unreadable.map(\.message)
+    for (_, row) in rows where row.isDamaged {
+      report.obstacles.append("Pack \(row.name) is damaged: run repair.")
+    }
+  }
+
+  private func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
+    let leases = try Leases.read(
+      folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm)
+    let open = rows.filter {
+      $0.row.isSealed && !$0.row.isDamaged && $0.row.state == .live && !isProtected($0.row, leases)
+    }
+    let small = open.filter { $0.row.recordsByteCount < Self.smallPackByteCount }
+    let merges = small.count > Self.smallPackCountMax
+    var candidates: [Candidate] = []
+    // Oldest first: by the time a record that hides versions is looked at, their refs are gone.
+    for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
+      try CancellationFlag.check()
+      let live = marker.marks.liveByteCount(number)
+      let isSmall = merges && row.recordsByteCount < Self.smallPackByteCount
+      guard isSmall || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin) else { continue }
+      let content: PackContent
+      do throws(BlobStorageError) {
+        content = try PackContent(engine, number: number, row: row, marks: marker.marks)
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        report.obstacles.append(error.message)
+        continue
+      }
+      guard isSmall || Self.isWorthwhile(content.recordsByteCount, kept: content.keptByteCount, options.garbageShareMin)
+      else { continue }
+      candidates.append(Candidate(number: number, row: row, content: content))
+    }
+    return candidates
+  }
+
+  private static func isWorthwhile(_ total: Int64, kept: Int64, _ shareMin: Double) -> Bool {
+    if kept == 0 { return true }
+    let garbage = total - kept
+    return garbage > 0 && Double(garbage) >= Double(total) * shareMin
+  }
+
+  private func isProtected(_ row: PackRow, _ leases: Leases) -> Bool {
+    guard let first = leases.firstPacks[row.name.writer] else { return false }
+    return row.name.sequence >= first
+  }
+
+  private func account(_ candidates: [Candidate]) {
+    for candidate in candidates {
+      report.deletedChunkCount += candidate.content.deletedChunkCount
+      report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
+      if candidate.content.kept.isEmpty { report.deletedPackCount += 1 } else { report.compactedPackCount += 1 }
+    }
+  }
+
+  // MARK: Executing
+
+  /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
+  private func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
+    let before = try markLeases()
+    try marker.markVersions(countsRefs: false)
+    let after = try markLeases()
+    var confirmed: [Candidate] = []
+    for candidate in candidates where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
+      confirmed.append(
+        Candidate(
+          number: candidate.number, row: candidate.row,
+          content: try PackContent(engine, number: candidate.number, row: candidate.row, marks: marker.marks)))
+    }
+    return confirmed
+  }
+
+  private func remove(_ candidates: [Candidate]) throws(BlobStorageError) {
+    var doneCount = 0
+    func step(_ phase: String) throws(BlobStorageError) {
+      try CancellationFlag.check()
+      progress(WorkProgress(phase: phase, doneCount: doneCount, totalCount: candidates.count))
+    }
+    // What needs no space goes first, so that a full disk has room for the rest.
+    for candidate in candidates where candidate.content.kept.isEmpty {
+      try step("deleting")
+      try withReserve { () throws(BlobStorageError) in try takeAway([candidate]) }
+      doneCount += 1
+    }
+    var batch: [Candidate] = []
+    var batchByteCount: Int64 = 0
+    for candidate in candidates where !candidate.content.kept.isEmpty {
+      try step("compacting")
+      batch.append(candidate)
+      batchByteCount += candidate.content.keptByteCount
+      doneCount += 1
+      if batchByteCount >= Limits.packByteCountTarget {
+        try compact(batch)
+        (batch, batchByteCount) = ([], 0)
+      }
+    }
+    if !batch.isEmpty { try compact(batch) }
+  }
+
+  /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
+  private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
+    let session = engine.newSession()
+    var copied: [Candidate] = []
+    for candidate in batch {
+      do throws(BlobStorageError) {
+        try Compaction.copy(candidate.content.kept, of: candidate.row.name, engine: engine, to: session)
+        copied.append(candidate)
+      } catch {
+        // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.
+        guard error.code == .corrupted else { throw error }
+        report.obstacles.append(error.message)
+      }
+    }
+    try session.rollOver()
+    try takeAway(copied)
+  }
+
+  private func takeAway(_ candidates: [Candidate]) throws(BlobStorageError) {
+    var retired: [Candidate] = []
+    for candidate in candidates where try retire(candidate) { retired.append(candidate) }
+    try synchronizeOpenPacks()
+    for candidate in retired {
+      try engine.backend.retirePack(candidate.row.name)
+      try Retirement.finish(candidate.row.name, engine: engine)
+    }
+    account(retired)
+  }
+
+  /// Retires a pack in the catalog, unless something that is live still points into it.
+  private func retire(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
+      for record in candidate.content.records {
+        let place: Place?
+        switch record.content {
+        case .chunk(let chunk): place = try transaction.chunkRow(chunk.digest)?.place
+        case .manifest(let manifest): place = try transaction.manifestRow(manifest.digest)?.place
+        case .ref(let ref): place = try transaction.place(of: ref)
+        case .drop, .skipped: place = nil
+        }
+        guard let place, place.pack == candidate.number, place.offset == record.offset else { continue }
+        if case .ref = record.content { return false }
+        if marker.marks.contains(place) { return false }
+      }
+      row.state = .retired
+      try transaction.setPackRow(candidate.number, row)
+      try transaction.bumpEpoch()
+      return true
+    }
+  }
+
+  /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
+  private func synchronizeOpenPacks() throws(BlobStorageError) {
+    for (_, row) in try packRows() where !row.isSealed && row.state == .live {
+      try engine.writer.synchronizeOther(row.name)
+    }
+  }
+
+  private func setState(_ state: PackRow.State, _ candidates: [Candidate]) throws(BlobStorageError) {
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      for candidate in candidates {
+        guard var row = try transaction.packRow(candidate.number) else { continue }
+        row.state = state
+        try transaction.setPackRow(candidate.number, row)
+      }
+      try transaction.bumpEpoch()
+    }
+  }
+
+  /// Lifts the sentence from packs that stay.
+  private func pardon() {
+    do throws(BlobStorageError) {
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        for (number, row) in try transaction.packRows() where row.state == .condemned {
+          var row = row
+          row.state = .live
+          try transaction.setPackRow(number, row)
+        }
+      }
+    } catch {
+      // Condemned packs are read and not shared: the next collection pardons or removes them.
+      engine.logger.warning("Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Ends what a collection that was killed has begun, and takes in the packs of dead writers.
+  private func recover() throws(BlobStorageError) {
+    pardon()
+    let names = try engine.backend.packNames()
+    for name in names.retired { try Retirement.finish(name, engine: engine) }
+    for (_, row) in try packRows() where row.state == .retired {
+      try synchronizeOpenPacks()
+      try engine.backend.retirePack(row.name)
+      try Retirement.finish(row.name, engine: engine)
+    }
+    let engine = engine
+    let builder = CatalogBuilder(
+      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger)
+    try engine.catalog.maintain { (environment) throws(BlobStorageError) in
+      try builder.catchUp(environment) {}
+    }
+  }
+
+  // MARK: A full disk
+
+  /// Runs `body`; if the disk is full, gives the reserve free and runs it once more.
+  private func withReserve(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    do throws(BlobStorageError) { try body() } catch {
+      guard error.code == .noSpace, try engine.folder.files.status(of: engine.folder.reserve) != nil else { throw error }
+      try engine.folder.files.remove(engine.folder.reserve)
+      try body()
+    }
+  }
+
+  /// Puts the reserve back, where there is room for it.
+  private func keepReserve() {
+    guard !options.isDryRun else { return }
+    do throws(BlobStorageError) {
+      try engine.folder.keepReserve()
+    } catch {
+      engine.logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+}

@@ -1,0 +1,96 @@
+/// Copies records from a pack that is to go into a new one.
+enum Compaction {
+  /// Appends `kept` to the session, each payload checked first; the caller commits and seals.
+  ///
+  /// - Throws: `corrupted` for a payload that does not match its checksum.
+  static func copy(
+    _ kept: [PackContent.Kept], of pack: PackName, engine: Engine, to session: WriterSession
+  ) throws(BlobStorageError) {
+    guard let file = try engine.packs.file(pack) else {
+      throw BlobStorageError(.corrupted, "Pack \(pack) is not there.", pack: pack.description)
+    }
+    var sinceCommit: Int64 = session.addedByteCount
+    for record in kept {
+      switch record {
+      case .copy(let record): try copy(record, from: file, pack, to: session)
+      case .ref(let ref): try session.append(.ref(ref), payload: UnsafeRawBufferPointer(start: nil, count: 0))
+      case .drop(let drop):
+        try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
+          _ = try session.append(.drop(drop), payload: payload)
+        }
+      }
+      if session.addedByteCount - sinceCommit > 16 << 20 {
+        _ = try session.commit { _ in }
+        sinceCommit = session.addedByteCount
+      }
+    }
+  }
+
+  private static func copy(
+    _ record: PackRecord, from file: any File, _ pack: PackName, to session: WriterSession
+  ) throws(BlobStorageError) {
+    let payloadOffset = record.offset + Int64(RecordHeader.byteCount + record.metaByteCount)
+    guard record.payloadByteCount > 0 else {
+      _ = try session.append(record.content, payload: UnsafeRawBufferPointer(start: nil, count: 0))
+      return
+    }
+    let bytes = try file.bytes(at: payloadOffset, record.payloadByteCount + 4, pack: pack)
+    try bridge(bytes) { (raw) throws(BlobStorageError) in
+      let payload = UnsafeRawBufferPointer(rebasing: raw[..<record.payloadByteCount])
+      let checksum = raw.loadUnaligned(fromByteOffset: record.payloadByteCount, as: UInt32.self).littleEndian
+      guard CRC32C.checksum(payload) == checksum else {
+        throw BlobStorageError(
+          .corrupted, "A record of pack \(pack) at \(record.offset) does not match its checksum: run verify.",
+          pack: pack.description, offset: record.offset)
+      }
+      _ = try session.append(record.content, payload: payload)
+    }
+  }
+}
+
+/// The last steps of a pack whose file has been renamed out of the store.
+enum Retirement {
+  private static let recordCountOfBatch = 5_000
+
+  /// Takes its records out of the catalog, from the last to the first, and removes the file.
+  ///
+  /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
+  static func finish(_ name: PackName, engine: Engine) throws(BlobStorageError) {
+    let algorithm = engine.header.digestAlgorithm
+    let known = try engine.catalog.read { (transaction) throws(BlobStorageError) -> (UInt32, PackRow)? in
+      guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number) else { return nil }
+      return (number, row)
+    }
+    if let (number, row) = known, let file = try engine.backend.openPack(name) {
+      defer { file.close() }
+      var records: [PackRecord] = []
+      _ = try PackScanner(file: file, name: name, codecs: engine.codecs).scan { record in
+        if record.offset < row.appliedByteCount { records.append(record) }
+      }
+      while !records.isEmpty {
+        let batch = Array(records.suffix(recordCountOfBatch))
+        try engine.catalog.write { (transaction) throws(BlobStorageError) in
+          guard var row = try transaction.packRow(number) else { return }
+          for record in batch.reversed() {
+            try transaction.retract(record, from: number, algorithm: algorithm)
+            row.appliedByteCount = record.offset
+          }
+          try transaction.setPackRow(number, row)
+        }
+        records.removeLast(batch.count)
+      }
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.removePack(number, name)
+      }
+    }
+    try engine.backend.removeRetiredPack(name)
+  }
+}
+
+extension Transaction {
+  /// Where the ref record of a version that can be seen lies.
+  func place(of ref: RefRecord) throws(BlobStorageError) -> Place? {
+    guard let name = try nameRow(ref.key) else { return nil }
+    return try versionRow(key: name.key, ref.version, algorithm: ref.digest.algorithm)?.place
+  }
+}

@@ -1,0 +1,69 @@
+/// Finds out which versions need something that is damaged or missing.
+struct DamageSearch {
+  private let engine: Engine
+
+  init(_ engine: Engine) { self.engine = engine }
+
+  /// Calls `body` with every version and with those of the digests it needs that are missing, or that
+  /// `isInteresting` says; a digest that is there and not interesting is left out.
+  func forEachVersion(
+    _ body: (_ key: String, _ digest: Digest, _ needed: [(Digest, isPresent: Bool)]) throws(BlobStorageError) -> Void,
+    isInteresting: (Digest) -> Bool
+  ) throws(BlobStorageError) {
+    var last: String?
+    // Most blobs are shared by few versions; the answer for the last many is kept.
+    var known: [Digest: [(Digest, isPresent: Bool)]] = [:]
+    while true {
+      try CancellationFlag.check()
+      let page = try engine.keys("", after: last, limit: 500)
+      guard let end = page.last else { return }
+      for entry in page {
+        for version in try engine.versions(entry.key) {
+          let needed: [(Digest, isPresent: Bool)]
+          if let found = known[version.digest] {
+            needed = found
+          } else {
+            needed = try search(version.digest, isInteresting)
+            if known.count > 100_000 { known = [:] }
+            known[version.digest] = needed
+          }
+          try body(entry.key, version.digest, needed)
+        }
+      }
+      last = end.key
+    }
+  }
+
+  private func search(
+    _ digest: Digest, _ isInteresting: (Digest) -> Bool
+  ) throws(BlobStorageError) -> [(Digest, isPresent: Bool)] {
+    var needed: [(Digest, isPresent: Bool)] = []
+    func look(_ digests: [Digest]) throws(BlobStorageError) {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        for digest in digests {
+          let row = try transaction.chunkRow(digest)
+          if row == nil || isInteresting(digest) { needed.append((digest, row != nil)) }
+          if let base = row?.base {
+            let isPresent = try transaction.chunkRow(base) != nil
+            if !isPresent || isInteresting(base) { needed.append((base, isPresent)) }
+          }
+        }
+      }
+    }
+    do throws(BlobStorageError) {
+      guard let layout = try engine.blobs.layout(digest) else { return [(digest, false)] }
+      if isInteresting(digest) { needed.append((digest, true)) }
+      try look(layout.listDigests)
+      var group: [Digest] = []
+      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { (placed) throws(BlobStorageError) in
+        group.append(placed.entry.digest)
+        return true
+      }
+      try look(group.filter { $0 != digest } + (layout.byteCount == 0 || group.count == 1 ? [digest] : []))
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      needed.append((error.digest ?? digest, true))
+    }
+    return needed
+  }
+}

@@ -1,0 +1,224 @@
+import Foundation
+import Synchronization
+
+/// Reads a store back and says what is damaged.
+struct Verifier {
+  /// A damaged place before the keys are known that need it.
+  struct Finding: Sendable {
+    var digest: Digest?
+    var pack: PackName
+    var offset: Int64
+    var reason: String
+  }
+
+  private let engine: Engine
+  private let progress: ProgressHandler
+
+  init(_ engine: Engine, _ progress: ProgressHandler?) {
+    self.engine = engine
+    self.progress = progress ?? { _ in }
+  }
+
+  func run(isQuick: Bool) throws(BlobStorageError) -> VerificationReport {
+    let start = Date()
+    try engine.checkOpen()
+    var report = VerificationReport()
+    var findings: [Finding] = []
+    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+    for (index, (_, row)) in rows.enumerated() where row.state != .retired {
+      try CancellationFlag.check()
+      progress(
+        WorkProgress(
+          phase: "verifying", doneByteCount: report.byteCount, doneCount: index, totalCount: rows.count))
+      let result = try verify(row, isQuick: isQuick)
+      report.chunkCount += result.chunkCount
+      report.byteCount += result.byteCount
+      findings += result.findings
+    }
+    try addDamage(findings, &report)
+    report.seconds = Date().timeIntervalSince(start)
+    return report
+  }
+
+  // MARK: One pack
+
+  struct PackResult: Sendable {
+    var chunkCount = 0
+    var byteCount: Int64 = 0
+    var findings: [Finding] = []
+    /// Records that are whole, with chunks that match their digest.
+    var whole: [PackRecord] = []
+  }
+
+  /// Reads one pack: its structure, and unless `isQuick` every payload, decoded and hashed on all cores.
+  func verify(_ row: PackRow, isQuick: Bool, keepsWhole: Bool = false) throws(BlobStorageError) -> PackResult {
+    var result = PackResult()
+    func find(_ digest: Digest?, _ offset: Int64, _ reason: String) {
+      result.findings.append(Finding(digest: digest, pack: row.name, offset: offset, reason: reason))
+    }
+    guard let file = try engine.backend.openPack(row.name) else {
+      // Taken away by gc since the catalog was read, or lost.
+      let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(row.name) != nil
+      }
+      if isKnown { find(nil, 0, "the pack is not there") }
+      return result
+    }
+    defer { file.close() }
+    var records: [PackRecord] = []
+    do throws(BlobStorageError) {
+      let outcome = try PackScanner(file: file, name: row.name, codecs: engine.codecs).scan { record in
+        records.append(record)
+      }
+      for gap in outcome.gaps where gap.lowerBound < row.appliedByteCount || row.isDamaged {
+        find(nil, gap.lowerBound, "the records up to \(gap.upperBound) cannot be read")
+      }
+      if outcome.endOffset < row.appliedByteCount {
+        find(nil, outcome.endOffset, "the pack ends before \(row.appliedByteCount)")
+      } else if row.isSealed, !outcome.isSealed, !row.isDamaged {
+        find(nil, outcome.endOffset, "the footer cannot be read")
+      }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      find(nil, error.offset ?? 0, error.message)
+      return result
+    }
+    // A living writer's last records may not be in the catalog yet.
+    records.removeAll { $0.offset >= row.appliedByteCount && !row.isSealed }
+    if isQuick {
+      for case .chunk(let chunk) in records.map(\.content) {
+        result.chunkCount += 1
+        result.byteCount += Int64(chunk.plainByteCount)
+      }
+      return result
+    }
+    let engine = engine
+    var remaining = records[...]
+    try engine.work.orderedMap(
+      inFlightMax: engine.work.width * 2 + 1,
+      next: { () throws(BlobStorageError) -> [PackRecord]? in
+        guard !remaining.isEmpty else { return nil }
+        var group: [PackRecord] = []
+        var byteCount = 0
+        while let record = remaining.first, byteCount < 1 << 20, group.count < 256 {
+          group.append(record)
+          byteCount += record.byteCount
+          remaining.removeFirst()
+        }
+        return group
+      },
+      transform: { (group) throws(BlobStorageError) in
+        try Self.check(group, file, row.name, engine)
+      },
+      consume: { (part) in
+        result.chunkCount += part.chunkCount
+        result.byteCount += part.byteCount
+        result.findings += part.findings
+        if keepsWhole { result.whole += part.whole }
+      })
+    return result
+  }
+
+  private static func check(
+    _ group: [PackRecord], _ file: any File, _ pack: PackName, _ engine: Engine
+  ) throws(BlobStorageError) -> PackResult {
+    var result = PackResult()
+    for record in group {
+      do throws(BlobStorageError) {
+        try check(record, file, pack, engine)
+        if case .chunk(let chunk) = record.content {
+          result.chunkCount += 1
+          result.byteCount += Int64(chunk.plainByteCount)
+        }
+        result.whole.append(record)
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        let digest: Digest? =
+          switch record.content {
+          case .chunk(let chunk): chunk.digest
+          case .manifest(let manifest): manifest.digest
+          case .ref(let ref): ref.digest
+          case .drop, .skipped: nil
+          }
+        result.findings.append(
+          Finding(digest: digest, pack: pack, offset: record.offset, reason: error.message))
+        // What is wrong with a base is not wrong with the record itself.
+        if error.digest != nil { result.whole.append(record) }
+      }
+    }
+    return result
+  }
+
+  /// The record as it lies on the medium: header, payload checksum, and for a chunk its digest.
+  private static func check(
+    _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
+  ) throws(BlobStorageError) {
+    let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
+    try bridge(bytes) { (raw) throws(BlobStorageError) in
+      let headerByteCount = RecordHeader.byteCount + record.metaByteCount
+      let header = try RecordHeader(UnsafeRawBufferPointer(rebasing: raw[..<headerByteCount]))
+      guard header.metaByteCount == record.metaByteCount, header.payloadByteCount == record.payloadByteCount else {
+        throw BlobStorageError(.corrupted, "the record is not what the footer says")
+      }
+      _ = try RecordHeader.verifiedMeta(
+        UnsafeRawBufferPointer(rebasing: raw[..<headerByteCount]), pack: pack, offset: record.offset)
+      let payload = UnsafeRawBufferPointer(
+        rebasing: raw[headerByteCount..<headerByteCount + record.payloadByteCount])
+      if !payload.isEmpty {
+        let checksum = raw.loadUnaligned(fromByteOffset: raw.count - 4, as: UInt32.self).littleEndian
+        guard CRC32C.checksum(payload) == checksum else {
+          throw BlobStorageError(.corrupted, "the stored bytes do not match their checksum")
+        }
+      }
+      guard case .chunk(let chunk) = record.content else { return }
+      try check(chunk, payload, engine)
+    }
+  }
+
+  private static func check(
+    _ chunk: ChunkRecord, _ stored: UnsafeRawBufferPointer, _ engine: Engine
+  ) throws(BlobStorageError) {
+    var base: [UInt8]?
+    if let digest = chunk.base {
+      do throws(BlobStorageError) { base = try engine.chunks.bytes(digest, keeps: true) } catch {
+        throw BlobStorageError(.corrupted, "its base is damaged or missing: \(error.message)", digest: digest)
+      }
+    }
+    let plain = try engine.chunks.decoded(stored, chunk, base: base)
+    guard plain.withUnsafeBytes({ Digest.of($0, by: chunk.digest.algorithm) }) == chunk.digest else {
+      throw BlobStorageError(.corrupted, "the bytes do not match their digest")
+    }
+  }
+
+  // MARK: From places to keys
+
+  /// Adds what versions miss, and to each damaged place the keys that need it.
+  private func addDamage(_ findings: [Finding], _ report: inout VerificationReport) throws(BlobStorageError) {
+    var damage: [Damage] = []
+    var indexByDigest: [Digest: Int] = [:]
+    for finding in findings {
+      if let digest = finding.digest { indexByDigest[digest] = damage.count }
+      damage.append(
+        Damage(
+          digest: finding.digest, pack: finding.pack.description, offset: finding.offset, keys: [],
+          reason: finding.reason))
+    }
+    var blobs: Set<Digest> = []
+    try DamageSearch(engine).forEachVersion { (key, digest, needed) throws(BlobStorageError) in
+      blobs.insert(digest)
+      for (needed, isPresent) in needed {
+        if let index = indexByDigest[needed] {
+          if damage[index].keys.last != key { damage[index].keys.append(key) }
+        } else if !isPresent {
+          indexByDigest[needed] = damage.count
+          damage.append(
+            Damage(digest: needed, pack: "", offset: 0, keys: [key], reason: "it is missing from the store"))
+        }
+      }
+    } isInteresting: { digest in
+      indexByDigest[digest] != nil
+    }
+    report.blobCount = blobs.count
+    report.damaged = damage
+  }
+}

@@ -1,0 +1,120 @@
+import Foundation
+import SystemPackage
+
+/// Writes the current versions of keys as files below a folder, and nowhere else.
+final class Exporter {
+  private static let smallByteCountMax: Int64 = 4 << 20
+
+  private enum Result: Sendable {
+    case written(Int64)
+    case failed(Skipped, isDamage: Bool)
+    case large(BlobVersion)
+  }
+
+  private let engine: Engine
+  private let options: ExportOptions
+  private let progress: ProgressHandler
+  private var report = ExportReport()
+  private var lastProgress = Date.distantPast
+
+  init(_ engine: Engine, _ options: ExportOptions, _ progress: ProgressHandler?) {
+    self.engine = engine
+    self.options = options
+    self.progress = progress ?? { _ in }
+  }
+
+  func run(_ path: String) throws(BlobStorageError) -> ExportReport {
+    let start = Date()
+    try engine.checkOpen()
+    let files = SystemFiles()
+    if try files.status(of: FilePath(path)) == nil { try files.createDirectory(FilePath(path)) }
+    let folder = try OutputFolder(FilePath(path))
+    var page: ArraySlice<KeyEntry> = []
+    var last: String?
+    var isAtEnd = false
+    let (engine, options) = (engine, options)
+    try engine.work.orderedMap(
+      inFlightMax: engine.work.width * 8,
+      next: { () throws(BlobStorageError) -> BlobVersion? in
+        try CancellationFlag.check()
+        if page.isEmpty, !isAtEnd {
+          page = try engine.keys(options.prefix, after: last, limit: 500)[...]
+          isAtEnd = page.count < 500
+          last = page.last?.key
+        }
+        return page.popFirst()?.current
+      },
+      transform: { (version) throws(BlobStorageError) in
+        if version.byteCount > Self.smallByteCountMax { return .large(version) }
+        return try Self.write(version, to: folder, engine, options)
+      },
+      consume: { (result: Result) throws(BlobStorageError) in
+        switch result {
+        case .large(let version): self.take(try Self.write(version, to: folder, engine, options))
+        default: self.take(result)
+        }
+      })
+    report.seconds = Date().timeIntervalSince(start)
+    return report
+  }
+
+  private func take(_ result: Result) {
+    switch result {
+    case .written(let byteCount):
+      report.fileCount += 1
+      report.byteCount += byteCount
+    case .failed(let skipped, let isDamage):
+      if isDamage { report.damaged.append(skipped) } else { report.skipped.append(skipped) }
+    case .large: break
+    }
+    let now = Date()
+    guard now.timeIntervalSince(lastProgress) > 0.1 else { return }
+    lastProgress = now
+    progress(WorkProgress(phase: "exporting", doneByteCount: report.byteCount, doneCount: report.fileCount))
+  }
+
+  /// Writes one file, whole or not at all.
+  private static func write(
+    _ version: BlobVersion, to folder: OutputFolder, _ engine: Engine, _ options: ExportOptions
+  ) throws(BlobStorageError) -> Result {
+    func failed(_ reason: String, isDamage: Bool = false) -> Result {
+      .failed(Skipped(path: version.key, reason: reason, isFailure: true), isDamage: isDamage)
+    }
+    let bytes = Array(version.key.utf8)
+    let stripped = Array(options.stripped.utf8)
+    let rest = bytes.starts(with: stripped) ? Array(bytes[stripped.count...]) : bytes
+    // As a path, “a//b”, “./a” and “a/” would be other names than as a key.
+    let parts = rest.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    guard parts.allSatisfy({ !$0.isEmpty && !$0.elementsEqual(".".utf8) && !$0.elementsEqual("..".utf8) }) else {
+      return failed("the key cannot be a path below the folder")
+    }
+    do throws(BlobStorageError) {
+      var file = try OutputFile(in: folder, relativePath: FilePath(String(decoding: rest, as: UTF8.self)))
+      guard let layout = try engine.blobs.layout(version.digest) else {
+        return failed("blob \(version.digest) is missing from the store", isDamage: true)
+      }
+      if version.byteCount > smallByteCountMax {
+        try engine.stream(layout, 0..<layout.byteCount) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
+      } else {
+        try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { (placed) throws(BlobStorageError) in
+          let bytes = try engine.chunks.bytes(placed.entry)
+          try bridge(bytes) { (raw) throws(BlobStorageError) in try file.write(raw) }
+          return true
+        }
+      }
+      try file.commit(
+        overwriting: options.overwrites, modified: FileMark(metadata: version.metadata)?.modified)
+      return .written(version.byteCount)
+    } catch {
+      switch error.code {
+      case .corrupted: return failed(error.message, isDamage: true)
+      case .noSpace, .cancelled, .closed: throw error
+      default:
+        if error.errno == Errno.fileExists.rawValue {
+          return failed("there is a file of that name already; --overwrite replaces it")
+        }
+        return failed(error.message)
+      }
+    }
+  }
+}

@@ -1,0 +1,26 @@
+import ArgumentParser
+
+/// The command that all others are part of.
+struct Blobtool: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "blobtool",
+    abstract: "Keeps blobs by key: deduplicated, compressed, with versions.",
+    discussion: """
+      Every command but init works on an existing store: give --store PATH after the command's name, or set \
+      BLOBTOOL_STORE.
+
+      Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, \
+      130 and 143 interrupted.
+      """,
+    version: "0.1.0",
+    subcommands: [
+      InitCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, VersionsCommand.self,
+      DeleteCommand.self, KeepCommand.self, ImportCommand.self, ExportCommand.self, CollectCommand.self,
+      VerifyCommand.self, RepairCommand.self, StatisticsCommand.self, InformationCommand.self,
+    ])
+
+  /// Nothing was asked for: a script with an empty variable should notice.
+  func run() throws {
+    throw ValidationError("a command is missing")
+  }
+}

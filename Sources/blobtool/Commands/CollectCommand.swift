@@ -1,0 +1,63 @@
+import ArgumentParser
+import BlobStorage
+
+/// `gc`: what no version needs goes.
+struct CollectCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "gc", abstract: "Removes what no version needs; safe at any time.")
+
+  @Flag(help: "Only say what would be removed.")
+  var dryRun = false
+
+  @Option(help: ArgumentHelp("Before that, keep up to N archived versions of every key.", valueName: "n"))
+  var keep: Int?
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard keep ?? 0 >= 0 else { throw ValidationError("--keep is 0 or more") }
+  }
+
+  func perform(on store: BlobStore) async throws {
+    if let keep { try await store.keep(upTo: keep, prefix: "") }
+    let report = try await shared.withProgress { meter in
+      try await store.collectGarbage(CollectionOptions(isDryRun: dryRun), progress: meter.handler)
+    }
+    if shared.json {
+      try JSONText.print(Output(report))
+    } else {
+      var facts = FactTable()
+      facts.add(dryRun ? "would free" : "freed", byteCount: report.freedByteCount)
+      facts.add(dryRun ? "chunks to delete" : "chunks deleted", report.deletedChunkCount)
+      facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
+      facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
+      facts.add("garbage left", byteCount: report.garbageByteCount)
+      facts.add("time", HumanText.duration(report.seconds))
+      try facts.print()
+    }
+    guard let first = report.obstacles.first else { return }
+    for obstacle in report.obstacles { StandardError.say("kept: \(obstacle)") }
+    throw Failure(
+      ExitStatus.damaged, "What cannot be read was kept (\(first)); run `blobtool verify`.")
+  }
+
+  private struct Output: Encodable {
+    var dryRun: Bool
+    var chunksDeleted: Int
+    var packsDeleted: Int
+    var packsCompacted: Int
+    var freedByteCount: Int64
+    var garbageByteCount: Int64
+    var seconds: Double
+
+    init(_ report: CollectionReport) {
+      dryRun = report.isDryRun
+      chunksDeleted = report.deletedChunkCount
+      packsDeleted = report.deletedPackCount
+      packsCompacted = report.compactedPackCount
+      freedByteCount = report.freedByteCount
+      garbageByteCount = report.garbageByteCount
+      seconds = report.seconds.roundedToMilliseconds
+    }
+  }
+}

@@ -1,0 +1,28 @@
+import BlobStorage
+
+/// A damaged place, as JSON and as a line.
+struct DamageOutput: Encodable {
+  private let damage: Damage
+
+  init(_ damage: Damage) { self.damage = damage }
+
+  private enum CodingKeys: String, CodingKey {
+    case digest, pack, offset, keys, reason
+  }
+
+  /// A digest that could not be read is null, so that the field is always there.
+  func encode(to encoder: any Encoder) throws {
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    try container.encode(damage.digest?.description, forKey: .digest)
+    try container.encode(damage.pack, forKey: .pack)
+    try container.encode(damage.offset, forKey: .offset)
+    try container.encode(damage.keys, forKey: .keys)
+    try container.encode(damage.reason, forKey: .reason)
+  }
+
+  var text: String {
+    let name = damage.digest?.description ?? "a record"
+    let keys = damage.keys.isEmpty ? "" : "; needed by " + damage.keys.map { "“\($0.printable)”" }.joined(separator: ", ")
+    return "damaged: \(name) in pack \(damage.pack) at \(damage.offset): \(damage.reason.printable)\(keys)\n"
+  }
+}

@@ -1,0 +1,60 @@
+import ArgumentParser
+import BlobStorage
+
+/// `delete`: keys go with all their versions.
+struct DeleteCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "delete", abstract: "Drops keys with all their versions.",
+    discussion: "What they took is freed by gc. A key that is not in the store is exit code 3; the others are dropped.")
+
+  @Argument(help: "Keys to drop.")
+  var keys: [KeyArgument] = []
+
+  @Option(help: "Drop every key that begins with it.")
+  var prefix: String?
+
+  @Flag(help: "Drop every key.")
+  var all = false
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard !keys.isEmpty || prefix != nil || all else { throw ValidationError("give keys, --prefix or --all") }
+    // Most often the empty text of a variable that was never set.
+    guard prefix != "" else { throw ValidationError("an empty --prefix would drop every key: say --all for that") }
+    for key in keys { _ = try key.checked() }
+  }
+
+  func perform(on store: BlobStore) async throws {
+    var missing: [String] = []
+    for key in keys where try await store.current(key.text) == nil { missing.append(key.text) }
+    var count = keys.isEmpty ? 0 : try await store.delete(keys.map(\.text))
+    if all {
+      count += try await store.delete(prefix: "")
+    } else if let prefix {
+      count += try await store.delete(prefix: prefix)
+    }
+    if shared.json {
+      try JSONText.print(Output(keys: count))
+    } else {
+      try StandardOutput.write("Dropped \(HumanText.count(count, "key")).\n")
+    }
+    try MissingKeys.check(missing)
+  }
+
+  private struct Output: Encodable {
+    var keys: Int
+  }
+}
+
+/// Keys that were named and are not there.
+enum MissingKeys {
+  /// Throws when there are any.
+  static func check(_ missing: [String]) throws {
+    guard let first = missing.first else { return }
+    if missing.count == 1 { throw Failure.noKey(first) }
+    throw Failure(
+      ExitStatus.notFound,
+      "\(HumanText.count(missing.count, "key")) are not in the store, “\(first.printable)” among them.")
+  }
+}

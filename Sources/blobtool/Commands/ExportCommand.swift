@@ -1,0 +1,76 @@
+import ArgumentParser
+import BlobStorage
+
+/// `export`: keys become files.
+struct ExportCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "export", abstract: "Writes the current versions of keys as files below a folder.",
+    usage: "blobtool export [PREFIX] DIRECTORY [--strip PREFIX] [--overwrite]",
+    discussion: """
+      Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
+      reported, the others are written, and the exit code is 1.
+      """)
+
+  @Argument(
+    help: ArgumentHelp(
+      "What the keys begin with (default: all keys), and the folder to write to.", valueName: "prefix] [directory"),
+    completion: .directory)
+  var places: [String]
+
+  @Option(help: ArgumentHelp("Leave this out of the front of each key.", valueName: "prefix"))
+  var strip: String = ""
+
+  @Flag(help: "Replace files that exist.")
+  var overwrite = false
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard places.count <= 2 else { throw ValidationError("give a prefix and a directory, or a directory alone") }
+    guard places.last != "" else { throw ValidationError("the directory is empty") }
+  }
+
+  func perform(on store: BlobStore) async throws {
+    guard let directory = places.last else { return }
+    let options = ExportOptions(
+      prefix: places.count == 2 ? places[0] : "", stripped: strip, overwrites: overwrite)
+    let report = try await shared.withProgress { meter in
+      try await store.exportFiles(to: directory, options: options, progress: meter.handler)
+    }
+    if shared.json {
+      try JSONText.print(Output(report))
+    } else {
+      for skipped in report.skipped + report.damaged {
+        StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
+      }
+      try StandardOutput.write(
+        "Wrote \(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount)), in "
+          + "\(HumanText.duration(report.seconds)).\n")
+    }
+    if !report.damaged.isEmpty {
+      throw Failure(
+        ExitStatus.damaged,
+        "\(HumanText.count(report.damaged.count, "key")) cannot be read because the store is damaged; run"
+          + " `blobtool repair`.")
+    }
+    if !report.skipped.isEmpty {
+      throw Failure(ExitStatus.failed, "\(HumanText.count(report.skipped.count, "key")) could not be written.")
+    }
+  }
+
+  private struct Output: Encodable {
+    var files: Int
+    var byteCount: Int64
+    var skipped: [SkippedOutput]
+    var damaged: [SkippedOutput]
+    var seconds: Double
+
+    init(_ report: ExportReport) {
+      files = report.fileCount
+      byteCount = report.byteCount
+      skipped = report.skipped.map(SkippedOutput.init)
+      damaged = report.damaged.map(SkippedOutput.init)
+      seconds = report.seconds.roundedToMilliseconds
+    }
+  }
+}

@@ -1,0 +1,134 @@
+import ArgumentParser
+import BlobStorage
+import Foundation
+import Synchronization
+
+/// `get`: a version's bytes, or some of them.
+struct GetCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "get", abstract: "Writes the bytes of a version, or a range of them.",
+    usage: """
+      blobtool get KEY [--version ID] [--offset N] [--length M] [-o FILE]
+      blobtool get --digest DIGEST [--offset N] [--length M] [-o FILE]
+      """)
+
+  @Argument(help: "The key whose version is read.")
+  var key: KeyArgument?
+
+  @Option(help: "The blob with that digest, whatever its key.")
+  var digest: DigestArgument?
+
+  @Option(name: .customLong("version"), help: ArgumentHelp("Another version than the current one.", valueName: "id"))
+  var versionText: String?
+
+  @Option(help: ArgumentHelp("Where to begin, in bytes.", valueName: "n"))
+  var offset: Int64 = 0
+
+  @Option(help: ArgumentHelp("How many bytes at most (default: to the end).", valueName: "m"))
+  var length: Int64?
+
+  @Option(
+    name: [.customShort("o"), .customLong("output")],
+    help: ArgumentHelp("The file to write, which is there whole or not at all.", valueName: "file"),
+    completion: .file())
+  var output: String = "-"
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard (key == nil) != (digest == nil) else { throw ValidationError("give either a key or --digest") }
+    guard digest == nil || versionText == nil else {
+      throw ValidationError("--version goes with a key: a digest names the bytes already")
+    }
+    guard offset >= 0 else { throw ValidationError("--offset is 0 or more") }
+    guard length ?? 0 >= 0 else { throw ValidationError("--length is 0 or more") }
+    guard !output.isEmpty else { throw ValidationError("the name after -o is empty") }
+    _ = try key?.checked()
+  }
+
+  func perform(on store: BlobStore) async throws {
+    let (reader, name) = try await open(store)
+    defer { reader.close() }
+    guard offset <= reader.byteCount else {
+      throw Failure(
+        ExitStatus.failed, "The offset \(offset) is past the end of \(name), which has \(reader.byteCount) bytes.")
+    }
+    let rest = reader.byteCount - offset
+    let range = offset..<offset + min(length ?? rest, rest)
+    let target = try output == "-" ? OutputTarget.standardOutput : OutputTarget.file(output)
+    do {
+      try await shared.withProgress { try await copy(range, of: reader, to: target, $0) }
+    } catch {
+      target.abandon()
+      throw error
+    }
+    try target.finish()
+    if shared.json, output != "-" {
+      try JSONText.print(
+        Output(
+          key: key?.text, digest: reader.digest.description, offset: offset, byteCount: Int64(range.count),
+          path: output))
+    }
+  }
+
+  private func open(_ store: BlobStore) async throws -> (BlobReader, name: String) {
+    if let key = key?.text {
+      let id = try VersionArgument.id(versionText, of: key)
+      guard let reader = try await store.reader(forKey: key, version: id) else {
+        throw try await VersionArgument.missing(versionText, of: key, in: store)
+      }
+      return (reader, "“\(key.printable)”")
+    }
+    guard let digest = digest?.digest(in: store) else { throw ValidationError("the digest is not one") }
+    guard let reader = try await store.reader(for: digest) else {
+      throw Failure(ExitStatus.notFound, "There is no blob \(digest) in the store.")
+    }
+    return (reader, digest.description)
+  }
+
+  private func copy(
+    _ range: Range<Int64>, of reader: BlobReader, to target: OutputTarget, _ meter: ProgressMeter
+  ) async throws {
+    guard !range.isEmpty else { return }
+    let state = CopyState()
+    do {
+      try await reader.stream(range) { bytes in
+        try state.noting { try target.write(bytes) }
+        let done = state.add(Int64(bytes.count))
+        meter.update(WorkProgress(phase: "reading", doneByteCount: done, totalByteCount: Int64(range.count)))
+      }
+    } catch {
+      // The store tells that the sink failed; the sink knows why.
+      throw state.failure ?? error
+    }
+  }
+
+  private struct Output: Encodable {
+    var key: String?
+    var digest: String
+    var offset: Int64
+    var byteCount: Int64
+    var path: String
+  }
+}
+
+/// What a sink that runs on another thread has to tell.
+private final class CopyState: Sendable {
+  private let state = Mutex<(byteCount: Int64, failure: (any Error)?)>((0, nil))
+
+  var failure: (any Error)? { state.withLock { $0.failure } }
+
+  func add(_ byteCount: Int64) -> Int64 {
+    state.withLock { state in
+      state.byteCount += byteCount
+      return state.byteCount
+    }
+  }
+
+  func noting(_ body: () throws -> Void) throws {
+    do { try body() } catch {
+      state.withLock { $0.failure = error }
+      throw error
+    }
+  }
+}

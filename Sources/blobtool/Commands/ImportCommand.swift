@@ -1,0 +1,111 @@
+import ArgumentParser
+import BlobStorage
+
+/// `import`: files and trees of files become keys.
+struct ImportCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "import", abstract: "Stores files and every regular file below folders.",
+    discussion: """
+      A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
+      A file whose size, modification time and inode are as at the last import is not read again.
+      """)
+
+  @Argument(help: "Files and folders.", completion: .file())
+  var paths: [String]
+
+  @Option(help: "What the keys begin with.")
+  var prefix: String = ""
+
+  @Flag(help: "Keep the versions that were current in their keys' history.")
+  var archive = false
+
+  @Flag(help: "Read and compare everything, and change nothing.")
+  var dryRun = false
+
+  @Option(
+    help: ArgumentHelp("Leave out what a shell pattern matches: the name, or the path if it has a /.", valueName: "glob"))
+  var exclude: [String] = []
+
+  @Flag(help: "Read files again that seem unchanged.")
+  var force = false
+
+  @Option(help: "Another codec than the store's: zstd, zlib or none.")
+  var codec: CodecKind?
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard paths.allSatisfy({ !$0.isEmpty }) else { throw ValidationError("a path is empty") }
+  }
+
+  func perform(on store: BlobStore) async throws {
+    let options = ImportOptions(
+      prefix: prefix, replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec, isDryRun: dryRun,
+      excluded: exclude, readsUnchanged: force)
+    let report = try await shared.withProgress { meter in
+      try await store.importFiles(paths, options: options, progress: meter.handler)
+    }
+    if shared.json {
+      try JSONText.print(Output(report))
+    } else {
+      try print(report)
+    }
+    let failedCount = report.skipped.count { $0.isFailure }
+    if failedCount > 0 {
+      throw Failure(ExitStatus.failed, "\(HumanText.count(failedCount, "file")) could not be imported.")
+    }
+  }
+
+  private func print(_ report: ImportReport) throws {
+    for skipped in report.skipped {
+      StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
+    }
+    var facts = FactTable()
+    facts.add(
+      dryRun ? "would import" : "imported",
+      "\(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount))")
+    facts.add("new or changed", report.newFileCount)
+    facts.add("unchanged", report.unchangedFileCount)
+    if !report.skipped.isEmpty { facts.add("skipped", report.skipped.count) }
+    facts.add("new bytes", byteCount: report.newByteCount)
+    facts.add("already stored", byteCount: report.duplicateByteCount)
+    facts.add(dryRun ? "would be added" : "added to packs", byteCount: report.storedByteCount)
+    facts.add("time", HumanText.duration(report.seconds))
+    try facts.print()
+  }
+
+  private struct Output: Encodable {
+    var files: Int
+    var byteCount: Int64
+    var newFiles: Int
+    var unchangedFiles: Int
+    var newByteCount: Int64
+    var duplicateByteCount: Int64
+    var storedByteCount: Int64
+    var skipped: [SkippedOutput]
+    var seconds: Double
+
+    init(_ report: ImportReport) {
+      files = report.fileCount
+      byteCount = report.byteCount
+      newFiles = report.newFileCount
+      unchangedFiles = report.unchangedFileCount
+      newByteCount = report.newByteCount
+      duplicateByteCount = report.duplicateByteCount
+      storedByteCount = report.storedByteCount
+      skipped = report.skipped.map(SkippedOutput.init)
+      seconds = report.seconds.roundedToMilliseconds
+    }
+  }
+}
+
+/// A file or key that was left out.
+struct SkippedOutput: Encodable {
+  var path: String
+  var reason: String
+
+  init(_ skipped: Skipped) {
+    path = skipped.path
+    reason = skipped.reason
+  }
+}

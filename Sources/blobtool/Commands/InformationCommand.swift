@@ -1,0 +1,63 @@
+import ArgumentParser
+import BlobStorage
+
+/// `info`: how a version is stored.
+struct InformationCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "info", abstract: "Says how a version is stored and what dropping it would free.")
+
+  @Argument(help: "The key.")
+  var key: KeyArgument
+
+  @Option(name: .customLong("version"), help: ArgumentHelp("Another version than the current one.", valueName: "id"))
+  var versionText: String?
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws { _ = try key.checked() }
+
+  func perform(on store: BlobStore) async throws {
+    let id = try VersionArgument.id(versionText, of: key.text)
+    guard let information = try await store.blobInformation(forKey: key.text, version: id) else {
+      throw try await VersionArgument.missing(versionText, of: key.text, in: store)
+    }
+    if shared.json { return try JSONText.print(Output(information)) }
+    let version = information.version
+    var facts = FactTable()
+    facts.add("key", version.key.printable)
+    facts.add("version", version.id.description)
+    facts.add("digest", version.digest.description)
+    facts.add("size", byteCount: version.byteCount)
+    facts.add("put", version.created.text)
+    facts.add("chunks", information.chunkCount)
+    let codecs = information.codecs.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
+    facts.add("codecs", codecs.joined(separator: ", "))
+    facts.add("as stored", byteCount: information.storedByteCount)
+    facts.add("freed by dropping it", byteCount: information.exclusiveByteCount)
+    try facts.print()
+  }
+
+  private struct Output: Encodable {
+    var key: String
+    var version: String
+    var digest: String
+    var byteCount: Int64
+    var chunks: Int
+    var codecs: [String: Int]
+    var storedByteCount: Int64
+    var exclusiveByteCount: Int64
+    var created: String
+
+    init(_ information: BlobInformation) {
+      key = information.version.key
+      version = information.version.id.description
+      digest = information.version.digest.description
+      byteCount = information.version.byteCount
+      chunks = information.chunkCount
+      codecs = information.codecs
+      storedByteCount = information.storedByteCount
+      exclusiveByteCount = information.exclusiveByteCount
+      created = information.version.created.text
+    }
+  }
+}

@@ -1,0 +1,58 @@
+import ArgumentParser
+import BlobStorage
+
+/// `init`: the one command that makes a store.
+struct InitCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "init", abstract: "Creates an empty store in a folder that is empty or missing.")
+
+  @Option(help: "What names blobs: blake3 or sha256.")
+  var digest: Digest.Algorithm = .blake3
+
+  @Option(
+    help: ArgumentHelp("The average length of a chunk: a power of two.", valueName: "bytes"))
+  var chunkSize: Int = 64 << 10
+
+  @Option(help: "What chunks are encoded by where it pays: zstd, zlib or none.")
+  var codec: CodecKind = .zstd
+
+  @Option(help: ArgumentHelp("How hard the codec tries (default: 3 for zstd, 6 for zlib).", valueName: "n"))
+  var level: Int?
+
+  @OptionGroup var shared: SharedOptions
+
+  func run() async throws {
+    let path = try shared.storePath()
+    let options = StoreOptions(
+      digestAlgorithm: digest, chunkByteCountAverage: chunkSize, codec: codec, level: level)
+    let store: BlobStore
+    do { store = try await BlobStore.create(at: path, options: options) } catch where error.code == .invalidArgument {
+      throw Failure(ExitStatus.wrongUsage, error.message)
+    }
+    let information = store.information
+    try await store.closeWhole()
+    if shared.json {
+      try JSONText.print(Output(information))
+    } else {
+      try StandardOutput.write("Created a store in \(information.path.printable).\n")
+    }
+  }
+
+  private struct Output: Encodable {
+    var path: String
+    var id: String
+    var digest: String
+    var chunkSize: Int
+    var codec: String
+    var level: Int
+
+    init(_ information: StoreInformation) {
+      path = information.path
+      id = information.id
+      digest = information.digestAlgorithm.name
+      chunkSize = information.chunkSizes.average
+      codec = information.codec.name
+      level = information.level
+    }
+  }
+}

@@ -1,0 +1,74 @@
+import ArgumentParser
+import BlobStorage
+
+/// `repair`: make the best of a damaged store.
+struct RepairCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "repair", abstract: "Rebuilds the catalog and sets damaged chunks aside.",
+    discussion: """
+      The next put of the same bytes heals what was lost. The exit code is 4 while there are versions that cannot be \
+      read, and when damage was found.
+      """)
+
+  @OptionGroup var shared: SharedOptions
+
+  func perform(on store: BlobStore) async throws {
+    let report = try await shared.withProgress { meter in try await store.repair(progress: meter.handler) }
+    if shared.json {
+      try JSONText.print(Output(report))
+    } else {
+      try print(report)
+    }
+    if !report.unreadable.isEmpty {
+      throw Failure(
+        ExitStatus.damaged,
+        "\(HumanText.count(report.unreadable.count, "version")) cannot be read until the same bytes are put again.")
+    }
+    if !report.damaged.isEmpty {
+      throw Failure(ExitStatus.damaged, "Damage was found and set aside; every version can be read.")
+    }
+  }
+
+  private func print(_ report: RepairReport) throws {
+    var lines = LineOutput()
+    for damage in report.damaged { try lines.add(String(DamageOutput(damage).text.dropLast())) }
+    for path in report.setAside { try lines.add("set aside: \(path.printable)") }
+    for version in report.unreadable {
+      try lines.add("cannot be read: “\(version.key.printable)” version \(version.version), \(version.digest)")
+    }
+    try lines.flush()
+    var facts = FactTable()
+    facts.add("keys", report.keyCount)
+    facts.add("packs", report.packCount)
+    facts.add("damaged", report.damaged.count)
+    facts.add("unreadable versions", report.unreadable.count)
+    facts.add("time", HumanText.duration(report.seconds))
+    try facts.print()
+  }
+
+  private struct Output: Encodable {
+    var keys: Int
+    var packs: Int
+    var damaged: [DamageOutput]
+    var setAside: [String]
+    var unreadable: [Version]
+    var seconds: Double
+
+    struct Version: Encodable {
+      var key: String
+      var version: String
+      var digest: String
+    }
+
+    init(_ report: RepairReport) {
+      keys = report.keyCount
+      packs = report.packCount
+      damaged = report.damaged.map(DamageOutput.init)
+      setAside = report.setAside
+      unreadable = report.unreadable.map {
+        Version(key: $0.key, version: $0.version.description, digest: $0.digest.description)
+      }
+      seconds = report.seconds.roundedToMilliseconds
+    }
+  }
+}

@@ -1,0 +1,53 @@
+import ArgumentParser
+import BlobStorage
+
+/// `stats`: what is in a store and what it takes.
+struct StatisticsCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "stats", abstract: "Says what is in the store and what it takes.")
+
+  @OptionGroup var shared: SharedOptions
+
+  func perform(on store: BlobStore) async throws {
+    let statistics = try await store.statistics()
+    if shared.json { return try JSONText.print(Output(statistics)) }
+    var facts = FactTable()
+    facts.add("keys", statistics.keyCount)
+    facts.add("versions", statistics.versionCount)
+    facts.add("blobs", statistics.blobCount)
+    facts.add("chunks", statistics.chunkCount)
+    facts.add("packs", statistics.packCount)
+    facts.add("plain bytes of all versions", byteCount: statistics.plainByteCount)
+    facts.add("without duplicates", byteCount: statistics.uniqueByteCount)
+    facts.add("as stored", byteCount: statistics.storedByteCount)
+    facts.add("garbage", byteCount: statistics.garbageByteCount)
+    facts.add("on disk", byteCount: statistics.diskByteCount)
+    try facts.print()
+  }
+
+  private struct Output: Encodable {
+    var keys: Int
+    var versions: Int
+    var blobs: Int
+    var chunks: Int
+    var packs: Int
+    var plainByteCount: Int64
+    var uniqueByteCount: Int64
+    var storedByteCount: Int64
+    var garbageByteCount: Int64
+    var diskByteCount: Int64
+
+    init(_ statistics: StoreStatistics) {
+      keys = statistics.keyCount
+      versions = statistics.versionCount
+      blobs = statistics.blobCount
+      chunks = statistics.chunkCount
+      packs = statistics.packCount
+      plainByteCount = statistics.plainByteCount
+      uniqueByteCount = statistics.uniqueByteCount
+      storedByteCount = statistics.storedByteCount
+      garbageByteCount = statistics.garbageByteCount
+      diskByteCount = statistics.diskByteCount
+    }
+  }
+}

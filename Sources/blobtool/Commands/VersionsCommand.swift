@@ -1,0 +1,47 @@
+import ArgumentParser
+import BlobStorage
+
+/// `versions`: what a key has and had.
+struct VersionsCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "versions", abstract: "Lists the versions of a key, newest first.",
+    discussion: "Columns: version, size, when put, digest. The first is the current one.")
+
+  @Argument(help: "The key.")
+  var key: KeyArgument
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws { _ = try key.checked() }
+
+  func perform(on store: BlobStore) async throws {
+    let versions = try await store.versions(of: key.text)
+    guard !versions.isEmpty else { throw Failure.noKey(key.text) }
+    let encoder = JSONText()
+    var lines = LineOutput()
+    for version in versions {
+      try lines.add(shared.json ? encoder.line(Output(version)) : text(version))
+    }
+    try lines.flush()
+  }
+
+  private func text(_ version: BlobVersion) -> String {
+    "\(version.id)  \(HumanText.size(version.byteCount).padded(9))  \(version.created.text)  \(version.digest)"
+  }
+
+  private struct Output: Encodable {
+    var key: String
+    var version: String
+    var digest: String
+    var byteCount: Int64
+    var created: String
+
+    init(_ version: BlobVersion) {
+      key = version.key
+      self.version = version.id.description
+      digest = version.digest.description
+      byteCount = version.byteCount
+      created = version.created.text
+    }
+  }
+}

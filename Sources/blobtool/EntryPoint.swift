@@ -1,0 +1,56 @@
+import ArgumentParser
+import Foundation
+
+/// Where the process begins and ends: signals, standard descriptors, and the one place that makes exit codes.
+@main
+enum EntryPoint {
+  static func main() async {
+    StandardDescriptors.fillGaps()
+    signal(SIGPIPE, SIG_IGN)  // a reader that has had enough is then an error of `write`, which ends quietly
+    let arguments: [String]
+    do { arguments = try StandardDescriptors.arguments() } catch { exit(report(error, arguments: [])) }
+    let task = Task { await run(arguments) }
+    Interruption.begin { task.cancel() }
+    exit(await task.value)
+  }
+
+  private static func run(_ arguments: [String]) async -> Int32 {
+    do {
+      var command = try Blobtool.parseAsRoot(arguments)
+      if var command = command as? any AsyncParsableCommand {
+        try await command.run()
+      } else {
+        try command.run()
+      }
+      return ExitStatus.done
+    } catch {
+      return report(error, arguments: arguments)
+    }
+  }
+
+  /// Tells the reader what went wrong, in one sentence, and says how the process ends.
+  private static func report(_ error: any Error, arguments: [String]) -> Int32 {
+    if error is OutputEnded { return ExitStatus.done }
+    if let signal = Interruption.signal {
+      StandardError.say("interrupted; what was finished before stays.")
+      return 128 + signal
+    }
+    if let failure = Failure(error) {
+      StandardError.say(failure.message)
+      return failure.exitStatus
+    }
+    // What is left is the argument parser's own: help, the version, a completion script, wrong usage.
+    guard Blobtool.exitCode(for: error).rawValue != 0 else {
+      do { try StandardOutput.write(Blobtool.fullMessage(for: error) + "\n") } catch {
+        return report(error, arguments: arguments)
+      }
+      return ExitStatus.done
+    }
+    let command = Blobtool.configuration.subcommands.first { $0._commandName == arguments.first }
+    let help = ([Blobtool._commandName] + (command.map { [$0._commandName] } ?? []) + ["--help"])
+    var message = Blobtool.message(for: error).split(separator: "\n").joined(separator: " ")
+    if message.hasSuffix(".") { message.removeLast() }
+    StandardError.say("\(message); see `\(help.joined(separator: " "))`.")
+    return ExitStatus.wrongUsage
+  }
+}

@@ -1,0 +1,56 @@
+import ArgumentParser
+import BlobStorage
+
+/// How the process ends; scripts rely on the numbers.
+enum ExitStatus {
+  static let done: Int32 = 0
+  static let failed: Int32 = 1
+  static let notFound: Int32 = 3
+  static let damaged: Int32 = 4
+  static let busy: Int32 = 5
+  static let wrongUsage: Int32 = 64
+}
+
+/// What ends a command without success: a sentence and an exit code.
+struct Failure: Error {
+  var exitStatus: Int32
+  var message: String
+
+  /// A failure of that kind with that sentence.
+  init(_ exitStatus: Int32, _ message: String) {
+    self.exitStatus = exitStatus
+    self.message = message
+  }
+
+  /// The failure that an error is, or nil if it is one of the argument parser's.
+  init?(_ error: any Error) {
+    switch error {
+    case let failure as Failure: self = failure
+    case let error as BlobStorageError: self.init(Self.exitStatus(of: error.code), error.message)
+    case is CancellationError: self.init(ExitStatus.failed, "The work was cancelled.")
+    default: return nil
+    }
+  }
+
+  /// The key asked for is not in the store.
+  static func noKey(_ key: String) -> Self {
+    Self(ExitStatus.notFound, "There is no key “\(key.printable)” in the store.")
+  }
+
+  /// The version asked for is not in the store.
+  static func noVersion(_ version: String, of key: String) -> Self {
+    Self(ExitStatus.notFound, "The key “\(key.printable)” has no version \(version.printable).")
+  }
+
+  private static func exitStatus(of code: BlobStorageError.Code) -> Int32 {
+    switch code {
+    case .notFound: ExitStatus.notFound
+    case .corrupted: ExitStatus.damaged
+    case .busy: ExitStatus.busy
+    default: ExitStatus.failed
+    }
+  }
+}
+
+/// Whoever read the output has had enough of it, which is no failure.
+struct OutputEnded: Error {}

@@ -1,0 +1,51 @@
+import BlobStorage
+import Foundation
+import Synchronization
+import SystemPackage
+
+/// Bytes from a pipe or terminal, as they come.
+///
+/// The library could read the descriptor itself, but waiting for a terminal that says nothing has to end with a
+/// signal.
+final class DescriptorSource: Sendable {
+  private let descriptor: FileDescriptor
+  private let name: String
+  private let meter: ProgressMeter
+  private let doneByteCount = Atomic<Int64>(0)
+  private static let byteCountMax = 1 << 18
+  private static let waitMilliseconds: Int32 = 100
+
+  /// A source that reads `descriptor` and does not close it; `name` is for messages.
+  init(_ descriptor: FileDescriptor, name: String, meter: ProgressMeter) {
+    self.descriptor = descriptor
+    self.name = name
+    self.meter = meter
+  }
+
+  /// What a put reads.
+  var content: BlobContent {
+    .stream { [self] in
+      let data = try next()
+      let done = doneByteCount.add(Int64(data?.count ?? 0), ordering: .relaxed).newValue
+      meter.update(WorkProgress(phase: "reading", doneByteCount: done))
+      return data
+    }
+  }
+
+  /// What has come, at least a byte; nil at the end.
+  private func next() throws -> Data? {
+    try waitUntilReadable()
+    var data = Data(count: Self.byteCountMax)
+    do {
+      let count = try data.withUnsafeMutableBytes { try descriptor.read(into: $0) }
+      return count == 0 ? nil : data.prefix(count)
+    } catch let error as Errno {
+      throw Failure(ExitStatus.failed, "Cannot read \(name.printable): \(error.description).")
+    }
+  }
+
+  private func waitUntilReadable() throws {
+    var request = pollfd(fd: descriptor.rawValue, events: Int16(POLLIN), revents: 0)
+    repeat { try Interruption.check() } while poll(&request, 1, Self.waitMilliseconds) == 0
+  }
+}

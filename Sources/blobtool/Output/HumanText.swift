@@ -1,0 +1,73 @@
+import Foundation
+
+extension String {
+  /// The text with control characters made visible: a key may hold any, and a terminal obeys some.
+  var printable: String {
+    guard unicodeScalars.contains(where: Self.isControl) else { return self }
+    return unicodeScalars.map { Self.isControl($0) ? "\\u{\(String($0.value, radix: 16))}" : String($0) }.joined()
+  }
+
+  private static func isControl(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .control, .format, .lineSeparator, .paragraphSeparator: true
+    default: false
+    }
+  }
+
+  /// The text with spaces in front, at least `count` characters.
+  func padded(_ count: Int) -> String {
+    String(repeating: " ", count: max(0, count - self.count)) + self
+  }
+}
+
+/// Numbers for a reader.
+enum HumanText {
+  /// A size in the unit that gives one to four digits before the point.
+  static func size(_ byteCount: Int64) -> String {
+    guard byteCount >= 1_024 else { return "\(byteCount) B" }
+    var value = Double(byteCount)
+    var unit = ""
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] where value >= 1_024 || unit.isEmpty {
+      value /= 1_024
+      unit = next
+    }
+    return String(format: value < 100 ? "%.1f %@" : "%.0f %@", value, unit)
+  }
+
+  /// A count with its noun: `1 file`, `2 files`.
+  static func count(_ count: Int, _ noun: String) -> String {
+    "\(grouped(count)) \(count == 1 ? noun : noun + "s")"
+  }
+
+  /// A number with commas between thousands.
+  static func grouped(_ number: Int) -> String {
+    let digits = Array(String(number.magnitude))
+    var text = number < 0 ? "-" : ""
+    for (index, digit) in digits.enumerated() {
+      if index > 0, (digits.count - index) % 3 == 0 { text += "," }
+      text.append(digit)
+    }
+    return text
+  }
+
+  /// A span of time, roughly.
+  static func duration(_ seconds: Double) -> String {
+    if seconds < 10 { return String(format: "%.1f s", seconds) }
+    let whole = Int(seconds.rounded())
+    if whole < 60 { return "\(whole) s" }
+    if whole < 3_600 { return "\(whole / 60) min \(whole % 60) s" }
+    return "\(whole / 3_600) h \(whole % 3_600 / 60) min"
+  }
+}
+
+extension Date {
+  /// ISO 8601 in UTC with milliseconds.
+  var text: String {
+    let milliseconds = Int64((timeIntervalSince1970 * 1_000).rounded())
+    let (seconds, rest) = milliseconds.quotientAndRemainder(dividingBy: 1_000)
+    let whole = rest < 0 ? seconds - 1 : seconds
+    let fraction = rest < 0 ? rest + 1_000 : rest
+    let date = Date(timeIntervalSince1970: Double(whole)).formatted(.iso8601)
+    return date.dropLast() + String(format: ".%03dZ", Int(fraction))
+  }
+}

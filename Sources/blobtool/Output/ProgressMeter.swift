@@ -1,0 +1,95 @@
+import ArgumentParser
+import BlobStorage
+import Foundation
+import Synchronization
+
+/// How long work is shown.
+enum ProgressStyle: String, ExpressibleByArgument, CaseIterable {
+  case auto, bar, plain, json, none
+
+  /// The style with `auto` decided.
+  var decided: Self {
+    guard self == .auto else { return self }
+    return isatty(2) == 1 ? .bar : .none
+  }
+
+  /// Seconds between two messages.
+  fileprivate var interval: Double {
+    switch self {
+    case .plain: 1
+    default: 0.1
+    }
+  }
+}
+
+/// Shows on standard error how far long work has come.
+final class ProgressMeter: Sendable {
+  private struct State: Sendable {
+    var latest: WorkProgress?
+    var phaseBegan = ContinuousClock.now
+    var lastShown: ContinuousClock.Instant?
+    /// Whether `latest` has been shown.
+    var isShown = true
+    var isFinished = false
+  }
+
+  private let style: ProgressStyle
+  private let state = Mutex(State())
+
+  init(_ style: ProgressStyle) { self.style = style.decided }
+
+  /// What long work is given; nil when nothing is to be shown.
+  var handler: ProgressHandler? {
+    style == .none ? nil : { [self] in update($0) }
+  }
+
+  /// Notes how far the work is, and shows it when it is time.
+  func update(_ progress: WorkProgress) {
+    guard style != .none else { return }
+    state.withLock { state in
+      guard !state.isFinished else { return }
+      let now = ContinuousClock.now
+      let isNewPhase = state.latest?.phase != progress.phase
+      if isNewPhase {
+        if !state.isShown { show(&state, now) }  // how the phase before ended
+        state.phaseBegan = now
+      }
+      state.latest = progress
+      state.isShown = false
+      if let last = state.lastShown, !isNewPhase, last.duration(to: now) < .seconds(style.interval) { return }
+      show(&state, now)
+    }
+  }
+
+  /// Shows how it ended, and gives the line back.
+  func finish() {
+    state.withLock { state in
+      guard !state.isFinished else { return }
+      if !state.isShown { show(&state, .now) }
+      state.isFinished = true
+      if style == .bar, state.latest != nil { StandardError.write("\r\u{1b}[K") }
+    }
+  }
+
+  private func show(_ state: inout State, _ now: ContinuousClock.Instant) {
+    guard let progress = state.latest else { return }
+    state.lastShown = now
+    state.isShown = true
+    let pace = Pace(progress, seconds: state.phaseBegan.duration(to: now) / .seconds(1))
+    switch style {
+    case .bar: StandardError.write("\r\u{1b}[K" + pace.bar(width: Terminal.width))
+    case .plain: StandardError.write(pace.text + "\n")
+    case .json: StandardError.write(pace.json + "\n")
+    case .auto, .none: break
+    }
+  }
+}
+
+/// The width of the terminal behind standard error.
+enum Terminal {
+  static var width: Int {
+    var size = winsize()
+    guard ioctl(2, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
+    return Int(size.ws_col)
+  }
+}

@@ -1,0 +1,68 @@
+import Foundation
+import SystemPackage
+
+/// Results.
+enum StandardOutput {
+  /// Writes all bytes.
+  ///
+  /// - Throws: ``OutputEnded`` when nobody reads them any more.
+  static func write(_ bytes: UnsafeRawBufferPointer) throws {
+    try FileDescriptor.standardOutput.writeWhole(bytes, to: "standard output")
+  }
+
+  static func write(_ text: String) throws {
+    var text = text
+    try text.withUTF8 { try write(UnsafeRawBufferPointer($0)) }
+  }
+}
+
+/// Lines of a result that may be long: gathered, and written some at a time.
+struct LineOutput: ~Copyable {
+  private var buffer = ""
+  private static let byteCountMax = 1 << 16
+
+  /// Adds a line.
+  mutating func add(_ line: String) throws {
+    buffer += line
+    buffer += "\n"
+    if buffer.utf8.count >= Self.byteCountMax { try flush() }
+  }
+
+  /// Writes what is gathered; nothing does it at the end but this.
+  mutating func flush() throws {
+    try Interruption.check()
+    try StandardOutput.write(buffer)
+    buffer = ""
+  }
+}
+
+/// Everything that is not a result.
+enum StandardError {
+  /// Prints a sentence after the tool's name.
+  static func say(_ sentence: String) {
+    write("blobtool: " + sentence.split(whereSeparator: \.isNewline).joined(separator: " ") + "\n")
+  }
+
+  static func write(_ text: String) {
+    // Nobody is left to be told when this fails.
+    _ = try? FileDescriptor.standardError.writeAll(text.utf8)
+  }
+}
+
+extension FileDescriptor {
+  /// Writes all bytes, unless a signal comes.
+  func writeWhole(_ bytes: UnsafeRawBufferPointer, to name: String) throws {
+    var rest = bytes
+    while !rest.isEmpty {
+      try Interruption.check()
+      do {
+        let count = try write(rest)
+        rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+      } catch Errno.brokenPipe {
+        throw OutputEnded()
+      } catch let error as Errno {
+        throw Failure(ExitStatus.failed, "Cannot write to \(name.printable): \(error.description).")
+      }
+    }
+  }
+}
