@@ -7,6 +7,7 @@ extension DataArchive {
     key: String, converterType: T.Type, completionHandler: @escaping (T.T?, DataArchiveResult) -> Void
   ) {
     let handler = Handed(completionHandler)
+    let conversion = Conversion(T.self)
     store.lanes.submit(key) { [self] in
       let url = currentUrl(key)
       let data: Data?
@@ -19,8 +20,8 @@ extension DataArchive {
         return
       }
       guard let data else { return handler.value(nil, .fileNotFound(url)) }
-      guard let value = T.from(data: data)?.value else {
-        return handler.value(nil, .couldNotConvertFile(url, "\(T.self)"))
+      guard let value = conversion.value(data) else {
+        return handler.value(nil, .couldNotConvertFile(url, conversion.name))
       }
       handler.value(value, .success)
     }
@@ -36,16 +37,9 @@ extension DataArchive {
     key: String, converterType: T.Type, completionHandler: @escaping ([T.T], DataArchiveResult) -> Void
   ) {
     let handler = Handed(completionHandler)
+    let conversion = Conversion(T.self)
     store.lanes.submit(key) { [self] in
-      var values: [T.T] = []
-      let result = readAll(key) { data in
-        guard let value = T.from(data: data)?.value else { return false }
-        values.append(value)
-        return true
-      }
-      if case .couldNotConvertFile(let url, "") = result {
-        return handler.value(values, .couldNotConvertFile(url, "\(T.self)"))
-      }
+      let (values, result) = readAll(key, conversion)
       handler.value(values, result)
     }
   }
@@ -93,23 +87,26 @@ extension DataArchive {
     }
   }
 
-  /// Hands the bytes of all versions to `take` until it says no: then the failure has no text yet.
-  private func readAll(_ key: String, _ take: (Data) -> Bool) -> DataArchiveResult {
-    guard !key.isEmpty else { return .fileNotFound(currentUrl(key)) }
+  private func readAll<Value>(_ key: String, _ conversion: Conversion<Value>) -> ([Value], DataArchiveResult) {
+    var values: [Value] = []
     var url = currentUrl(key)
+    guard !key.isEmpty else { return ([], .fileNotFound(url)) }
     do throws(BlobStorageError) {
       let history = try history(key)
       defer { history.close() }
       let count = history.versions.count
-      guard count > 0 else { return .fileNotFound(url) }
+      guard count > 0 else { return ([], .fileNotFound(url)) }
       for index in 0..<count {
         url = versionUrl(key, index: index, count: count)
         let data = try store.perform(.archive) { (store) throws(BlobStorageError) in
           try store.data(at: index, of: history)
         }
-        guard take(data) else { return .couldNotConvertFile(url, "") }
+        guard let value = conversion.value(data) else {
+          return (values, .couldNotConvertFile(url, conversion.name))
+        }
+        values.append(value)
       }
-      return .success
-    } catch { return .couldNotConvertFile(url, error.message) }
+      return (values, .success)
+    } catch { return (values, .couldNotConvertFile(url, error.message)) }
   }
 }

@@ -82,10 +82,11 @@ public final class DataArchive: Sendable {
   private func put<T: ValueConverter>(
     _ key: String, _ value: T, _ replacement: Replacement, _ completionHandler: DataArchiveCompletionHandler?
   ) {
-    let value = Handed(value)
+    let convert = Handed({ value.toData })
+    let name = "\(T.self)"
     write(key, completionHandler) { [self] in
       let url = currentUrl(key)
-      guard let data = value.value.toData else { return .couldNotConvertFile(url, "\(T.self)") }
+      guard let data = convert.value() else { return .couldNotConvertFile(url, name) }
       do throws(BlobStorageError) {
         try store.perform(.archive) { (store) throws(BlobStorageError) in
           let options = PutOptions(replacement: replacement)

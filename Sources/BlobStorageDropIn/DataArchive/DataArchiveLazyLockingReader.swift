@@ -38,6 +38,7 @@ public final class DataArchiveLazyLockingReader: Sendable {
     converterType: T.Type, completionHandler: @escaping (T.T?, DataArchiveResult) -> Void
   ) {
     let handler = Handed(completionHandler)
+    let conversion = Conversion(T.self)
     let index = state.withLock { state -> Int? in
       guard !state.isFinished, state.next < history.versions.count else { return nil }
       defer { state.next += 1 }
@@ -45,7 +46,7 @@ public final class DataArchiveLazyLockingReader: Sendable {
     }
     queue.async { [self] in
       guard let index else { return handler.value(nil, .lockingReaderWasFinished) }
-      let (value, result) = read(index, T.self)
+      let (value, result) = read(index, conversion)
       if index == history.versions.count - 1 { end() }
       handler.value(value, result)
     }
@@ -65,13 +66,13 @@ public final class DataArchiveLazyLockingReader: Sendable {
     history.close()
   }
 
-  private func read<T: ValueConverter>(_ index: Int, _ type: T.Type) -> (T.T?, DataArchiveResult) {
+  private func read<Value>(_ index: Int, _ conversion: Conversion<Value>) -> (Value?, DataArchiveResult) {
     let url = archive.versionUrl(key, index: index, count: history.versions.count)
     do throws(BlobStorageError) {
       let data = try archive.store.perform(.archive) { (store) throws(BlobStorageError) in
         try store.data(at: index, of: history)
       }
-      guard let value = T.from(data: data)?.value else { return (nil, .couldNotConvertFile(url, "\(T.self)")) }
+      guard let value = conversion.value(data) else { return (nil, .couldNotConvertFile(url, conversion.name)) }
       return (value, .success)
     } catch { return (nil, .couldNotConvertFile(url, error.message)) }
   }

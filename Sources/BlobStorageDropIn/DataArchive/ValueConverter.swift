@@ -52,3 +52,18 @@ struct DataValueConverter: ValueConverter {
 
   var toData: Data? { value }
 }
+
+/// The way from bytes to a value, to be taken on another thread.
+///
+/// Unchecked for the reason that ``Handed`` gives.
+struct Conversion<Value>: @unchecked Sendable {
+  /// The value, or nil when there is none.
+  let value: (Data) -> Value?
+  /// What failures call the converter.
+  let name: String
+
+  init<Converter: ValueConverter>(_ type: Converter.Type) where Converter.T == Value {
+    value = { type.from(data: $0)?.value }
+    name = "\(type)"
+  }
+}

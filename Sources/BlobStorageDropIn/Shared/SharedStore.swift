@@ -46,7 +46,8 @@ final class SharedStore: Sendable {
   /// The store, opened, with the library's old data in it.
   func opened(for library: Library) throws(BlobStorageError) -> BlockingBlobStore {
     try state.withLock { (state) throws(BlobStorageError) in
-      let store = try state.store ?? openOrCreate()
+      let store: BlockingBlobStore
+      if let open = state.store { store = open } else { store = try openOrCreate() }
       state.store = store
       if !state.imported.contains(library) {
         try OldData(library: library, folder: folder, store: store).importOnce()
