@@ -87,7 +87,8 @@ extension DataArchive {
     }
   }
 
-  private func readAll<Value>(_ key: String, _ conversion: Conversion<Value>) -> ([Value], DataArchiveResult) {
+  private func readAll<Value>(_ key: String, _ conversion: Conversion<Value>) -> ([Value], DataArchiveResult)
+  {
     var values: [Value] = []
     var url = currentUrl(key)
     guard !key.isEmpty else { return ([], .fileNotFound(url)) }

@@ -72,7 +72,9 @@ public final class DataArchiveLazyLockingReader: Sendable {
       let data = try archive.store.perform(.archive) { (store) throws(BlobStorageError) in
         try store.data(at: index, of: history)
       }
-      guard let value = conversion.value(data) else { return (nil, .couldNotConvertFile(url, conversion.name)) }
+      guard let value = conversion.value(data) else {
+        return (nil, .couldNotConvertFile(url, conversion.name))
+      }
       return (value, .success)
     } catch { return (nil, .couldNotConvertFile(url, error.message)) }
   }

@@ -9,7 +9,8 @@ protocol RangeSource: Sendable {
   var byteCount: Int64? { get }
 
   /// Reads a range that is not longer than the source and calls `handler` once on `queue`.
-  func read(_ range: Range<Int64>, queue: DispatchQueue, _ handler: @escaping @Sendable (DispatchData?) -> Void)
+  func read(
+    _ range: Range<Int64>, queue: DispatchQueue, _ handler: @escaping @Sendable (DispatchData?) -> Void)
 }
 
 /// A file, through DispatchIO.
@@ -24,9 +25,12 @@ final class PlainFile: RangeSource {
 
   var byteCount: Int64? { try? file.status().byteCount }
 
-  func read(_ range: Range<Int64>, queue: DispatchQueue, _ handler: @escaping @Sendable (DispatchData?) -> Void) {
+  func read(
+    _ range: Range<Int64>, queue: DispatchQueue, _ handler: @escaping @Sendable (DispatchData?) -> Void
+  ) {
     guard !range.isEmpty else { return queue.async { handler(.empty) } }
-    file.readThroughDispatch(offset: range.lowerBound, byteCount: range.count, queue: queue) { [self] result in
+    file.readThroughDispatch(offset: range.lowerBound, byteCount: range.count, queue: queue) {
+      [self] result in
       withExtendedLifetime(self) { handler(try? result.get()) }
     }
   }
@@ -38,7 +42,9 @@ struct StoredBlob: RangeSource {
 
   var byteCount: Int64? { reader.byteCount }
 
-  func read(_ range: Range<Int64>, queue: DispatchQueue, _ handler: @escaping @Sendable (DispatchData?) -> Void) {
+  func read(
+    _ range: Range<Int64>, queue: DispatchQueue, _ handler: @escaping @Sendable (DispatchData?) -> Void
+  ) {
     let reader = reader
     reader.read(byteRange: range, queue: queue) { result in
       // The reader closes with its last holder.

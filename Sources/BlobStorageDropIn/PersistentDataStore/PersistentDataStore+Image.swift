@@ -5,7 +5,8 @@
   extension PersistentDataStore {
     /// Stores an image as JPEG of the best quality.
     public func storeImage(
-      _ image: UIImage, identifier: String = UUID().uuidString, completionHandler handler: @escaping (Result) -> Void
+      _ image: UIImage, identifier: String = UUID().uuidString,
+      completionHandler handler: @escaping (Result) -> Void
     ) {
       storeData({ image.jpegData(compressionQuality: 1) }, identifier: identifier, completionHandler: handler)
     }

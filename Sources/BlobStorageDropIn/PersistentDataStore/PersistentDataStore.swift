@@ -26,7 +26,8 @@ public final class PersistentDataStore: Sendable {
   /// The name of the folder.
   public let name: String
   private let store: SharedStore
-  private let queue = DispatchQueue(label: "blob-storage.drop-in.data", qos: .userInitiated, attributes: .concurrent)
+  private let queue = DispatchQueue(
+    label: "blob-storage.drop-in.data", qos: .userInitiated, attributes: .concurrent)
 
   /// A data store in the folder `<Documents>/<name>`, which is made if it is missing.
   ///

@@ -64,7 +64,11 @@ struct Document {
     let store = try store.opened(for: .documents).store
     Self.gate.lock()
     defer { Self.gate.unlock() }
-    guard Self.depth.withLock({ depth in defer { depth += 1 }; return depth }) == 0 else {
+    guard
+      Self.depth.withLock({ depth in
+        defer { depth += 1 }; return depth
+      }) == 0
+    else {
       defer { Self.depth.withLock { $0 -= 1 } }
       return try body(self)
     }
@@ -80,7 +84,8 @@ struct Document {
   }
 
   private func isDeleted() throws -> Bool {
-    try store.perform(.documents) { (store) throws(BlobStorageError) in try store.data(forKey: marker) != nil }
+    try store.perform(.documents) { (store) throws(BlobStorageError) in try store.data(forKey: marker) != nil
+    }
   }
 
   /// One lock for all types: with one each, two savers that save each other's type could wait for ever.

@@ -25,7 +25,8 @@ struct OldData {
     let lock = try FolderLock("drop-in-import.lock", in: location)
     defer { lock.release() }
     guard try store.data(forKey: marker) == nil else { return }
-    let items = library == .archive ? ArchivedFiles.items(in: folder, except: location) : PlainFiles.items(in: folder)
+    let items =
+      library == .archive ? ArchivedFiles.items(in: folder, except: location) : PlainFiles.items(in: folder)
     if !items.isEmpty {
       // Its end forces everything to the medium at once.
       let session = try BlockingBlobStore.open(at: location.path)

@@ -8,7 +8,9 @@ import Foundation
 enum StoreLocation {
   private static let name = ".blobstore"
   /// What lies in a store while it is being made.
-  private static let namesAtFirst: Set<String> = [".init.lock", "store.new", "store", "packs", "catalog", "leases"]
+  private static let namesAtFirst: Set<String> = [
+    ".init.lock", "store.new", "store", "packs", "catalog", "leases",
+  ]
 
   static func of(_ folder: URL) -> URL {
     var candidate = folder.appendingPathComponent(name, isDirectory: true)

@@ -10,7 +10,8 @@ package enum UserFolders {
     #if canImport(Darwin)
       if environment == nil, let url = known(.libraryDirectory) { return url }
     #endif
-    return absolute(variables["XDG_DATA_HOME"]) ?? home.appendingPathComponent(".local/share", isDirectory: true)
+    return absolute(variables["XDG_DATA_HOME"])
+      ?? home.appendingPathComponent(".local/share", isDirectory: true)
   }
 
   /// The user's Documents folder; elsewhere than on Apple's systems what `user-dirs.dirs` says, or `~/Documents`.
@@ -40,7 +41,8 @@ package enum UserFolders {
 
   /// The line `XDG_DOCUMENTS_DIR="$HOME/…"` or `="/…"` of the file that xdg-user-dirs keeps.
   private static var configuredDocuments: URL? {
-    let folder = absolute(variables["XDG_CONFIG_HOME"]) ?? home.appendingPathComponent(".config", isDirectory: true)
+    let folder =
+      absolute(variables["XDG_CONFIG_HOME"]) ?? home.appendingPathComponent(".config", isDirectory: true)
     // Nil means that there is nothing readable, which is not an error: the default holds.
     guard let text = try? String(contentsOf: folder.appendingPathComponent("user-dirs.dirs"), encoding: .utf8)
     else { return nil }
