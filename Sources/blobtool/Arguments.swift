@@ -1,13 +1,13 @@
 import ArgumentParser
 import BlobStorage
 
-extension CodecKind: @retroactive ExpressibleByArgument {
+extension CodecKind: ExpressibleByArgument {
   public init?(argument: String) { self.init(name: argument) }
   public static var allValueStrings: [String] { allCases.map(\.name) }
   public var defaultValueDescription: String { name }
 }
 
-extension Digest.Algorithm: @retroactive ExpressibleByArgument {
+extension Digest.Algorithm: ExpressibleByArgument {
   public init?(argument: String) { self.init(name: argument) }
   public static var allValueStrings: [String] { allCases.map(\.name) }
   public var defaultValueDescription: String { name }

@@ -16,16 +16,26 @@ enum EntryPoint {
 
   private static func run(_ arguments: [String]) async -> Int32 {
     do {
-      var command = try Blobtool.parseAsRoot(arguments)
-      if var command = command as? any AsyncParsableCommand {
-        try await command.run()
+      let command = try Blobtool.parseAsRoot(arguments)
+      if let command = command as? any AsyncParsableCommand {
+        try await runWhole(command)
       } else {
-        try command.run()
+        try runWhole(command)  // the argument parser's own: help
       }
       return ExitStatus.done
     } catch {
       return report(error, arguments: arguments)
     }
+  }
+
+  private static func runWhole(_ command: some AsyncParsableCommand) async throws {
+    var command = command
+    try await command.run()
+  }
+
+  private static func runWhole(_ command: some ParsableCommand) throws {
+    var command = command
+    try command.run()
   }
 
   /// Tells the reader what went wrong, in one sentence, and says how the process ends.

@@ -5,7 +5,8 @@ import Synchronization
 /// SIGINT and SIGTERM: the first cancels what is under way, the second ends the process at once.
 enum Interruption {
   private static let number = Atomic<Int32>(0)
-  private static let sources = Mutex<[any DispatchSourceSignal]>([])
+  private struct Sources: @unchecked Sendable { var list: [any DispatchSourceSignal] = [] }
+  private static let sources = Mutex(Sources())
   private static let queue = DispatchQueue(label: "blobtool.signals")
 
   /// How long the clean end may take: a write to a reader that has stopped reading cannot be called off.
@@ -24,8 +25,13 @@ enum Interruption {
       let source = DispatchSource.makeSignalSource(signal: number, queue: queue)
       source.setEventHandler { arrived(number, cancel) }
       source.resume()
-      sources.withLock { $0.append(source) }
+      keep(source)
     }
+  }
+
+  private static func keep(_ source: any DispatchSourceSignal) {
+    let kept = Sources(list: [source])
+    sources.withLock { $0.list += kept.list }
   }
 
   /// Throws when a signal has come: for loops of the tool's own.

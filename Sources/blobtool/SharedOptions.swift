@@ -43,22 +43,28 @@ protocol StoreCommand: AsyncParsableCommand {
 extension StoreCommand {
   func run() async throws {
     let path = try shared.storePath()
-    let store: BlobStore
-    do { store = try await BlobStore.open(at: path) } catch where error.code == .noStore {
-      throw Failure(
-        ExitStatus.failed,
-        "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
-    } catch where error.code == .notAStore {
-      throw Failure(
-        ExitStatus.failed,
-        "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a folder"
-          + " that is empty or missing.")
-    }
+    let store = try await open(path)
     do { try await perform(on: store) } catch {
       try? await store.closeWhole()  // the first error is the one to tell
       throw error
     }
     try await store.closeWhole()
+  }
+
+  private func open(_ path: String) async throws -> BlobStore {
+    do { return try await BlobStore.open(at: path) } catch {
+      switch error.code {
+      case .noStore:
+        throw Failure(
+          ExitStatus.failed, "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
+      case .notAStore:
+        throw Failure(
+          ExitStatus.failed,
+          "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a folder"
+            + " that is empty or missing.")
+      default: throw error
+      }
+    }
   }
 }
 

@@ -27,7 +27,9 @@ struct DeleteCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     var missing: [String] = []
-    for key in keys where try await store.current(key.text) == nil { missing.append(key.text) }
+    for key in keys {
+      if try await store.current(key.text) == nil { missing.append(key.text) }
+    }
     var count = keys.isEmpty ? 0 : try await store.delete(keys.map(\.text))
     if all {
       count += try await store.delete(prefix: "")

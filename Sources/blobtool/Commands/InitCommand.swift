@@ -25,16 +25,20 @@ struct InitCommand: AsyncParsableCommand {
     let path = try shared.storePath()
     let options = StoreOptions(
       digestAlgorithm: digest, chunkByteCountAverage: chunkSize, codec: codec, level: level)
-    let store: BlobStore
-    do { store = try await BlobStore.create(at: path, options: options) } catch where error.code == .invalidArgument {
-      throw Failure(ExitStatus.wrongUsage, error.message)
-    }
+    let store = try await Self.create(path, options)
     let information = store.information
     try await store.closeWhole()
     if shared.json {
       try JSONText.print(Output(information))
     } else {
       try StandardOutput.write("Created a store in \(information.path.printable).\n")
+    }
+  }
+
+  private static func create(_ path: String, _ options: StoreOptions) async throws -> BlobStore {
+    do { return try await BlobStore.create(at: path, options: options) } catch {
+      guard error.code == .invalidArgument else { throw error }
+      throw Failure(ExitStatus.wrongUsage, error.message)
     }
   }
 

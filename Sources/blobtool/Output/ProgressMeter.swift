@@ -40,7 +40,8 @@ final class ProgressMeter: Sendable {
 
   /// What long work is given; nil when nothing is to be shown.
   var handler: ProgressHandler? {
-    style == .none ? nil : { [self] in update($0) }
+    if style == .none { return nil }
+    return { [self] in update($0) }
   }
 
   /// Notes how far the work is, and shows it when it is time.

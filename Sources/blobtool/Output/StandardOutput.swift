@@ -17,7 +17,7 @@ enum StandardOutput {
 }
 
 /// Lines of a result that may be long: gathered, and written some at a time.
-struct LineOutput: ~Copyable {
+struct LineOutput {
   private var buffer = ""
   private static let byteCountMax = 1 << 16
 
