@@ -17,7 +17,7 @@ import Testing
     for name in try FileManager.default.contentsOfDirectory(atPath: folder.path)
     where name.hasSuffix(".swift") {
       let text = try String(contentsOf: folder.appending(path: name), encoding: .utf8)
-      for match in text.matches(of: /@Test\("((?:[A-Z]{2}-E?\d+(?:, )?)+):/) {
+      for match in text.matches(of: /@Test\(\s*"((?:[A-Z]{2}-E?\d+(?:, )?)+):/) {
         named.formUnion(match.1.split(separator: ", ").map(String.init))
       }
     }

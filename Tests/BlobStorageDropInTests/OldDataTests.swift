@@ -138,7 +138,7 @@ import Testing
   @Test("a document that was deleted before it was ever read does not come back")
   func unreadDocument() throws {
     try root.write(#"{"name":"Ama","age":7}"#, to: "Documents/Person.json")
-    try UserFolders.$environment.withValue(root.environment) {
+    UserFolders.$environment.withValue(root.environment) {
       Person.deleteFile()
       #expect(throws: CocoaError.self) { try Person.loadFromFile() }
     }

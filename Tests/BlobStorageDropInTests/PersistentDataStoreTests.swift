@@ -62,7 +62,10 @@ import Testing
       let result = await withCheckedContinuation { done in
         store.storeData({ Data(text.utf8) }) { done.resume(returning: $0) }
       }
-      guard case .success(let identifier) = result else { return Issue.record("\(result)") }
+      guard case .success(let identifier) = result else {
+        Issue.record("\(result)")
+        return
+      }
       identifiers.append(identifier)
     }
     #expect(identifiers[0] != identifiers[1])

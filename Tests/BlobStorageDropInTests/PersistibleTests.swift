@@ -34,7 +34,7 @@ import Testing
   @Test("PE-2: a document that cannot be read is not overwritten")
   func damaged() async throws {
     try home.write("{\"name\":", to: "Documents/Person.json")
-    try atHome {
+    atHome {
       #expect(throws: DecodingError.self) { try maxim.saveToFile() }
       #expect(throws: DecodingError.self) { try [maxim].saveToFile() }
       #expect(throws: DecodingError.self) { try Person.load { _ in } }
