@@ -39,6 +39,24 @@ import Testing
     #expect(await archive.set("key", "value").isSuccess)
   }
 
+  private struct Visitor: Persistible, Codable, Hashable {
+    var age: Int
+  }
+
+  @Test("processes that save to one document at the same time lose nothing")
+  func save() throws {
+    let home = try Folder()
+    let programs = try (0..<3).map { try Program(["save", "\($0 * 20)"], environment: home.environment) }
+    for program in programs {
+      let (status, output) = try program.result()
+      #expect(status == 0, "\(output)")
+    }
+    let ages = try UserFolders.$environment.withValue(home.environment) {
+      try Visitor.loadListFromFile().map(\.age)
+    }
+    #expect(ages.sorted() == Array(0..<60))
+  }
+
   @Test("DA-E9: killed anywhere, each key has its old or its new value, and no promised version is missing")
   func kill() async throws {
     let seed = UInt64.random(in: 0...UInt64.max)

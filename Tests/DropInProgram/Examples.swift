@@ -2,8 +2,9 @@ import BlobStorageDropIn
 import Dispatch
 import Foundation
 
-// Uses of the four libraries as their own texts show them, written as programs of that time wrote them: captured
-// variables that handlers change, no annotations. What a text leaves out ("do something") is a check here.
+// Uses of the four libraries as their own texts show them, written as programs of that time wrote them:
+// captured variables that handlers change, no annotations. What a text leaves out ("do something") is a check
+// here.
 
 final class Pupil: Codable {
   let name: String
@@ -173,5 +174,15 @@ private func persistibleExamples() {
   } catch {
     print(error.localizedDescription)
     check(false, "Persistible")
+  }
+}
+
+/// Adds 20 visitors to their document, one at a time.
+func save(from first: Int) {
+  for age in first..<first + 20 {
+    do { try Visitor(name: "Ama", age: age, school: "Accra").saveToFile() } catch {
+      print(error)
+      exit(1)
+    }
   }
 }

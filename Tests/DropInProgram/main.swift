@@ -16,5 +16,6 @@ case "wait": waitOnMainThread(root: arguments[2])
 case "leave": leaveAtOnce(root: arguments[2])
 case "fire": exit(fire(root: arguments[2]) ? 0 : 1)
 case "write": write(root: arguments[2], key: arguments[3])
+case "save": save(from: Int(arguments[2]) ?? 0)
 default: exit(2)
 }

@@ -1,16 +1,18 @@
 import Foundation
 
-/// A store whose operations run on the caller's thread and return when they are done: for programs without tasks.
+/// A store whose operations run on the caller's thread and return when they are done: for programs without
+/// tasks.
 ///
-/// Not for use inside a task, which would keep one of the few threads that all tasks share. What each operation does
-/// and throws is said at the method of ``BlobStore`` that has its name.
+/// Not for use inside a task, which would keep one of the few threads that all tasks share. What each
+/// operation does and throws is said at the method of ``BlobStore`` that has its name.
 public struct BlockingBlobStore: Sendable {
   /// The same store for tasks.
   public let store: BlobStore
 
   /// Creates an empty store and opens it.
   public static func create(
-    at path: String, options: StoreOptions = StoreOptions(), configuration: StoreConfiguration = StoreConfiguration()
+    at path: String, options: StoreOptions = StoreOptions(),
+    configuration: StoreConfiguration = StoreConfiguration()
   ) throws(BlobStorageError) -> BlockingBlobStore {
     try Engine.create(at: path, options: options)
     return try open(at: path, configuration: configuration)
@@ -36,7 +38,9 @@ public struct BlockingBlobStore: Sendable {
 
   /// Stores several blobs in one commit: all of them or none.
   @discardableResult
-  public func put(_ items: [PutItem], options: PutOptions = PutOptions()) throws(BlobStorageError) -> [PutResult] {
+  public func put(_ items: [PutItem], options: PutOptions = PutOptions()) throws(BlobStorageError)
+    -> [PutResult]
+  {
     try store.engine.put(items, options)
   }
 
@@ -66,7 +70,9 @@ public struct BlockingBlobStore: Sendable {
   }
 
   /// All versions of a key, newest first.
-  public func versions(of key: String) throws(BlobStorageError) -> [BlobVersion] { try store.engine.versions(key) }
+  public func versions(of key: String) throws(BlobStorageError) -> [BlobVersion] {
+    try store.engine.versions(key)
+  }
 
   /// All versions of a key as they are now.
   public func history(of key: String) throws(BlobStorageError) -> VersionHistory {
@@ -79,7 +85,9 @@ public struct BlockingBlobStore: Sendable {
   }
 
   /// Opens a key's current or named version for reading here and there; nil when there is none.
-  public func reader(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError) -> BlobReader? {
+  public func reader(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError)
+    -> BlobReader?
+  {
     try store.engine.openBlob(key, version).map { BlobReader(blob: $0, pool: store.pool) }
   }
 

@@ -4,11 +4,12 @@ import Foundation
 /// Values under keys, with earlier versions for those who want them, in a folder.
 ///
 /// Operations on one key take effect and call their handlers in the order of the calls, without the caller's
-/// waiting; those on different keys run side by side. Conversions and handlers run on threads of the archive's, and
-/// need no run loop. Every handler is called exactly once.
+/// waiting; those on different keys run side by side. Conversions and handlers run on threads of the
+/// archive's, and need no run loop. Every handler is called exactly once.
 ///
-/// All archives of one root, in however many processes, share a store at `<root>/data_archive/.blobstore`. What the
-/// original library has left in `<root>/data_archive` is taken in with the first operation and stays as it is.
+/// All archives of one root, in however many processes, share a store at `<root>/data_archive/.blobstore`.
+/// What the original library has left in `<root>/data_archive` is taken in with the first operation and stays
+/// as it is.
 public final class DataArchive: Sendable {
   /// The archive in the user's Library folder.
   public static var `default`: DataArchive { shared }
@@ -35,14 +36,16 @@ public final class DataArchive: Sendable {
     put(key, DataValueConverter(value: data), .replaceCurrent, completionHandler)
   }
 
-  /// Stores a value as the current version of a key; the one that was current becomes the youngest archived one.
+  /// Stores a value as the current version of a key; the one that was current becomes the youngest archived
+  /// one.
   public func archiveCurrent<T: ValueConverter>(
     key: String, andSetNew value: T, completionHandler: DataArchiveCompletionHandler? = nil
   ) {
     put(key, value, .archiveCurrent, completionHandler)
   }
 
-  /// Stores bytes as the current version of a key; the one that was current becomes the youngest archived one.
+  /// Stores bytes as the current version of a key; the one that was current becomes the youngest archived
+  /// one.
   public func archiveCurrent(
     key: String, andSetNewData data: Data, completionHandler: DataArchiveCompletionHandler? = nil
   ) {

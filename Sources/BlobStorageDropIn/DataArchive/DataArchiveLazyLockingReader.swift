@@ -5,8 +5,8 @@ import Synchronization
 
 /// The versions a key had when the reader was made, handed over one at a time, the newest first.
 ///
-/// It holds on to them until the oldest was read, ``finish()`` was called or the reader is gone, and locks nothing.
-/// Handlers are called in the order of the calls, on a thread of the reader's.
+/// It holds on to them until the oldest was read, ``finish()`` was called or the reader is gone, and locks
+/// nothing. Handlers are called in the order of the calls, on a thread of the reader's.
 public final class DataArchiveLazyLockingReader: Sendable {
   private struct State {
     /// The version that the next call gets.

@@ -27,7 +27,8 @@ public final class FileReader: Sendable {
     }
   }
 
-  /// Opens what is to be read; false when it is not there or cannot be read. A reader that is open stays as it is.
+  /// Opens what is to be read; false when it is not there or cannot be read. A reader that is open stays as
+  /// it is.
   public func open() -> Bool {
     source.withLock { source in
       if source == nil { source = (try? openSource()) ?? nil }
@@ -40,7 +41,8 @@ public final class FileReader: Sendable {
 
   /// Reads the bytes of a range, clamped at the end, and hands them over on `queue`, once.
   ///
-  /// Nil for a range that begins past the end, for bytes that cannot be read whole and right, and while closed.
+  /// Nil for a range that begins past the end, for bytes that cannot be read whole and right, and while
+  /// closed.
   ///
   /// - Complexity: of a blob, only the chunks that the range touches are read.
   public func read(

@@ -4,11 +4,12 @@ import Foundation
 
 /// Data under identifiers in a named folder of the user's Documents, made and read by closures.
 ///
-/// Loads run side by side; a store or removal waits for everything called before it, and everything called later
-/// waits for it. Closures that make or read data run on threads of the store's, completions on the main queue.
+/// Loads run side by side; a store or removal waits for everything called before it, and everything called
+/// later waits for it. Closures that make or read data run on threads of the store's, completions on the main
+/// queue.
 ///
-/// The data is in a store at `<Documents>/<name>/.blobstore`, shared by all processes. Files that the original
-/// library has left in the folder are taken in with the first operation and stay as they are.
+/// The data is in a store at `<Documents>/<name>/.blobstore`, shared by all processes. Files that the
+/// original library has left in the folder are taken in with the first operation and stay as they are.
 public final class PersistentDataStore: Sendable {
   /// Names a piece of data.
   public typealias Identifier = String

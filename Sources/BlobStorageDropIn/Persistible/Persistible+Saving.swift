@@ -18,15 +18,16 @@ extension Persistible where Self: Codable & Hashable {
 
   /// The document's value, if it holds one.
   ///
-  /// - Throws: `DecodingError.typeMismatch` when it holds a list, `CocoaError.fileReadNoSuchFile` when there is none.
+  /// - Throws: `DecodingError.typeMismatch` when it holds a list, `CocoaError.fileReadNoSuchFile` when there
+  ///   is none.
   public static func loadFromFile() throws -> Self {
     try getDecoder().decode(Self.self, from: document.existing())
   }
 
   /// The document's values, if it holds a list.
   ///
-  /// - Throws: `DecodingError.typeMismatch` when it holds one value, `CocoaError.fileReadNoSuchFile` when there is
-  ///   no document.
+  /// - Throws: `DecodingError.typeMismatch` when it holds one value, `CocoaError.fileReadNoSuchFile` when
+  ///   there is no document.
   public static func loadListFromFile() throws -> [Self] {
     try getDecoder().decode([Self].self, from: document.existing())
   }
@@ -47,7 +48,8 @@ extension Persistible where Self: Codable & Hashable {
 }
 
 extension Array where Element: Persistible & Codable & Hashable {
-  /// Adds those values to the document that are not there, in their order; the document is a list from then on.
+  /// Adds those values to the document that are not there, in their order; the document is a list from then
+  /// on.
   ///
   /// - Throws: why the document cannot be read, in which case it stays as it is; or why it cannot be written.
   public func saveToFile() throws {

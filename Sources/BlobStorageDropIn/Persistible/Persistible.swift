@@ -2,8 +2,8 @@ import Foundation
 
 /// A type whose values are kept in one JSON document in the user's Documents.
 ///
-/// The document is in a store at `<Documents>/.blobstore`, shared by all processes. A file that the original library
-/// has left at ``archiveUrl`` is taken in when it is first asked for and stays as it is.
+/// The document is in a store at `<Documents>/.blobstore`, shared by all processes. A file that the original
+/// library has left at ``archiveUrl`` is taken in when it is first asked for and stays as it is.
 public protocol Persistible {
   /// The document's name: by default the type's.
   static var fileName: String { get }

@@ -1,10 +1,12 @@
 import Dispatch
 import Synchronization
 
-/// Runs jobs of one key one after another in the order of submission, and those of different keys side by side.
+/// Runs jobs of one key one after another in the order of submission, and those of different keys side by
+/// side.
 ///
-/// Keys are compared by their UTF-8 bytes: `String` takes composed and decomposed letters for equal, the store does
-/// not. A job may wait for jobs of other keys, as long as fewer than `workerCountMax` do at a time.
+/// Keys are compared by their UTF-8 bytes: `String` takes composed and decomposed letters for equal, the
+/// store does not. A job may wait for jobs of other keys, as long as fewer than `workerCountMax` do at a
+/// time.
 final class Lanes: Sendable {
   typealias Job = @Sendable () -> Void
   typealias Key = [UInt8]

@@ -4,8 +4,8 @@ import Synchronization
 
 /// The store of one folder, shared by everything in this process that uses the folder.
 ///
-/// Nothing is touched before the first operation; then the store is opened, or created, and what the original has
-/// left in the folder is taken in. When the last user is gone, the store is closed.
+/// Nothing is touched before the first operation; then the store is opened, or created, and what the original
+/// has left in the folder is taken in. When the last user is gone, the store is closed.
 final class SharedStore: Sendable {
   /// The original's folder.
   let folder: URL
@@ -23,8 +23,8 @@ final class SharedStore: Sendable {
 
   deinit {
     guard let store = state.withLock({ $0.store }) else { return }
-    // Closing waits for the medium, and the last user may be on the main thread. A store that is not closed in time
-    // has lost nothing.
+    // Closing waits for the medium, and the last user may be on the main thread. A store that is not closed
+    // in time has lost nothing.
     DispatchQueue.global(qos: .utility).async { try? store.close() }
   }
 

@@ -14,7 +14,8 @@ package enum UserFolders {
       ?? home.appendingPathComponent(".local/share", isDirectory: true)
   }
 
-  /// The user's Documents folder; elsewhere than on Apple's systems what `user-dirs.dirs` says, or `~/Documents`.
+  /// The user's Documents folder; elsewhere than on Apple's systems what `user-dirs.dirs` says, or
+  /// `~/Documents`.
   package static var documents: URL {
     #if canImport(Darwin)
       if environment == nil, let url = known(.documentDirectory) { return url }
@@ -26,7 +27,7 @@ package enum UserFolders {
   private static var variables: [String: String] { environment ?? ProcessInfo.processInfo.environment }
 
   private static var home: URL {
-    absolute(variables["HOME"]) ?? FileManager.default.homeDirectoryForCurrentUser
+    absolute(variables["HOME"]) ?? URL(fileURLWithPath: NSHomeDirectory(), isDirectory: true)
   }
 
   private static func known(_ folder: FileManager.SearchPathDirectory) -> URL? {
