@@ -26,11 +26,14 @@ extension Transaction {
     }
   }
 
-  /// Calls `body` with every chunk, in the order of digests, until it returns false.
+  /// Calls `body` with every chunk after a digest, in the order of digests, until it returns false.
   package func forEachChunk(
-    algorithm: Digest.Algorithm, _ body: (Digest, ChunkRow) throws(BlobStorageError) -> Bool
+    algorithm: Digest.Algorithm, after last: Digest? = nil,
+    _ body: (Digest, ChunkRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    try scan(.chunks) { (key, value) throws(BlobStorageError) in
+    let start = last?.withUnsafeBytes { Array($0) } ?? []
+    try scan(.chunks, from: start) { (key, value) throws(BlobStorageError) in
+      if last != nil, key.elementsEqual(start) { return true }
       guard key.count == Digest.byteCount else {
         throw BlobStorageError(.catalogDamaged, "The catalog has a chunk without a digest.")
       }

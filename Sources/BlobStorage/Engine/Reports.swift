@@ -55,6 +55,8 @@ public struct CollectionReport: Sendable, Hashable {
   public var deletedPackCount = 0
   /// Packs removed after what was live in them had been copied.
   public var compactedPackCount = 0
+  /// Chunks that were stored anew without their base, because the base cost more than it saved.
+  public var reencodedChunkCount = 0
   /// Bytes by which the packs became smaller.
   public var freedByteCount: Int64 = 0
   /// Bytes of records that nothing needs and that are still there.
@@ -116,10 +118,20 @@ public struct StoreStatistics: Sendable, Hashable {
   public var packCount = 0
   /// Plain bytes of all versions, each counted.
   public var plainByteCount: Int64 = 0
-  /// Plain bytes of live chunks.
+  /// Plain bytes of the chunks that versions need, each once; not of chunks that are only bases.
   public var uniqueByteCount: Int64 = 0
   /// Stored bytes of live chunks.
   public var storedByteCount: Int64 = 0
+  /// Stored bytes of live chunks that no version needs itself: others are encoded against them.
+  public var baseByteCount: Int64 = 0
+  /// Whether new chunks are tried against similar ones.
+  public var usesSimilarity = false
+  /// Bytes saved by storing equal chunks once.
+  public var deduplicationSavedByteCount: Int64 = 0
+  /// Bytes saved by encoding chunks alone.
+  public var codecSavedByteCount: Int64 = 0
+  /// Bytes saved on top of that by encoding chunks against similar ones; an estimate, from the bases' own ratio.
+  public var similaritySavedByteCount: Int64 = 0
   /// Bytes of records that nothing needs.
   public var garbageByteCount: Int64 = 0
   /// Bytes of the medium that all files of the store take.
@@ -132,6 +144,8 @@ public struct BlobInformation: Sendable, Hashable {
   public var chunkCount: Int
   /// How many chunks each codec has encoded, by its name.
   public var codecs: [String: Int]
+  /// How many chunks are encoded against another.
+  public var basedChunkCount: Int
   /// Stored bytes of its chunks.
   public var storedByteCount: Int64
   /// Stored bytes of chunks that no other version needs: what dropping it would free.

@@ -64,6 +64,7 @@ final class Collector {
       }
     }
     try mark()
+    try rebase()
     let rows = try packRows()
     let garbageByteCount = rows.reduce(0) { $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number) }
     noteObstacles(rows)
@@ -115,6 +116,16 @@ final class Collector {
     try marker.markChunks(chunks)
     try marker.markBlobs(blobs)
     return leases
+  }
+
+  /// Lets bases go that cost more than they save, by storing what depends on them anew.
+  private func rebase() throws(BlobStorageError) {
+    guard marker.unreadable.isEmpty else { return }
+    progress(WorkProgress(phase: "rebasing"))
+    var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
+    try rebasing.run(&marker.marks)
+    report.reencodedChunkCount = rebasing.reencodedChunkCount
+    report.freedByteCount -= rebasing.addedByteCount
   }
 
   private func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {

@@ -3,7 +3,7 @@
 /// Versions are walked a page at a time: what is put meanwhile may be missed, and what is dropped may be marked. Who
 /// removes anything marks once more after condemning it. See ``Collector``.
 struct Marker {
-  private(set) var marks = Marks()
+  var marks = Marks()
   private(set) var keyCount = 0
   private(set) var versionCount = 0
   private(set) var blobCount = 0
@@ -127,14 +127,12 @@ struct Marker {
   }
 
   private mutating func mark(_ row: ChunkRow, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
-    guard marks.insert(row) else { return false }
+    if marks.contains(row.place), !marks.isOnlyBase(row.place) { return false }
+    var baseRow: ChunkRow?
     if let base = row.base {
-      if let baseRow = try transaction.chunkRow(base) {
-        _ = marks.insert(baseRow)
-      } else {
-        missing.insert(base)
-      }
+      baseRow = try transaction.chunkRow(base)
+      if let baseRow { marks.insertBase(baseRow) } else { missing.insert(base) }
     }
-    return true
+    return marks.insert(row, base: baseRow)
   }
 }

@@ -2,6 +2,8 @@
 struct Marks: Sendable {
   struct PackMarks: Sendable {
     fileprivate var bits: [UInt64] = []
+    /// Those of them that are live only because a chunk is encoded against them.
+    fileprivate var baseBits: [UInt64] = []
     /// Bytes of live chunk, manifest and ref records.
     var liveByteCount: Int64 = 0
   }
@@ -11,6 +13,14 @@ struct Marks: Sendable {
   private(set) var chunkCount = 0
   private(set) var plainByteCount: Int64 = 0
   private(set) var storedByteCount: Int64 = 0
+  /// Stored bytes of chunks that are live only as bases.
+  private(set) var baseByteCount: Int64 = 0
+  private(set) var basePlainByteCount: Int64 = 0
+  private(set) var baseCount = 0
+  /// By how much codecs, and bases on top of them, made live chunks smaller. What a chunk with a base would take
+  /// without is not known; its base's own ratio stands in.
+  private(set) var codecSavedByteCount: Int64 = 0
+  private(set) var similaritySavedByteCount: Int64 = 0
 
   /// Marks the record at a place; false when it was marked before.
   private mutating func insert(_ place: Place, recordByteCount: Int) -> Bool {
@@ -25,12 +35,63 @@ struct Marks: Sendable {
     }
   }
 
-  mutating func insert(_ row: ChunkRow) -> Bool {
+  /// Marks a chunk that is needed itself; `base` is the row of what it is encoded against.
+  mutating func insert(_ row: ChunkRow, base: ChunkRow?) -> Bool {
+    if contains(row.place) {
+      guard isOnlyBase(row.place) else { return false }
+      setOnlyBase(row, false)
+      return true
+    }
     guard insert(row.place, recordByteCount: row.recordByteCount) else { return false }
-    chunkCount += 1
-    plainByteCount += Int64(row.plainByteCount)
-    storedByteCount += Int64(row.storedByteCount)
+    count(row, base, sign: 1)
     return true
+  }
+
+  /// Marks a chunk that another is encoded against.
+  mutating func insertBase(_ row: ChunkRow) {
+    guard insert(row.place, recordByteCount: row.recordByteCount) else { return }
+    count(row, nil, sign: 1)
+    setOnlyBase(row, true)
+  }
+
+  /// Takes a mark back: the chunk has been stored anew elsewhere, or its last dependant has.
+  mutating func remove(_ row: ChunkRow, base: ChunkRow?) {
+    guard contains(row.place) else { return }
+    if isOnlyBase(row.place) { setOnlyBase(row, false) }
+    count(row, base, sign: -1)
+    withPack(row.place.pack) { pack in
+      pack.bits[row.place.ordinal / 64] &= ~(1 << UInt64(row.place.ordinal % 64))
+      pack.liveByteCount -= Int64(row.recordByteCount)
+    }
+  }
+
+  private mutating func count(_ row: ChunkRow, _ base: ChunkRow?, sign: Int64) {
+    chunkCount += Int(sign)
+    plainByteCount += sign * Int64(row.plainByteCount)
+    storedByteCount += sign * Int64(row.storedByteCount)
+    let alone = base.map { row.expectedByteCount(like: $0) } ?? row.storedByteCount
+    codecSavedByteCount += sign * Int64(row.plainByteCount - alone)
+    similaritySavedByteCount += sign * Int64(alone - row.storedByteCount)
+  }
+
+  /// Whether the chunk is live only as a base.
+  func isOnlyBase(_ place: Place) -> Bool {
+    guard let pack = packs[place.pack], pack.baseBits.count > place.ordinal / 64 else { return false }
+    return pack.baseBits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
+  }
+
+  private mutating func setOnlyBase(_ row: ChunkRow, _ isBase: Bool) {
+    let word = row.place.ordinal / 64
+    let bit: UInt64 = 1 << UInt64(row.place.ordinal % 64)
+    withPack(row.place.pack) { pack in
+      if pack.baseBits.count <= word {
+        pack.baseBits.append(contentsOf: repeatElement(0, count: word + 1 - pack.baseBits.count))
+      }
+      if isBase { pack.baseBits[word] |= bit } else { pack.baseBits[word] &= ~bit }
+    }
+    baseByteCount += isBase ? Int64(row.storedByteCount) : -Int64(row.storedByteCount)
+    basePlainByteCount += isBase ? Int64(row.plainByteCount) : -Int64(row.plainByteCount)
+    baseCount += isBase ? 1 : -1
   }
 
   mutating func insert(_ row: ManifestRow) -> Bool { insert(row.place, recordByteCount: row.recordByteCount) }
@@ -49,5 +110,14 @@ struct Marks: Sendable {
 
   private mutating func withPack<T>(_ number: UInt32, _ body: (inout PackMarks) -> T) -> T {
     body(&packs[number, default: PackMarks()])
+  }
+}
+
+extension ChunkRow {
+  /// What the chunk would take if it were as compressible as `other`.
+  func expectedByteCount(like other: ChunkRow) -> Int {
+    guard other.plainByteCount > 0 else { return plainByteCount }
+    let expected = Double(plainByteCount) * Double(other.storedByteCount) / Double(other.plainByteCount)
+    return max(storedByteCount, min(plainByteCount, Int(expected)))
   }
 }

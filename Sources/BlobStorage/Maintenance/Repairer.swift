@@ -31,7 +31,7 @@ struct Repairer {
         Damage(digest: $0.digest, pack: "\($0.pack)", offset: $0.offset, keys: [], reason: $0.reason)
       }
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
-      let isDamaged = row.isDamaged || result.findings.contains { !$0.reason.hasPrefix("its base") }
+      let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
       if isDamaged { report.setAside.append(try save(result.whole, row.name)) }
     }
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }

@@ -11,8 +11,13 @@ extension StoreStatistics {
     statistics.chunkCount = marker.marks.chunkCount
     statistics.packCount = rows.count
     statistics.plainByteCount = marker.versionByteCount
-    statistics.uniqueByteCount = marker.marks.plainByteCount
+    statistics.uniqueByteCount = marker.marks.plainByteCount - marker.marks.basePlainByteCount
     statistics.storedByteCount = marker.marks.storedByteCount
+    statistics.usesSimilarity = engine.header.flags.contains(.similarity)
+    statistics.baseByteCount = marker.marks.baseByteCount
+    statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
+    statistics.codecSavedByteCount = marker.marks.codecSavedByteCount
+    statistics.similaritySavedByteCount = marker.marks.similaritySavedByteCount
     for (number, row) in rows {
       statistics.garbageByteCount += row.recordsByteCount - marker.marks.liveByteCount(number)
     }
@@ -39,7 +44,7 @@ extension BlobInformation {
     let keyBytes = Array(key.utf8)
     try others.markVersions(isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(
-      version: version, chunkCount: 0, codecs: [:], storedByteCount: 0, exclusiveByteCount: 0)
+      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0, exclusiveByteCount: 0)
     var seen: Set<Digest> = []
     func count(_ digest: Digest) throws(BlobStorageError) {
       guard seen.insert(digest).inserted else { return }
@@ -50,6 +55,7 @@ extension BlobInformation {
       }
       information.storedByteCount += Int64(row.storedByteCount)
       if !others.marks.contains(row.place) { information.exclusiveByteCount += Int64(row.storedByteCount) }
+      if row.base != nil { information.basedChunkCount += 1 }
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }
     if layout.byteCount == 0 { try count(version.digest) }

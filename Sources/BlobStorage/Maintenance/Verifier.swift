@@ -9,6 +9,8 @@ struct Verifier {
     var pack: PackName
     var offset: Int64
     var reason: String
+    /// The record itself is whole: what it is encoded against is not. It matters only if a version needs it.
+    var isOnlyBase = false
   }
 
   private let engine: Engine
@@ -140,13 +142,25 @@ struct Verifier {
           case .ref(let ref): ref.digest
           case .drop, .skipped: nil
           }
+        let isOnlyBase = error.digest != nil
+        if isOnlyBase { result.whole.append(record) }
+        // Garbage may outlive its base.
+        if isOnlyBase, let digest, try !isCurrent(digest, pack, record.offset, engine) { continue }
         result.findings.append(
-          Finding(digest: digest, pack: pack, offset: record.offset, reason: error.message))
-        // What is wrong with a base is not wrong with the record itself.
-        if error.digest != nil { result.whole.append(record) }
+          Finding(digest: digest, pack: pack, offset: record.offset, reason: error.message, isOnlyBase: isOnlyBase))
       }
     }
     return result
+  }
+
+  /// Whether the catalog knows this record as the chunk's.
+  private static func isCurrent(
+    _ digest: Digest, _ pack: PackName, _ offset: Int64, _ engine: Engine
+  ) throws(BlobStorageError) -> Bool {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      guard let row = try transaction.chunkRow(digest), row.place.offset == offset else { return false }
+      return try transaction.packRow(row.place.pack)?.name == pack
+    }
   }
 
   /// The record as it lies on the medium: header, payload checksum, and for a chunk its digest.
@@ -219,6 +233,9 @@ struct Verifier {
       indexByDigest[digest] != nil
     }
     report.blobCount = blobs.count
-    report.damaged = damage
+    let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
+    report.damaged = damage.filter { found in
+      !found.keys.isEmpty || found.digest.map { !baseless.contains($0) } ?? true
+    }
   }
 }

@@ -31,6 +31,7 @@ struct CollectCommand: StoreCommand {
       facts.add(dryRun ? "chunks to delete" : "chunks deleted", report.deletedChunkCount)
       facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
       facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
+      facts.add(dryRun ? "chunks to encode anew" : "chunks encoded anew", report.reencodedChunkCount)
       facts.add("garbage left", byteCount: report.garbageByteCount)
       facts.add("time", HumanText.duration(report.seconds))
       try facts.print()
@@ -46,6 +47,7 @@ struct CollectCommand: StoreCommand {
     var chunksDeleted: Int
     var packsDeleted: Int
     var packsCompacted: Int
+    var chunksReencoded: Int
     var freedByteCount: Int64
     var garbageByteCount: Int64
     var seconds: Double
@@ -55,6 +57,7 @@ struct CollectCommand: StoreCommand {
       chunksDeleted = report.deletedChunkCount
       packsDeleted = report.deletedPackCount
       packsCompacted = report.compactedPackCount
+      chunksReencoded = report.reencodedChunkCount
       freedByteCount = report.freedByteCount
       garbageByteCount = report.garbageByteCount
       seconds = report.seconds.roundedToMilliseconds

@@ -34,6 +34,7 @@ struct InformationCommand: StoreCommand {
     facts.add("chunks", information.chunkCount)
     let codecs = information.codecs.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
     facts.add("codecs", codecs.joined(separator: ", "))
+    facts.add("encoded against a base", information.basedChunkCount)
     facts.add("as stored", byteCount: information.storedByteCount)
     facts.add("freed by dropping it", byteCount: information.exclusiveByteCount)
     try facts.print()
@@ -46,6 +47,7 @@ struct InformationCommand: StoreCommand {
     var byteCount: Int64
     var chunks: Int
     var codecs: [String: Int]
+    var basedChunks: Int
     var storedByteCount: Int64
     var exclusiveByteCount: Int64
     var created: String
@@ -57,6 +59,7 @@ struct InformationCommand: StoreCommand {
       byteCount = information.version.byteCount
       chunks = information.chunkCount
       codecs = information.codecs
+      basedChunks = information.basedChunkCount
       storedByteCount = information.storedByteCount
       exclusiveByteCount = information.exclusiveByteCount
       created = information.version.created.text

@@ -19,12 +19,16 @@ struct InitCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("How hard the codec tries (default: 3 for zstd, 6 for zlib).", valueName: "n"))
   var level: Int?
 
+  @Option(help: "Whether new chunks are encoded against similar ones where that pays: on or off.")
+  var similarity: Switch = .on
+
   @OptionGroup var shared: SharedOptions
 
   func run() async throws {
     let path = try shared.storePath()
     let options = StoreOptions(
-      digestAlgorithm: digest, chunkByteCountAverage: chunkSize, codec: codec, level: level)
+      digestAlgorithm: digest, chunkByteCountAverage: chunkSize, codec: codec, level: level,
+      usesSimilarity: similarity == .on)
     let store = try await create(path, options)
     let information = store.information
     try await store.closeWhole()
@@ -49,6 +53,7 @@ struct InitCommand: AsyncParsableCommand {
     var chunkSize: Int
     var codec: String
     var level: Int
+    var similarity: String
 
     init(_ information: StoreInformation) {
       path = information.path
@@ -57,6 +62,12 @@ struct InitCommand: AsyncParsableCommand {
       chunkSize = information.chunkSizes.average
       codec = information.codec.name
       level = information.level
+      similarity = information.usesSimilarity ? "on" : "off"
     }
   }
+}
+
+/// An option that is on or off.
+enum Switch: String, ExpressibleByArgument, CaseIterable {
+  case on, off
 }

@@ -20,6 +20,10 @@ struct StatisticsCommand: StoreCommand {
     facts.add("plain bytes of all versions", byteCount: statistics.plainByteCount)
     facts.add("without duplicates", byteCount: statistics.uniqueByteCount)
     facts.add("as stored", byteCount: statistics.storedByteCount)
+    facts.add("of it only bases", byteCount: statistics.baseByteCount)
+    facts.add("saved by deduplication", byteCount: statistics.deduplicationSavedByteCount)
+    facts.add("saved by codecs", byteCount: statistics.codecSavedByteCount)
+    facts.add("saved by similarity", byteCount: statistics.similaritySavedByteCount)
     facts.add("garbage", byteCount: statistics.garbageByteCount)
     facts.add("on disk", byteCount: statistics.diskByteCount)
     try facts.print()
@@ -36,6 +40,11 @@ struct StatisticsCommand: StoreCommand {
     var storedByteCount: Int64
     var garbageByteCount: Int64
     var diskByteCount: Int64
+    var similarity: String
+    var baseByteCount: Int64
+    var deduplicationSavedByteCount: Int64
+    var codecSavedByteCount: Int64
+    var similaritySavedByteCount: Int64
 
     init(_ statistics: StoreStatistics) {
       keys = statistics.keyCount
@@ -48,6 +57,11 @@ struct StatisticsCommand: StoreCommand {
       storedByteCount = statistics.storedByteCount
       garbageByteCount = statistics.garbageByteCount
       diskByteCount = statistics.diskByteCount
+      similarity = statistics.usesSimilarity ? "on" : "off"
+      baseByteCount = statistics.baseByteCount
+      deduplicationSavedByteCount = statistics.deduplicationSavedByteCount
+      codecSavedByteCount = statistics.codecSavedByteCount
+      similaritySavedByteCount = statistics.similaritySavedByteCount
     }
   }
 }
