@@ -13,6 +13,7 @@ let package = Package(
   platforms: [.macOS(.v15)],
   products: [
     .library(name: "BlobStorage", targets: ["BlobStorage"]),
+    .library(name: "BlobStorageDropIn", targets: ["BlobStorageDropIn"]),
     .executable(name: "blobtool", targets: ["blobtool"]),
   ],
   dependencies: [
@@ -39,6 +40,10 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    .target(
+      name: "BlobStorageDropIn",
+      dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
+      swiftSettings: strict),
     .executableTarget(
       name: "blobtool",
       dependencies: [
@@ -55,6 +60,17 @@ let package = Package(
       name: "BlobStorageTests",
       dependencies: [
         "BlobStorage", "BlobStorageTestSupport", "CBlobKernels",
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
+    // Programs as they were written for the four libraries, in the language mode of their time. No products.
+    .executableTarget(
+      name: "DropInProgram", dependencies: ["BlobStorageDropIn"], path: "Tests/DropInProgram",
+      swiftSettings: [.swiftLanguageMode(.v5)]),
+    .testTarget(
+      name: "BlobStorageDropInTests",
+      dependencies: [
+        "BlobStorageDropIn", "BlobStorage", "DropInProgram",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),

@@ -61,7 +61,7 @@ public final class BlobReader: Sendable {
 
 /// The versions a key had at one moment, newest first, each readable until ``close()``.
 public final class VersionHistory: Sendable {
-  private let held: HeldVersions
+  let held: HeldVersions
   private let engine: Engine
   private let pool: OperationPool
 

@@ -1,0 +1,110 @@
+import Foundation
+
+/// A store whose operations run on the caller's thread and return when they are done: for programs without
+/// tasks.
+///
+/// Not for use inside a task, which would keep one of the few threads that all tasks share. What each
+/// operation does and throws is said at the method of ``BlobStore`` that has its name.
+public struct BlockingBlobStore: Sendable {
+  /// The same store for tasks.
+  public let store: BlobStore
+
+  /// Creates an empty store and opens it.
+  public static func create(
+    at path: String, options: StoreOptions = StoreOptions(),
+    configuration: StoreConfiguration = StoreConfiguration()
+  ) throws(BlobStorageError) -> BlockingBlobStore {
+    try Engine.create(at: path, options: options)
+    return try open(at: path, configuration: configuration)
+  }
+
+  /// Opens the store at a path.
+  public static func open(
+    at path: String, configuration: StoreConfiguration = StoreConfiguration()
+  ) throws(BlobStorageError) -> BlockingBlobStore {
+    BlobStore(engine: try Engine(path: path, configuration: configuration), pool: .shared).blocking
+  }
+
+  /// Ends the use of the store here.
+  public func close() throws(BlobStorageError) { try store.engine.close() }
+
+  /// Stores bytes as the current version of a key.
+  @discardableResult
+  public func put(
+    _ key: String, _ content: BlobContent, options: PutOptions = PutOptions()
+  ) throws(BlobStorageError) -> PutResult {
+    try store.engine.put(key, content, options)
+  }
+
+  /// Stores several blobs in one commit: all of them or none.
+  @discardableResult
+  public func put(_ items: [PutItem], options: PutOptions = PutOptions()) throws(BlobStorageError)
+    -> [PutResult]
+  {
+    try store.engine.put(items, options)
+  }
+
+  /// Drops a key with all its versions; false when it was not there.
+  @discardableResult
+  public func delete(_ key: String, durability: Durability = .durable) throws(BlobStorageError) -> Bool {
+    try store.engine.delete([key], durability) > 0
+  }
+
+  /// Drops every key that begins with `prefix`.
+  @discardableResult
+  public func delete(prefix: String, durability: Durability = .durable) throws(BlobStorageError) -> Int {
+    try store.engine.delete(prefix: prefix, durability)
+  }
+
+  /// Keeps the current version of a key and its youngest `archivedCount` archived ones.
+  @discardableResult
+  public func keep(
+    upTo archivedCount: Int, of key: String, durability: Durability = .durable
+  ) throws(BlobStorageError) -> RetentionResult {
+    try store.engine.keep(upTo: archivedCount, keys: [key], durability)
+  }
+
+  /// The bytes of a key's current or named version; nil when there is none.
+  public func data(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError) -> Data? {
+    try store.engine.data(key, version)
+  }
+
+  /// All versions of a key, newest first.
+  public func versions(of key: String) throws(BlobStorageError) -> [BlobVersion] {
+    try store.engine.versions(key)
+  }
+
+  /// All versions of a key as they are now.
+  public func history(of key: String) throws(BlobStorageError) -> VersionHistory {
+    VersionHistory(versions: try store.engine.holdVersions(key), engine: store.engine, pool: store.pool)
+  }
+
+  /// The bytes of one version of a history.
+  public func data(at index: Int, of history: VersionHistory) throws(BlobStorageError) -> Data {
+    try history.held.data(at: index, store.engine)
+  }
+
+  /// Opens a key's current or named version for reading here and there; nil when there is none.
+  public func reader(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError)
+    -> BlobReader?
+  {
+    try store.engine.openBlob(key, version).map { BlobReader(blob: $0, pool: store.pool) }
+  }
+
+  /// Opens the blob with that digest; nil when the store does not have it.
+  public func reader(for digest: Digest) throws(BlobStorageError) -> BlobReader? {
+    try store.engine.openBlob(digest).map { BlobReader(blob: $0, pool: store.pool) }
+  }
+
+  /// Up to `limit` keys that begin with `prefix` and come after `after`, in byte order.
+  public func keys(
+    prefix: String = "", after: String? = nil, limit: Int
+  ) throws(BlobStorageError) -> [KeyEntry] {
+    try store.engine.keys(prefix, after: after, limit: limit)
+  }
+}
+
+extension BlobStore {
+  /// The store's operations on the caller's thread.
+  public var blocking: BlockingBlobStore { BlockingBlobStore(store: self) }
+}

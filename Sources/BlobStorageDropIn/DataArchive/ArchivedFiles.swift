@@ -1,0 +1,57 @@
+import Foundation
+
+/// The files that the original DataArchive keeps for a key.
+///
+/// `0.dat` is the current version and `1.dat`, `2.dat`, … the archived ones, the oldest first. A `.tmp` is
+/// what was under way when a process died: `0.tmp` the value that was being replaced, the others archives
+/// that were being dropped, and as the lowest numbers are dropped, older than all that still have their
+/// names.
+struct ArchivedFile: Comparable {
+  let number: Int
+  let isTemporary: Bool
+
+  /// The file of that name, or nil for any other file.
+  init?(name: String) {
+    let parts = name.split(separator: ".", omittingEmptySubsequences: false)
+    guard parts.count == 2, parts[1] == "dat" || parts[1] == "tmp", let number = Int(parts[0]), number >= 0,
+      String(number) == parts[0]
+    else { return nil }
+    self.number = number
+    isTemporary = parts[1] == "tmp"
+  }
+
+  /// The older before the younger.
+  static func < (left: ArchivedFile, right: ArchivedFile) -> Bool {
+    left.order.lexicographicallyPrecedes(right.order)
+  }
+
+  private var order: [Int] {
+    if number == 0 { return [2, isTemporary ? 0 : 1] }
+    return [isTemporary ? 0 : 1, number]
+  }
+}
+
+enum ArchivedFiles {
+  /// The versions of all keys below a folder: per key by age, and the keys by the age of their youngest file.
+  static func items(in folder: URL, except store: URL) -> [OldData.Item] {
+    var keys: [(modified: Date, items: [OldData.Item])] = []
+    var folders: [(url: URL, key: String)] = [(folder, "")]
+    let storeName = store.lastPathComponent
+    while let (url, key) = folders.popLast() {
+      var files: [(file: ArchivedFile, found: FoundFile)] = []
+      for found in FoundFile.list(url) {
+        let name = found.url.lastPathComponent
+        if found.isFolder, !key.isEmpty || name != storeName {
+          folders.append((found.url, key.isEmpty ? name : key + "/" + name))
+        } else if found.isRegular, !key.isEmpty, let file = ArchivedFile(name: name) {
+          files.append((file, found))
+        }
+      }
+      guard !files.isEmpty else { continue }
+      files.sort { $0.file < $1.file }
+      let items = files.map { OldData.Item(key: key, file: $0.found.url) }
+      keys.append((files.map(\.found.modified).max() ?? .distantPast, items))
+    }
+    return keys.sorted { $0.modified < $1.modified }.flatMap(\.items)
+  }
+}

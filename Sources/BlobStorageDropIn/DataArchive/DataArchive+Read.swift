@@ -1,0 +1,113 @@
+import BlobStorage
+import Foundation
+
+extension DataArchive {
+  /// Hands over the current version of a key, converted.
+  public func get<T: ValueConverter>(
+    key: String, converterType: T.Type, completionHandler: @escaping (T.T?, DataArchiveResult) -> Void
+  ) {
+    let handler = Handed(completionHandler)
+    let conversion = Conversion(T.self)
+    store.lanes.submit(key) { [self] in
+      let url = currentUrl(key)
+      let data: Data?
+      do throws(BlobStorageError) {
+        data = try store.perform(.archive) { (store) throws(BlobStorageError) in
+          key.isEmpty ? nil : try store.data(forKey: try storeKey(key))
+        }
+      } catch {
+        handler.value(nil, .couldNotConvertFile(url, error.message))
+        return
+      }
+      guard let data else { return handler.value(nil, .fileNotFound(url)) }
+      guard let value = conversion.value(data) else {
+        return handler.value(nil, .couldNotConvertFile(url, conversion.name))
+      }
+      handler.value(value, .success)
+    }
+  }
+
+  /// Hands over the bytes of the current version of a key.
+  public func get(key: String, completionHandler: @escaping (Data?, DataArchiveResult) -> Void) {
+    get(key: key, converterType: DataValueConverter.self, completionHandler: completionHandler)
+  }
+
+  /// Hands over all versions of a key, converted, the newest first; after a failure those before it.
+  public func getAll<T: ValueConverter>(
+    key: String, converterType: T.Type, completionHandler: @escaping ([T.T], DataArchiveResult) -> Void
+  ) {
+    let handler = Handed(completionHandler)
+    let conversion = Conversion(T.self)
+    store.lanes.submit(key) { [self] in
+      let (values, result) = readAll(key, conversion)
+      handler.value(values, result)
+    }
+  }
+
+  /// Hands over the bytes of all versions of a key, the newest first; after a failure those before it.
+  public func getAll(key: String, completionHandler: @escaping ([Data], DataArchiveResult) -> Void) {
+    getAll(key: key, converterType: DataValueConverter.self, completionHandler: completionHandler)
+  }
+
+  /// Hands over a reader of the versions that the key has at that moment, or nil when there is no such key.
+  ///
+  /// It blocks nobody, unlike the original's: what is written or deleted later is not seen by it.
+  public func lazyLockingReader(
+    key: String, completionHandler: @escaping (DataArchiveLazyLockingReader?) -> Void
+  ) {
+    let handler = Handed(completionHandler)
+    store.lanes.submit(key) { [self] in
+      // Nil is all that the original's handler can be told of a failure.
+      guard let history = try? history(key), !history.versions.isEmpty else { return handler.value(nil) }
+      handler.value(DataArchiveLazyLockingReader(key: key, history: history, archive: self))
+    }
+  }
+
+  /// The keys there are, in byte order; none when the store cannot be read. Waits for no operation under way.
+  public var keys: [String] {
+    (try? store.perform(.archive) { (store) throws(BlobStorageError) in try store.keys(of: .archive) }) ?? []
+  }
+
+  /// How many versions a key has besides the current one. Waits for no operation under way.
+  public func numberOfArchives(key: String) -> Int {
+    let versions = try? store.perform(.archive) { (store) throws(BlobStorageError) in
+      try store.versions(of: try storeKey(key))
+    }
+    return max((versions?.count ?? 0) - 1, 0)
+  }
+
+  /// Where the original would keep one of `count` versions, the newest of which has index 0.
+  func versionUrl(_ key: String, index: Int, count: Int) -> URL {
+    keyUrl(key).appendingPathComponent("\(index == 0 ? 0 : count - index).dat")
+  }
+
+  private func history(_ key: String) throws(BlobStorageError) -> VersionHistory {
+    try store.perform(.archive) { (store) throws(BlobStorageError) in
+      try store.history(of: try storeKey(key))
+    }
+  }
+
+  private func readAll<Value>(_ key: String, _ conversion: Conversion<Value>) -> ([Value], DataArchiveResult)
+  {
+    var values: [Value] = []
+    var url = currentUrl(key)
+    guard !key.isEmpty else { return ([], .fileNotFound(url)) }
+    do throws(BlobStorageError) {
+      let history = try history(key)
+      defer { history.close() }
+      let count = history.versions.count
+      guard count > 0 else { return ([], .fileNotFound(url)) }
+      for index in 0..<count {
+        url = versionUrl(key, index: index, count: count)
+        let data = try store.perform(.archive) { (store) throws(BlobStorageError) in
+          try store.data(at: index, of: history)
+        }
+        guard let value = conversion.value(data) else {
+          return (values, .couldNotConvertFile(url, conversion.name))
+        }
+        values.append(value)
+      }
+      return (values, .success)
+    } catch { return (values, .couldNotConvertFile(url, error.message)) }
+  }
+}

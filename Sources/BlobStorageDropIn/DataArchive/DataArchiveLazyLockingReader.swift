@@ -1,0 +1,81 @@
+import BlobStorage
+import Dispatch
+import Foundation
+import Synchronization
+
+/// The versions a key had when the reader was made, handed over one at a time, the newest first.
+///
+/// It holds on to them until the oldest was read, ``finish()`` was called or the reader is gone, and locks
+/// nothing. Handlers are called in the order of the calls, on a thread of the reader's.
+public final class DataArchiveLazyLockingReader: Sendable {
+  private struct State {
+    /// The version that the next call gets.
+    var next = 0
+    var isFinished = false
+  }
+
+  private let key: String
+  private let history: VersionHistory
+  private let archive: DataArchive
+  private let queue = DispatchQueue(label: "blob-storage.drop-in.reader")
+  private let state = Mutex(State())
+
+  init(key: String, history: VersionHistory, archive: DataArchive) {
+    self.key = key
+    self.history = history
+    self.archive = archive
+  }
+
+  /// Hands over the bytes of the next older version; `lockingReaderWasFinished` after the oldest.
+  public func getNext(completionHandler: @escaping (Data?, DataArchiveResult) -> Void) {
+    getNext(converterType: DataValueConverter.self, completionHandler: completionHandler)
+  }
+
+  /// Hands over the next older version, converted; `lockingReaderWasFinished` after the oldest.
+  ///
+  /// A version that cannot be read or converted is reported, and the next call gets the one after it.
+  public func getNext<T: ValueConverter>(
+    converterType: T.Type, completionHandler: @escaping (T.T?, DataArchiveResult) -> Void
+  ) {
+    let handler = Handed(completionHandler)
+    let conversion = Conversion(T.self)
+    let index = state.withLock { state -> Int? in
+      guard !state.isFinished, state.next < history.versions.count else { return nil }
+      defer { state.next += 1 }
+      return state.next
+    }
+    queue.async { [self] in
+      guard let index else { return handler.value(nil, .lockingReaderWasFinished) }
+      let (value, result) = read(index, conversion)
+      if index == history.versions.count - 1 { end() }
+      handler.value(value, result)
+    }
+  }
+
+  /// Lets go of the versions. Calls made before still get theirs.
+  public func finish() {
+    state.withLock { $0.isFinished = true }
+    queue.async { [self] in history.close() }
+  }
+
+  /// Whether the reader has nothing more to give.
+  public var isFinished: Bool { state.withLock(\.isFinished) }
+
+  private func end() {
+    state.withLock { $0.isFinished = true }
+    history.close()
+  }
+
+  private func read<Value>(_ index: Int, _ conversion: Conversion<Value>) -> (Value?, DataArchiveResult) {
+    let url = archive.versionUrl(key, index: index, count: history.versions.count)
+    do throws(BlobStorageError) {
+      let data = try archive.store.perform(.archive) { (store) throws(BlobStorageError) in
+        try store.data(at: index, of: history)
+      }
+      guard let value = conversion.value(data) else {
+        return (nil, .couldNotConvertFile(url, conversion.name))
+      }
+      return (value, .success)
+    } catch { return (nil, .couldNotConvertFile(url, error.message)) }
+  }
+}

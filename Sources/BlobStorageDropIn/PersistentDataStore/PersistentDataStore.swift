@@ -1,0 +1,104 @@
+import BlobStorage
+import Dispatch
+import Foundation
+
+/// Data under identifiers in a named folder of the user's Documents, made and read by closures.
+///
+/// Loads run side by side; a store or removal waits for everything called before it, and everything called
+/// later waits for it. Closures that make or read data run on threads of the store's, completions on the main
+/// queue.
+///
+/// The data is in a store at `<Documents>/<name>/.blobstore`, shared by all processes. Files that the
+/// original library has left in the folder are taken in with the first operation and stay as they are.
+public final class PersistentDataStore: Sendable {
+  /// Names a piece of data.
+  public typealias Identifier = String
+
+  /// How storing ended.
+  public enum Result: Sendable {
+    /// The data could not be stored; what was there is as it was.
+    case failed(any Error)
+    /// The provider gave nothing; what was there is as it was.
+    case noData
+    /// The data is stored under the identifier.
+    case success(Identifier)
+  }
+
+  /// The name of the folder.
+  public let name: String
+  private let store: SharedStore
+  private let queue = DispatchQueue(
+    label: "blob-storage.drop-in.data", qos: .userInitiated, attributes: .concurrent)
+
+  /// A data store in the folder `<Documents>/<name>`, which is made if it is missing.
+  ///
+  /// - Throws: why the folder cannot be made.
+  public init(name: String) throws {
+    self.name = name
+    let folder = UserFolders.documents.appendingPathComponent(name, isDirectory: true)
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    store = SharedStore.of(folder)
+  }
+
+  /// Stores what the provider gives, in place of what was under the identifier.
+  public func storeData(
+    _ dataProvider: @escaping () -> Data?, identifier: Identifier = UUID().uuidString,
+    completionHandler block: @escaping (Result) -> Void
+  ) {
+    let provider = Handed(dataProvider)
+    let block = Handed(block)
+    queue.async(flags: .barrier) { [self] in
+      let result = put(provider.value(), identifier)
+      DispatchQueue.main.async { block.value(result) }
+    }
+  }
+
+  /// Hands over what the transformer makes of the data; nil when there is none, or none that can be read.
+  public func loadData<T>(
+    forIdentifier identifier: Identifier, dataTransformer: @escaping (Data) -> T?,
+    completionHandler block: @escaping (T?) -> Void
+  ) {
+    let transformer = Handed(dataTransformer)
+    let block = Handed(block)
+    queue.async { [self] in
+      // Nil is all that the original's handler can be told of a failure.
+      let data = try? store.perform(.data) { (store) throws(BlobStorageError) in
+        try store.data(forKey: Library.data.storeKey(identifier))
+      }
+      let value = Handed(data.flatMap { transformer.value($0) })
+      DispatchQueue.main.async { block.value(value.value) }
+    }
+  }
+
+  /// Removes the data under an identifier.
+  public func removeData(forIdentifier identifier: Identifier) {
+    // The original tells nobody of a failure: what could not be removed is still there.
+    queue.async(flags: .barrier) { [self] in
+      try? store.perform(.data) { (store) throws(BlobStorageError) in
+        _ = try store.delete(Library.data.storeKey(identifier))
+      }
+    }
+  }
+
+  /// Removes all data, at once.
+  public func removeAll() {
+    queue.async(flags: .barrier) { [self] in
+      try? store.perform(.data) { (store) throws(BlobStorageError) in
+        _ = try store.delete(prefix: Library.data.prefix)
+      }
+    }
+  }
+
+  private func put(_ data: Data?, _ identifier: Identifier) -> Result {
+    guard let data, !data.isEmpty else { return .noData }
+    do throws(BlobStorageError) {
+      guard !identifier.isEmpty else {
+        throw BlobStorageError(.invalidArgument, "An identifier must not be empty.", key: identifier)
+      }
+      try store.perform(.data) { (store) throws(BlobStorageError) in
+        _ = try store.put(Library.data.storeKey(identifier), .data(data))
+      }
+      return .success(identifier)
+    } catch { return .failed(error) }
+  }
+}

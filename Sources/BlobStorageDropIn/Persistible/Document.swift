@@ -1,0 +1,103 @@
+import BlobStorage
+import Foundation
+import Synchronization
+
+/// The document of one type: in the store, and until it was taken in, in the original's file.
+struct Document {
+  let fileName: String
+  let file: URL
+  private let store: SharedStore
+
+  init(fileName: String, file: URL) {
+    self.fileName = fileName
+    self.file = file
+    store = Self.keptStore(UserFolders.documents)
+  }
+
+  private var key: String { Library.documents.storeKey(fileName) }
+  /// Present once the document was deleted: then the original's file must not be looked at any more.
+  private var marker: String { Library.documents.importMarker(fileName) }
+
+  /// The bytes of the document; nil when there is none.
+  func read() throws -> Data? {
+    if let data = try stored() { return data }
+    guard FileManager.default.fileExists(atPath: file.path), try !isDeleted() else { return nil }
+    return try locked { document in
+      // Another may have taken it in meanwhile, or deleted it.
+      if let data = try document.stored() { return data }
+      if try document.isDeleted() { return nil }
+      let data = try Data(contentsOf: file)
+      try document.write(data)
+      return data
+    }
+  }
+
+  /// The bytes of the document.
+  ///
+  /// - Throws: what the original's reading of a missing file throws, when there is none.
+  func existing() throws -> Data {
+    guard let data = try read() else {
+      throw CocoaError(.fileReadNoSuchFile, userInfo: [NSFilePathErrorKey: file.path])
+    }
+    return data
+  }
+
+  /// Replaces the document.
+  func write(_ data: Data) throws {
+    try store.perform(.documents) { (store) throws(BlobStorageError) in _ = try store.put(key, .data(data)) }
+  }
+
+  /// Removes the document. Interrupted, it leaves the document, never the original's file in its place.
+  func delete() throws {
+    try locked { document in
+      try store.perform(.documents) { (store) throws(BlobStorageError) in
+        _ = try store.put(marker, .data(Data()))
+        _ = try store.delete(key)
+      }
+    }
+  }
+
+  /// Runs `body` while nobody else, in whichever process, changes a document of the folder.
+  ///
+  /// It may be called again from inside: an encoder can save documents of other types.
+  func locked<T>(_ body: (Document) throws -> T) throws -> T {
+    let store = try store.opened(for: .documents).store
+    Self.gate.lock()
+    defer { Self.gate.unlock() }
+    guard
+      Self.depth.withLock({ depth in
+        defer { depth += 1 }; return depth
+      }) == 0
+    else {
+      defer { Self.depth.withLock { $0 -= 1 } }
+      return try body(self)
+    }
+    defer { Self.depth.withLock { $0 -= 1 } }
+    let folder = URL(fileURLWithPath: store.information.path, isDirectory: true)
+    let lock = try FolderLock("drop-in-documents.lock", in: folder)
+    defer { lock.release() }
+    return try body(self)
+  }
+
+  private func stored() throws -> Data? {
+    try store.perform(.documents) { (store) throws(BlobStorageError) in try store.data(forKey: key) }
+  }
+
+  private func isDeleted() throws -> Bool {
+    try store.perform(.documents) { (store) throws(BlobStorageError) in try store.data(forKey: marker) != nil
+    }
+  }
+
+  /// One lock for all types: with one each, two savers that save each other's type could wait for ever.
+  private static let gate = NSRecursiveLock()
+  private static let depth = Mutex(0)
+
+  /// The store of the folder used last stays open: there is no instance that would hold it.
+  private static func keptStore(_ folder: URL) -> SharedStore {
+    let store = SharedStore.of(folder)
+    kept.withLock { $0 = store }
+    return store
+  }
+
+  private static let kept = Mutex<SharedStore?>(nil)
+}

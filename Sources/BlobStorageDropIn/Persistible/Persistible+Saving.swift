@@ -1,0 +1,75 @@
+import Foundation
+
+extension Persistible where Self: Codable & Hashable {
+  /// Adds the value to the document, unless one that equals it is there.
+  ///
+  /// - Throws: why the document cannot be read, in which case it stays as it is; or why it cannot be written.
+  public func saveToFile() throws {
+    try Self.document.locked { document in
+      guard let data = try document.read() else { return try document.write(Self.getEncoder().encode(self)) }
+      switch try Self.decode(data) {
+      case .single(let value):
+        if value != self { try document.write(Self.getEncoder().encode([value, self])) }
+      case .array(let values):
+        if !values.contains(self) { try document.write(Self.getEncoder().encode(values + [self])) }
+      }
+    }
+  }
+
+  /// The document's value, if it holds one.
+  ///
+  /// - Throws: `DecodingError.typeMismatch` when it holds a list, `CocoaError.fileReadNoSuchFile` when there
+  ///   is none.
+  public static func loadFromFile() throws -> Self {
+    try getDecoder().decode(Self.self, from: document.existing())
+  }
+
+  /// The document's values, if it holds a list.
+  ///
+  /// - Throws: `DecodingError.typeMismatch` when it holds one value, `CocoaError.fileReadNoSuchFile` when
+  ///   there is no document.
+  public static func loadListFromFile() throws -> [Self] {
+    try getDecoder().decode([Self].self, from: document.existing())
+  }
+
+  /// Hands over what the document holds, before it returns.
+  public static func load(completion: @escaping (PersistenceData<Self>) -> Void) throws {
+    completion(try decode(document.existing()))
+  }
+
+  /// One value or a list. When the data is neither, the error is the one about a value.
+  static func decode(_ data: Data) throws -> PersistenceData<Self> {
+    do { return .single(try getDecoder().decode(Self.self, from: data)) } catch {
+      // Nil means that it is not a list either.
+      guard let values = try? getDecoder().decode([Self].self, from: data) else { throw error }
+      return .array(values)
+    }
+  }
+}
+
+extension Array where Element: Persistible & Codable & Hashable {
+  /// Adds those values to the document that are not there, in their order; the document is a list from then
+  /// on.
+  ///
+  /// - Throws: why the document cannot be read, in which case it stays as it is; or why it cannot be written.
+  public func saveToFile() throws {
+    guard !isEmpty else { return }
+    try Element.document.locked { document in
+      var values: [Element] = []
+      var isList = false
+      if let data = try document.read() {
+        switch try Element.decode(data) {
+        case .single(let value): values = [value]
+        case .array(let list):
+          values = list
+          isList = true
+        }
+      }
+      let oldCount = values.count
+      var known = Set(values)
+      for value in self where known.insert(value).inserted { values.append(value) }
+      guard !isList || values.count > oldCount else { return }
+      try document.write(Element.getEncoder().encode(values))
+    }
+  }
+}

@@ -1,0 +1,49 @@
+import Foundation
+
+/// A type whose values are kept in one JSON document in the user's Documents.
+///
+/// The document is in a store at `<Documents>/.blobstore`, shared by all processes. A file that the original
+/// library has left at ``archiveUrl`` is taken in when it is first asked for and stays as it is.
+public protocol Persistible {
+  /// The document's name: by default the type's.
+  static var fileName: String { get }
+}
+
+extension Persistible {
+  public static var fileName: String { String(describing: self) }
+
+  /// Where the original would keep the document.
+  public static var archiveUrl: URL {
+    UserFolders.documents.appendingPathComponent(fileName).appendingPathExtension("json")
+  }
+
+  /// Removes the document. A file at ``archiveUrl`` stays, and is not taken in again.
+  public static func deleteFile() {
+    // The original tells nobody of a failure: what could not be removed is still there.
+    try? document.delete()
+  }
+
+  static var document: Document { Document(fileName: fileName, file: archiveUrl) }
+}
+
+extension Persistible where Self: Codable {
+  /// What values are encoded with.
+  public static func getEncoder() -> JSONEncoder {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = .prettyPrinted
+    return encoder
+  }
+
+  /// What values are decoded with.
+  public static func getDecoder() -> JSONDecoder { JSONDecoder() }
+}
+
+/// What a document holds.
+public enum PersistenceData<T: Persistible> {
+  /// The one value that was saved.
+  case single(T)
+  /// The different values that were saved, in the order of insertion.
+  case array([T])
+}
+
+extension PersistenceData: Sendable where T: Sendable {}

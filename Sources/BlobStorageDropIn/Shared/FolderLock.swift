@@ -1,0 +1,19 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+
+/// A lock between processes, which lies as a file beside the store's own and ends with its holder.
+struct FolderLock {
+  private let file: any File
+
+  /// Waits until nobody else holds the lock with that name.
+  init(_ name: String, in folder: URL) throws(BlobStorageError) {
+    file = try SystemFiles().open(FilePath(folder.appendingPathComponent(name).path), .openOrCreate)
+    do throws(BlobStorageError) { _ = try file.lock(.exclusive, wait: true) } catch {
+      file.close()
+      throw error
+    }
+  }
+
+  func release() { file.close() }
+}

@@ -1,0 +1,74 @@
+import Foundation
+
+/// Where the originals keep things by default, as the platform has it.
+package enum UserFolders {
+  /// The environment to use in place of the process's own: for tests.
+  @TaskLocal package static var environment: [String: String]?
+
+  /// The user's Library folder; elsewhere than on Apple's systems `$XDG_DATA_HOME`, or `~/.local/share`.
+  package static var library: URL {
+    #if canImport(Darwin)
+      if environment == nil, let url = known(.libraryDirectory) { return url }
+    #endif
+    return absolute(variables["XDG_DATA_HOME"])
+      ?? home.appendingPathComponent(".local/share", isDirectory: true)
+  }
+
+  /// The user's Documents folder; elsewhere than on Apple's systems what `user-dirs.dirs` says, or
+  /// `~/Documents`.
+  package static var documents: URL {
+    #if canImport(Darwin)
+      if environment == nil, let url = known(.documentDirectory) { return url }
+    #endif
+    return absolute(variables["XDG_DOCUMENTS_DIR"]) ?? configuredDocuments
+      ?? home.appendingPathComponent("Documents", isDirectory: true)
+  }
+
+  private static var variables: [String: String] { environment ?? ProcessInfo.processInfo.environment }
+
+  private static var home: URL {
+    absolute(variables["HOME"]) ?? URL(fileURLWithPath: NSHomeDirectory(), isDirectory: true)
+  }
+
+  private static func known(_ folder: FileManager.SearchPathDirectory) -> URL? {
+    FileManager.default.urls(for: folder, in: .userDomainMask).first
+  }
+
+  /// The XDG specifications have relative paths ignored.
+  private static func absolute(_ path: String?) -> URL? {
+    guard let path, path.hasPrefix("/") else { return nil }
+    return URL(fileURLWithPath: path, isDirectory: true)
+  }
+
+  /// The line `XDG_DOCUMENTS_DIR="$HOME/…"` or `="/…"` of the file that xdg-user-dirs keeps.
+  private static var configuredDocuments: URL? {
+    let folder =
+      absolute(variables["XDG_CONFIG_HOME"]) ?? home.appendingPathComponent(".config", isDirectory: true)
+    // Nil means that there is nothing readable, which is not an error: the default holds.
+    guard let text = try? String(contentsOf: folder.appendingPathComponent("user-dirs.dirs"), encoding: .utf8)
+    else { return nil }
+    var found: URL?
+    for line in text.split(whereSeparator: \.isNewline) {
+      let line = line.drop { $0 == " " || $0 == "\t" }
+      guard line.hasPrefix("XDG_DOCUMENTS_DIR=\"") else { continue }
+      found = quotedPath(line.dropFirst("XDG_DOCUMENTS_DIR=\"".count)) ?? found
+    }
+    return found
+  }
+
+  private static func quotedPath(_ text: Substring) -> URL? {
+    var rest = text
+    var path = ""
+    if rest.hasPrefix("$HOME") {
+      path = home.path
+      rest = rest.dropFirst("$HOME".count)
+    }
+    var isEscaped = false
+    for character in rest {
+      if !isEscaped, character == "\"" { return absolute(path) }
+      isEscaped = !isEscaped && character == "\\"
+      if !isEscaped { path.append(character) }
+    }
+    return nil
+  }
+}

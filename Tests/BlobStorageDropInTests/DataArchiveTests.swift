@@ -1,0 +1,238 @@
+import BlobStorage
+import BlobStorageDropIn
+import Foundation
+import Testing
+
+@Suite struct DataArchiveTests {
+  let root: Folder
+  let archive: DataArchive
+
+  init() throws {
+    root = try Folder()
+    archive = DataArchive(rootUrl: root.url)
+  }
+
+  @Test("DA-1: a value can be set, and after the deletion its key is not listed")
+  func setAndDelete() async {
+    #expect(await archive.set("person1", value: JSONValueConverter(value: Person("Maxim", 38))).isSuccess)
+    #expect(archive.keys == ["person1"])
+    #expect(await archive.delete("person1").isSuccess)
+    #expect(archive.keys == [])
+  }
+
+  @Test("DA-2: a key that never was can be deleted, and is missing")
+  func deleteUnknown() async {
+    #expect(!(await archive.delete("person2").isSuccess))
+    let (person, result) = await archive.person("person2")
+    #expect(person == nil)
+    #expect(result.isMissing)
+  }
+
+  @Test("DA-3: a get sees the set before it that nobody waited for")
+  func setAndGet() async {
+    archive.set(key: "person3", value: JSONValueConverter(value: Person("Maxim", 38)))
+    #expect(await archive.person("person3").0 == Person("Maxim", 38))
+  }
+
+  @Test("DA-4: versions that nobody waited for are all there, the newest first")
+  func versions() async {
+    for age in 1...3 {
+      archive.archiveCurrent(key: "persons", andSetNew: JSONValueConverter(value: Person("Maxim", age)))
+    }
+    let (people, result) = await archive.people("persons")
+    #expect(people.map(\.age) == [3, 2, 1])
+    #expect(result.isSuccess)
+    #expect(archive.numberOfArchives(key: "persons") == 2)
+  }
+
+  @Test("DA-5: a reader sees what was there when it opened, and holds up no writer")
+  func lazyReader() async throws {
+    for age in 1...5 {
+      archive.archiveCurrent(key: "persons2", andSetNew: JSONValueConverter(value: Person("Maxim", age)))
+    }
+    let reader = try #require(await archive.reader("persons2"))
+    #expect(await archive.archive("persons2", try JSONEncoder().encode(Person("Maxim", 11))).isSuccess)
+    var ages: [Int?] = []
+    for _ in 0..<5 { ages.append(await reader.nextPerson().0?.age) }
+    #expect(ages == [5, 4, 3, 2, 1])
+    #expect(reader.isFinished)
+    #expect(await reader.nextPerson().1.isEnd)
+    #expect(await archive.people("persons2").0.map(\.age) == [11, 5, 4, 3, 2, 1])
+  }
+
+  @Test("DA-6: keep leaves the current version and the youngest archives")
+  func keep() async {
+    for age in 1...10 {
+      archive.archiveCurrent(key: "person5", andSetNew: JSONValueConverter(value: Person("Maxim", age)))
+    }
+    #expect(await archive.person("person5").0?.age == 10)
+    #expect(await archive.keep(5, of: "person5").isSuccess)
+    #expect(await archive.people("person5").0.map(\.age) == [10, 9, 8, 7, 6, 5])
+  }
+
+  @Test("DA-7: bytes come back")
+  func bytes() async {
+    archive.set(key: "data1", data: Data([1, 2, 3, 4, 5]))
+    let data = await archive.get("data1").0
+    #expect(sha256(data) == "74f81fe167d99b4cb41d6d0ccda82278caee9f3e2f25d5e5a3936ff3dcec60d0")
+  }
+
+  @Test("DA-8: a reader that stops early is in nobody's way")
+  func keepAfterReader() async throws {
+    for last in UInt8(1)...10 { archive.archiveCurrent(key: "data2", andSetNewData: Data([1, 2, 3, last])) }
+    let reader = try #require(await archive.reader("data2"))
+    #expect(await reader.next().0 == Data([1, 2, 3, 10]))
+    reader.finish()
+    #expect(reader.isFinished)
+    #expect(await reader.next().1.isEnd)
+    #expect(await archive.keep(2, of: "data2").isSuccess)
+    #expect(await archive.all("data2").0 == [10, 9, 8].map { Data([1, 2, 3, $0]) })
+  }
+
+  @Test("DA-9: keys do not get mixed up")
+  func manyKeys() async {
+    await withTaskGroup(of: Void.self) { group in
+      for last in UInt8(1)...10 {
+        group.addTask { #expect(await archive.set("key\(last)", Data([1, 2, 3, last])).isSuccess) }
+      }
+    }
+    for last in UInt8(1)...10 {
+      #expect(await archive.get("key\(last)").0 == Data([1, 2, 3, last]))
+      #expect(await archive.delete("key\(last)").isSuccess)
+    }
+    #expect(archive.keys == [])
+  }
+
+  @Test("DA-E1: a deleted key can be set again")
+  func setAfterDelete() async {
+    for _ in 0..<2 {
+      #expect(await archive.set("k", "value").isSuccess)
+      #expect(await archive.text("k") == "value")
+      #expect(await archive.delete("k").isSuccess)
+    }
+  }
+
+  @Test("DA-E2: getting an unknown key does not make it")
+  func getUnknown() async {
+    #expect(await archive.get("unknown").1.isMissing)
+    #expect(await archive.all("unknown").1.isMissing)
+    #expect(await archive.reader("unknown") == nil)
+    #expect(await archive.keep(1, of: "unknown").isMissing)
+    #expect(archive.keys == [])
+  }
+
+  @Test("DA-E3: a reader of a single version gives it once")
+  func readerOfOne() async throws {
+    archive.archiveCurrent(key: "k", andSetNewData: Data("v".utf8))
+    let reader = try #require(await archive.reader("k"))
+    #expect(await reader.next().0 == Data("v".utf8))
+    for _ in 0..<2 {
+      let (data, result) = await reader.next()
+      #expect(data == nil)
+      #expect(result.isEnd)
+    }
+  }
+
+  @Test("DA-E4: a value that cannot be converted leaves the old one")
+  func unconvertible() async {
+    #expect(await archive.set("k", "v1").isSuccess)
+    #expect(await archive.set("k", value: Unconvertible()).isUnconverted)
+    #expect(await archive.texts("k") == ["v1"])
+    #expect(await archive.person("k").1.isUnconverted)
+  }
+
+  @Test("DA-E5: archiving on a new key is a plain success")
+  func archiveNew() async {
+    #expect(await archive.archive("k", Data("v".utf8)).isSuccess)
+    #expect(archive.numberOfArchives(key: "k") == 0)
+  }
+
+  @Test("DA-E6: keys that are no names of folders are keys")
+  func strangeKeys() async throws {
+    let keys = [
+      "a", "a/b", "../x", ".hidden", String(repeating: "k", count: 300), "\u{E9}", "e\u{301}", "A", "\u{301}",
+      ".blobstore",
+    ]
+    for key in keys { #expect(await archive.set(key, "value of \(key)").isSuccess) }
+    // As strings, the composed and the decomposed letter would be equal.
+    #expect(Set(archive.keys.map { Array($0.utf8) }) == Set(keys.map { Array($0.utf8) }))
+    #expect(archive.keys.count == keys.count)
+    for key in keys { #expect(await archive.get(key).0 == Data("value of \(key)".utf8)) }
+    #expect(await archive.delete("a").isSuccess)
+    #expect(await archive.text("a/b") == "value of a/b")
+    #expect(try FileManager.default.contentsOfDirectory(atPath: root.url.path) == ["data_archive"])
+    #expect(try FileManager.default.contentsOfDirectory(atPath: archivePath) == [".blobstore"])
+    #expect(await archive.set("", "value").isUnwritten)
+    #expect(await archive.set("nul\0", "value").isUnwritten)
+    #expect(!(await archive.get("").1.isSuccess))
+    #expect(!(await archive.all("").1.isSuccess))
+    #expect(!(await archive.delete("").isSuccess))
+    #expect(await archive.reader("") == nil)
+    #expect(archive.numberOfArchives(key: "") == 0)
+  }
+
+  private var archivePath: String { root.url.appendingPathComponent("data_archive").path }
+
+  @Test("DA-E7: no bytes are a value")
+  func empty() async {
+    #expect(await archive.set("k", Data()).isSuccess)
+    let (data, result) = await archive.get("k")
+    #expect(data == Data())
+    #expect(result.isSuccess)
+  }
+
+  @Test(
+    "DA-E8: a limit of 0 or less is refused here",
+    arguments: [(-1, false), (0, false), (10, true), (Int.max, true)])
+  func limits(limit: Int, isTaken: Bool) async throws {
+    for text in ["1", "2", "3"] { archive.archiveCurrent(key: "k", andSetNewData: Data(text.utf8)) }
+    let result = await archive.keep(limit, of: "k")
+    #expect(result.isSuccess == isTaken)
+    #expect(result.isLimit == !isTaken)
+    #expect(await archive.texts("k") == ["3", "2", "1"])
+    let store = try await BlobStore.open(at: archivePath + "/.blobstore")
+    let retention = try await store.keep(upTo: 0, of: "a/k")
+    #expect(retention.droppedVersionCount == 2)
+    #expect(await archive.texts("k") == ["3"])
+    try await store.close()
+  }
+
+  @Test("DA-E10: damage is an error, not a value")
+  func damage() async throws {
+    let value = randomBytes(5_000, seed: 10)
+    #expect(await archive.set("k", value).isSuccess)
+    try #require(try root.damage(value) == 1)
+    let other = DataArchive(rootUrl: try root.detour())
+    let (data, result) = await other.get("k")
+    #expect(data == nil)
+    #expect(result.isUnconverted)
+  }
+
+  @Test("an archive touches nothing before its first operation")
+  func noInputOutput() throws {
+    #expect(try FileManager.default.contentsOfDirectory(atPath: root.url.path) == [])
+  }
+
+  @Test("the bytes of an image come back as they are")
+  func image() async {
+    let png = Data([0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]) + randomBytes(1_000, seed: 1)
+    #expect(await archive.set("image", value: ImageDataConverter(value: png)).isSuccess)
+    let image = await withCheckedContinuation { done in
+      archive.get(key: "image", converterType: ImageDataConverter.self) { value, _ in
+        done.resume(returning: value)
+      }
+    }
+    #expect(image == png)
+    #expect(await archive.set("image", value: ImageDataConverter(value: Data())).isUnconverted)
+  }
+
+  @Test("two archives on one root share what they hold, and so does one in another way there")
+  func severalArchives() async throws {
+    let second = DataArchive(rootUrl: root.url)
+    let third = DataArchive(rootUrl: try root.detour())
+    archive.set(key: "k", data: Data("1".utf8))
+    #expect(await second.text("k") == "1")
+    #expect(await third.archive("k", Data("2".utf8)).isSuccess)
+    #expect(await archive.texts("k") == ["2", "1"])
+  }
+}

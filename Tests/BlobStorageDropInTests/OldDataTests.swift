@@ -1,0 +1,146 @@
+import BlobStorage
+import BlobStorageDropIn
+import Foundation
+import Testing
+
+@Suite struct OldDataTests {
+  let root: Folder
+
+  init() throws { root = try Folder() }
+
+  @Test("an archive's files are taken in by age, once, and stay")
+  func archive() async throws {
+    // The number tells the age, not the time: a copy of the folder may have lost the times.
+    for number in 1...11 {
+      try root.write("version \(number)", to: "data_archive/k/\(number).dat", minute: 20 - number)
+    }
+    try root.write("current", to: "data_archive/k/0.dat", minute: 9)
+    try root.write("nested", to: "data_archive/a/b/0.dat")
+    try root.write("", to: "data_archive/empty/0.dat")
+    try root.write("hidden", to: "data_archive/.blobstore/0.dat")
+    try root.write("other", to: "data_archive/k/notes.txt")
+    try root.write("other", to: "data_archive/k/01.dat")
+    let files = try root.files("data_archive")
+    let archive = DataArchive(rootUrl: root.url)
+    #expect(archive.keys == [".blobstore", "a/b", "empty", "k"])
+    #expect(await archive.texts("k") == ["current"] + (1...11).reversed().map { "version \($0)" })
+    #expect(await archive.texts("a/b") == ["nested"])
+    #expect(await archive.texts(".blobstore") == ["hidden"])
+    #expect(await archive.get("empty").0 == Data())
+    #expect(await archive.delete("a/b").isSuccess)
+    #expect(await archive.archive("k", Data("new".utf8)).isSuccess)
+    let again = DataArchive(rootUrl: try root.detour())
+    #expect(again.keys == [".blobstore", "empty", "k"])
+    #expect(again.numberOfArchives(key: "k") == 12)
+    #expect(try root.files("data_archive").filter { !$0.contains(".blobstore-2") } == files)
+    #expect(try root.text("data_archive/k/0.dat") == "current")
+  }
+
+  @Test("what an interrupted write or keep has left is taken in at its place")
+  func interrupted() async throws {
+    try root.write("old", to: "data_archive/replaced/0.tmp")
+    try root.write("new", to: "data_archive/both/0.dat")
+    try root.write("old", to: "data_archive/both/0.tmp")
+    // keep(upTo: 3) of 5 archives, dead while renumbering.
+    for (name, text) in [
+      ("1.tmp", "1"), ("2.tmp", "2"), ("1.dat", "3"), ("4.dat", "4"), ("5.dat", "5"), ("0.dat", "6"),
+    ] {
+      try root.write(text, to: "data_archive/kept/\(name)")
+    }
+    try root.write("1", to: "data_archive/archived/1.dat")
+    try root.write("2", to: "data_archive/archived/2.dat")
+    let archive = DataArchive(rootUrl: root.url)
+    #expect(await archive.texts("replaced") == ["old"])
+    #expect(await archive.texts("both") == ["new", "old"])
+    #expect(await archive.texts("kept") == ["6", "5", "4", "3", "2", "1"])
+    #expect(await archive.texts("archived") == ["2", "1"])
+  }
+
+  @Test("two who come at once take everything in once, and so does one who goes on after another")
+  func twice() async throws {
+    for key in 0..<20 {
+      for number in 0..<4 { try root.write("\(key) \(number)", to: "data_archive/key\(key)/\(number).dat") }
+    }
+    // What a process that died has left: two versions of one key, and no marker.
+    let path = root.url.appendingPathComponent("data_archive/.blobstore").path
+    let store = try await BlobStore.create(at: path)
+    for number in 1...2 {
+      let options = PutOptions(replacement: .archiveCurrent, metadata: Array("\(number).dat".utf8))
+      try await store.put("a/key3", .data(Data("3 \(number)".utf8)), options: options)
+    }
+    try await store.close()
+    let archives = try (0..<3).map { _ in DataArchive(rootUrl: try root.detour()) }
+    await withTaskGroup(of: Void.self) { group in
+      for archive in archives {
+        group.addTask {
+          for key in 0..<20 {
+            #expect(await archive.texts("key\(key)") == [0, 3, 2, 1].map { "\(key) \($0)" })
+          }
+        }
+      }
+    }
+  }
+
+  @Test("a data store's files are taken in once and stay")
+  func dataStore() async throws {
+    try root.write("new", to: "Documents/images/b", minute: 2)
+    try root.write("old", to: "Documents/images/.hidden", minute: 1)
+    try root.write("store", to: "Documents/images/.blobstore", minute: 3)
+    try root.write("no identifier", to: "Documents/images/folder/file")
+    let environments = [root.environment, ["HOME": try root.detour().path]]
+    for (round, environment) in environments.enumerated() {
+      let store = try UserFolders.$environment.withValue(environment) {
+        try PersistentDataStore(name: "images")
+      }
+      func text(_ identifier: String) async -> String? {
+        await withCheckedContinuation { done in
+          store.loadData(forIdentifier: identifier, dataTransformer: { String(decoding: $0, as: UTF8.self) })
+          {
+            done.resume(returning: $0)
+          }
+        }
+      }
+      #expect(await text(".blobstore") == "store")
+      #expect(await text(".hidden") == "old")
+      #expect(await text("folder/file") == nil)
+      #expect(await text("b") == (round == 0 ? "new" : nil))
+      store.removeData(forIdentifier: "b")
+      #expect(await text("b") == nil)
+    }
+    #expect(try root.text("Documents/images/b") == "new")
+    #expect(try root.text("Documents/images/.blobstore") == "store")
+    let opened = try await BlobStore.open(
+      at: root.url.appendingPathComponent("Documents/images/.blobstore-2").path)
+    let hidden = try #require(try await opened.current("d/.hidden"))
+    let own = try #require(try await opened.current("d/.blobstore"))
+    #expect(hidden.id.description < own.id.description)
+  }
+
+  @Test("a document is taken in once, stays, and does not come back after its deletion")
+  func document() throws {
+    let text = #"[{"name":"Ama","age":7}]"#
+    try root.write(text, to: "Documents/Person.json")
+    try UserFolders.$environment.withValue(root.environment) {
+      try Person("Kofi", 8).saveToFile()
+      #expect(try Person.loadListFromFile() == [Person("Ama", 7), Person("Kofi", 8)])
+      Person.deleteFile()
+      #expect(throws: CocoaError.self) { try Person.loadListFromFile() }
+      try Person("Kofi", 8).saveToFile()
+      #expect(try Person.loadFromFile() == Person("Kofi", 8))
+      Person.deleteFile()
+    }
+    try UserFolders.$environment.withValue(["HOME": root.detour().path]) {
+      #expect(throws: CocoaError.self) { try Person.loadListFromFile() }
+    }
+    #expect(try root.text("Documents/Person.json") == text)
+  }
+
+  @Test("a document that was deleted before it was ever read does not come back")
+  func unreadDocument() throws {
+    try root.write(#"{"name":"Ama","age":7}"#, to: "Documents/Person.json")
+    UserFolders.$environment.withValue(root.environment) {
+      Person.deleteFile()
+      #expect(throws: CocoaError.self) { try Person.loadFromFile() }
+    }
+  }
+}

@@ -1,0 +1,135 @@
+import BlobStorageDropIn
+import Foundation
+import Testing
+
+@Suite struct PersistentDataStoreTests {
+  let home: Folder
+  let store: PersistentDataStore
+
+  init() throws {
+    let home = try Folder()
+    self.home = home
+    store = try UserFolders.$environment.withValue(home.environment) {
+      try PersistentDataStore(name: "images")
+    }
+  }
+
+  private func put(_ data: Data?, _ identifier: String) async -> PersistentDataStore.Result {
+    await withCheckedContinuation { done in
+      store.storeData({ data }, identifier: identifier) { done.resume(returning: $0) }
+    }
+  }
+
+  private func text(_ identifier: String) async -> String? {
+    await withCheckedContinuation { done in
+      store.loadData(forIdentifier: identifier, dataTransformer: { String(decoding: $0, as: UTF8.self) }) {
+        done.resume(returning: $0)
+      }
+    }
+  }
+
+  @Test("the folder is made with the data store")
+  func folder() throws {
+    var isDirectory: ObjCBool = false
+    let path = home.url.appendingPathComponent("Documents/images").path
+    #expect(FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) && isDirectory.boolValue)
+    try home.write("a file", to: "Documents/taken")
+    #expect(throws: (any Error).self) {
+      try UserFolders.$environment.withValue(home.environment) {
+        try PersistentDataStore(name: "taken/images")
+      }
+    }
+  }
+
+  @Test("PD-1: what a provider gives is loaded by a transformer")
+  func storeAndLoad() async {
+    let result = await put(Data("Data".utf8), "abc")
+    guard case .success("abc") = result else {
+      Issue.record("\(result)")
+      return
+    }
+    #expect(await text("abc") == "Data")
+    let data = await withCheckedContinuation { done in
+      store.loadData(forIdentifier: "abc", dataTransformer: { $0 }) { done.resume(returning: $0) }
+    }
+    #expect(sha256(data) == "cec3a9b89b2e391393d0f68e4bc12a9fa6cf358b3cdf79496dc442d52b8dd528")
+  }
+
+  @Test("PD-2: data without a name gets one of its own")
+  func generatedIdentifiers() async throws {
+    var identifiers: [String] = []
+    for text in ["x", "y"] {
+      let result = await withCheckedContinuation { done in
+        store.storeData({ Data(text.utf8) }) { done.resume(returning: $0) }
+      }
+      guard case .success(let identifier) = result else {
+        Issue.record("\(result)")
+        return
+      }
+      identifiers.append(identifier)
+    }
+    #expect(identifiers[0] != identifiers[1])
+    #expect(await text(identifiers[0]) == "x")
+    #expect(await text(identifiers[1]) == "y")
+  }
+
+  @Test("PD-3, PD-4: no data leaves the old data", arguments: [nil, Data()])
+  func noData(_ data: Data?) async {
+    _ = await put(Data("x".utf8), "abc")
+    let result = await put(data, "abc")
+    guard case .noData = result else {
+      Issue.record("\(result)")
+      return
+    }
+    #expect(await text("abc") == "x")
+  }
+
+  @Test("an empty identifier is a failure")
+  func emptyIdentifier() async {
+    let result = await put(Data("x".utf8), "")
+    guard case .failed = result else {
+      Issue.record("\(result)")
+      return
+    }
+    #expect(await text("") == nil)
+  }
+
+  @Test("PD-5: removing all leaves loads with the whole old data or nil")
+  func removeAll() async {
+    let values = (0..<100).map {
+      String(decoding: Data(repeating: UInt8(65 + $0 % 26), count: 4_000 + $0), as: UTF8.self)
+    }
+    for (number, value) in values.enumerated() { _ = await put(Data(value.utf8), "key\(number)") }
+    await withTaskGroup(of: (Int, String?).self) { group in
+      for number in 0..<100 { group.addTask { (number, await text("key\(number)")) } }
+      store.removeAll()
+      for number in 0..<100 { group.addTask { (number, await text("key\(number)")) } }
+      for await (number, value) in group { #expect(value == nil || value == values[number]) }
+    }
+    for number in 0..<100 { #expect(await text("key\(number)") == nil) }
+  }
+
+  @Test("a removal comes after the store before it and before the load after it")
+  func barriers() async {
+    for round in 0..<20 {
+      store.storeData({ Data("\(round)".utf8) }, identifier: "k") { _ in }
+      async let loaded = text("k")
+      #expect(["\(round)"] == [await loaded])
+      store.removeData(forIdentifier: "k")
+      #expect(await text("k") == nil)
+    }
+  }
+
+  @Test("completions arrive on the main queue, closures run elsewhere")
+  func queues() async {
+    await withCheckedContinuation { done in
+      store.storeData({
+        dispatchPrecondition(condition: .notOnQueue(.main))
+        return Data("x".utf8)
+      }) { _ in
+        dispatchPrecondition(condition: .onQueue(.main))
+        done.resume()
+      }
+    }
+  }
+}

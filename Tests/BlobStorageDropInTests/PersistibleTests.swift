@@ -1,0 +1,111 @@
+import BlobStorage
+import BlobStorageDropIn
+import Foundation
+import Testing
+
+@Suite struct PersistibleTests {
+  let home: Folder
+  private let maxim = Person("Maxim", 38)
+  private let ama = Person("Ama", 7)
+  private let kofi = Person("Kofi", 8)
+
+  init() throws { home = try Folder() }
+
+  private func atHome<T>(_ body: () throws -> T) rethrows -> T {
+    try UserFolders.$environment.withValue(home.environment, operation: body)
+  }
+
+  @Test("PE-1: one value, then a list in the order of insertion, and nothing twice")
+  func saving() throws {
+    try atHome {
+      try maxim.saveToFile()
+      #expect(try Person.loadFromFile() == maxim)
+      try maxim.saveToFile()
+      #expect(try Person.loadFromFile() == maxim)
+      try ama.saveToFile()
+      #expect(try Person.loadListFromFile() == [maxim, ama])
+      try Person("Ama", 7).saveToFile()
+      try maxim.saveToFile()
+      #expect(try Person.loadListFromFile() == [maxim, ama])
+      #expect(throws: DecodingError.self) { try Person.loadFromFile() }
+    }
+  }
+
+  @Test("PE-2: a document that cannot be read is not overwritten")
+  func damaged() async throws {
+    try home.write("{\"name\":", to: "Documents/Person.json")
+    atHome {
+      #expect(throws: DecodingError.self) { try maxim.saveToFile() }
+      #expect(throws: DecodingError.self) { try [maxim].saveToFile() }
+      #expect(throws: DecodingError.self) { try Person.load { _ in } }
+    }
+    #expect(try home.text("Documents/Person.json") == "{\"name\":")
+    let store = try await BlobStore.open(at: home.url.appendingPathComponent("Documents/.blobstore").path)
+    #expect(try await store.data(forKey: "p/Person") == Data("{\"name\":".utf8))
+    // Damage to the store itself.
+    let bytes = randomBytes(2_000, seed: 2)
+    try await store.set("p/Person", to: bytes)
+    try #require(try home.damage(bytes) == 1)
+    let other = ["HOME": try home.detour().path]
+    UserFolders.$environment.withValue(other) {
+      let error = #expect(throws: BlobStorageError.self) { try maxim.saveToFile() }
+      #expect(error?.code == .corrupted)
+    }
+  }
+
+  @Test("PE-3: a list is merged with what is there")
+  func mergingLists() throws {
+    try atHome {
+      try maxim.saveToFile()
+      try [ama, maxim, kofi, ama].saveToFile()
+      #expect(try Person.loadListFromFile() == [maxim, ama, kofi])
+      try [Person]().saveToFile()
+      try [kofi].saveToFile()
+      #expect(try Person.loadListFromFile() == [maxim, ama, kofi])
+    }
+  }
+
+  @Test("load tells one value from a list, and what is missing is an error as it was")
+  func loading() throws {
+    try atHome {
+      let error = #expect(throws: CocoaError.self) { try Person.loadFromFile() }
+      #expect(error?.code == .fileReadNoSuchFile)
+      var seen: [[Person]] = []
+      let note = { (data: PersistenceData<Person>) in
+        switch data {
+        case .single(let value): seen.append([value])
+        case .array(let values): seen.append(values)
+        }
+      }
+      try maxim.saveToFile()
+      try Person.load(completion: note)
+      try ama.saveToFile()
+      try Person.load(completion: note)
+      #expect(seen == [[maxim], [maxim, ama]])
+      Person.deleteFile()
+      #expect(throws: CocoaError.self) { try Person.loadListFromFile() }
+      Person.deleteFile()
+      try [maxim].saveToFile()
+      #expect(try Person.loadListFromFile() == [maxim])
+    }
+  }
+
+  @Test("names are as they were")
+  func names() {
+    atHome {
+      #expect(Person.fileName == "Person")
+      #expect(Person.archiveUrl.path == home.url.path + "/Documents/Person.json")
+      #expect(Person.getEncoder().outputFormatting == .prettyPrinted)
+    }
+  }
+
+  @Test("values saved from many threads are all there")
+  func threads() async throws {
+    await withTaskGroup(of: Void.self) { group in
+      for age in 0..<40 {
+        group.addTask { #expect(throws: Never.self) { try atHome { try Person("Maxim", age).saveToFile() } } }
+      }
+    }
+    #expect(try atHome { Set(try Person.loadListFromFile().map(\.age)) } == Set(0..<40))
+  }
+}

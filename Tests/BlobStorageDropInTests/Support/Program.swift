@@ -1,0 +1,52 @@
+import Foundation
+
+/// The program of the tests, as a process.
+struct Program {
+  let process = Process()
+  private let output = Pipe()
+
+  init(_ arguments: [String], environment: [String: String]? = nil) throws {
+    process.executableURL = Self.folder.appendingPathComponent("DropInProgram")
+    process.arguments = arguments
+    process.standardOutput = output
+    if let environment { process.environment = environment }
+    try process.run()
+  }
+
+  /// Waits for the end: the status, and what was said.
+  func result() throws -> (status: Int32, output: String) {
+    let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+    process.waitUntilExit()
+    return (process.terminationStatus, text)
+  }
+
+  /// Kills the process once it has written that many lines; all lines that it has written.
+  func kill(afterLines count: Int) -> [String] {
+    var text = Data()
+    var isKilled = false
+    while true {
+      let part = output.fileHandleForReading.availableData
+      if part.isEmpty { break }
+      text += part
+      if !isKilled, text.count(where: { $0 == UInt8(ascii: "\n") }) >= count {
+        Foundation.kill(process.processIdentifier, SIGKILL)
+        isKilled = true
+      }
+    }
+    process.waitUntilExit()
+    // What follows the last line's end is a line that was not finished.
+    return String(decoding: text, as: UTF8.self).split(separator: "\n", omittingEmptySubsequences: false)
+      .dropLast().map(String.init)
+  }
+
+  /// Where the build has put the tests is where it has put the program.
+  private static let folder: URL = {
+    #if os(Linux)
+      let path = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")) ?? ""
+      return URL(fileURLWithPath: path).deletingLastPathComponent()
+    #else
+      let bundle = Bundle.allBundles.first { $0.bundlePath.hasSuffix(".xctest") } ?? Bundle.main
+      return bundle.bundleURL.deletingLastPathComponent()
+    #endif
+  }()
+}
