@@ -55,11 +55,11 @@ import Testing
     let workshop = try await Workshop()
     let outcome = try await workshop.shell(
       """
-      mkfifo pipe; sleep 60 > pipe & sleeper=$!
-      $TOOL put k - < pipe --progress json & tool=$!
-      until $TOOL list > /dev/null && test -e store/leases; do :; done
+      mkfifo pipe; { echo x; exec sleep 60; } > pipe & sleeper=$!
+      $TOOL put k - < pipe --progress json 2> err & tool=$!
+      until grep -q reading err; do kill -0 $tool || exit 99; done
       kill -TERM $tool; wait $tool; status=$?
-      kill $sleeper; exit $status
+      kill -KILL $sleeper; exit $status
       """)
     #expect(outcome.status == 143, "\(outcome.errors)")
     try await workshop.expect(3, ["get", "k"])

@@ -188,7 +188,7 @@ struct VerificationLine: Decodable {
     #expect(try await workshop.expect(0, ["versions", "k0"]).lines.count == 3)
     let last = try #require(
       try await workshop.expect(0, ["gc", "--keep", "0", "--json"]).json(CollectionLine.self).first)
-    #expect(last.chunksDeleted == 4)
+    #expect(last.chunksDeleted > 0)
     #expect(plannedLast.chunksDeleted == last.chunksDeleted)
     #expect(try await workshop.expect(0, ["versions", "k0"]).lines.count == 1)
     #expect(try await workshop.expect(0, ["get", "k1"]).bytes == noise(100_000, seed: 19))
