@@ -1,0 +1,44 @@
+#if DEBUG && canImport(Glibc)
+  import Glibc
+
+  // The thread sanitizer does not see what the standard library's lock orders on Linux, where it is made of
+  // futex calls inside a library that is not instrumented: each use would be reported as a race. Debug builds,
+  // which the sanitizer is for, take the system's lock instead, under the same name.
+  typealias Mutex = VisibleMutex
+
+  /// What `Synchronization.Mutex` is, as far as it is used here, on a lock that the thread sanitizer knows.
+  package struct VisibleMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
+    private let lock: UnsafeMutablePointer<pthread_mutex_t>
+    private let value: UnsafeMutablePointer<Value>
+
+    package init(_ value: consuming sending Value) {
+      lock = .allocate(capacity: 1)
+      pthread_mutex_init(lock, nil)
+      self.value = .allocate(capacity: 1)
+      self.value.initialize(to: value)
+    }
+
+    deinit {
+      pthread_mutex_destroy(lock)
+      lock.deallocate()
+      value.deinitialize(count: 1)
+      value.deallocate()
+    }
+
+    package borrowing func withLock<Result: ~Copyable, Failure: Error>(
+      _ body: (inout sending Value) throws(Failure) -> sending Result
+    ) throws(Failure) -> sending Result {
+      pthread_mutex_lock(lock)
+      defer { pthread_mutex_unlock(lock) }
+      return try body(&value.pointee)
+    }
+
+    package borrowing func withLockIfAvailable<Result: ~Copyable, Failure: Error>(
+      _ body: (inout sending Value) throws(Failure) -> sending Result
+    ) throws(Failure) -> sending Result? {
+      guard pthread_mutex_trylock(lock) == 0 else { return nil }
+      defer { pthread_mutex_unlock(lock) }
+      return try body(&value.pointee)
+    }
+  }
+#endif
