@@ -184,12 +184,15 @@ package final class Catalog: Sendable {
     guard let opened = try openInUse() else {
       throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use.")
     }
-    current.withLock { $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: true) }
+    current.withLock {
+      $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: true)
+    }
     return opened.environment
   }
 
   private func openInUse() throws(BlobStorageError) -> (environment: Environment, generation: String)? {
-    guard let state = try readState(), state.mark == "clean" || (state.mark == bootIdentity && !bootIdentity.isEmpty)
+    guard let state = try readState(),
+      state.mark == "clean" || (state.mark == bootIdentity && !bootIdentity.isEmpty)
     else { return nil }
     let place = folder.appending(state.generation)
     guard try files.status(of: place.appending("data.mdb"))?.kind == .regular else { return nil }
@@ -269,7 +272,9 @@ package final class Catalog: Sendable {
 
   private func inTurn<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let box: Result<Unchecked<T>, BlobStorageError> = writeTurn.withLock { _ in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body())) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(Unchecked(value: try body())) } catch {
+        return .failure(error)
+      }
     }
     return try box.get().value
   }
@@ -277,4 +282,3 @@ package final class Catalog: Sendable {
 
 /// Carries a value out of a lock's closure on the thread that took it in.
 struct Unchecked<T>: @unchecked Sendable { let value: T }
-

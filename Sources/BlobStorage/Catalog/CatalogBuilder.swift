@@ -71,15 +71,20 @@ package struct CatalogBuilder: Sendable {
   }
 
   /// Applies what is whole in a dead writer's pack, cuts off its torn tail and seals it. Its lock is held.
-  private func recover(_ name: PackName, _ file: any File, into environment: Environment) throws(BlobStorageError) {
-    guard let outcome = try apply(name, file, into: environment), !outcome.isSealed, outcome.gaps.isEmpty else {
+  private func recover(_ name: PackName, _ file: any File, into environment: Environment)
+    throws(BlobStorageError)
+  {
+    guard let outcome = try apply(name, file, into: environment), !outcome.isSealed, outcome.gaps.isEmpty
+    else {
       return
     }
     do throws(BlobStorageError) {
       let sealed = try PackRecovery.seal(file, outcome, codecs: codecs)
       try backend.synchronizeNames()
       try environment.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else { return }
+        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
+          return
+        }
         row.isSealed = true
         row.durableByteCount = sealed
         try transaction.setPackRow(number, row)
@@ -130,7 +135,9 @@ package struct CatalogBuilder: Sendable {
       logger.error("Pack \(name) is damaged from \(gap.lowerBound) to \(gap.upperBound).")
     }
     let final = row
-    try environment.write { (transaction) throws(BlobStorageError) in try transaction.setPackRow(number, final) }
+    try environment.write { (transaction) throws(BlobStorageError) in
+      try transaction.setPackRow(number, final)
+    }
     return outcome
   }
 

@@ -44,7 +44,8 @@ package final class Environment: @unchecked Sendable {
     try Environment.check(mdb_env_stat(handle, &statistics), "inspect")
     pageByteCount = Int(statistics.ms_psize)
     // A page beyond the end of the file would be a SIGBUS, not an error.
-    guard Int64(information.me_last_pgno + 1) * Int64(pageByteCount) <= (try dataFile.status()).byteCount else {
+    guard Int64(information.me_last_pgno + 1) * Int64(pageByteCount) <= (try dataFile.status()).byteCount
+    else {
       throw BlobStorageError(.catalogDamaged, "The catalog's file is shorter than it says.")
     }
     var dead: Int32 = 0
@@ -170,7 +171,9 @@ package final class Environment: @unchecked Sendable {
   }
 
   private func dropSpareReaders() {
-    for spare in spareReaders.withLock({ spares in defer { spares = [] }; return spares }) {
+    for spare in spareReaders.withLock({ spares in
+      defer { spares = [] }; return spares
+    }) {
       mdb_txn_abort(spare.transaction)
     }
   }

@@ -126,7 +126,8 @@ package struct ChunkRow: Hashable, Sendable {
     var writer = ByteWriter(capacity: 56)
     writer.integer(place.pack)
     writer.integer(UInt32(place.offset))
-    writer.integer(UInt64(place.ordinal) | UInt64(storedByteCount) << 24 | UInt64(plainByteCount & 0xffff) << 48)
+    writer.integer(
+      UInt64(place.ordinal) | UInt64(storedByteCount) << 24 | UInt64(plainByteCount & 0xffff) << 48)
     writer.integer(UInt8(plainByteCount >> 16))
     writer.integer(codecNumber)
     writer.integer(baseKind.rawValue | (hasFeatures ? 64 : 0) | (isSuspect ? 128 : 0))

@@ -14,7 +14,9 @@ extension Transaction {
     switch record.content {
     case .chunk(let chunk):
       let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
-      if let old = try chunkRow(chunk.digest), !old.isSuspect, try isOlder(pack, than: old.place.pack) { break }
+      if let old = try chunkRow(chunk.digest), !old.isSuspect, try isOlder(pack, than: old.place.pack) {
+        break
+      }
       try setChunkRow(chunk.digest, row)
       if let features = chunk.features, chunk.base == nil { try insert(features, of: chunk.digest) }
     case .manifest(let manifest):
@@ -78,7 +80,9 @@ extension Transaction {
   }
 
   /// Takes a record out again whose pack has left the store for good.
-  package func retract(_ record: PackRecord, from number: UInt32, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+  package func retract(_ record: PackRecord, from number: UInt32, algorithm: Digest.Algorithm)
+    throws(BlobStorageError)
+  {
     switch record.content {
     case .chunk(let chunk):
       if let row = try chunkRow(chunk.digest), row.place.pack == number, row.place.offset == record.offset {
@@ -86,7 +90,9 @@ extension Transaction {
         if let features = chunk.features { try remove(features, of: chunk.digest) }
       }
     case .manifest(let manifest):
-      if let row = try manifestRow(manifest.digest), row.place.pack == number, row.place.offset == record.offset {
+      if let row = try manifestRow(manifest.digest), row.place.pack == number,
+        row.place.offset == record.offset
+      {
         try setManifestRow(manifest.digest, nil)
       }
     case .ref(let ref):

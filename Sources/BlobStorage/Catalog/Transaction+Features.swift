@@ -31,7 +31,11 @@ extension Transaction {
       where !bucket[start..<start + Self.entryByteCount].elementsEqual(entry) {
         kept += bucket[start..<start + Self.entryByteCount]
       }
-      if kept.isEmpty { try remove(.features, key) } else if kept.count < bucket.count { try put(.features, key, kept) }
+      if kept.isEmpty {
+        try remove(.features, key)
+      } else if kept.count < bucket.count {
+        try put(.features, key, kept)
+      }
     }
   }
 
@@ -62,7 +66,9 @@ extension Transaction {
   ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
     var digest: Digest?
     try scan(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
-      if key.count == Digest.byteCount, key.starts(with: prefix) { digest = Digest(algorithm: algorithm, bytes: key) }
+      if key.count == Digest.byteCount, key.starts(with: prefix) {
+        digest = Digest(algorithm: algorithm, bytes: key)
+      }
       return false
     }
     guard let digest, let row = try baseToShare(digest) else { return nil }

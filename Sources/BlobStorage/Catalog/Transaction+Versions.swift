@@ -73,7 +73,8 @@ extension Transaction {
     withUnsafeBytes(of: (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)) { Array($0) }
   }
 
-  private static func keyAndStamp(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) -> (UInt64, Stamp) {
+  private static func keyAndStamp(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) -> (UInt64, Stamp)
+  {
     guard bytes.count == 24 else {
       throw BlobStorageError(.catalogDamaged, "The catalog has a version without a stamp.")
     }

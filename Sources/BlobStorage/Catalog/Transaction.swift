@@ -15,7 +15,9 @@ package struct Transaction {
   let tables: [MDB_dbi]
 
   /// The value under `key`, borrowed until the next change in this transaction, or nil.
-  func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+  func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
+    -> UnsafeRawBufferPointer?
+  {
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var found = MDB_val()
     let code = mdb_get(handle, tables[table.rawValue], &keyValue, &found)
@@ -35,7 +37,9 @@ package struct Transaction {
     try Environment.check(
       mdb_put(handle, tables[table.rawValue], &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
     guard let data = place.mv_data else { throw Environment.failure(Environment.outOfMemory, "write to") }
-    value.withUnsafeBytes { if let start = $0.baseAddress { data.copyMemory(from: start, byteCount: $0.count) } }
+    value.withUnsafeBytes {
+      if let start = $0.baseAddress { data.copyMemory(from: start, byteCount: $0.count) }
+    }
     data.storeBytes(of: guardValue, toByteOffset: value.count, as: UInt16.self)
   }
 
@@ -96,7 +100,8 @@ package struct Transaction {
       throw BlobStorageError(.catalogDamaged, "A value of the catalog's table \(table) is too short.")
     }
     let value = UnsafeRawBufferPointer(start: data, count: count)
-    guard data.loadUnaligned(fromByteOffset: count, as: UInt16.self) == guardValue(key, CRC32C.checksum(value))
+    guard
+      data.loadUnaligned(fromByteOffset: count, as: UInt16.self) == guardValue(key, CRC32C.checksum(value))
     else { throw BlobStorageError(.catalogDamaged, "A value of the catalog's table \(table) is damaged.") }
     return value
   }

@@ -53,7 +53,8 @@ struct BaseSearch: Sendable {
 
   /// Encodes a chunk against its base if that is worth it, else alone.
   func encode(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?, base: Base?
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    base: Base?
   ) throws(BlobStorageError) -> Engine.EncodedChunk {
     guard let base, plain.count > ChunkEncoder.savedByteCountMin else {
       return try alone(digest, plain, hint: hint, features: features)
@@ -73,9 +74,13 @@ struct BaseSearch: Sendable {
     }
     guard let based else { return try alone(digest, plain, hint: hint, features: features) }
     let record = ChunkRecord(
-      digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: .prefix, base: base.digest)
-    let expected = Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
-    if Double(based.count) <= expected * Self.sureShare { return Engine.EncodedChunk(record: record, stored: based) }
+      digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: .prefix,
+      base: base.digest)
+    let expected =
+      Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
+    if Double(based.count) <= expected * Self.sureShare {
+      return Engine.EncodedChunk(record: record, stored: based)
+    }
     let single = try alone(digest, plain, hint: hint, features: features)
     let singleByteCount = single.stored?.count ?? plain.count
     return Double(based.count) <= Double(singleByteCount) * Self.worthwhileShare

@@ -97,7 +97,8 @@ package struct BlobLayout: Sendable {
       sum += Int64(chunk.plainByteCount)
     }
     guard sum == list.spanByteCount, chunks.count == list.chunkCount else {
-      throw BlobStorageError(.corrupted, "A list of blob \(digest) is not what its manifest says.", digest: digest)
+      throw BlobStorageError(
+        .corrupted, "A list of blob \(digest) is not what its manifest says.", digest: digest)
     }
     return (chunks, starts)
   }

@@ -22,7 +22,9 @@ package final class BlobSource: Sendable {
     for _ in 0..<8 {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
         if let row = try transaction.chunkRow(digest) { return .chunk(row.plainByteCount) }
-        guard let row = try transaction.manifestRow(digest), let pack = try transaction.packRow(row.place.pack) else {
+        guard let row = try transaction.manifestRow(digest),
+          let pack = try transaction.packRow(row.place.pack)
+        else {
           return nil
         }
         return .manifest(row, pack.name)
@@ -31,13 +33,15 @@ package final class BlobSource: Sendable {
       case nil: return nil
       case .chunk(let byteCount):
         return try BlobLayout(
-          digest: digest, chunks: byteCount == 0 ? [] : [ChunkEntry(digest: digest, plainByteCount: byteCount)])
+          digest: digest,
+          chunks: byteCount == 0 ? [] : [ChunkEntry(digest: digest, plainByteCount: byteCount)])
       case .manifest(let row, let pack):
         guard let file = try packs.file(pack) else { continue }
         return try read(digest, row, file, pack)
       }
     }
-    throw BlobStorageError(.corrupted, "The manifest of blob \(digest) is in a pack that is not there.", digest: digest)
+    throw BlobStorageError(
+      .corrupted, "The manifest of blob \(digest) is in a pack that is not there.", digest: digest)
   }
 
   /// The manifest at its place, checked to be this blob's: no digest guards it, so its checksums must.
@@ -55,8 +59,10 @@ package final class BlobSource: Sendable {
         else { throw BlobStorageError(.corrupted, "there is another record in its place") }
         let meta = try RecordHeader.verifiedMeta(headerAndMeta, pack: pack, offset: row.place.offset)
         let manifest = try ManifestRecord(meta: meta, algorithm: digest.algorithm)
-        let payload = UnsafeRawBufferPointer(rebasing: raw[headerByteCount..<headerByteCount + header.payloadByteCount])
-        let checksum = payload.isEmpty
+        let payload = UnsafeRawBufferPointer(
+          rebasing: raw[headerByteCount..<headerByteCount + header.payloadByteCount])
+        let checksum =
+          payload.isEmpty
           ? 0 : raw.loadUnaligned(fromByteOffset: raw.count - 4, as: UInt32.self).littleEndian
         guard manifest.digest == digest, payload.isEmpty || CRC32C.checksum(payload) == checksum else {
           throw BlobStorageError(.corrupted, "it does not match its checksum")

@@ -37,7 +37,8 @@ package final class ChunkSource: Sendable {
     }
     guard let bytes = found else {
       throw BlobStorageError(
-        .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.", digest: digest)
+        .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
+        digest: digest)
     }
     if keeps { cache.insert(digest, bytes) }
     return bytes
@@ -58,7 +59,8 @@ package final class ChunkSource: Sendable {
     var lastPack: PackName?
     for _ in 0..<8 {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> (ChunkRow, PackName)? in
-        guard let row = try transaction.chunkRow(digest), let pack = try transaction.packRow(row.place.pack) else {
+        guard let row = try transaction.chunkRow(digest), let pack = try transaction.packRow(row.place.pack)
+        else {
           return nil
         }
         return (row, pack.name)
@@ -80,7 +82,8 @@ package final class ChunkSource: Sendable {
     if let baseDigest = row.base {
       do { base = try bytes(baseDigest, access: access, keeps: true) } catch {
         throw BlobStorageError(
-          error.code, "Chunk \(digest) is encoded against another that cannot be read: \(error.message)", digest: digest,
+          error.code, "Chunk \(digest) is encoded against another that cannot be read: \(error.message)",
+          digest: digest,
           pack: place.pack.description, offset: row.place.offset)
       }
     }
@@ -111,7 +114,8 @@ package final class ChunkSource: Sendable {
       noteSuspect(digest, row.place)
       throw BlobStorageError(
         .corrupted,
-        "Chunk \(digest) in pack \(place.pack) at \(row.place.offset) is damaged: \(error.message).", digest: digest,
+        "Chunk \(digest) in pack \(place.pack) at \(row.place.offset) is damaged: \(error.message).",
+        digest: digest,
         pack: place.pack.description, offset: row.place.offset)
     }
   }
@@ -138,7 +142,8 @@ package final class ChunkSource: Sendable {
   }
 
   private func decode(
-    _ stored: UnsafeRawBufferPointer, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind, base digest: Digest?,
+    _ stored: UnsafeRawBufferPointer, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind,
+    base digest: Digest?,
     _ base: [UInt8]?, into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     try codecs.withDecoder { (decoder) throws(BlobStorageError) in

@@ -38,13 +38,15 @@ extension Engine {
       var entries: [KeyEntry] = []
       try transaction.forEachKey(prefix: Array(prefix.utf8), after: after.map { Array($0.utf8) }) {
         (key, name) throws(BlobStorageError) in
-        guard let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm) else {
+        guard let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm)
+        else {
           return true
         }
         let text = String(decoding: key, as: UTF8.self)
         entries.append(
           KeyEntry(
-            current: BlobVersion(key: text, stamp: current.stamp, row: current.row), versionCount: name.versionCount))
+            current: BlobVersion(key: text, stamp: current.stamp, row: current.row),
+            versionCount: name.versionCount))
         return entries.count < limit
       }
       return entries
@@ -90,7 +92,8 @@ extension Engine {
 
   private static func checkRetention(_ count: Int) throws(BlobStorageError) {
     guard count >= 0 else {
-      throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more, not \(count).")
+      throw BlobStorageError(
+        .invalidArgument, "The number of archived versions to keep must be 0 or more, not \(count).")
     }
   }
 

@@ -30,7 +30,8 @@ extension Engine {
       try Self.check(item.metadata)
       guard item.data.count <= Self.inMemoryByteCountMax * 16 else {
         throw BlobStorageError(
-          .limitExceeded, "An item of several put together has at most \(Self.inMemoryByteCountMax * 16) bytes: put it alone.",
+          .limitExceeded,
+          "An item of several put together has at most \(Self.inMemoryByteCountMax * 16) bytes: put it alone.",
           key: item.key)
       }
       let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
@@ -44,7 +45,8 @@ extension Engine {
   static func check(_ metadata: [UInt8]) throws(BlobStorageError) {
     guard metadata.count <= Limits.metadataByteCountMax else {
       throw BlobStorageError(
-        .limitExceeded, "The metadata has \(metadata.count) bytes, at most \(Limits.metadataByteCountMax) can be kept.")
+        .limitExceeded,
+        "The metadata has \(metadata.count) bytes, at most \(Limits.metadataByteCountMax) can be kept.")
     }
   }
 
@@ -205,13 +207,15 @@ extension Engine {
         }
         if item.blob.chunks.count > 1 {
           added += try appendManifest(
-            item.blob.digest, item.blob.chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) },
+            item.blob.digest,
+            item.blob.chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) },
             &commit, &shared)
         }
         let (version, refByteCount) = try appendRef(
           item.key, item.blob.digest, Int64(item.blob.byteCount), replacement, item.metadata, &commit)
         results.append(
-          PutResult(version: version, newByteCount: newByteCount, storedByteCount: Int64(added + refByteCount)))
+          PutResult(
+            version: version, newByteCount: newByteCount, storedByteCount: Int64(added + refByteCount)))
       }
       return results
     }
@@ -231,7 +235,8 @@ extension Engine {
 
   /// Appends the manifest of a blob of few chunks, unless it is there.
   func appendManifest(
-    _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit, _ shared: inout SharedPacks
+    _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit,
+    _ shared: inout SharedPacks
   ) throws(BlobStorageError) -> Int {
     if let row = try commit.transaction.manifestToShare(digest) {
       try shared.note(row.place, commit.transaction)
@@ -244,7 +249,8 @@ extension Engine {
       byteCount += Int64(entry.plainByteCount)
     }
     let record = ManifestRecord(
-      digest: digest, byteCount: byteCount, chunkCount: Int64(entries.count), depth: 0, listedCount: entries.count)
+      digest: digest, byteCount: byteCount, chunkCount: Int64(entries.count), depth: 0,
+      listedCount: entries.count)
     return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
       try commit.append(.manifest(record), payload: raw)
     }
@@ -268,7 +274,8 @@ extension Engine {
     }
     let stamp = try commit.stamp()
     let ref = RefRecord(
-      key: key, version: stamp, replaced: replaced, digest: digest, byteCount: byteCount, created: commit.wallTime,
+      key: key, version: stamp, replaced: replaced, digest: digest, byteCount: byteCount,
+      created: commit.wallTime,
       metadata: metadata)
     let added = try commit.append(.ref(ref))
     let row = VersionRow(place: Place(pack: 0, offset: 0, ordinal: 0), record: ref)

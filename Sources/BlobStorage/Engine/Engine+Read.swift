@@ -9,14 +9,16 @@ extension Engine {
       do throws(BlobStorageError) {
         if let data = try data(version.digest) { return data }
       } catch {
-        guard error.code == .corrupted, attempt < 2, try self.version(key, id)?.digest != version.digest else {
+        guard error.code == .corrupted, attempt < 2, try self.version(key, id)?.digest != version.digest
+        else {
           throw Self.named(error, key)
         }
         continue
       }
       guard try self.version(key, id)?.digest == version.digest else { continue }
       throw BlobStorageError(
-        .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
+        .corrupted,
+        "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
         key: key, digest: version.digest)
     }
     return nil
@@ -28,7 +30,8 @@ extension Engine {
     guard let layout = try blobs.layout(digest) else { return nil }
     if layout.byteCount == 0 { return Data() }
     guard layout.byteCount <= Int.max / 2 else {
-      throw BlobStorageError(.limitExceeded, "Blob \(digest) is too long for memory: use a reader.", digest: digest)
+      throw BlobStorageError(
+        .limitExceeded, "Blob \(digest) is too long for memory: use a reader.", digest: digest)
     }
     if layout.chunkCount == 1 { return Data(try chunks.bytes(digest)) }
     var data = Data(capacity: Int(layout.byteCount))
@@ -38,7 +41,8 @@ extension Engine {
 
   /// Hands the bytes of a range to `sink` in order. Chunks are read and verified on all cores, a bounded number ahead.
   func stream(
-    _ layout: BlobLayout, _ range: Range<Int64>, _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+    _ layout: BlobLayout, _ range: Range<Int64>,
+    _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let source = chunks
     var group: ArraySlice<BlobLayout.PlacedChunk> = []
@@ -95,7 +99,8 @@ extension Engine {
       do throws(BlobStorageError) {
         guard let layout = try blobs.layout(version.digest) else {
           throw BlobStorageError(
-            .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
+            .corrupted,
+            "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
             key: key, digest: version.digest)
         }
         return OpenBlob(engine: self, layout: layout, hold: hold)
@@ -125,7 +130,9 @@ extension Engine {
     for _ in 0..<8 {
       let versions = try versions(key)
       let hold = try leases.hold(versions.map { .blob($0.digest) })
-      if try self.versions(key) == versions { return HeldVersions(versions: versions, hold: hold, leases: leases) }
+      if try self.versions(key) == versions {
+        return HeldVersions(versions: versions, hold: hold, leases: leases)
+      }
       leases.release(hold)
     }
     throw BlobStorageError(.busy, "Key “\(key)” changes faster than its history can be opened.", key: key)
@@ -134,7 +141,8 @@ extension Engine {
   private func check(_ digest: Digest) throws(BlobStorageError) {
     guard digest.algorithm == header.digestAlgorithm else {
       throw BlobStorageError(
-        .invalidArgument, "The store names blobs by \(header.digestAlgorithm.name): \(digest) cannot be in it.",
+        .invalidArgument,
+        "The store names blobs by \(header.digestAlgorithm.name): \(digest) cannot be in it.",
         digest: digest)
     }
   }
@@ -142,7 +150,8 @@ extension Engine {
   static func named(_ error: BlobStorageError, _ key: String) -> BlobStorageError {
     guard error.key == nil, error.code == .corrupted else { return error }
     var named = BlobStorageError(
-      error.code, "Key “\(key)”: \(error.message)", key: key, digest: error.digest, pack: error.pack, offset: error.offset,
+      error.code, "Key “\(key)”: \(error.message)", key: key, digest: error.digest, pack: error.pack,
+      offset: error.offset,
       path: error.path, errno: error.errno)
     named.key = key
     return named
@@ -151,7 +160,9 @@ extension Engine {
 
 extension ChunkSource {
   /// The chunk that a manifest names: its length is the one that the manifest says, or the manifest is wrong.
-  func bytes(_ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false) throws(BlobStorageError) -> [UInt8] {
+  func bytes(_ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false) throws(BlobStorageError)
+    -> [UInt8]
+  {
     let bytes = try bytes(entry.digest, access: access, keeps: keeps)
     guard bytes.count == entry.plainByteCount else {
       throw BlobStorageError(

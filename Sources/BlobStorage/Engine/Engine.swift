@@ -44,7 +44,8 @@ package final class Engine: Sendable {
     let codec = try CodecChoice(options.codec, level: options.level)
     let header = StoreHeader(
       flags: options.usesSimilarity ? .similarity : [], digestAlgorithm: options.digestAlgorithm,
-      codecNumber: codec.kind.rawValue, level: Int8(codec.level), chunkByteCountAverage: UInt32(sizes.average),
+      codecNumber: codec.kind.rawValue, level: Int8(codec.level),
+      chunkByteCountAverage: UInt32(sizes.average),
       storeID: withUnsafeBytes(of: (randomUInt64(), randomUInt64())) { Array($0) },
       created: environment.clock.now())
     try StoreFolder(try absolute(path), files: environment.files).create(header)
@@ -65,7 +66,8 @@ package final class Engine: Sendable {
     let header = try folder.readHeader()
     guard let kind = CodecKind(rawValue: header.codecNumber) else {
       throw BlobStorageError(
-        .unsupportedFormat, "The store at \(path) uses a codec that this build does not know: use a later build.",
+        .unsupportedFormat,
+        "The store at \(path) uses a codec that this build does not know: use a later build.",
         path: path)
     }
     self.folder = folder
@@ -83,23 +85,27 @@ package final class Engine: Sendable {
       }
     }
     try backend.removeLeftovers()
-    let builder = CatalogBuilder(backend: backend, codecs: codecs, store: header, logger: configuration.logger)
+    let builder = CatalogBuilder(
+      backend: backend, codecs: codecs, store: header, logger: configuration.logger)
     catalog = try Catalog(
       folder: environment.catalogFolder ?? folder.catalog, files: SystemFiles(), store: header,
-      bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount, logger: configuration.logger,
+      bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
+      logger: configuration.logger,
       fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
       catchUp: { (database, willWrite) throws(BlobStorageError) in
         try builder.catchUp(database, willWrite: willWrite)
       })
     packs = PackFiles(backend: backend)
     chunks = ChunkSource(
-      catalog: catalog, packs: packs, codecs: codecs, cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax))
+      catalog: catalog, packs: packs, codecs: codecs,
+      cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax))
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
     packByteCountTarget = environment.packByteCountTarget
     let writerID = randomUInt64()
     leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
     writer = WriterSession(
-      writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs, clock: environment.clock,
+      writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
+      clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, logger: configuration.logger)
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(width: configuration.threadCount > 0 ? configuration.threadCount : cores)
@@ -114,7 +120,8 @@ package final class Engine: Sendable {
   }
 
   package func close() throws(BlobStorageError) {
-    guard isClosed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged else {
+    guard isClosed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
+    else {
       return
     }
     defer {
@@ -128,7 +135,8 @@ package final class Engine: Sendable {
   /// A session with packs of its own, for work that must not share a pack with puts.
   package func newSession() -> WriterSession {
     WriterSession(
-      writerID: randomUInt64(), store: header, backend: backend, catalog: catalog, codecs: codecs, clock: clock,
+      writerID: randomUInt64(), store: header, backend: backend, catalog: catalog, codecs: codecs,
+      clock: clock,
       packByteCountTarget: packByteCountTarget, logger: logger)
   }
 
@@ -139,7 +147,8 @@ package final class Engine: Sendable {
   package var information: StoreInformation {
     StoreInformation(
       path: folder.path.string, id: Hex.text(header.storeID), digestAlgorithm: header.digestAlgorithm,
-      chunkSizes: sizes, codec: codec.kind, level: codec.level, usesSimilarity: header.flags.contains(.similarity),
+      chunkSizes: sizes, codec: codec.kind, level: codec.level,
+      usesSimilarity: header.flags.contains(.similarity),
       created: Date(timeIntervalSince1970: Double(header.created) / 1_000))
   }
 
@@ -158,7 +167,9 @@ package final class Engine: Sendable {
   }
 
   private static func absolute(_ path: String) throws(BlobStorageError) -> FilePath {
-    guard !path.isEmpty else { throw BlobStorageError(.invalidArgument, "The path of a store must not be empty.") }
+    guard !path.isEmpty else {
+      throw BlobStorageError(.invalidArgument, "The path of a store must not be empty.")
+    }
     let file = FilePath(path)
     if file.isAbsolute { return file.lexicallyNormalized() }
     return FilePath(FileManager.default.currentDirectoryPath).pushing(file).lexicallyNormalized()

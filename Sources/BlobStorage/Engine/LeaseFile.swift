@@ -171,7 +171,9 @@ package final class LeaseFile: Sendable {
     _ body: (inout State) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     let box: Result<Unchecked<T>, BlobStorageError> = state.withLock { state in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body(&state))) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(Unchecked(value: try body(&state))) } catch {
+        return .failure(error)
+      }
     }
     return try box.get().value
   }
@@ -235,12 +237,15 @@ package struct Leases: Sendable {
       if torn == 0 { return }
     }
     throw BlobStorageError(
-      .corrupted, "The lease \(file.path.lastComponent?.string ?? "") cannot be read: nothing is collected while it is there.",
+      .corrupted,
+      "The lease \(file.path.lastComponent?.string ?? "") cannot be read: nothing is collected while it is there.",
       path: file.path.string)
   }
 
   /// False for a slot that does not match its checksum.
-  private mutating func take(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: Digest.Algorithm) -> Bool {
+  private mutating func take(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: Digest.Algorithm)
+    -> Bool
+  {
     if slot.allSatisfy({ $0 == 0 }) { return true }
     let guarded = UnsafeRawBufferPointer(rebasing: slot[4...])
     guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded) else { return false }

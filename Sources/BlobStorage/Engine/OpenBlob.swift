@@ -22,10 +22,13 @@ package final class OpenBlob: Sendable {
   package func read(_ range: Range<Int64>) throws(BlobStorageError) -> DispatchData {
     let range = try clamped(range)
     var data = DispatchData.empty
-    try layout.forEachChunk(in: range, from: engine.chunks, access: .random) { (placed) throws(BlobStorageError) in
+    try layout.forEachChunk(in: range, from: engine.chunks, access: .random) {
+      (placed) throws(BlobStorageError) in
       let bytes = try engine.chunks.bytes(placed.entry, access: .random, keeps: true)
       let end = placed.start + Int64(bytes.count)
-      let wanted = Int(max(range.lowerBound, placed.start) - placed.start)..<Int(min(range.upperBound, end) - placed.start)
+      let wanted =
+        Int(
+          max(range.lowerBound, placed.start) - placed.start)..<Int(min(range.upperBound, end) - placed.start)
       bytes.withUnsafeBytes { data.append(UnsafeRawBufferPointer(rebasing: $0[wanted])) }
       return true
     }
@@ -75,12 +78,14 @@ package final class HeldVersions: Sendable {
   func data(at index: Int, _ engine: Engine) throws(BlobStorageError) -> Data {
     guard hold.withLock({ $0 != nil }) else { throw BlobStorageError(.closed, "The history was closed.") }
     guard versions.indices.contains(index) else {
-      throw BlobStorageError(.invalidArgument, "There is no version \(index): the history has \(versions.count).")
+      throw BlobStorageError(
+        .invalidArgument, "There is no version \(index): the history has \(versions.count).")
     }
     let version = versions[index]
     guard let data = try engine.data(version.digest) else {
       throw BlobStorageError(
-        .corrupted, "Blob \(version.digest) is missing from the store.", key: version.key, digest: version.digest)
+        .corrupted, "Blob \(version.digest) is missing from the store.", key: version.key,
+        digest: version.digest)
     }
     return data
   }

@@ -12,7 +12,8 @@ public struct WorkProgress: Sendable, Hashable {
   public var totalCount: Int
 
   public init(
-    phase: String, doneByteCount: Int64 = 0, totalByteCount: Int64 = 0, doneCount: Int = 0, totalCount: Int = 0
+    phase: String, doneByteCount: Int64 = 0, totalByteCount: Int64 = 0, doneCount: Int = 0,
+    totalCount: Int = 0
   ) {
     self.phase = phase
     self.doneByteCount = doneByteCount
@@ -37,7 +38,8 @@ public struct CollectionOptions: Sendable, Hashable {
   public var waitSeconds: Double
 
   public init(
-    isDryRun: Bool = false, archivedCountMax: Int? = nil, garbageShareMin: Double = 0.25, waitSeconds: Double = 60
+    isDryRun: Bool = false, archivedCountMax: Int? = nil, garbageShareMin: Double = 0.25,
+    waitSeconds: Double = 60
   ) {
     self.isDryRun = isDryRun
     self.archivedCountMax = archivedCountMax

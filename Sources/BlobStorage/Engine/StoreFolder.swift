@@ -66,7 +66,8 @@ package struct StoreFolder: Sendable {
       if let status = try statusOrNil(path) {
         let isEmpty = status.kind == .directory ? try files.list(path).isEmpty : false
         guard isEmpty else {
-          throw BlobStorageError(.notAStore, "\(path) holds something that is not a store.", path: path.string)
+          throw BlobStorageError(
+            .notAStore, "\(path) holds something that is not a store.", path: path.string)
         }
       }
       throw BlobStorageError(.noStore, "There is no store at \(path).", path: path.string)
@@ -122,7 +123,9 @@ package struct StoreFolder: Sendable {
 
 extension StoreFolder {
   /// Bytes of the medium that all files of the store take.
-  package func allocatedByteCount() throws(BlobStorageError) -> Int64 { try Self.allocatedByteCount(path, files) }
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
+    try Self.allocatedByteCount(path, files)
+  }
 
   private static func allocatedByteCount(
     _ folder: FilePath, _ files: any FileSystem

@@ -49,7 +49,8 @@ struct StreamPut {
       }
     case .file(let path):
       let file = try InputFile(FilePath(path))
-      return try run(key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }) {
+      return try run(key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() })
+      {
         (target) throws(BlobStorageError) in try file.read(into: target)
       }
     case .descriptor(let number):
@@ -174,7 +175,8 @@ struct StreamPut {
     for digest in digests where !commit.hasPendingChunk(digest) {
       guard try commit.transaction.chunkRow(digest) == nil else { continue }
       throw BlobStorageError(
-        .busy, "Chunk \(digest) was removed while it was being shared: put the content again.", digest: digest)
+        .busy, "Chunk \(digest) was removed while it was being shared: put the content again.", digest: digest
+      )
     }
   }
 
@@ -247,7 +249,8 @@ struct ChunkIntake: Sendable {
     var result = BatchResult()
     return try bridge(batch.bytes) { (bytes) throws(BlobStorageError) in
       for range in batch.chunks {
-        let digest = Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: engine.header.digestAlgorithm)
+        let digest = Digest.of(
+          UnsafeRawBufferPointer(rebasing: bytes[range]), by: engine.header.digestAlgorithm)
         result.entries.append(ChunkEntry(digest: digest, plainByteCount: range.count))
       }
       let present = try share(result.entries.map(\.digest), &result)
@@ -256,7 +259,8 @@ struct ChunkIntake: Sendable {
         let digest = result.entries[index].digest
         if present.contains(digest) || engine.writer.hasPendingChunk(digest) { continue }
         let plain = UnsafeRawBufferPointer(rebasing: bytes[range])
-        missing.append(Missing(digest: digest, range: range, features: search.features(plain, hint: batch.hint)))
+        missing.append(
+          Missing(digest: digest, range: range, features: search.features(plain, hint: batch.hint)))
       }
       try findBases(&missing, &result)
       for chunk in missing {
@@ -309,7 +313,8 @@ struct ChunkIntake: Sendable {
   }
 
   /// Which of these chunks are there to be shared: found, leased, and found again in a snapshot taken after that.
-  private func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest> {
+  private func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest>
+  {
     let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var found: [Digest] = []
       for digest in digests where try transaction.chunkToShare(digest) != nil { found.append(digest) }
@@ -432,7 +437,10 @@ struct ManifestBuilder {
   }
 
   mutating func note(_ list: List, digest: Digest) {
-    lists = (lists ?? []) + [ListEntry(digest: digest, chunkCount: list.chunkCount, spanByteCount: list.spanByteCount)]
+    lists =
+      (lists ?? []) + [
+        ListEntry(digest: digest, chunkCount: list.chunkCount, spanByteCount: list.spanByteCount)
+      ]
   }
 
   private func list() -> List {

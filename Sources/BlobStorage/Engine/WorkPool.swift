@@ -19,7 +19,8 @@ package final class WorkPool: Sendable {
 
     /// Runs the job unless somebody else does already.
     func run() -> Bool {
-      guard claimed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
+      guard
+        claimed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
       else { return false }
       body()
       return true
@@ -93,7 +94,9 @@ package final class WorkPool: Sendable {
     while let input = try next() {
       let slot = Slot<Output>()
       let job = Job {
-        do throws(BlobStorageError) { slot.fulfil(.success(try transform(input))) } catch { slot.fulfil(.failure(error)) }
+        do throws(BlobStorageError) { slot.fulfil(.success(try transform(input))) } catch {
+          slot.fulfil(.failure(error))
+        }
       }
       slot.job.withLock { $0 = job }
       underWay.append(slot)

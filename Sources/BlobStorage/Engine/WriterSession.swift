@@ -102,7 +102,9 @@ package final class WriterSession: Sendable {
     /// Takes the next stamp of the clock: later than any in the store.
     package func stamp() throws(BlobStorageError) -> Stamp {
       let time = Stamp.timeAfter(try transaction.clock(), wallClock: session.clock.now())
-      guard time < Stamp.timeMax else { throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.") }
+      guard time < Stamp.timeMax else {
+        throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+      }
       try transaction.noteTime(time)
       return Stamp(time: time, writer: session.writerID)
     }
@@ -113,9 +115,11 @@ package final class WriterSession: Sendable {
     /// Appends a record as part of the commit.
     @discardableResult
     package mutating func append(
-      _ content: PackRecord.Content, payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
+      _ content: PackRecord.Content,
+      payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
     ) throws(BlobStorageError) -> Int {
-      let count = try session.append(content, payload: payload, to: &box.state, time: try transaction.clock() + 1)
+      let count = try session.append(
+        content, payload: payload, to: &box.state, time: try transaction.clock() + 1)
       if case .ref(let ref) = content { versions.append((ref.key, ref.version)) }
       return count
     }
@@ -190,7 +194,9 @@ package final class WriterSession: Sendable {
   /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     let box: Result<Void, BlobStorageError> = syncTurn.withLock { _ in
-      do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch {
+        return .failure(error)
+      }
     }
     try box.get()
   }
@@ -368,7 +374,8 @@ package final class WriterSession: Sendable {
         if state.writer == nil { state.needsNameSync = false }
       }
       try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number) else {
+        guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number)
+        else {
           return
         }
         row.isSealed = true
@@ -391,7 +398,9 @@ package final class WriterSession: Sendable {
   private func markPoisoned(_ name: PackName) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else { return }
+        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
+          return
+        }
         row.isPoisoned = true
         try transaction.setPackRow(number, row)
       }
@@ -400,12 +409,15 @@ package final class WriterSession: Sendable {
 
   private func withBox<T>(_ body: (Box) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let result: Result<Unchecked<T>, BlobStorageError> = state.withLock { box in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body(box.value))) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(Unchecked(value: try body(box.value))) } catch {
+        return .failure(error)
+      }
     }
     return try result.get().value
   }
 
-  private func tryLocked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+  private func tryLocked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T
+  {
     try withBox { (box) throws(BlobStorageError) in try body(&box.state) }
   }
 

@@ -53,20 +53,24 @@ package struct ChunkRecord: Hashable, Sendable {
     let flags: UInt8 = try reader.integer()
     try reader.reserved(1)
     guard flags & ~Self.hasFeatures == 0 else {
-      throw BlobStorageError(.unsupportedFormat, "A chunk has flags that this build does not know: use a later build.")
+      throw BlobStorageError(
+        .unsupportedFormat, "A chunk has flags that this build does not know: use a later build.")
     }
     plainByteCount = Int(try reader.integer(UInt32.self))
     guard plainByteCount <= Limits.chunkByteCountMax else {
       throw BlobStorageError(.corrupted, "A chunk claims \(plainByteCount) bytes, more than any can have.")
     }
     guard let kind = BaseKind(rawValue: kindNumber) else {
-      throw BlobStorageError(.unsupportedFormat, "A chunk has a base of kind \(kindNumber): use a later build.")
+      throw BlobStorageError(
+        .unsupportedFormat, "A chunk has a base of kind \(kindNumber): use a later build.")
     }
     baseKind = kind
     digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     base = kind == .none ? nil : Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     if flags & Self.hasFeatures != 0 {
-      let (first, second, third) = (try reader.integer(UInt32.self), try reader.integer(UInt32.self), try reader.integer(UInt32.self))
+      let (first, second, third) = (
+        try reader.integer(UInt32.self), try reader.integer(UInt32.self), try reader.integer(UInt32.self)
+      )
       features = SIMD3(first, second, third)
     }
     try reader.finish()

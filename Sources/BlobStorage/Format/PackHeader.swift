@@ -45,7 +45,8 @@ package struct PackHeader: Hashable, Sendable {
     else { throw BlobStorageError(.corrupted, "The pack's header does not match its checksum.") }
     guard version == StoreHeader.formatVersion else {
       throw BlobStorageError(
-        .unsupportedFormat, "The pack has format version \(version), this build reads \(StoreHeader.formatVersion).")
+        .unsupportedFormat,
+        "The pack has format version \(version), this build reads \(StoreHeader.formatVersion).")
     }
     try reader.reserved(2)
     let algorithm = Digest.Algorithm(rawValue: try reader.integer())

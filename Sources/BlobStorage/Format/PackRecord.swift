@@ -41,13 +41,15 @@ package struct PackRecord: Sendable {
     case .chunk:
       let chunk = try ChunkRecord(meta: meta, algorithm: algorithm)
       guard payloadByteCount <= max(chunk.plainByteCount, 1) else {
-        throw BlobStorageError(.corrupted, "A chunk is stored in more bytes than it has.", digest: chunk.digest)
+        throw BlobStorageError(
+          .corrupted, "A chunk is stored in more bytes than it has.", digest: chunk.digest)
       }
       content = .chunk(chunk)
     case .manifest:
       let manifest = try ManifestRecord(meta: meta, algorithm: algorithm)
       guard payloadByteCount == manifest.payloadByteCount else {
-        throw BlobStorageError(.corrupted, "A manifest has not as many entries as it says.", digest: manifest.digest)
+        throw BlobStorageError(
+          .corrupted, "A manifest has not as many entries as it says.", digest: manifest.digest)
       }
       content = .manifest(manifest)
     case .ref:
@@ -58,7 +60,8 @@ package struct PackRecord: Sendable {
     case nil:
       guard header.typeNumber >= 128 else {
         throw BlobStorageError(
-          .unsupportedFormat, "A record has type \(header.typeNumber), unknown to this build: use a later one.")
+          .unsupportedFormat,
+          "A record has type \(header.typeNumber), unknown to this build: use a later one.")
       }
       content = .skipped
     }

@@ -82,7 +82,8 @@ package struct StoreHeader: Hashable, Sendable {
     created = try reader.integer()
     guard let algorithm, flags.isSubset(of: .known) else {
       throw BlobStorageError(
-        .unsupportedFormat, "The store uses a digest or a flag that this build does not know: use a later build.")
+        .unsupportedFormat,
+        "The store uses a digest or a flag that this build does not know: use a later build.")
     }
     digestAlgorithm = algorithm
   }

@@ -16,7 +16,8 @@ final class CollectionLock: Sendable {
       guard Date() < end else {
         file.close()
         throw BlobStorageError(
-          .busy, "Another process has been collecting garbage in \(engine.folder.path) for \(Int(waitSeconds)) s: try again later.",
+          .busy,
+          "Another process has been collecting garbage in \(engine.folder.path) for \(Int(waitSeconds)) s: try again later.",
           path: engine.folder.path.string)
       }
       Thread.sleep(forTimeInterval: 0.05)

@@ -36,7 +36,8 @@ final class Collector {
   private var marker: Marker
   private var report = CollectionReport()
 
-  init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError) {
+  init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError)
+  {
     guard 0...1 ~= options.garbageShareMin else {
       throw BlobStorageError(.invalidArgument, "The share of garbage must be from 0 to 1.")
     }
@@ -66,7 +67,9 @@ final class Collector {
     try mark()
     try rebase()
     let rows = try packRows()
-    let garbageByteCount = rows.reduce(0) { $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number) }
+    let garbageByteCount = rows.reduce(0) {
+      $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
+    }
     noteObstacles(rows)
     var candidates = try plan(rows)
     if options.isDryRun {
@@ -83,7 +86,9 @@ final class Collector {
       }
       pardon()
       try engine.packs.forget { (name) throws(BlobStorageError) in
-        try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packNumber(name) == nil }
+        try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.packNumber(name) == nil
+        }
       }
     }
     keepReserve()
@@ -97,7 +102,9 @@ final class Collector {
   private func mark() throws(BlobStorageError) {
     let progress = progress
     let archivedCountMax = options.isDryRun ? options.archivedCountMax : nil
-    try marker.markVersions(archivedCountMax: archivedCountMax) { progress(WorkProgress(phase: "marking", doneCount: $0)) }
+    try marker.markVersions(archivedCountMax: archivedCountMax) {
+      progress(WorkProgress(phase: "marking", doneCount: $0))
+    }
     _ = try markLeases()
   }
 
@@ -154,7 +161,9 @@ final class Collector {
       try CancellationFlag.check()
       let live = marker.marks.liveByteCount(number)
       let isSmall = merges && row.recordsByteCount < Self.smallPackByteCount
-      guard isSmall || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin) else { continue }
+      guard isSmall || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin) else {
+        continue
+      }
       let content: PackContent
       do throws(BlobStorageError) {
         content = try PackContent(engine, number: number, row: row, marks: marker.marks)
@@ -163,7 +172,9 @@ final class Collector {
         report.obstacles.append(error.message)
         continue
       }
-      guard isSmall || Self.isWorthwhile(content.recordsByteCount, kept: content.keptByteCount, options.garbageShareMin)
+      guard
+        isSmall
+          || Self.isWorthwhile(content.recordsByteCount, kept: content.keptByteCount, options.garbageShareMin)
       else { continue }
       candidates.append(Candidate(number: number, row: row, content: content))
     }
@@ -185,7 +196,11 @@ final class Collector {
     for candidate in candidates {
       report.deletedChunkCount += candidate.content.deletedChunkCount
       report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
-      if candidate.content.kept.isEmpty { report.deletedPackCount += 1 } else { report.compactedPackCount += 1 }
+      if candidate.content.kept.isEmpty {
+        report.deletedPackCount += 1
+      } else {
+        report.compactedPackCount += 1
+      }
     }
   }
 
@@ -197,11 +212,13 @@ final class Collector {
     try marker.markVersions(countsRefs: false)
     let after = try markLeases()
     var confirmed: [Candidate] = []
-    for candidate in candidates where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
+    for candidate in candidates
+    where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
       confirmed.append(
         Candidate(
           number: candidate.number, row: candidate.row,
-          content: try PackContent(engine, number: candidate.number, row: candidate.row, marks: marker.marks)))
+          content: try PackContent(engine, number: candidate.number, row: candidate.row, marks: marker.marks))
+      )
     }
     return confirmed
   }
@@ -316,7 +333,8 @@ final class Collector {
       }
     } catch {
       // Condemned packs are read and not shared: the next collection pardons or removes them.
-      engine.logger.warning("Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
+      engine.logger.warning(
+        "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
     }
   }
 
@@ -343,7 +361,9 @@ final class Collector {
   /// Runs `body`; if the disk is full, gives the reserve free and runs it once more.
   private func withReserve(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     do throws(BlobStorageError) { try body() } catch {
-      guard error.code == .noSpace, try engine.folder.files.status(of: engine.folder.reserve) != nil else { throw error }
+      guard error.code == .noSpace, try engine.folder.files.status(of: engine.folder.reserve) != nil else {
+        throw error
+      }
       try engine.folder.files.remove(engine.folder.reserve)
       try body()
     }

@@ -58,7 +58,9 @@ enum Retirement {
   static func finish(_ name: PackName, engine: Engine) throws(BlobStorageError) {
     let algorithm = engine.header.digestAlgorithm
     let known = try engine.catalog.read { (transaction) throws(BlobStorageError) -> (UInt32, PackRow)? in
-      guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number) else { return nil }
+      guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number) else {
+        return nil
+      }
       return (number, row)
     }
     if let (number, row) = known, let file = try engine.backend.openPack(name) {

@@ -7,7 +7,8 @@ struct DamageSearch {
   /// Calls `body` with every version and with those of the digests it needs that are missing, or that
   /// `isInteresting` says; a digest that is there and not interesting is left out.
   func forEachVersion(
-    _ body: (_ key: String, _ digest: Digest, _ needed: [(Digest, isPresent: Bool)]) throws(BlobStorageError) -> Void,
+    _ body: (_ key: String, _ digest: Digest, _ needed: [(Digest, isPresent: Bool)]) throws(BlobStorageError)
+      -> Void,
     isInteresting: (Digest) -> Bool
   ) throws(BlobStorageError) {
     var last: String?
@@ -55,7 +56,8 @@ struct DamageSearch {
       if isInteresting(digest) { needed.append((digest, true)) }
       try look(layout.listDigests)
       var group: [Digest] = []
-      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { (placed) throws(BlobStorageError) in
+      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
+        (placed) throws(BlobStorageError) in
         group.append(placed.entry.digest)
         return true
       }

@@ -54,7 +54,8 @@ struct Marker {
           versionByteCount += row.byteCount
           marks.insertRef(
             row.place,
-            recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + row.metadata.count)
+            recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count
+              + row.metadata.count)
         }
       }
       try markBlobs(page.filter { !isLeftOut($0.key, $0.stamp) }.map(\.row.digest))
@@ -99,7 +100,8 @@ struct Marker {
       }
       try markAll(layout.listDigests)
       var group: [Digest] = []
-      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { (placed) throws(BlobStorageError) in
+      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
+        (placed) throws(BlobStorageError) in
         group.append(placed.entry.digest)
         if group.count == 4_096 {
           try markAll(group)

@@ -27,7 +27,9 @@ struct Marks: Sendable {
     let word = place.ordinal / 64
     let bit: UInt64 = 1 << UInt64(place.ordinal % 64)
     return withPack(place.pack) { pack in
-      if pack.bits.count <= word { pack.bits.append(contentsOf: repeatElement(0, count: word + 1 - pack.bits.count)) }
+      if pack.bits.count <= word {
+        pack.bits.append(contentsOf: repeatElement(0, count: word + 1 - pack.bits.count))
+      }
       guard pack.bits[word] & bit == 0 else { return false }
       pack.bits[word] |= bit
       pack.liveByteCount += Int64(recordByteCount)

@@ -33,7 +33,8 @@ struct PackContent: Sendable {
     }
     guard outcome.gaps.isEmpty else {
       throw BlobStorageError(
-        .corrupted, "Pack \(row.name) is damaged at \(outcome.gaps[0].lowerBound).", pack: row.name.description,
+        .corrupted, "Pack \(row.name) is damaged at \(outcome.gaps[0].lowerBound).",
+        pack: row.name.description,
         offset: outcome.gaps[0].lowerBound)
     }
     records = found
@@ -43,7 +44,8 @@ struct PackContent: Sendable {
     let copies = copiesHere
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for (ordinal, record) in found.enumerated() {
-        try decide(record, Place(pack: number, offset: record.offset, ordinal: ordinal), transaction, marks, copies)
+        try decide(
+          record, Place(pack: number, offset: record.offset, ordinal: ordinal), transaction, marks, copies)
       }
     }
   }
@@ -59,12 +61,17 @@ struct PackContent: Sendable {
   }
 
   private mutating func decide(
-    _ record: PackRecord, _ place: Place, _ transaction: Transaction, _ marks: Marks, _ copiesHere: [Name: Int]
+    _ record: PackRecord, _ place: Place, _ transaction: Transaction, _ marks: Marks,
+    _ copiesHere: [Name: Int]
   ) throws(BlobStorageError) {
     switch record.content {
     case .chunk(let chunk):
       let row = try transaction.chunkRow(chunk.digest)
-      if row?.place == place, marks.contains(place) { keep(.copy(record), record.byteCount) } else { deletedChunkCount += 1 }
+      if row?.place == place, marks.contains(place) {
+        keep(.copy(record), record.byteCount)
+      } else {
+        deletedChunkCount += 1
+      }
     case .manifest(let manifest):
       let row = try transaction.manifestRow(manifest.digest)
       if row?.place == place, marks.contains(place) { keep(.copy(record), record.byteCount) }
@@ -90,7 +97,8 @@ struct PackContent: Sendable {
       drop.versions = needed
       keep(.drop(drop), Self.byteCount(drop))
     case .skipped:
-      throw BlobStorageError(.unsupportedFormat, "A pack has records of a later build: use that to collect garbage.")
+      throw BlobStorageError(
+        .unsupportedFormat, "A pack has records of a later build: use that to collect garbage.")
     }
   }
 
@@ -98,7 +106,8 @@ struct PackContent: Sendable {
   private func hasCopiesElsewhere(
     _ key: [UInt8], _ version: Stamp, _ transaction: Transaction, _ copiesHere: [Name: Int]
   ) throws(BlobStorageError) -> Bool {
-    guard let name = try transaction.nameRow(key), let mask = try transaction.maskRow(key: name.key, version) else {
+    guard let name = try transaction.nameRow(key), let mask = try transaction.maskRow(key: name.key, version)
+    else {
       return false
     }
     return mask.copyCount > copiesHere[Name(key, version)] ?? 0

@@ -68,10 +68,13 @@ struct Rebasing {
       var pageCount = 0
       var end: Digest?
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachChunk(algorithm: algorithm, after: last) { (digest, row) throws(BlobStorageError) in
+        try transaction.forEachChunk(algorithm: algorithm, after: last) {
+          (digest, row) throws(BlobStorageError) in
           end = digest
           pageCount += 1
-          guard row.baseKind == .prefix, let base = row.base, marks.contains(row.place) else { return pageCount < 20_000 }
+          guard row.baseKind == .prefix, let base = row.base, marks.contains(row.place) else {
+            return pageCount < 20_000
+          }
           var group = groups[base]
           if group == nil, let baseRow = try transaction.chunkRow(base), marks.isOnlyBase(baseRow.place) {
             group = Group(base: baseRow)
@@ -90,7 +93,8 @@ struct Rebasing {
     return groups.values.filter { $0.savedByteCount < $0.base.recordByteCount }
   }
 
-  private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> Engine.EncodedChunk {
+  private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> Engine.EncodedChunk
+  {
     try bridge(plain) { (raw) throws(BlobStorageError) in
       let search = BaseSearch(engine, engine.codec)
       return try search.encode(
@@ -103,7 +107,8 @@ struct Rebasing {
   ) throws(BlobStorageError) {
     let payload = chunk.stored ?? plain
     let metaByteCount = chunk.record.encodedMeta().count
-    addedByteCount += Int64(RecordHeader.byteCount + metaByteCount + payload.count + (payload.isEmpty ? 0 : 4))
+    addedByteCount += Int64(
+      RecordHeader.byteCount + metaByteCount + payload.count + (payload.isEmpty ? 0 : 4))
     guard !isDryRun else { return }
     try bridge(payload) { (raw) throws(BlobStorageError) in
       _ = try session.append(.chunk(chunk.record), payload: raw)

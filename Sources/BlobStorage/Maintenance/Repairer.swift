@@ -21,7 +21,8 @@ struct Repairer {
     defer { withExtendedLifetime(lock) {} }
     try engine.writer.rollOver()
     try engine.catalog.rebuild(because: nil)
-    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
+    }
     let verifier = Verifier(engine, progress)
     for (index, (_, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
@@ -44,7 +45,9 @@ struct Repairer {
         let lost = UnreadableVersion(key: key, version: version.id, digest: digest)
         if !report.unreadable.contains(lost) { report.unreadable.append(lost) }
       }
-    } isInteresting: { _ in false }
+    } isInteresting: { _ in
+      false
+    }
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report

@@ -3,7 +3,8 @@ extension StoreStatistics {
     try engine.checkOpen()
     var marker = Marker(engine)
     try marker.markVersions()
-    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
+    }
     var statistics = StoreStatistics()
     statistics.keyCount = marker.keyCount
     statistics.versionCount = marker.versionCount
@@ -38,17 +39,21 @@ extension BlobInformation {
     guard let version = try engine.version(key, id) else { return nil }
     guard let layout = try engine.blobs.layout(version.digest) else {
       throw BlobStorageError(
-        .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store.", key: key, digest: version.digest)
+        .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store.", key: key,
+        digest: version.digest)
     }
     var others = Marker(engine)
     let keyBytes = Array(key.utf8)
     try others.markVersions(isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(
-      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0, exclusiveByteCount: 0)
+      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0,
+      exclusiveByteCount: 0)
     var seen: Set<Digest> = []
     func count(_ digest: Digest) throws(BlobStorageError) {
       guard seen.insert(digest).inserted else { return }
-      let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
+      let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.chunkRow(digest)
+      }
       guard let row else {
         throw BlobStorageError(
           .corrupted, "Key “\(key)”: chunk \(digest) is missing from the store.", key: key, digest: digest)
@@ -59,7 +64,8 @@ extension BlobInformation {
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }
     if layout.byteCount == 0 { try count(version.digest) }
-    try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { (placed) throws(BlobStorageError) in
+    try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
+      (placed) throws(BlobStorageError) in
       information.chunkCount += 1
       try count(placed.entry.digest)
       return true

@@ -26,7 +26,8 @@ struct Verifier {
     try engine.checkOpen()
     var report = VerificationReport()
     var findings: [Finding] = []
-    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
+    }
     for (index, (_, row)) in rows.enumerated() where row.state != .retired {
       try CancellationFlag.check()
       progress(
@@ -53,7 +54,8 @@ struct Verifier {
   }
 
   /// Reads one pack: its structure, and unless `isQuick` every payload, decoded and hashed on all cores.
-  func verify(_ row: PackRow, isQuick: Bool, keepsWhole: Bool = false) throws(BlobStorageError) -> PackResult {
+  func verify(_ row: PackRow, isQuick: Bool, keepsWhole: Bool = false) throws(BlobStorageError) -> PackResult
+  {
     var result = PackResult()
     func find(_ digest: Digest?, _ offset: Int64, _ reason: String) {
       result.findings.append(Finding(digest: digest, pack: row.name, offset: offset, reason: reason))
@@ -147,7 +149,8 @@ struct Verifier {
         // Garbage may outlive its base.
         if isOnlyBase, let digest, try !isCurrent(digest, pack, record.offset, engine) { continue }
         result.findings.append(
-          Finding(digest: digest, pack: pack, offset: record.offset, reason: error.message, isOnlyBase: isOnlyBase))
+          Finding(
+            digest: digest, pack: pack, offset: record.offset, reason: error.message, isOnlyBase: isOnlyBase))
       }
     }
     return result
@@ -171,7 +174,8 @@ struct Verifier {
     try bridge(bytes) { (raw) throws(BlobStorageError) in
       let headerByteCount = RecordHeader.byteCount + record.metaByteCount
       let header = try RecordHeader(UnsafeRawBufferPointer(rebasing: raw[..<headerByteCount]))
-      guard header.metaByteCount == record.metaByteCount, header.payloadByteCount == record.payloadByteCount else {
+      guard header.metaByteCount == record.metaByteCount, header.payloadByteCount == record.payloadByteCount
+      else {
         throw BlobStorageError(.corrupted, "the record is not what the footer says")
       }
       _ = try RecordHeader.verifiedMeta(

@@ -32,7 +32,9 @@ package final class PackFiles: Sendable {
       state.clock += 1
       state.files[name] = (file, state.clock)
       // A file closes when the last read that uses it has ended.
-      if state.files.count > countMax, let oldest = state.files.min(by: { $0.value.lastUse < $1.value.lastUse }) {
+      if state.files.count > countMax,
+        let oldest = state.files.min(by: { $0.value.lastUse < $1.value.lastUse })
+      {
         state.files[oldest.key] = nil
       }
     }

@@ -8,7 +8,8 @@ package enum PackRecovery {
   ) throws(BlobStorageError) -> Int64 {
     let name = outcome.header.name
     try file.truncate(to: outcome.endOffset)
-    let writer = PackWriter(adopting: file, header: outcome.header, byteCount: outcome.endOffset, codecs: codecs)
+    let writer = PackWriter(
+      adopting: file, header: outcome.header, byteCount: outcome.endOffset, codecs: codecs)
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)
     _ = try scanner.scan { (record) throws(BlobStorageError) in
       let headerAndMeta = try file.bytes(

@@ -69,7 +69,8 @@ package struct PackScanner {
       }
       try scanFooter(trailer, algorithm: header.digestAlgorithm, body)
       return Outcome(
-        header: header, isSealed: true, endOffset: trailer.footerOffset, recordCount: trailer.recordCount, gaps: [])
+        header: header, isSealed: true, endOffset: trailer.footerOffset, recordCount: trailer.recordCount,
+        gaps: [])
     }
     let trailer = try trailer()
     return try scanRecords(header, upTo: trailer?.footerOffset ?? byteCount, isSealed: trailer != nil, body)
@@ -116,7 +117,8 @@ package struct PackScanner {
     _ stored: [UInt8], _ block: PackFooter.BlockHeader
   ) throws(BlobStorageError) -> [UInt8] {
     guard let kind = CodecKind(rawValue: block.codecNumber) else {
-      throw BlobStorageError(.unsupportedFormat, "The footer of pack \(name) uses an unknown codec.", pack: "\(name)")
+      throw BlobStorageError(
+        .unsupportedFormat, "The footer of pack \(name) uses an unknown codec.", pack: "\(name)")
     }
     return try bridge(stored) { (raw) throws(BlobStorageError) in
       var failure: BlobStorageError?
@@ -137,7 +139,8 @@ package struct PackScanner {
   // MARK: Record by record
 
   private func scanRecords(
-    _ header: PackHeader, upTo end: Int64, isSealed: Bool, _ body: (PackRecord) throws(BlobStorageError) -> Void
+    _ header: PackHeader, upTo end: Int64, isSealed: Bool,
+    _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
     var offset = Int64(PackHeader.byteCount)
     var gaps: [Range<Int64>] = []
@@ -193,7 +196,8 @@ package struct PackScanner {
       }
       guard matches else {
         throw BlobStorageError(
-          .corrupted, "A record of pack \(name) does not match its checksum.", pack: "\(name)", offset: offset)
+          .corrupted, "A record of pack \(name) does not match its checksum.", pack: "\(name)", offset: offset
+        )
       }
       payload.removeLast(4)
     }
@@ -277,7 +281,8 @@ extension File {
     var failure: BlobStorageError?
     let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       do throws(BlobStorageError) {
-        filled = try read(into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
+        filled = try read(
+          into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
       } catch { failure = error }
     }
     if let failure { throw failure }

@@ -41,7 +41,8 @@ package final class PackWriter {
 
   /// Appends a record; the system has it after `flush`. Returns it as a reader would find it.
   package func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
+    _ content: PackRecord.Content,
+    payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
   ) throws(BlobStorageError) -> PackRecord {
     try check()
     let type: RecordType
@@ -63,7 +64,8 @@ package final class PackWriter {
       withUnsafeBytes(of: CRC32C.checksum(payload).littleEndian) { buffer.append(contentsOf: $0) }
     }
     byteCount += Int64(record.byteCount)
-    try list(headerAndMeta, dropPayload: type == .drop ? payload : UnsafeRawBufferPointer(start: nil, count: 0))
+    try list(
+      headerAndMeta, dropPayload: type == .drop ? payload : UnsafeRawBufferPointer(start: nil, count: 0))
     if buffer.count >= Self.bufferByteCountTarget { try flush() }
     return record
   }

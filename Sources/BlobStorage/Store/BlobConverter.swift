@@ -51,7 +51,8 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in
       let data: Data
       do { data = try value.blobData() } catch {
-        throw BlobStorageError(.sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key)
+        throw BlobStorageError(
+          .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key)
       }
       return try engine.put(key, .data(data), options)
     }
@@ -66,7 +67,8 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in
       guard let data = try engine.data(key, version) else { return nil }
       do { return try Value(blobData: data) } catch {
-        throw BlobStorageError(.sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key)
+        throw BlobStorageError(
+          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key)
       }
     }
   }

@@ -52,7 +52,9 @@ public final class BlobReader: Sendable {
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {
     let blob = blob
-    try await pool.run { () throws(BlobStorageError) in try blob.stream(range ?? 0..<blob.layout.byteCount, to: sink) }
+    try await pool.run { () throws(BlobStorageError) in
+      try blob.stream(range ?? 0..<blob.layout.byteCount, to: sink)
+    }
   }
 
   /// Lets go of the blob. Later reads throw `closed`.

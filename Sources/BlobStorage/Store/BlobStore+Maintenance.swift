@@ -16,7 +16,8 @@ extension BlobStore {
   public func verify(
     isQuick: Bool = false, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> VerificationReport {
-    try await run { (engine) throws(BlobStorageError) in try Verifier(engine, progress).run(isQuick: isQuick) }
+    try await run { (engine) throws(BlobStorageError) in try Verifier(engine, progress).run(isQuick: isQuick)
+    }
   }
 
   /// Rebuilds the catalog from the packs, and sets damaged packs aside after saving what is whole in them, so that

@@ -53,7 +53,8 @@ extension BlobStore {
 
   /// Drops a key with all its versions; false when it was not there.
   @discardableResult
-  public func delete(_ key: String, durability: Durability = .durable) async throws(BlobStorageError) -> Bool {
+  public func delete(_ key: String, durability: Durability = .durable) async throws(BlobStorageError) -> Bool
+  {
     try await delete([key], durability: durability) > 0
   }
 

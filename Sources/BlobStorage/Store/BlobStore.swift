@@ -24,7 +24,8 @@ public final class BlobStore: Sendable {
   /// - Throws: `storeExists`, `notAStore` for a path that holds anything else, `invalidArgument`; nothing was changed.
   /// - Durability: the store is on the medium on return.
   public static func create(
-    at path: String, options: StoreOptions = StoreOptions(), configuration: StoreConfiguration = StoreConfiguration()
+    at path: String, options: StoreOptions = StoreOptions(),
+    configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     try await OperationPool.shared.run { () throws(BlobStorageError) in
       try Engine.create(at: path, options: options)

@@ -16,7 +16,8 @@ public struct StoreOptions: Sendable, Hashable {
 
   /// The options of a store for everything.
   public init(
-    digestAlgorithm: Digest.Algorithm = .blake3, chunkByteCountAverage: Int = 64 << 10, codec: CodecKind = .zstd,
+    digestAlgorithm: Digest.Algorithm = .blake3, chunkByteCountAverage: Int = 64 << 10,
+    codec: CodecKind = .zstd,
     level: Int? = nil, usesSimilarity: Bool = true
   ) {
     self.digestAlgorithm = digestAlgorithm

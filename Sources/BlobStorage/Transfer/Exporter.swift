@@ -85,7 +85,8 @@ final class Exporter {
     let rest = bytes.starts(with: stripped) ? Array(bytes[stripped.count...]) : bytes
     // As a path, “a//b”, “./a” and “a/” would be other names than as a key.
     let parts = rest.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-    guard parts.allSatisfy({ !$0.isEmpty && !$0.elementsEqual(".".utf8) && !$0.elementsEqual("..".utf8) }) else {
+    guard parts.allSatisfy({ !$0.isEmpty && !$0.elementsEqual(".".utf8) && !$0.elementsEqual("..".utf8) })
+    else {
       return failed("the key cannot be a path below the folder")
     }
     do throws(BlobStorageError) {
@@ -94,9 +95,12 @@ final class Exporter {
         return failed("blob \(version.digest) is missing from the store", isDamage: true)
       }
       if version.byteCount > smallByteCountMax {
-        try engine.stream(layout, 0..<layout.byteCount) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
+        try engine.stream(layout, 0..<layout.byteCount) { (bytes) throws(BlobStorageError) in
+          try file.write(bytes)
+        }
       } else {
-        try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { (placed) throws(BlobStorageError) in
+        try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
+          (placed) throws(BlobStorageError) in
           let bytes = try engine.chunks.bytes(placed.entry)
           try bridge(bytes) { (raw) throws(BlobStorageError) in try file.write(raw) }
           return true

@@ -202,14 +202,16 @@ final class Importer {
     _ source: Source, _ engine: Engine, _ options: ImportOptions
   ) throws(BlobStorageError) -> Bool {
     if options.readsUnchanged { return false }
-    guard let current = try engine.version(source.key, nil), let mark = FileMark(metadata: current.metadata) else {
+    guard let current = try engine.version(source.key, nil), let mark = FileMark(metadata: current.metadata)
+    else {
       return false
     }
     return mark == FileMark(source.status) && current.byteCount == source.status.byteCount
   }
 
   /// Errors of the file itself leave it out; errors of the store end the import.
-  private static func skipped(_ source: Source, _ error: BlobStorageError) throws(BlobStorageError) -> Skipped {
+  private static func skipped(_ source: Source, _ error: BlobStorageError) throws(BlobStorageError) -> Skipped
+  {
     let isOfFile = error.path != nil && error.path?.hasSuffix(source.path.string) == true
     guard isOfFile || error.code == .sourceFailed else { throw error }
     return Skipped(path: source.path.string, reason: error.message, isFailure: true)
@@ -305,7 +307,9 @@ final class Importer {
     report.fileCount += 1
     report.newFileCount += 1
     let codec = try engine.codecChoice(options.codec)
-    while let (bytes, chunks) = try cutter.next({ (target) throws(BlobStorageError) in try file.read(into: target) }) {
+    while let (bytes, chunks) = try cutter.next({ (target) throws(BlobStorageError) in
+      try file.read(into: target)
+    }) {
       try CancellationFlag.check()
       report.byteCount += Int64(bytes.count)
       try bridge(bytes) { (raw) throws(BlobStorageError) in
