@@ -12,10 +12,12 @@ package final class WriterSession: Sendable {
     package var byteCount: Int64
   }
 
-  fileprivate struct State {
+  struct State {
     var writer: PackWriter?
     var nextSequence: UInt32 = 1
     var pending: [(header: PackHeader, record: PackRecord)] = []
+    /// Where in the pack the refs and drops of the commit under way begin.
+    var commitOffset: Int64?
     var pendingChunks: [Digest: ChunkRecord] = [:]
     var durable: [PackName: Int64] = [:]
     var needsNameSync = false
@@ -33,13 +35,13 @@ package final class WriterSession: Sendable {
   private let backend: any Backend
   private let catalog: Catalog
   private let codecs: CodecPool
-  private let clock: WallClock
+  let clock: WallClock
   private let logger: Logger
   private let packByteCountTarget: Int64
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
 
-  fileprivate final class Box { var state = State() }
+  final class Box { var state = State() }
 
   package init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
@@ -89,44 +91,6 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// One commit under way: the catalog's transaction, and the way to append to it.
-  package struct Commit {
-    package let transaction: Transaction
-    fileprivate let session: WriterSession
-    fileprivate let box: Box
-    fileprivate var versions: [(key: [UInt8], version: Stamp)] = []
-
-    /// Takes the next stamp of the clock: later than any in the store.
-    package func stamp() throws(BlobStorageError) -> Stamp {
-      let time = Stamp.timeAfter(try transaction.clock(), wallClock: session.clock.now())
-      guard time < Stamp.timeMax else { throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.") }
-      try transaction.noteTime(time)
-      return Stamp(time: time, writer: session.writerID)
-    }
-
-    /// Milliseconds since 1970 by the wall clock.
-    package var wallTime: UInt64 { session.clock.now() }
-
-    /// Appends a record as part of the commit.
-    @discardableResult
-    package mutating func append(
-      _ content: PackRecord.Content, payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
-    ) throws(BlobStorageError) -> Int {
-      let count = try session.append(content, payload: payload, to: &box.state, time: try transaction.clock() + 1)
-      if case .ref(let ref) = content { versions.append((ref.key, ref.version)) }
-      return count
-    }
-
-    /// The last version of a key that this commit has made.
-    func lastVersion(of key: [UInt8]) -> Stamp? { versions.last { $0.key == key }?.version }
-
-    /// Changes when records that were appended and not yet committed have been lost.
-    var lossCount: Int { box.state.lossCount }
-
-    /// Whether a chunk is pending.
-    package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks[digest] != nil }
-  }
-
   /// Makes everything appended so far, and what `body` appends, visible to all processes, or nothing of it.
   ///
   /// What was committed survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
@@ -144,9 +108,12 @@ package final class WriterSession: Sendable {
           let result: T
           do throws(BlobStorageError) {
             result = try body(&commit)
+            try commit.appendDeferred()
             try flush(&box.state)
+            box.state.commitOffset = nil
             try apply(box.state.pending, to: transaction)
           } catch {
+            box.state.commitOffset = nil
             undo(commit.versions, &box.state)
             throw error
           }
@@ -180,7 +147,9 @@ package final class WriterSession: Sendable {
   /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     let box: Result<Void, BlobStorageError> = syncTurn.withLock { _ in
-      do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch {
+        return .failure(error)
+      }
     }
     try box.get()
   }
@@ -202,8 +171,9 @@ package final class WriterSession: Sendable {
 
   // MARK: Inside
 
-  private func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to state: inout State, time: UInt64
+  func append(
+    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to state: inout State, time: UInt64,
+    continues: Bool = false
   ) throws(BlobStorageError) -> Int {
     if let poison = state.poison { throw poison }
     if case .chunk(let chunk) = content, state.pendingChunks[chunk.digest] != nil { return 0 }
@@ -217,7 +187,7 @@ package final class WriterSession: Sendable {
     }
     guard let writer = state.writer else { return 0 }
     let record: PackRecord
-    do { record = try writer.append(content, payload: payload) } catch {
+    do { record = try writer.append(content, payload: payload, continues: continues) } catch {
       lose(writer, &state, error)
       throw error
     }
@@ -235,10 +205,12 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more: what the system does not have of it is gone.
+  /// Gives up a pack that cannot be written any more: what the system does not have of it is gone, and what it has
+  /// of a commit that was under way goes too.
   private func lose(_ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError) {
+    let end = min(writer.writtenByteCount, state.commitOffset ?? .max)
     state.pending.removeAll {
-      $0.header.name == writer.name && $0.record.offset + Int64($0.record.byteCount) > writer.writtenByteCount
+      $0.header.name == writer.name && $0.record.offset + Int64($0.record.byteCount) > end
     }
     state.pendingChunks = [:]
     for pending in state.pending {
@@ -248,7 +220,7 @@ package final class WriterSession: Sendable {
     state.lossCause = cause
     state.writer = nil
     // Best effort: a part of a record that stays is a torn tail to whoever recovers the pack.
-    do throws(BlobStorageError) { try writer.file.truncate(to: writer.writtenByteCount) } catch {}
+    do throws(BlobStorageError) { try writer.file.truncate(to: end) } catch {}
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 
@@ -279,11 +251,13 @@ package final class WriterSession: Sendable {
   /// Hides versions of a commit that failed after their refs had been appended: later commits apply them.
   private func undo(_ versions: [(key: [UInt8], version: Stamp)], _ state: inout State) {
     guard state.writer != nil else { return }
-    for (key, version) in versions {
+    for (index, (key, version)) in versions.enumerated() {
       let drop = DropRecord(key: key, stamp: version, versions: [version])
       do throws(BlobStorageError) {
         try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-          _ = try append(.drop(drop), payload: payload, to: &state, time: version.time)
+          _ = try append(
+            .drop(drop), payload: payload, to: &state, time: version.time,
+            continues: index < versions.count - 1)
         }
       } catch {
         // The pack was given up, and the ref was cut off with it.
@@ -339,7 +313,8 @@ package final class WriterSession: Sendable {
         if state.writer == nil { state.needsNameSync = false }
       }
       try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number) else {
+        guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number)
+        else {
           return
         }
         row.isSealed = true
@@ -362,7 +337,9 @@ package final class WriterSession: Sendable {
   private func markPoisoned(_ name: PackName) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else { return }
+        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
+          return
+        }
         row.isPoisoned = true
         try transaction.setPackRow(number, row)
       }
@@ -371,12 +348,15 @@ package final class WriterSession: Sendable {
 
   private func withBox<T>(_ body: (Box) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let result: Result<Unchecked<T>, BlobStorageError> = state.withLock { box in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body(box.value))) } catch { return .failure(error) }
+      do throws(BlobStorageError) { return .success(Unchecked(value: try body(box.value))) } catch {
+        return .failure(error)
+      }
     }
     return try result.get().value
   }
 
-  private func tryLocked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+  private func tryLocked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T
+  {
     try withBox { (box) throws(BlobStorageError) in try body(&box.state) }
   }
 

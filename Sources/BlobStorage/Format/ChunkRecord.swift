@@ -47,11 +47,15 @@ package struct ChunkRecord: Hashable, Sendable {
       throw BlobStorageError(.corrupted, "A chunk claims \(plainByteCount) bytes, more than any can have.")
     }
     guard let kind = BaseKind(rawValue: kindNumber) else {
-      throw BlobStorageError(.unsupportedFormat, "A chunk has a base of kind \(kindNumber): use a later build.")
+      throw BlobStorageError(
+        .unsupportedFormat, "A chunk has a base of kind \(kindNumber): use a later build.")
     }
     baseKind = kind
     digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     base = kind == .none ? nil : Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     try reader.finish()
+    guard base != digest, kind == .none || codecNumber != 0 else {
+      throw BlobStorageError(.corrupted, "A chunk cannot be its own base, nor can plain bytes have one.")
+    }
   }
 }

@@ -45,7 +45,8 @@ package struct PackHeader: Hashable, Sendable {
     else { throw BlobStorageError(.corrupted, "The pack's header does not match its checksum.") }
     guard version == StoreHeader.formatVersion else {
       throw BlobStorageError(
-        .unsupportedFormat, "The pack has format version \(version), this build reads \(StoreHeader.formatVersion).")
+        .unsupportedFormat,
+        "The pack has format version \(version), this build reads \(StoreHeader.formatVersion).")
     }
     try reader.reserved(2)
     let algorithm = Digest.Algorithm(rawValue: try reader.integer())
@@ -54,11 +55,12 @@ package struct PackHeader: Hashable, Sendable {
     let writer: UInt64 = try reader.integer()
     name = PackName(writer: writer, sequence: try reader.integer())
     created = try reader.integer()
+    try reader.reserved(8)
     guard let algorithm else {
       throw BlobStorageError(.unsupportedFormat, "The pack uses a digest that this build does not know.")
     }
-    guard created < Stamp.timeMax else {
-      throw BlobStorageError(.corrupted, "The pack's time lies beyond the end of its clock.")
+    guard created < Stamp.timeMax, name.sequence > 0 else {
+      throw BlobStorageError(.corrupted, "The pack's time or number is not possible.")
     }
     digestAlgorithm = algorithm
   }

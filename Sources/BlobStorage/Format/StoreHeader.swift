@@ -75,14 +75,16 @@ package struct StoreHeader: Hashable, Sendable {
     let algorithm = Digest.Algorithm(rawValue: try reader.integer())
     codecNumber = try reader.integer()
     level = try reader.integer()
-    _ = try reader.bytes(1)
+    try reader.reserved(1)
     chunkByteCountAverage = try reader.integer()
-    _ = try reader.bytes(12)
+    try reader.reserved(12)
     storeID = Array(try reader.bytes(16))
     created = try reader.integer()
+    try reader.reserved(4)
     guard let algorithm, flags.isSubset(of: .known) else {
       throw BlobStorageError(
-        .unsupportedFormat, "The store uses a digest or a flag that this build does not know: use a later build.")
+        .unsupportedFormat,
+        "The store uses a digest or a flag that this build does not know: use a later build.")
     }
     digestAlgorithm = algorithm
   }
