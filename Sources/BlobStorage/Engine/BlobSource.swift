@@ -49,23 +49,15 @@ package final class BlobSource: Sendable {
     _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
     do throws(BlobStorageError) {
-      let headerByteCount = RecordHeader.byteCount + 56
       let bytes = try file.bytes(at: row.place.offset, row.recordByteCount, pack: pack)
       return try bridge(bytes) { (raw) throws(BlobStorageError) in
-        let headerAndMeta = UnsafeRawBufferPointer(rebasing: raw[..<headerByteCount])
-        let header = try RecordHeader(headerAndMeta)
-        guard header.typeNumber == RecordType.manifest.rawValue, header.metaByteCount == 56,
-          header.recordByteCount == raw.count
-        else { throw BlobStorageError(.corrupted, "there is another record in its place") }
-        let meta = try RecordHeader.verifiedMeta(headerAndMeta, pack: pack, offset: row.place.offset)
+        let (header, meta, payload) = try RecordHeader.verified(raw, pack: pack, offset: row.place.offset)
+        guard header.typeNumber == RecordType.manifest.rawValue else {
+          throw BlobStorageError(.corrupted, "there is another record in its place")
+        }
         let manifest = try ManifestRecord(meta: meta, algorithm: digest.algorithm)
-        let payload = UnsafeRawBufferPointer(
-          rebasing: raw[headerByteCount..<headerByteCount + header.payloadByteCount])
-        let checksum =
-          payload.isEmpty
-          ? 0 : raw.loadUnaligned(fromByteOffset: raw.count - 4, as: UInt32.self).littleEndian
-        guard manifest.digest == digest, payload.isEmpty || CRC32C.checksum(payload) == checksum else {
-          throw BlobStorageError(.corrupted, "it does not match its checksum")
+        guard manifest.digest == digest, manifest.payloadByteCount == payload.count else {
+          throw BlobStorageError(.corrupted, "it is the manifest of another blob")
         }
         let layout =
           manifest.depth == 0

@@ -44,6 +44,16 @@ package final class ChunkSource: Sendable {
     return bytes
   }
 
+  /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
+  func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
+    if let bytes = cache.bytes(digest) { return bytes }
+    let row = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
+    guard row?.base == nil else {
+      throw BlobStorageError(.corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
+    }
+    return try bytes(digest, access: access, keeps: true)
+  }
+
   /// Where a chunk lies, as of one snapshot.
   struct Located {
     var row: ChunkRow
@@ -80,7 +90,7 @@ package final class ChunkSource: Sendable {
     let row = place.row
     var base: [UInt8]?
     if let baseDigest = row.base {
-      do { base = try bytes(baseDigest, access: access, keeps: true) } catch {
+      do { base = try self.base(baseDigest, access: access) } catch {
         throw BlobStorageError(
           error.code, "Chunk \(digest) is encoded against another that cannot be read: \(error.message)",
           digest: digest,

@@ -12,14 +12,18 @@ package final class WriterSession: Sendable {
     package var byteCount: Int64
   }
 
-  fileprivate struct State {
+  struct State {
     var writer: PackWriter?
     /// Packs that take no more records and are sealed once all of theirs are in the catalog.
     var full: [PackWriter] = []
     var nextSequence: UInt32 = 1
     var pending: [(header: PackHeader, record: PackRecord)] = []
+    /// How many records have left `pending`: two commits may have applied the same ones.
+    var settledCount = 0
     var pendingChunks: Set<Digest> = []
     var pendingManifests: Set<Digest> = []
+    /// Where in the pack the refs and drops of the commit under way begin.
+    var commitOffset: Int64?
     var durable: [PackName: Int64] = [:]
     var needsNameSync = false
     /// Counts up whenever records were lost before they were applied.
@@ -36,13 +40,13 @@ package final class WriterSession: Sendable {
   private let backend: any Backend
   private let catalog: Catalog
   private let codecs: CodecPool
-  private let clock: WallClock
+  let clock: WallClock
   private let logger: Logger
   private let packByteCountTarget: Int64
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
 
-  fileprivate final class Box { var state = State() }
+  final class Box { var state = State() }
 
   package init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
@@ -92,51 +96,6 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// One commit under way: the catalog's transaction, and the way to append to it.
-  package struct Commit {
-    package let transaction: Transaction
-    fileprivate let session: WriterSession
-    fileprivate let box: Box
-    fileprivate var versions: [(key: [UInt8], version: Stamp)] = []
-
-    /// Takes the next stamp of the clock: later than any in the store.
-    package func stamp() throws(BlobStorageError) -> Stamp {
-      let time = Stamp.timeAfter(try transaction.clock(), wallClock: session.clock.now())
-      guard time < Stamp.timeMax else {
-        throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
-      }
-      try transaction.noteTime(time)
-      return Stamp(time: time, writer: session.writerID)
-    }
-
-    /// Milliseconds since 1970 by the wall clock.
-    package var wallTime: UInt64 { session.clock.now() }
-
-    /// Appends a record as part of the commit.
-    @discardableResult
-    package mutating func append(
-      _ content: PackRecord.Content,
-      payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
-    ) throws(BlobStorageError) -> Int {
-      let count = try session.append(
-        content, payload: payload, to: &box.state, time: try transaction.clock() + 1)
-      if case .ref(let ref) = content { versions.append((ref.key, ref.version)) }
-      return count
-    }
-
-    /// The last version of a key that this commit has made.
-    func lastVersion(of key: [UInt8]) -> Stamp? { versions.last { $0.key == key }?.version }
-
-    /// Throws why, if records that were appended since there were `lossCount` losses may have been lost.
-    func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
-      guard box.state.lossCount != lossCount else { return }
-      throw box.state.lossCause ?? BlobStorageError(.io, "A pack could not be written.")
-    }
-
-    /// Whether a chunk is pending.
-    package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks.contains(digest) }
-  }
-
   /// Makes everything appended so far, and what `body` appends, visible to all processes, or nothing of it.
   ///
   /// What was committed survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
@@ -145,7 +104,7 @@ package final class WriterSession: Sendable {
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
     var appended: [(key: [UInt8], version: Stamp)] = []
     var outcome: (result: T, watermark: Watermark?)
-    var appliedCount = 0
+    var appliedEnd = 0
     do throws(BlobStorageError) {
       outcome = try catalog.write { (transaction) throws(BlobStorageError) in
         try withBox { (box) throws(BlobStorageError) in
@@ -154,14 +113,17 @@ package final class WriterSession: Sendable {
           let result: T
           do throws(BlobStorageError) {
             result = try body(&commit)
+            try commit.appendDeferred()
             try flush(&box.state)
+            box.state.commitOffset = nil
             try apply(box.state.pending, to: transaction)
           } catch {
+            box.state.commitOffset = nil
             undo(commit.versions, &box.state)
             throw error
           }
           appended = commit.versions
-          appliedCount = box.state.pending.count
+          appliedEnd = box.state.settledCount + box.state.pending.count
           let watermark = box.state.writer.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
           return (result, watermark)
         }
@@ -171,14 +133,16 @@ package final class WriterSession: Sendable {
       throw error
     }
     let full = locked { state -> Unchecked<[PackWriter]> in
-      for pending in state.pending.prefix(appliedCount) {
+      let settled = min(max(0, appliedEnd - state.settledCount), state.pending.count)
+      for pending in state.pending.prefix(settled) {
         switch pending.record.content {
         case .chunk(let chunk): state.pendingChunks.remove(chunk.digest)
         case .manifest(let manifest): state.pendingManifests.remove(manifest.digest)
         case .ref, .drop, .skipped: break
         }
       }
-      state.pending.removeFirst(min(appliedCount, state.pending.count))
+      state.pending.removeFirst(settled)
+      state.settledCount += settled
       if let writer = state.writer, writer.byteCount >= packByteCountTarget {
         state.full.append(writer)
         state.writer = nil
@@ -216,8 +180,9 @@ package final class WriterSession: Sendable {
 
   // MARK: Inside
 
-  private func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to state: inout State, time: UInt64
+  func append(
+    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to state: inout State, time: UInt64,
+    continues: Bool = false
   ) throws(BlobStorageError) -> Int {
     if let poison = state.poison { throw poison }
     switch content {
@@ -235,7 +200,7 @@ package final class WriterSession: Sendable {
     }
     guard let writer = state.writer else { return 0 }
     let record: PackRecord
-    do { record = try writer.append(content, payload: payload) } catch {
+    do { record = try writer.append(content, payload: payload, continues: continues) } catch {
       lose(writer, &state, error)
       throw error
     }
@@ -270,10 +235,13 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more: what the system does not have of it is gone.
+  /// Gives up a pack that cannot be written any more: what the system does not have of it is gone, and what it has
+  /// of a commit that was under way goes too.
   private func lose(_ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError) {
+    let commitOffset = state.writer === writer ? state.commitOffset : nil
+    let end = min(writer.writtenByteCount, commitOffset ?? .max)
     state.pending.removeAll {
-      $0.header.name == writer.name && $0.record.offset + Int64($0.record.byteCount) > writer.writtenByteCount
+      $0.header.name == writer.name && $0.record.offset + Int64($0.record.byteCount) > end
     }
     state.pendingChunks = []
     state.pendingManifests = []
@@ -283,7 +251,7 @@ package final class WriterSession: Sendable {
     if state.writer === writer { state.writer = nil }
     state.full.removeAll { $0 === writer }
     // Best effort: a part of a record that stays is a torn tail to whoever recovers the pack.
-    do throws(BlobStorageError) { try writer.file.truncate(to: writer.writtenByteCount) } catch {}
+    do throws(BlobStorageError) { try writer.file.truncate(to: end) } catch {}
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 
@@ -314,11 +282,13 @@ package final class WriterSession: Sendable {
   /// Hides versions of a commit that failed after their refs had been appended: later commits apply them.
   private func undo(_ versions: [(key: [UInt8], version: Stamp)], _ state: inout State) {
     guard state.writer != nil else { return }
-    for (key, version) in versions {
+    for (index, (key, version)) in versions.enumerated() {
       let drop = DropRecord(key: key, stamp: version, versions: [version])
       do throws(BlobStorageError) {
         try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-          _ = try append(.drop(drop), payload: payload, to: &state, time: version.time)
+          _ = try append(
+            .drop(drop), payload: payload, to: &state, time: version.time,
+            continues: index < versions.count - 1)
         }
       } catch {
         // The pack was given up, and the ref was cut off with it.

@@ -24,6 +24,8 @@ public enum Limits {
   public static let packByteCountMax: Int64 = 1 << 30
   /// Bytes of a pack's records before its writer begins a new one.
   public static let packByteCountTarget: Int64 = 64 << 20
+  /// Bytes that one commit may add: it goes into one pack, whole.
+  public static let commitByteCountMax = 256 << 20
   /// Bytes of a footer, before and after encoding.
   public static let footerByteCountMax = 256 << 20
   /// Records in one pack.

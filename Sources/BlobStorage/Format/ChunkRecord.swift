@@ -74,5 +74,8 @@ package struct ChunkRecord: Hashable, Sendable {
       features = SIMD3(first, second, third)
     }
     try reader.finish()
+    guard base != digest, kind == .none || codecNumber != 0 else {
+      throw BlobStorageError(.corrupted, "A chunk cannot be its own base, nor can plain bytes have one.")
+    }
   }
 }

@@ -44,5 +44,8 @@ package struct DropRecord: Hashable, Sendable {
     versions.reserveCapacity(count)
     for _ in 0..<count { versions.append(try Stamp(from: &list)) }
     try list.finish()
+    guard stamp != .none, !versions.contains(.none) else {
+      throw BlobStorageError(.corrupted, "A drop's stamps are not possible.")
+    }
   }
 }

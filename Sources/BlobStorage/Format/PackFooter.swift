@@ -61,7 +61,8 @@ package enum PackFooter {
       guard self.name == name, recordCount <= Limits.packRecordCountMax,
         plainByteCount <= Limits.footerByteCountMax, storedByteCount <= Limits.footerByteCountMax,
         Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= footerOffset,
-        footerOffset + Int64(storedByteCount) + Int64(Self.byteCount) == packByteCount
+        footerOffset + Int64(storedByteCount) + Int64(Self.byteCount) == packByteCount,
+        packByteCount <= Limits.packByteCountMax
       else { return nil }
     }
   }

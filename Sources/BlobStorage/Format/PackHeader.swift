@@ -55,11 +55,12 @@ package struct PackHeader: Hashable, Sendable {
     let writer: UInt64 = try reader.integer()
     name = PackName(writer: writer, sequence: try reader.integer())
     created = try reader.integer()
+    try reader.reserved(8)
     guard let algorithm else {
       throw BlobStorageError(.unsupportedFormat, "The pack uses a digest that this build does not know.")
     }
-    guard created < Stamp.timeMax else {
-      throw BlobStorageError(.corrupted, "The pack's time lies beyond the end of its clock.")
+    guard created < Stamp.timeMax, name.sequence > 0 else {
+      throw BlobStorageError(.corrupted, "The pack's time or number is not possible.")
     }
     digestAlgorithm = algorithm
   }

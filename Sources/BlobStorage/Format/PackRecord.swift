@@ -14,14 +14,27 @@ package struct PackRecord: Sendable {
   package var offset: Int64
   package var metaByteCount: Int
   package var payloadByteCount: Int
+  /// Whether the commit that the record is part of goes on with the next ref or drop of the pack.
+  package var continues: Bool
 
   /// Bytes of the whole record.
   package var byteCount: Int {
     RecordHeader.byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
   }
 
-  package init(content: Content, offset: Int64, metaByteCount: Int, payloadByteCount: Int) {
+  /// Whether a commit can end with it.
+  package var endsCommit: Bool {
+    switch content {
+    case .ref, .drop: !continues
+    case .chunk, .manifest, .skipped: false
+    }
+  }
+
+  package init(
+    content: Content, offset: Int64, metaByteCount: Int, payloadByteCount: Int, continues: Bool = false
+  ) {
     self.content = content
+    self.continues = continues
     self.offset = offset
     self.metaByteCount = metaByteCount
     self.payloadByteCount = payloadByteCount
@@ -37,12 +50,23 @@ package struct PackRecord: Sendable {
     self.offset = offset
     metaByteCount = header.metaByteCount
     payloadByteCount = header.payloadByteCount
-    switch RecordType(rawValue: header.typeNumber) {
+    let type = RecordType(rawValue: header.typeNumber)
+    continues = header.flags & Self.flagsKnown(type) & RecordHeader.continues != 0
+    guard header.typeNumber >= 128 || header.flags & ~Self.flagsKnown(type) == 0 else {
+      throw BlobStorageError(
+        .unsupportedFormat, "A record has flags \(header.flags), unknown to this build: use a later one.")
+    }
+    switch type {
     case .chunk:
       let chunk = try ChunkRecord(meta: meta, algorithm: algorithm)
-      guard payloadByteCount <= max(chunk.plainByteCount, 1) else {
+      // Codec 0 keeps the plain bytes; any other is used only where it makes them fewer.
+      guard
+        chunk.codecNumber == 0
+          ? payloadByteCount == chunk.plainByteCount : 1..<max(chunk.plainByteCount, 1) ~= payloadByteCount
+      else {
         throw BlobStorageError(
-          .corrupted, "A chunk is stored in more bytes than it has.", digest: chunk.digest)
+          .corrupted, "A chunk of \(chunk.plainByteCount) bytes cannot be stored in \(payloadByteCount).",
+          digest: chunk.digest)
       }
       content = .chunk(chunk)
     case .manifest:
@@ -65,5 +89,9 @@ package struct PackRecord: Sendable {
       }
       content = .skipped
     }
+  }
+
+  private static func flagsKnown(_ type: RecordType?) -> UInt8 {
+    type == .ref || type == .drop ? RecordHeader.continues : 0
   }
 }

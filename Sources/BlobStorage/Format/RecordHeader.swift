@@ -5,16 +5,20 @@ package enum RecordType: UInt8, Sendable {
   case manifest = 2
   case ref = 3
   case drop = 4
-  // 5…127 are reserved for records that an older build must not skip, 128…255 for those that it may.
+  // 5…127 are reserved for records that an older build must not skip, 128…255 for those that it may. None is
+  // retired yet.
 }
 
 /// The 16 bytes before every record. Format.md, "Records".
 ///
-/// A record is header, meta, payload and, when there is a payload, its CRC32C. The header's checksum covers the
-/// pack's name, the record's offset, the header and the meta: a record is valid in one place only.
+/// A record is header, meta, payload and, when there is a payload, a checksum. The header's checksum covers the
+/// pack's name, the record's offset, the header and the meta, and the payload's goes on from there: a record is
+/// valid in one place only, and a payload behind one header only.
 package struct RecordHeader: Hashable, Sendable {
   package static let byteCount = 16
   package static let mark = Array("BREC".utf8)
+  /// The bit of `flags` that says: the commit goes on with the next ref or drop of the pack.
+  package static let continues: UInt8 = 1
 
   package var typeNumber: UInt8
   package var flags: UInt8
@@ -63,6 +67,37 @@ package struct RecordHeader: Hashable, Sendable {
     payloadByteCount = Int(try reader.integer(UInt32.self))
     guard metaByteCount <= Limits.recordMetaByteCountMax, payloadByteCount <= Limits.recordPayloadByteCountMax
     else { throw BlobStorageError(.corrupted, "A record claims to be longer than any can be.") }
+  }
+
+  /// What stands behind the payload of a record that begins with `headerAndMeta`.
+  package static func payloadChecksum(
+    _ payload: UnsafeRawBufferPointer, after headerAndMeta: UnsafeRawBufferPointer
+  ) -> UInt32 {
+    CRC32C.checksum(
+      payload, continuing: headerAndMeta.loadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian)
+  }
+
+  /// Checks `record`, a whole record as it lies in the pack, against both of its checksums, and gives its parts.
+  package static func verified(
+    _ record: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
+  ) throws(BlobStorageError) -> (
+    header: RecordHeader, meta: UnsafeRawBufferPointer, payload: UnsafeRawBufferPointer
+  ) {
+    let header = try RecordHeader(record)
+    guard header.recordByteCount == record.count else {
+      throw BlobStorageError(.corrupted, "A record has not the length that was expected.")
+    }
+    let headerAndMeta = UnsafeRawBufferPointer(rebasing: record[..<(byteCount + header.metaByteCount)])
+    let meta = try verifiedMeta(headerAndMeta, pack: name, offset: offset)
+    let payload = UnsafeRawBufferPointer(
+      rebasing: record[headerAndMeta.count..<headerAndMeta.count + header.payloadByteCount])
+    if !payload.isEmpty {
+      let checksum = record.loadUnaligned(fromByteOffset: record.count - 4, as: UInt32.self).littleEndian
+      guard payloadChecksum(payload, after: headerAndMeta) == checksum else {
+        throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
+      }
+    }
+    return (header, meta, payload)
   }
 
   /// Checks `bytes`, a header with its meta, against the checksum, and gives the meta.

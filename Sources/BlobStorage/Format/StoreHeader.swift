@@ -75,11 +75,12 @@ package struct StoreHeader: Hashable, Sendable {
     let algorithm = Digest.Algorithm(rawValue: try reader.integer())
     codecNumber = try reader.integer()
     level = try reader.integer()
-    _ = try reader.bytes(1)
+    try reader.reserved(1)
     chunkByteCountAverage = try reader.integer()
-    _ = try reader.bytes(12)
+    try reader.reserved(12)
     storeID = Array(try reader.bytes(16))
     created = try reader.integer()
+    try reader.reserved(4)
     guard let algorithm, flags.isSubset(of: .known) else {
       throw BlobStorageError(
         .unsupportedFormat,

@@ -29,18 +29,14 @@ enum Compaction {
   private static func copy(
     _ record: PackRecord, from file: any File, _ pack: PackName, to session: WriterSession
   ) throws(BlobStorageError) {
-    let payloadOffset = record.offset + Int64(RecordHeader.byteCount + record.metaByteCount)
-    guard record.payloadByteCount > 0 else {
-      _ = try session.append(record.content, payload: UnsafeRawBufferPointer(start: nil, count: 0))
-      return
-    }
-    let bytes = try file.bytes(at: payloadOffset, record.payloadByteCount + 4, pack: pack)
+    let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
     try bridge(bytes) { (raw) throws(BlobStorageError) in
-      let payload = UnsafeRawBufferPointer(rebasing: raw[..<record.payloadByteCount])
-      let checksum = raw.loadUnaligned(fromByteOffset: record.payloadByteCount, as: UInt32.self).littleEndian
-      guard CRC32C.checksum(payload) == checksum else {
+      let payload: UnsafeRawBufferPointer
+      do throws(BlobStorageError) {
+        payload = try RecordHeader.verified(raw, pack: pack, offset: record.offset).payload
+      } catch {
         throw BlobStorageError(
-          .corrupted, "A record of pack \(pack) at \(record.offset) does not match its checksum: run verify.",
+          error.code, "A record of pack \(pack) at \(record.offset) does not match its checksum: run verify.",
           pack: pack.description, offset: record.offset)
       }
       _ = try session.append(record.content, payload: payload)

@@ -172,21 +172,10 @@ struct Verifier {
   ) throws(BlobStorageError) {
     let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
     try bridge(bytes) { (raw) throws(BlobStorageError) in
-      let headerByteCount = RecordHeader.byteCount + record.metaByteCount
-      let header = try RecordHeader(UnsafeRawBufferPointer(rebasing: raw[..<headerByteCount]))
+      let (header, _, payload) = try RecordHeader.verified(raw, pack: pack, offset: record.offset)
       guard header.metaByteCount == record.metaByteCount, header.payloadByteCount == record.payloadByteCount
       else {
         throw BlobStorageError(.corrupted, "the record is not what the footer says")
-      }
-      _ = try RecordHeader.verifiedMeta(
-        UnsafeRawBufferPointer(rebasing: raw[..<headerByteCount]), pack: pack, offset: record.offset)
-      let payload = UnsafeRawBufferPointer(
-        rebasing: raw[headerByteCount..<headerByteCount + record.payloadByteCount])
-      if !payload.isEmpty {
-        let checksum = raw.loadUnaligned(fromByteOffset: raw.count - 4, as: UInt32.self).littleEndian
-        guard CRC32C.checksum(payload) == checksum else {
-          throw BlobStorageError(.corrupted, "the stored bytes do not match their checksum")
-        }
       }
       guard case .chunk(let chunk) = record.content else { return }
       try check(chunk, payload, engine)

@@ -29,6 +29,9 @@ package struct PackScanner {
   /// The pack's header, checked to be this pack's.
   package func header() throws(BlobStorageError) -> PackHeader {
     let header = try located(0) { () throws(BlobStorageError) in
+      guard byteCount <= Limits.packByteCountMax else {
+        throw BlobStorageError(.corrupted, "The pack has \(byteCount) bytes, more than any can have.")
+      }
       let bytes = try read(at: 0, PackHeader.byteCount)
       return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
     }
@@ -58,11 +61,9 @@ package struct PackScanner {
   ) throws(BlobStorageError) -> Outcome {
     let header = try header()
     if !verifiesPayloads, let trailer = try trailer() {
-      var records: Int64 = 0
       do {
-        try scanFooter(trailer, algorithm: header.digestAlgorithm) { (record) throws(BlobStorageError) in
-          records += 1
-        }
+        try verifyFooter(trailer)
+        try scanFooter(trailer, algorithm: header.digestAlgorithm) { _ in }
       } catch {
         guard error.code == .corrupted else { throw error }
         return try scanRecords(header, upTo: trailer.footerOffset, isSealed: false, body)
@@ -85,7 +86,6 @@ package struct PackScanner {
     var walk = PackFooter.Walk(trailer: trailer, algorithm: algorithm)
     var offset = trailer.footerOffset
     let end = trailer.footerOffset + Int64(trailer.storedByteCount)
-    var checksum: UInt32 = 0
     var plainByteCount = 0
     while offset < end {
       let headerBytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
@@ -99,18 +99,31 @@ package struct PackScanner {
       }
       let stored = try read(at: offset, block.storedByteCount)
       offset += Int64(stored.count)
-      checksum = headerBytes.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
-      checksum = stored.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
       let plain = try decode(stored, block)
       plainByteCount += plain.count
       try bridge(plain) { (raw) throws(BlobStorageError) in try walk.forEachRecord(raw, body) }
     }
     try walk.finish()
-    guard checksum == trailer.checksum, plainByteCount == trailer.plainByteCount else {
-      throw BlobStorageError(
-        .corrupted, "The footer of pack \(name) does not match its checksum.", pack: "\(name)",
-        offset: trailer.footerOffset)
+    guard plainByteCount == trailer.plainByteCount else { throw footerIsDamaged(trailer) }
+  }
+
+  /// Damage must not pass for what a later build wrote, so the checksum goes before all else.
+  private func verifyFooter(_ trailer: PackFooter.Trailer) throws(BlobStorageError) {
+    var offset = trailer.footerOffset
+    let end = trailer.footerOffset + Int64(trailer.storedByteCount)
+    var checksum: UInt32 = 0
+    while offset < end {
+      let bytes = try read(at: offset, Int(min(end - offset, 1 << 20)))
+      checksum = bytes.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+      offset += Int64(bytes.count)
     }
+    guard checksum == trailer.checksum else { throw footerIsDamaged(trailer) }
+  }
+
+  private func footerIsDamaged(_ trailer: PackFooter.Trailer) -> BlobStorageError {
+    BlobStorageError(
+      .corrupted, "The footer of pack \(name) does not match its checksum.", pack: "\(name)",
+      offset: trailer.footerOffset)
   }
 
   private func decode(
@@ -146,6 +159,13 @@ package struct PackScanner {
     var gaps: [Range<Int64>] = []
     var gapStart: Int64?
     var recordCount = 0
+    // Records from the first of a commit on that goes on: they count once its last is there.
+    var held: [PackRecord] = []
+    func handOver() throws(BlobStorageError) {
+      for record in held { try body(record) }
+      recordCount += held.count
+      held = []
+    }
     var window = Window(file: file, end: end)
     while offset < end {
       let record: PackRecord?
@@ -154,10 +174,15 @@ package struct PackScanner {
         record = nil
       }
       if let record {
-        if let start = gapStart { gaps.append(start..<offset) }
+        if let start = gapStart {
+          gaps.append(start..<offset)
+          // A crash leaves nothing behind the tail it tears: this is damage, and what is left of the commit counts.
+          try handOver()
+        }
         gapStart = nil
-        try body(record)
-        recordCount += 1
+        let isInCommit = !held.isEmpty
+        held.append(record)
+        if !record.continues, record.endsCommit || !isInCommit { try handOver() }
         offset += Int64(record.byteCount)
       } else {
         if gapStart == nil { gapStart = offset }
@@ -171,6 +196,7 @@ package struct PackScanner {
     if let start = gapStart {
       if isSealed { gaps.append(start..<end) } else { endOffset = start }
     }
+    if isSealed { try handOver() } else if let first = held.first { endOffset = first.offset }
     return Outcome(
       header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps)
   }
@@ -190,9 +216,14 @@ package struct PackScanner {
     var payload: [UInt8] = []
     if header.payloadByteCount > 0 {
       payload = try window.bytes(at: payloadOffset, header.payloadByteCount + 4)
-      let matches = payload.withUnsafeBytes { raw in
+      let checksum = payload.withUnsafeBytes { raw in
         raw.loadUnaligned(fromByteOffset: header.payloadByteCount, as: UInt32.self).littleEndian
-          == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: raw[..<header.payloadByteCount]))
+      }
+      let matches = headerAndMeta.withUnsafeBytes { fixed in
+        payload.withUnsafeBytes { raw in
+          RecordHeader.payloadChecksum(
+            UnsafeRawBufferPointer(rebasing: raw[..<header.payloadByteCount]), after: fixed) == checksum
+        }
       }
       guard matches else {
         throw BlobStorageError(

@@ -40,9 +40,13 @@ package final class PackWriter {
   }
 
   /// Appends a record; the system has it after `flush`. Returns it as a reader would find it.
+  ///
+  /// - Parameter continues: whether a ref or drop is followed by another of the same commit. Until the last of them
+  ///   is in the pack, a recovery takes none.
   package func append(
     _ content: PackRecord.Content,
-    payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
+    payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0),
+    continues: Bool = false
   ) throws(BlobStorageError) -> PackRecord {
     try check()
     let type: RecordType
@@ -54,14 +58,18 @@ package final class PackWriter {
     case .drop(let drop): (type, meta) = (.drop, drop.encodedMeta())
     case .skipped: preconditionFailure("what was skipped cannot be written")
     }
-    let header = RecordHeader(type: type, metaByteCount: meta.count, payloadByteCount: payload.count)
+    let header = RecordHeader(
+      type: type, flags: continues ? RecordHeader.continues : 0, metaByteCount: meta.count,
+      payloadByteCount: payload.count)
     let headerAndMeta = header.encoded(meta: meta, pack: name, offset: byteCount)
     let record = PackRecord(
-      content: content, offset: byteCount, metaByteCount: meta.count, payloadByteCount: payload.count)
+      content: content, offset: byteCount, metaByteCount: meta.count, payloadByteCount: payload.count,
+      continues: continues)
     buffer.append(contentsOf: headerAndMeta)
     if payload.count > 0 {
       buffer.append(contentsOf: payload)
-      withUnsafeBytes(of: CRC32C.checksum(payload).littleEndian) { buffer.append(contentsOf: $0) }
+      let checksum = headerAndMeta.withUnsafeBytes { RecordHeader.payloadChecksum(payload, after: $0) }
+      withUnsafeBytes(of: checksum.littleEndian) { buffer.append(contentsOf: $0) }
     }
     byteCount += Int64(record.byteCount)
     try list(
@@ -113,12 +121,10 @@ package final class PackWriter {
       try bridge(blocks.bytes) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: byteCount) }
     } catch {
       failure = error
-      throw error
     }
-    do { try file.synchronize() } catch {
-      poison(error)
-      throw failure ?? error
-    }
+    // Also without a footer: what was put durably must not wait for the next opening.
+    do { try file.synchronize() } catch { poison(error) }
+    if let failure { throw failure }
     return byteCount + Int64(blocks.bytes.count)
   }
 

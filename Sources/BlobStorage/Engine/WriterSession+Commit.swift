@@ -1,0 +1,96 @@
+extension WriterSession {
+  /// One commit under way: the catalog's transaction, and the way to append to it.
+  ///
+  /// Refs and drops are held back to the end and stand side by side in the pack, each but the last marked as going
+  /// on, so that a crash leaves all of them or none.
+  package struct Commit {
+    package let transaction: Transaction
+    let session: WriterSession
+    let box: Box
+    private var deferred: [(content: PackRecord.Content, payload: [UInt8])] = []
+    private var lastVersions: [[UInt8]: Stamp] = [:]
+    private var byteCount = 0
+    /// The refs that have been appended.
+    private(set) var versions: [(key: [UInt8], version: Stamp)] = []
+
+    init(transaction: Transaction, session: WriterSession, box: Box) {
+      self.transaction = transaction
+      self.session = session
+      self.box = box
+    }
+
+    /// Takes the next stamp of the clock: later than any in the store.
+    package func stamp() throws(BlobStorageError) -> Stamp {
+      let time = Stamp.timeAfter(try transaction.clock(), wallClock: session.clock.now())
+      guard time < Stamp.timeMax else {
+        throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+      }
+      try transaction.noteTime(time)
+      return Stamp(time: time, writer: session.writerID)
+    }
+
+    /// Milliseconds since 1970 by the wall clock.
+    package var wallTime: UInt64 { session.clock.now() }
+
+    /// Appends a record as part of the commit.
+    ///
+    /// - Returns: bytes that it adds to the pack.
+    /// - Throws: `limitExceeded` when the commit would become too long for a pack.
+    @discardableResult
+    package mutating func append(
+      _ content: PackRecord.Content,
+      payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
+    ) throws(BlobStorageError) -> Int {
+      let meta: [UInt8]
+      switch content {
+      case .ref(let ref):
+        meta = ref.encodedMeta()
+        lastVersions[ref.key] = ref.version
+      case .drop(let drop): meta = drop.encodedMeta()
+      default:
+        try count(payload.count)
+        return try session.append(
+          content, payload: payload, to: &box.state, time: try transaction.clock() + 1)
+      }
+      let added = RecordHeader.byteCount + meta.count + payload.count + (payload.isEmpty ? 0 : 4)
+      try count(added)
+      deferred.append((content, Array(payload)))
+      return added
+    }
+
+    private mutating func count(_ added: Int) throws(BlobStorageError) {
+      byteCount += added
+      guard byteCount <= Limits.commitByteCountMax else {
+        throw BlobStorageError(
+          .limitExceeded, "A commit holds at most \(Limits.commitByteCountMax) bytes: divide it into several."
+        )
+      }
+    }
+
+    /// Appends what was held back.
+    mutating func appendDeferred() throws(BlobStorageError) {
+      for (index, (content, payload)) in deferred.enumerated() {
+        let time = try transaction.clock() + 1
+        // A pack that is begun for the first of them holds nothing before.
+        if index == 0 { box.state.commitOffset = box.state.writer?.byteCount ?? Int64(PackHeader.byteCount) }
+        try bridge(payload) { (payload) throws(BlobStorageError) in
+          _ = try session.append(
+            content, payload: payload, to: &box.state, time: time, continues: index < deferred.count - 1)
+        }
+        if case .ref(let ref) = content { versions.append((ref.key, ref.version)) }
+      }
+    }
+
+    /// The last version of a key that this commit has made.
+    func lastVersion(of key: [UInt8]) -> Stamp? { lastVersions[key] }
+
+    /// Throws why, if records that were appended since there were `lossCount` losses may have been lost.
+    func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
+      guard box.state.lossCount != lossCount else { return }
+      throw box.state.lossCause ?? BlobStorageError(.io, "A pack could not be written.")
+    }
+
+    /// Whether a chunk is pending.
+    package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks.contains(digest) }
+  }
+}
