@@ -64,8 +64,10 @@ package struct StoreFolder: Sendable {
   package func readHeader() throws(BlobStorageError) -> StoreHeader {
     guard let status = try statusOrNil(header), status.kind == .regular else {
       if let status = try statusOrNil(path) {
-        let isEmpty = status.kind == .directory ? try files.list(path).isEmpty : false
-        guard isEmpty else {
+        let names = status.kind == .directory ? try files.list(path) : ["?"]
+        // Somebody may be creating a store here: that is none yet, and may be one by now.
+        if names.contains("store"), try statusOrNil(header)?.kind == .regular { return try readHeader() }
+        guard names.allSatisfy({ Self.namesOfCreation.contains($0) }) else {
           throw BlobStorageError(
             .notAStore, "\(path) holds something that is not a store.", path: path.string)
         }
@@ -89,14 +91,16 @@ package struct StoreFolder: Sendable {
     }
   }
 
+  /// What is in the folder before it is a store: also what an interrupted creation leaves, to be taken over.
+  private static let namesOfCreation: Set<String> = [".init.lock", "store.new", "packs", "catalog", "leases"]
+
   private func makeParents() throws(BlobStorageError) {
     if let status = try files.status(of: path) {
       let names = status.kind == .directory ? try files.list(path) : ["?"]
-      let known: Set<String> = [".init.lock", "store.new", "packs", "catalog", "leases"]
       if status.kind == .directory, try files.status(of: header) != nil {
         throw BlobStorageError(.storeExists, "There is a store at \(path) already.", path: path.string)
       }
-      guard names.allSatisfy({ known.contains($0) }), names.isEmpty || names.contains(".init.lock") else {
+      guard names.allSatisfy({ Self.namesOfCreation.contains($0) }) else {
         throw BlobStorageError(
           .notAStore, "\(path) holds something else: name an empty folder or one that does not exist.",
           path: path.string)

@@ -55,7 +55,12 @@ struct RecordFormatTests {
     #expect(code(plain) { _ in } == nil)
     #expect(code(plain) { $0.removeLast() } == .corrupted)
     #expect(code(plain) { $0.append(0) } == .corrupted)
-    #expect(code(plain) { $0[2] = 1 } == .unsupportedFormat)
+    #expect(code(plain) { $0[2] = 1 } == .corrupted, "features that are not there")
+    #expect(
+      code(plain) {
+        $0[2] = 1; $0 += [UInt8](repeating: 7, count: 12)
+      } == nil)
+    #expect(code(plain) { $0[2] = 2 } == .unsupportedFormat)
     #expect(code(plain) { $0[3] = 1 } == .unsupportedFormat)
     // A length of 8 MiB and one byte.
     #expect(code(plain) { $0.replaceSubrange(4..<8, with: [1, 0, 0x80, 0]) } == .corrupted)
