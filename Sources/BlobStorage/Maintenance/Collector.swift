@@ -32,6 +32,8 @@ final class Collector {
   private let options: CollectionOptions
   private let progress: ProgressHandler
   private var marker: Marker
+  /// Marks and candidates go by the numbers of this generation of the catalog.
+  private var generation: String?
   private var report = CollectionReport()
 
   init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError) {
@@ -57,6 +59,7 @@ final class Collector {
         try engine.writer.rollOver()
       }
     }
+    generation = engine.catalog.generation
     try mark()
     let rows = try packRows()
     let garbageByteCount = rows.reduce(0) { $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number) }
@@ -237,16 +240,27 @@ final class Collector {
     var retired: [Candidate] = []
     for candidate in candidates where try retire(candidate) { retired.append(candidate) }
     try synchronizeOpenPacks()
-    for candidate in retired {
-      try engine.backend.retirePack(candidate.row.name)
-      try Retirement.finish(candidate.row.name, engine: engine)
-    }
+    for candidate in retired { try rename(candidate.row.name) }
     account(retired)
+  }
+
+  /// Renames a retired pack out of the store. Inside a transaction, because a catalog that is rebuilt between the look
+  /// and the step does not know it as retired any more, and others may count on it (H5).
+  private func rename(_ name: PackName) throws(BlobStorageError) {
+    let isRenamed = try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      guard let number = try transaction.packNumber(name), try transaction.packRow(number)?.state == .retired else {
+        return false
+      }
+      try engine.backend.retirePack(name)
+      return true
+    }
+    if isRenamed { try Retirement.finish(name, engine: engine) }
   }
 
   /// Retires a pack in the catalog, unless something that is live still points into it.
   private func retire(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
       guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
       for record in candidate.content.records {
         let place: Place?
@@ -276,12 +290,20 @@ final class Collector {
 
   private func setState(_ state: PackRow.State, _ candidates: [Candidate]) throws(BlobStorageError) {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
       for candidate in candidates {
         guard var row = try transaction.packRow(candidate.number) else { continue }
         row.state = state
         try transaction.setPackRow(candidate.number, row)
       }
       try transaction.bumpEpoch()
+    }
+  }
+
+  /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
+  private func checkGeneration() throws(BlobStorageError) {
+    guard engine.catalog.generation == generation else {
+      throw BlobStorageError(.busy, "The catalog was rebuilt while garbage was being collected: collect again.")
     }
   }
 
@@ -308,8 +330,7 @@ final class Collector {
     for name in names.retired { try Retirement.finish(name, engine: engine) }
     for (_, row) in try packRows() where row.state == .retired {
       try synchronizeOpenPacks()
-      try engine.backend.retirePack(row.name)
-      try Retirement.finish(row.name, engine: engine)
+      try rename(row.name)
     }
     let engine = engine
     let builder = CatalogBuilder(
