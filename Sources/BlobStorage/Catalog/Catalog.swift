@@ -160,6 +160,9 @@ package final class Catalog: Sendable {
   /// Bytes of the medium that it takes.
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 { try environment().byteCount() }
 
+  /// The name of the generation in use: numbers of packs and keys mean something within one only.
+  package var generation: String? { current.withLock { $0?.generation } }
+
   /// Clears the places of readers whose process died.
   package func clearDeadReaders() throws(BlobStorageError) { try environment().clearDeadReaders() }
 

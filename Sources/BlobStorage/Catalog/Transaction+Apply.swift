@@ -79,7 +79,7 @@ extension Transaction {
     try setMaskRow(key: name.key, version, mask)
   }
 
-  /// Takes a record out again whose pack has left the store for good.
+  /// Takes a record out again whose pack has left the store for good; the last record of a pack goes first.
   package func retract(_ record: PackRecord, from number: UInt32, algorithm: Digest.Algorithm)
     throws(BlobStorageError)
   {
@@ -119,10 +119,8 @@ extension Transaction {
   private func removeMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
     guard var mask = try maskRow(key: name.key, version) else { return }
     mask.maskerCount -= 1
-    if mask.maskerCount == 0, mask.copyCount > 0 {
-      // gc keeps a masker while a copy of the ref is left, so the packs have been meddled with.
-      throw BlobStorageError(.catalogDamaged, "A record that hides a version has gone before that version.")
-    }
+    // A copy that is left stands before this record in the same pack and goes next: gc keeps a masker while any other
+    // pack has a copy. Until then the version stays hidden.
     try setMaskRow(&name, version, mask)
   }
 

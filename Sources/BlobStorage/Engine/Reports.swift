@@ -153,3 +153,10 @@ public struct BlobInformation: Sendable, Hashable {
   /// Stored bytes of chunks that no other version needs: what dropping it would free.
   public var exclusiveByteCount: Int64
 }
+
+/// What `keep` did.
+public struct RetentionResult: Sendable, Hashable {
+  /// Keys that were looked at.
+  public var keyCount: Int
+  public var droppedVersionCount: Int
+}

@@ -34,6 +34,8 @@ final class Collector {
   private let options: CollectionOptions
   private let progress: ProgressHandler
   private var marker: Marker
+  /// Marks and candidates go by the numbers of this generation of the catalog.
+  private var generation: String?
   private var report = CollectionReport()
 
   init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError)
@@ -64,6 +66,7 @@ final class Collector {
         try engine.writer.rollOver()
       }
     }
+    generation = engine.catalog.generation
     try mark()
     try rebase()
     let rows = try packRows()
@@ -275,14 +278,31 @@ final class Collector {
     for candidate in candidates where try retire(candidate) { retired.append(candidate) }
     try synchronizeOpenPacks()
     guard !retired.isEmpty else { return }
-    try engine.backend.retirePacks(retired.map(\.row.name))
-    for candidate in retired { try Retirement.finish(candidate.row.name, engine: engine) }
+    try rename(retired.map(\.row.name))
     account(retired)
+  }
+
+  /// Renames retired packs out of the store. Inside a transaction, because a catalog that is rebuilt between the look
+  /// and the step does not know them as retired any more, and others may count on them (H5).
+  private func rename(_ names: [PackName]) throws(BlobStorageError) {
+    let renamed = try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      var retired: [PackName] = []
+      for name in names {
+        guard let number = try transaction.packNumber(name),
+          try transaction.packRow(number)?.state == .retired
+        else { continue }
+        retired.append(name)
+      }
+      try engine.backend.retirePacks(retired)
+      return retired
+    }
+    for name in renamed { try Retirement.finish(name, engine: engine) }
   }
 
   /// Retires a pack in the catalog, unless something that is live still points into it.
   private func retire(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
       guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
       for record in candidate.content.records {
         let place: Place?
@@ -312,12 +332,21 @@ final class Collector {
 
   private func setState(_ state: PackRow.State, _ candidates: [Candidate]) throws(BlobStorageError) {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
       for candidate in candidates {
         guard var row = try transaction.packRow(candidate.number) else { continue }
         row.state = state
         try transaction.setPackRow(candidate.number, row)
       }
       try transaction.bumpEpoch()
+    }
+  }
+
+  /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
+  private func checkGeneration() throws(BlobStorageError) {
+    guard engine.catalog.generation == generation else {
+      throw BlobStorageError(
+        .busy, "The catalog was rebuilt while garbage was being collected: collect again.")
     }
   }
 
@@ -345,8 +374,7 @@ final class Collector {
     for name in names.retired { try Retirement.finish(name, engine: engine) }
     for (_, row) in try packRows() where row.state == .retired {
       try synchronizeOpenPacks()
-      try engine.backend.retirePacks([row.name])
-      try Retirement.finish(row.name, engine: engine)
+      try rename([row.name])
     }
     let engine = engine
     let builder = CatalogBuilder(

@@ -53,13 +53,13 @@ enum Retirement {
   /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
   static func finish(_ name: PackName, engine: Engine) throws(BlobStorageError) {
     let algorithm = engine.header.digestAlgorithm
-    let known = try engine.catalog.read { (transaction) throws(BlobStorageError) -> (UInt32, PackRow)? in
+    let known = try engine.catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
       guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number) else {
         return nil
       }
-      return (number, row)
+      return row
     }
-    if let (number, row) = known, let file = try engine.backend.openPack(name) {
+    if let row = known, let file = try engine.backend.openPack(name) {
       defer { file.close() }
       var records: [PackRecord] = []
       _ = try PackScanner(file: file, name: name, codecs: engine.codecs).scan { record in
@@ -68,7 +68,9 @@ enum Retirement {
       while !records.isEmpty {
         let batch = Array(records.suffix(recordCountOfBatch))
         try engine.catalog.write { (transaction) throws(BlobStorageError) in
-          guard var row = try transaction.packRow(number) else { return }
+          // A catalog that was rebuilt meanwhile does not have the pack, and may have given its number to another.
+          guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number)
+          else { return }
           for record in batch.reversed() {
             try transaction.retract(record, from: number, algorithm: algorithm)
             row.appliedByteCount = record.offset
@@ -78,6 +80,7 @@ enum Retirement {
         records.removeLast(batch.count)
       }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        guard let number = try transaction.packNumber(name) else { return }
         try transaction.removePack(number, name)
       }
     }

@@ -91,10 +91,3 @@ extension BlobStore {
     }
   }
 }
-
-/// What `keep` did.
-public struct RetentionResult: Sendable, Hashable {
-  /// Keys that were looked at.
-  public var keyCount: Int
-  public var droppedVersionCount: Int
-}

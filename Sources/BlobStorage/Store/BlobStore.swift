@@ -66,16 +66,3 @@ public final class BlobStore: Sendable {
     return try await pool.run { () throws(BlobStorageError) in try body(engine) }
   }
 }
-
-/// Where a store is and what was decided when it was created.
-public struct StoreInformation: Sendable, Hashable {
-  public let path: String
-  /// 32 hexadecimal digits, the same for ever.
-  public let id: String
-  public let digestAlgorithm: Digest.Algorithm
-  public let chunkSizes: ChunkSizes
-  public let codec: CodecKind
-  public let level: Int
-  public let usesSimilarity: Bool
-  public let created: Date
-}

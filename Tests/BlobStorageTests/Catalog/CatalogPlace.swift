@@ -1,0 +1,111 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+import Testing
+
+/// A catalog of its own in a folder of its own, filled by the test.
+final class CatalogPlace {
+  let temporary: TemporaryFolder
+  let catalog: Catalog
+
+  static let store = StoreHeader(
+    flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
+    storeID: PackPlace.storeID, created: 1)
+
+  init(mapByteCount: Int = 1 << 24) throws {
+    temporary = try TemporaryFolder()
+    catalog = try Catalog(
+      folder: temporary.path.appending("catalog"), files: SystemFiles(), store: Self.store,
+      bootIdentity: "boot",
+      mapByteCount: mapByteCount, logger: StoreConfiguration().logger, fill: { _ in }, catchUp: { _, _ in })
+  }
+
+  deinit { catalog.close() }
+
+  /// Applies records of one pack, which follow those applied before.
+  func apply(_ pack: SamplePack, _ range: Range<Int>) throws {
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      let number: UInt32
+      if let known = try transaction.packNumber(pack.header.name) {
+        number = known
+      } else {
+        number = try transaction.addPack(PackRow(name: pack.header.name, created: pack.header.created))
+      }
+      guard var row = try transaction.packRow(number) else { return }
+      for record in pack.records[range] {
+        try transaction.apply(record, from: number, &row, algorithm: .blake3)
+      }
+      try transaction.setPackRow(number, row)
+    }
+  }
+
+  /// Takes all records of a pack out again, the last first.
+  func retract(_ pack: SamplePack) throws {
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      guard let number = try transaction.packNumber(pack.header.name) else { return }
+      for record in pack.records.reversed() {
+        try transaction.retract(record, from: number, algorithm: .blake3)
+      }
+      try transaction.removePack(number, pack.header.name)
+    }
+  }
+
+  /// Everything that the catalog says of these keys, stamps and digests, packs by their names.
+  func dump(keys: [[UInt8]], stamps: [Stamp], digests: [Digest]) throws -> [String] {
+    try catalog.read { (transaction) throws(BlobStorageError) in
+      var lines: [String] = []
+      func text(_ place: Place) throws(BlobStorageError) -> String {
+        let name = try transaction.packRow(place.pack)?.name
+        return "\(name.map { "\($0)" } ?? "nowhere")@\(place.offset)#\(place.ordinal)"
+      }
+      for key in keys.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
+        guard let name = try transaction.nameRow(key) else { continue }
+        lines.append("key \(Hex.text(key)): \(name.versionCount) versions, \(name.maskCount) masks")
+        try transaction.forEachVersion(key: name.key, algorithm: .blake3) {
+          version throws(BlobStorageError) in
+          lines.append(
+            "  \(version.stamp.text) \(version.row.digest) \(version.row.byteCount) \(version.row.created) "
+              + "\(version.row.metadata) x\(version.row.copyCount) at \(try text(version.row.place))")
+          return true
+        }
+        for stamp in stamps.sorted() {
+          guard let mask = try transaction.maskRow(key: name.key, stamp) else { continue }
+          lines.append("  mask \(stamp.text): \(mask.copyCount) copies, \(mask.maskerCount) maskers")
+        }
+      }
+      for digest in digests.sorted() {
+        if let row = try transaction.chunkRow(digest) {
+          lines.append("chunk \(digest) \(row.plainByteCount) at \(try text(row.place))")
+        }
+        if let row = try transaction.manifestRow(digest) {
+          lines.append("manifest \(digest) \(row.byteCount) at \(try text(row.place))")
+        }
+      }
+      return lines
+    }
+  }
+}
+
+/// A pack that exists only as a list of records.
+struct SamplePack {
+  var header: PackHeader
+  var records: [PackRecord] = []
+  private var end = Int64(PackHeader.byteCount)
+
+  init(_ header: PackHeader) { self.header = header }
+
+  mutating func append(_ sample: SampleRecord) {
+    let meta: Int
+    switch sample.content {
+    case .chunk(let chunk): meta = chunk.encodedMeta().count
+    case .manifest(let manifest): meta = manifest.encodedMeta().count
+    case .ref(let ref): meta = ref.encodedMeta().count
+    case .drop(let drop): meta = drop.encodedMeta().count
+    case .skipped: meta = 0
+    }
+    let record = PackRecord(
+      content: sample.content, offset: end, metaByteCount: meta, payloadByteCount: sample.payload.count)
+    records.append(record)
+    end += Int64(record.byteCount)
+  }
+}

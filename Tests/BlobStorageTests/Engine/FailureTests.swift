@@ -1,0 +1,126 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("A store on a disk that fails")
+struct FailureTests {
+  /// A store on a simulated disk, its catalog on the real one.
+  final class Place {
+    let disk = SimulatedDisk()
+    private var folders: [TemporaryFolder] = []
+
+    init() throws {
+      var environment = Engine.Environment()
+      environment.files = disk
+      try Engine.create(at: "/store", options: StoreOptions(), environment: environment)
+    }
+
+    /// Opens it as a new process that has no catalog yet.
+    func engine() throws -> Engine {
+      let folder = try TemporaryFolder()
+      folders.append(folder)
+      var environment = Engine.Environment()
+      environment.files = disk.process()
+      environment.catalogFolder = folder.path.appending("catalog")
+      return try Engine(
+        path: "/store", configuration: StoreConfiguration(threadCount: 1), environment: environment)
+    }
+  }
+
+  @Test("whose sync failed writes nothing more until it is opened anew")
+  func poisoned() throws {
+    let place = try Place()
+    let engine = try place.engine()
+    _ = try engine.put("a", [1], PutOptions())
+    place.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(failure { _ = try engine.put("b", [2], PutOptions()) }?.code == .poisoned)
+    for options in [PutOptions(), .relaxed] {
+      #expect(failure { _ = try engine.put("c", [3], options) }?.code == .poisoned)
+    }
+    #expect(try engine.data("a", nil) == Data([1]))
+    #expect(failure { try engine.close() }?.code == .poisoned)
+    let reopened = try place.engine()
+    #expect(try reopened.data("a", nil) == Data([1]))
+    _ = try reopened.put("c", [3], PutOptions())
+    #expect(try reopened.data("c", nil) == Data([3]))
+    try reopened.close()
+  }
+
+  @Test("that is full says so, keeps what it has, and goes on when there is room")
+  func noSpace() throws {
+    let place = try Place()
+    let engine = try place.engine()
+    var random = SplitMix64(seed: 3)
+    let first = random.bytes(1_000)
+    let second = random.bytes(100_000)
+    _ = try engine.put("a", first, PutOptions())
+    place.disk.limit(byteCount: 20_000)
+    #expect(failure { _ = try engine.put("a", second, PutOptions()) }?.code == .noSpace)
+    #expect(try engine.data("a", nil) == Data(first))
+    place.disk.heal()
+    _ = try engine.put("b", second, PutOptions())
+    #expect(try engine.data("b", nil) == Data(second))
+    try engine.close()
+    let reopened = try place.engine()
+    #expect(try reopened.data("a", nil) == Data(first))
+    #expect(try reopened.data("b", nil) == Data(second))
+    try reopened.close()
+  }
+
+  @Test("whose process dies in the middle of a commit holds all of it or nothing")
+  func wholeCommits() throws {
+    // Refs that are handed to the system in several parts.
+    let items = (0..<1_500).map { index in
+      PutItem(key: "key-\(index)", data: Data(), metadata: [UInt8](repeating: 1, count: 1_000))
+    }
+    var outcomes: Set<Int> = []
+    var mutation = 0
+    repeat {
+      let place = try Place()
+      let engine = try place.engine()
+      _ = try engine.put("before", [1])
+      mutation += 1
+      place.disk.stop(beforeMutation: place.disk.mutationCount + mutation)
+      let error = failure { _ = try engine.put(items, .relaxed) }
+      place.disk.heal()
+      place.disk.crash()
+      let reopened = try place.engine()
+      #expect(try reopened.data("before", nil) == Data([1]))
+      let count = try reopened.keys("key-", after: nil, limit: .max).count
+      outcomes.insert(count)
+      #expect(count == 0 || count == items.count, "stopped before write \(mutation)")
+      try reopened.close()
+      if error == nil { break }
+    } while mutation < 20
+    #expect(mutation > 2)
+    #expect(outcomes == [0, items.count])
+  }
+
+  @Test("that loses power keeps every durable put", arguments: 0..<4)
+  func powerCut(_ round: UInt64) throws {
+    let place = try Place()
+    let engine = try place.engine()
+    var random = SplitMix64.announced()
+    var durable: [String: [UInt8]] = [:]
+    for index in 0..<20 {
+      let bytes = random.bytes(Int.random(in: 0...3_000, using: &random))
+      let isDurable = Bool.random(using: &random)
+      _ = try engine.put("key-\(index)", bytes, isDurable ? PutOptions() : .relaxed)
+      if isDurable { durable["key-\(index)"] = bytes }
+    }
+    let after = place.disk.powerCut(seed: random.next())
+    let folder = try TemporaryFolder()
+    var environment = Engine.Environment()
+    environment.files = after
+    environment.catalogFolder = folder.path.appending("catalog")
+    let reopened = try Engine(
+      path: "/store", configuration: StoreConfiguration(threadCount: 1), environment: environment)
+    for (key, bytes) in durable { #expect(try reopened.data(key, nil) == Data(bytes), "\(key)") }
+    for entry in try reopened.keys("", after: nil, limit: .max) {
+      #expect(try reopened.data(entry.key, nil).map { Digest.of($0) } == entry.current.digest)
+    }
+    try reopened.close()
+  }
+}

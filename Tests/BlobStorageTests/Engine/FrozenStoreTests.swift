@@ -1,0 +1,234 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+import Testing
+
+/// Stores that earlier builds wrote: every later build reads them.
+@Suite("A frozen store")
+struct FrozenStoreTests {
+  /// What stands beside a store about each of its versions, keys in byte order, versions newest first.
+  struct Listed: Codable, Equatable {
+    var key: String
+    var version: String
+    var digest: String
+    var byteCount: Int64
+    var created: Int64
+    var metadata: String
+    /// The bytes themselves, in hexadecimal.
+    var bytes: String?
+    /// Or what makes them: the low halves of SplitMix64's bytes with that seed; zeros for 0.
+    var seed: UInt64?
+  }
+
+  static let names = ["v1-blake3", "v1-sha256"]
+
+  @Test("opens with every key, version, digest and byte that it was frozen with", arguments: names)
+  func reads(_ name: String) async throws {
+    let expected = try JSONDecoder().decode([Listed].self, from: try Fixtures.data("stores/\(name).json"))
+    #expect(expected.count > 5)
+    let temporary = try TemporaryFolder()
+    let path = temporary.path.appending(name).string
+    try FileManager.default.copyItem(atPath: Fixtures.url("stores/\(name)").path, toPath: path)
+    try Self.checkKinds(path)
+    for isOpenedBefore in [false, true] {
+      let store = try await BlobStore.open(at: path, configuration: StoreConfiguration(threadCount: 1))
+      let engine = store.engine
+      var found: [Listed] = []
+      for entry in try engine.keys("", after: nil, limit: .max) {
+        for version in try engine.versions(entry.key) {
+          let data = try #require(try engine.data(entry.key, version.id))
+          let listed = expected.first { $0.version == "\(version.id)" }
+          #expect(data == (try listed.map { try Self.bytes($0) }), "\(entry.key)")
+          #expect(Digest.of(data, by: version.digest.algorithm) == version.digest)
+          found.append(Self.listed(version, bytes: listed?.bytes, seed: listed?.seed))
+        }
+      }
+      #expect(found == expected, "opened before: \(isOpenedBefore)")
+      #expect(try await store.verify().damaged.isEmpty)
+      try await store.close()
+    }
+    // And it can be written to, collected and read again.
+    let store = try await BlobStore.open(at: path)
+    try await store.set("new", to: Data("new".utf8))
+    try await store.delete(expected[0].key)
+    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles.isEmpty)
+    #expect(try await store.verify().damaged.isEmpty)
+    #expect(try await store.data(forKey: "new") == Data("new".utf8))
+    try await store.close()
+  }
+
+  /// Every kind of record and chunk is in it, and a pack without a footer.
+  private static func checkKinds(_ path: String) throws {
+    let packs = FilePath(path).appending("packs")
+    let backend = FolderBackend(folder: packs, asideFolder: packs, files: SystemFiles())
+    var kinds: Set<String> = []
+    for name in try backend.packNames().live {
+      let file = try #require(try backend.openPack(name))
+      defer { file.close() }
+      let outcome = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
+        switch record.content {
+        case .chunk(let chunk): kinds.insert("codec \(chunk.codecNumber), base \(chunk.baseKind)")
+        case .manifest(let manifest): kinds.insert("manifest \(manifest.depth)")
+        case .ref(let ref):
+          kinds.insert(record.continues ? "ref of several" : ref.replaced == .none ? "ref" : "replacing ref")
+        case .drop: kinds.insert("drop")
+        case .skipped: kinds.insert("skipped")
+        }
+      }
+      kinds.insert(outcome.isSealed ? "sealed" : "not sealed")
+    }
+    #expect(
+      kinds == [
+        "codec 0, base none", "codec 1, base none", "codec 2, base none", "codec 1, base prefix",
+        "codec 1, base dictionary", "manifest 0", "manifest 1", "ref", "replacing ref", "ref of several",
+        "drop", "sealed",
+        "not sealed",
+      ])
+  }
+
+  static func listed(_ version: BlobVersion, bytes: String?, seed: UInt64?) -> Listed {
+    Listed(
+      key: version.key, version: "\(version.id)", digest: "\(version.digest)", byteCount: version.byteCount,
+      created: Int64((version.created.timeIntervalSince1970 * 1_000).rounded()),
+      metadata: Hex.text(version.metadata),
+      bytes: bytes, seed: seed)
+  }
+
+  static func bytes(seed: UInt64, _ count: Int) -> Data {
+    if seed == 0 { return Data(count: count) }
+    var random = SplitMix64(seed: seed)
+    // Each byte is one of 16, so that there is something to encode.
+    return Data(random.bytes(count).map { $0 & 0x0f })
+  }
+
+  private static func bytes(_ listed: Listed) throws -> Data {
+    if let seed = listed.seed { return bytes(seed: seed, Int(listed.byteCount)) }
+    return Data(try #require(Hex.bytes(listed.bytes ?? "")))
+  }
+}
+
+/// Makes the frozen stores of format version 1. They are made: running it again would prove that this build reads what
+/// this build writes. A later format version gets a generator and stores of its own.
+@Suite(
+  "The generator of frozen stores", .enabled(if: ProcessInfo.processInfo.environment["BLOB_FREEZE_V1"] == "1")
+)
+struct FrozenStoreGenerator {
+  @Test("makes the stores of format version 1, once", arguments: Digest.Algorithm.allCases)
+  func make(_ algorithm: Digest.Algorithm) throws {
+    let name = "v1-\(algorithm.name)"
+    let target = Fixtures.url("stores/\(name)")
+    try #require(!FileManager.default.fileExists(atPath: target.path), "format version 1 is frozen")
+    let temporary = try TemporaryFolder()
+    let path = temporary.path.appending(name).string
+    try Engine.create(
+      at: path, options: StoreOptions(digestAlgorithm: algorithm, chunkByteCountAverage: 1_024))
+    let configuration = StoreConfiguration(threadCount: 1)
+    var listed: [BlobVersion.ID: (bytes: String?, seed: UInt64?)] = [:]
+    func put(_ engine: Engine, _ key: String, seed: UInt64, _ count: Int, _ options: PutOptions) throws {
+      let bytes = FrozenStoreTests.bytes(seed: seed, count)
+      listed[try engine.put(key, .data(bytes), options).version.id] = (nil, seed)
+    }
+    func put(_ engine: Engine, _ key: String, _ text: String, _ options: PutOptions = PutOptions()) throws {
+      let result = try engine.put(key, .data(Data(text.utf8)), options)
+      listed[result.version.id] = (Hex.text(Array(text.utf8)), nil)
+    }
+    let archiving = PutOptions(replacement: .archiveCurrent)
+
+    var engine = try Engine(path: path, configuration: configuration)
+    for (seed, codec) in CodecKind.allCases.enumerated() {
+      try put(
+        engine, "codec/\(codec.name)", seed: UInt64(seed) + 1, 6_000,
+        PutOptions(codec: codec, metadata: [7, 8]))
+    }
+    try put(engine, "empty", "")
+    for text in ["one", "two", "three"] { try put(engine, "history", text, archiving) }
+    try put(engine, "replaced", "gone")
+    try put(engine, "replaced", "here")
+    try put(engine, "dropped", "gone")
+    _ = try engine.delete(["dropped"], .durable)
+    try put(engine, String(repeating: "long/", count: 800), "under a long key")
+    for kind in [ChunkRecord.BaseKind.prefix, .dictionary] {
+      let (version, bytes) = try Self.putEncoded(engine, "base/\(kind)", against: kind)
+      listed[version] = (Hex.text(bytes), nil)
+    }
+    // More than 4,096 chunks, all but the last the same: a manifest of depth 1 in a small store.
+    try put(engine, "long", seed: 0, 4_100 * 4_096 + 5, PutOptions())
+    try engine.close()
+
+    engine = try Engine(path: path, configuration: configuration)
+    try put(engine, "history", "four", archiving)
+    _ = try engine.put(
+      [PutItem(key: "batch/a", data: Data("a".utf8)), PutItem(key: "batch/b", data: Data("b".utf8))],
+      PutOptions())
+    for key in ["batch/a", "batch/b"] {
+      if let version = try engine.version(key, nil) {
+        listed[version.id] = (Hex.text([key.utf8.last ?? 0]), nil)
+      }
+    }
+    let lines = try engine.keys("", after: nil, limit: .max).flatMap { try engine.versions($0.key) }.map {
+      version in
+      FrozenStoreTests.listed(version, bytes: listed[version.id]?.bytes, seed: listed[version.id]?.seed)
+    }
+    // Copied before the last writer closes: its pack has no footer.
+    try FileManager.default.createDirectory(
+      at: target.appending(path: "packs"), withIntermediateDirectories: true)
+    for file in ["store"]
+      + (try FileManager.default.contentsOfDirectory(atPath: path + "/packs")).map({ "packs/" + $0 })
+    {
+      try FileManager.default.copyItem(atPath: "\(path)/\(file)", toPath: target.appending(path: file).path)
+    }
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+    try encoder.encode(lines).write(to: Fixtures.url("stores/\(name).json"))
+    try engine.close()
+  }
+
+  /// Puts a blob of one chunk that is encoded against another, record by record.
+  private static func putEncoded(
+    _ engine: Engine, _ key: String, against kind: ChunkRecord.BaseKind
+  ) throws -> (BlobVersion.ID, [UInt8]) {
+    let algorithm = engine.header.digestAlgorithm
+    var random = SplitMix64(seed: UInt64(kind.rawValue) + 40)
+    let words = (0..<200).map { _ in random.bytes(12) }
+    func text() -> [UInt8] { (0..<60).flatMap { _ in words.randomElement(using: &random) ?? [] } }
+    let plain = text()
+    let base =
+      kind == .prefix
+      ? text().prefix(500) + plain
+      : try #require(DictionaryTrainer.train(samples: (0..<400).map { _ in text() }, byteCountMax: 3_000))
+    let names = [plain, base].map { Digest.of($0, by: algorithm) }
+    let identity = names[1].withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
+    let stored = try decoding(plain) { (raw) throws(BlobStorageError) in
+      try decoding(base) { (base) throws(BlobStorageError) in
+        try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
+          try encoder.withEncoded(
+            raw, by: .zstd, base: kind == .prefix ? .prefix(base) : .dictionary(base, identity: identity)
+          ) { codec, stored in codec == .zstd ? Array(stored) : [] }
+        }
+      }
+    }
+    try #require(!stored.isEmpty)
+    let (stamp, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      try decoding(base) { (raw) throws(BlobStorageError) in
+        let record = ChunkRecord(digest: names[1], plainByteCount: base.count, codecNumber: 0)
+        _ = try commit.append(.chunk(record), payload: raw)
+      }
+      try decoding(stored) { (raw) throws(BlobStorageError) in
+        let record = ChunkRecord(
+          digest: names[0], plainByteCount: plain.count, codecNumber: CodecKind.zstd.rawValue, baseKind: kind,
+          base: names[1])
+        _ = try commit.append(.chunk(record), payload: raw)
+      }
+      let stamp = try commit.stamp()
+      try commit.append(
+        .ref(
+          RefRecord(
+            key: Array(key.utf8), version: stamp, replaced: .none, digest: names[0],
+            byteCount: Int64(plain.count),
+            created: commit.wallTime, metadata: [])))
+      return stamp
+    }
+    if let watermark { try engine.writer.synchronize(watermark) }
+    return (BlobVersion.ID(stamp), plain)
+  }
+}

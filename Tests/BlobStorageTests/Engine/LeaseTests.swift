@@ -1,0 +1,89 @@
+import BlobStorage
+import BlobStorageTestSupport
+import SystemPackage
+import Testing
+
+@Suite("Leases")
+struct LeaseTests {
+  static let folder: FilePath = "/leases"
+  static let first = Digest.of([1] as [UInt8])
+  static let second = Digest.of([2] as [UInt8])
+
+  let disk: SimulatedDisk
+
+  init() throws {
+    disk = SimulatedDisk()
+    try disk.createDirectory(Self.folder)
+  }
+
+  /// What gc of another process reads.
+  private func read() throws(BlobStorageError) -> Leases {
+    try Leases.read(folder: Self.folder, files: disk.process(), algorithm: .blake3)
+  }
+
+  private func lease(_ writer: UInt64) -> LeaseFile {
+    LeaseFile(folder: Self.folder, writer: writer, files: disk.process())
+  }
+
+  @Test("are seen by others until they are let go")
+  func holding() throws {
+    let (one, two) = (lease(1), lease(2))
+    #expect(try read().held.isEmpty)
+    let chunk = try one.hold([.chunk(Self.first), .blob(Self.second)])
+    let blob = try two.hold([.blob(Self.first)])
+    #expect(try read().held == [.chunk(Self.first), .blob(Self.second), .blob(Self.first)])
+    one.release(chunk)
+    #expect(try read().held == [.blob(Self.first)])
+    two.release(blob)
+    #expect(try read().held.isEmpty)
+  }
+
+  @Test("take the places of those that were let go")
+  func reuse() throws {
+    let lease = lease(1)
+    let kept = try lease.hold([.chunk(Self.first)])
+    for _ in 0..<100 {
+      let hold = try lease.hold([.chunk(Self.second), .blob(Self.second)])
+      lease.release(hold)
+    }
+    #expect(try read().held == [.chunk(Self.first)])
+    #expect(try disk.status(of: "/leases/0000000000000001.lease")?.byteCount == 4 * 40)
+    lease.release(kept)
+    #expect(try disk.status(of: "/leases/0000000000000001.lease")?.byteCount == 40)
+  }
+
+  @Test("protect a writer's packs from the first one of an unfinished put on")
+  func puts() throws {
+    let lease = lease(7)
+    let early = try lease.beginPut(from: 3)
+    let late = try lease.beginPut(from: 5)
+    #expect(try read().firstPacks[7] == 3)
+    lease.endPut(early)
+    #expect(try read().firstPacks[7] == 5)
+    lease.endPut(late)
+    #expect(try read().firstPacks[7] == .max)
+  }
+
+  @Test("end with their process, and their file goes")
+  func death() throws {
+    let lease = lease(1)
+    _ = try lease.hold([.chunk(Self.first)])
+    #expect(try read().held.count == 1)
+    disk.crash()
+    withExtendedLifetime(lease) {}
+    #expect(try read().held.isEmpty)
+    #expect(try disk.list(Self.folder).isEmpty)
+  }
+
+  @Test("that cannot be read are an error: what they hold is not known")
+  func damage() throws {
+    let lease = lease(1)
+    _ = try lease.hold([.chunk(Self.first)])
+    let file = try disk.open("/leases/0000000000000001.lease", .readWrite)
+    let byte = try file.read(byteCount: 1, at: 50)
+    try file.write([byte[0] ^ 1], at: 50)
+    #expect(failure { _ = try read() }?.code == .corrupted)
+    try file.write(byte, at: 50)
+    #expect(try read().held == [.chunk(Self.first)])
+  }
+}

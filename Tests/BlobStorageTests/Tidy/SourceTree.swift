@@ -1,0 +1,43 @@
+import Foundation
+
+/// The sources of the library, as text.
+struct SourceTree {
+  struct Source {
+    /// The folder below `Sources/BlobStorage`.
+    let room: String
+    let name: String
+    let lines: [Substring]
+
+    /// The lines without comments and what stands in quotes.
+    var code: [String] {
+      lines.map { line in
+        let words = line.split(separator: "\"", omittingEmptySubsequences: false)
+        let unquoted = words.enumerated().map { $0.offset % 2 == 0 ? String($0.element) : "" }.joined(
+          separator: "\"")
+        return String(unquoted.prefix(upTo: unquoted.range(of: "//")?.lowerBound ?? unquoted.endIndex))
+      }
+    }
+  }
+
+  static let folder = URL(filePath: #filePath).deletingLastPathComponent()
+    .appending(path: "../../../Sources").standardizedFileURL
+
+  let sources: [Source]
+
+  init() throws {
+    let library = Self.folder.appending(path: "BlobStorage")
+    var sources: [Source] = []
+    for room in try FileManager.default.contentsOfDirectory(atPath: library.path).sorted() {
+      guard !room.hasSuffix(".docc") else { continue }
+      for name in try FileManager.default.contentsOfDirectory(atPath: library.appending(path: room).path)
+        .sorted()
+      {
+        let text = try String(contentsOf: library.appending(path: "\(room)/\(name)"), encoding: .utf8)
+        sources.append(
+          Source(room: room, name: name, lines: text.split(separator: "\n", omittingEmptySubsequences: false))
+        )
+      }
+    }
+    self.sources = sources
+  }
+}

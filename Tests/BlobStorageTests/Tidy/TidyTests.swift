@@ -1,0 +1,98 @@
+import Foundation
+import Testing
+
+@Suite("The source tree")
+struct TidyTests {
+  /// The rooms, each using only those before it. Those of one line do not use each other.
+  static let rooms = [
+    ["Errors"], ["Bytes"], ["Digest"], ["Format"], ["Chunking", "Codec", "Similarity"], ["Files"],
+    ["Backend"], ["Pack"],
+    ["Catalog"], ["Engine"], ["Maintenance"], ["Transfer"], ["Store"],
+  ]
+  /// An error names the digest that it is about.
+  static let allowed: Set<String> = ["Errors uses Digest"]
+  /// What the glossary says not to say, as far as the words have no other meaning here.
+  static let wordsAvoided = [
+    "segment", "fragment", "splitter", "fingerprint", "compressor", "recipe", "bundle", "tombstone",
+    "registry",
+    "revision", "vault", "driver", "orphan", "dangling", "junk", "trash", "prune", "vacuum", "repack",
+    "defrag", "fsck",
+    "purge", "latch", "asset", "delta",
+  ]
+
+  let tree: SourceTree
+
+  init() throws { tree = try SourceTree() }
+
+  @Test("has the rooms that are listed and no others")
+  func roomNames() {
+    #expect(Set(tree.sources.map(\.room)) == Set(Self.rooms.joined()))
+  }
+
+  @Test("uses types of a room only in it and in those below")
+  func directions() throws {
+    var rank: [String: Int] = [:]
+    for (index, row) in Self.rooms.enumerated() { for room in row { rank[room] = index } }
+    let declaration =
+      /^(?:@\S+ )*(?:public |package |indirect |final )*(?:struct|class|enum|protocol|actor|typealias) ([A-Z]\w*)/
+    var owner: [Substring: String] = [:]
+    for source in tree.sources {
+      for line in source.lines {
+        if let match = line.prefixMatch(of: declaration) { owner[match.1] = source.room }
+      }
+    }
+    #expect(owner.count > 100)
+    var wrong: Set<String> = []
+    for source in tree.sources {
+      for (number, line) in source.code.enumerated() {
+        for match in line.matches(of: /(?:^|[^.\w])([A-Z]\w*)/) {
+          guard let room = owner[match.1], room != source.room, (rank[room] ?? 0) >= (rank[source.room] ?? 0),
+            !Self.allowed.contains("\(source.room) uses \(match.1)")
+          else { continue }
+          wrong.insert("\(source.room)/\(source.name):\(number + 1) uses \(match.1) of \(room)")
+        }
+      }
+    }
+    #expect(wrong.sorted() == [])
+  }
+
+  @Test("calls the system in Files only")
+  func systemCalls() throws {
+    let header = try String(
+      contentsOf: SourceTree.folder.appending(path: "CBlobKernels/include/bs_system.h"), encoding: .utf8)
+    let calls = Set(header.matches(of: /\b(bs_\w+)\(/).map { String($0.1) })
+    #expect(calls.count > 5)
+    var wrong: [String] = []
+    for source in tree.sources where source.room != "Files" {
+      for (number, line) in source.code.enumerated() {
+        let isCall = line.matches(of: /\bbs_\w+/).contains { calls.contains(String($0.0)) }
+        if isCall || line.contains(/\bimport (Glibc|Musl|Darwin)\b/) {
+          wrong.append("\(source.room)/\(source.name):\(number + 1)")
+        }
+      }
+    }
+    #expect(wrong == [])
+  }
+
+  @Test("has nothing in it that traps on bytes from disk, prints or is left to do")
+  func forbidden() {
+    let pattern = /\btry!|\bas!|\bfatalError\b|(?:^|[^.\w])print\(/
+    var wrong: [String] = []
+    for source in tree.sources {
+      for (number, line) in source.code.enumerated() where line.contains(pattern) {
+        wrong.append("\(source.room)/\(source.name):\(number + 1): \(line)")
+      }
+      for (number, line) in source.lines.enumerated() where line.contains(/\b(TODO|FIXME|XXX)\b/) {
+        wrong.append("\(source.room)/\(source.name):\(number + 1): \(line)")
+      }
+    }
+    #expect(wrong == [])
+  }
+
+  @Test("has files of at most 400 lines, named in the glossary's words")
+  func files() {
+    #expect(tree.sources.filter { $0.lines.count > 401 }.map(\.name) == [])
+    let names = tree.sources.map { $0.name.lowercased() }
+    #expect(names.filter { name in Self.wordsAvoided.contains { name.contains($0) } } == [])
+  }
+}
