@@ -199,6 +199,16 @@ package final class WriterSession: Sendable {
       state.needsNameSync = true
     }
     guard let writer = state.writer else { return 0 }
+    var content = content
+    // At most a pack's length, which 32 bits hold.
+    let synced = UInt32(state.durable[writer.name] ?? 0)
+    if case .ref(var ref) = content {
+      ref.syncedByteCount = synced
+      content = .ref(ref)
+    } else if case .drop(var drop) = content {
+      drop.syncedByteCount = synced
+      content = .drop(drop)
+    }
     let record: PackRecord
     do { record = try writer.append(content, payload: payload, continues: continues) } catch {
       lose(writer, &state, error)

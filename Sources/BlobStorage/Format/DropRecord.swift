@@ -4,17 +4,21 @@ package struct DropRecord: Hashable, Sendable {
   /// When the drop was made.
   package var stamp: Stamp
   package var versions: [Stamp]
+  /// Bytes of the pack that were known to be on the medium when the drop was appended.
+  package var syncedByteCount: UInt32
 
-  package init(key: [UInt8], stamp: Stamp, versions: [Stamp]) {
+  package init(key: [UInt8], stamp: Stamp, versions: [Stamp], syncedByteCount: UInt32 = 0) {
+    self.syncedByteCount = syncedByteCount
     self.key = key
     self.stamp = stamp
     self.versions = versions
   }
 
   package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: 24 + key.count)
+    var writer = ByteWriter(capacity: 28 + key.count)
     stamp.encode(into: &writer)
     writer.integer(UInt32(versions.count))
+    writer.integer(syncedByteCount)
     writer.integer(UInt16(key.count))
     writer.zeros(2)
     writer.raw(key)
@@ -32,6 +36,7 @@ package struct DropRecord: Hashable, Sendable {
     var reader = ByteReader(meta)
     stamp = try Stamp(from: &reader)
     let count = Int(try reader.integer(UInt32.self))
+    syncedByteCount = try reader.integer()
     let keyByteCount = Int(try reader.integer(UInt16.self))
     try reader.reserved(2)
     guard 1...Limits.keyByteCountMax ~= keyByteCount, 1...Limits.dropVersionCountMax ~= count else {

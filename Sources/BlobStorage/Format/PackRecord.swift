@@ -22,6 +22,15 @@ package struct PackRecord: Sendable {
     RecordHeader.byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
   }
 
+  /// Bytes of the pack that were known to be on the medium when the record was appended; 0 if it does not say.
+  package var syncedByteCount: Int64 {
+    switch content {
+    case .ref(let ref): Int64(ref.syncedByteCount)
+    case .drop(let drop): Int64(drop.syncedByteCount)
+    case .chunk, .manifest, .skipped: 0
+    }
+  }
+
   /// Whether a commit can end with it.
   package var endsCommit: Bool {
     switch content {

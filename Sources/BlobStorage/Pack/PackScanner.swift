@@ -187,6 +187,7 @@ package struct PackScanner {
       } else {
         if gapStart == nil { gapStart = offset }
         // Behind damage, or in a torn tail: the next place that looks like a record of this pack at this offset.
+        if !isSealed, gapStart == offset, try synced(behind: offset, &window, header) <= offset { break }
         guard let next = try window.next(RecordHeader.mark, from: offset + 1) else { break }
         offset = next
       }
@@ -199,6 +200,31 @@ package struct PackScanner {
     if isSealed { try handOver() } else if let first = held.first { endOffset = first.offset }
     return Outcome(
       header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps)
+  }
+
+  /// How much of the pack was on the medium, by what whole records from `offset` on say.
+  ///
+  /// A power cut can keep what was written later and lose what was written before it. Only where a later record says
+  /// that a place had been synced is a hole there damage; anywhere else all that follows it is a tail that was torn.
+  private func synced(
+    behind offset: Int64, _ window: inout Window, _ pack: PackHeader
+  ) throws(BlobStorageError) -> Int64 {
+    var offset = offset
+    var synced: Int64 = 0
+    while let next = try window.next(RecordHeader.mark, from: offset + 1) {
+      offset = next
+      while offset < window.end {
+        do throws(BlobStorageError) {
+          let record = try wholeRecord(at: offset, &window, pack)
+          synced = max(synced, record.syncedByteCount)
+          offset += Int64(record.byteCount)
+        } catch {
+          guard error.code == .corrupted else { throw error }
+          break
+        }
+      }
+    }
+    return synced
   }
 
   /// The record at `offset`, its payload's checksum checked.

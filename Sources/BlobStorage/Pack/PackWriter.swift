@@ -108,11 +108,16 @@ package final class PackWriter {
         + "open the store anew to go on.", pack: name.description, path: cause.path, errno: cause.errno)
   }
 
-  /// Writes the footer and syncs: the pack never changes again. Returns its length.
+  /// Syncs, writes the footer and syncs again: the pack never changes again. Returns its length.
   @discardableResult
   package func seal() throws(BlobStorageError) -> Int64 {
     try flush()
     try endBlock()
+    // A footer says that all before it is there: it must not reach the medium first.
+    do { try file.synchronize() } catch {
+      poison(error)
+      throw failure ?? error
+    }
     let trailer = PackFooter.Trailer(
       name: name, recordCount: recordCount, footerOffset: byteCount, storedByteCount: blocks.bytes.count,
       plainByteCount: footerPlainByteCount, checksum: blocks.bytes.withUnsafeBytes { CRC32C.checksum($0) })
@@ -122,9 +127,11 @@ package final class PackWriter {
     } catch {
       failure = error
     }
-    // Also without a footer: what was put durably must not wait for the next opening.
-    do { try file.synchronize() } catch { poison(error) }
     if let failure { throw failure }
+    do { try file.synchronize() } catch {
+      poison(error)
+      throw failure ?? error
+    }
     return byteCount + Int64(blocks.bytes.count)
   }
 

@@ -98,7 +98,7 @@ struct FailureTests {
     #expect(outcomes == [0, items.count])
   }
 
-  @Test("that loses power keeps every durable put", arguments: 0..<4)
+  @Test("that loses power keeps every durable put", arguments: 0..<30)
   func powerCut(_ round: UInt64) throws {
     let place = try Place()
     let engine = try place.engine()

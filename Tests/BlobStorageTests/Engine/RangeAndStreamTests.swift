@@ -55,6 +55,21 @@ struct RangeAndStreamTests {
         start..<start + Int64.random(in: 0...(start % 2 == 0 ? 300_000 : 3_000), using: &random)
       #expect(Data(try blob.read(range)) == slice(range), "\(range)")
     }
+    // Ranges that begin and end at, just before and just behind a chunk's border.
+    let layout = try #require(try engine.blobs.layout(blob.layout.digest))
+    var borders: [Int64] = []
+    try layout.forEachChunk(in: 0..<200_000, from: engine.chunks) { placed in
+      borders.append(placed.start)
+      return true
+    }
+    #expect(borders.count > 50)
+    for (border, next) in zip(borders, borders.dropFirst()) {
+      for start in max(border - 1, 0)...border + 1 {
+        for end in next - 1...next + 1 {
+          #expect(Data(try blob.read(start..<end)) == slice(start..<end), "\(start..<end)")
+        }
+      }
+    }
     var streamed = Data()
     try blob.stream(777..<199_999) { streamed.append(contentsOf: $0) }
     #expect(streamed == slice(777..<199_999))

@@ -85,13 +85,13 @@ struct SampleRecord {
 
   static func ref(
     _ key: String, _ version: Stamp, replaces replaced: Stamp = .none, digest: Digest = Digest.of([UInt8]()),
-    byteCount: Int64 = 0, continues: Bool = false
+    byteCount: Int64 = 0, continues: Bool = false, synced: Int64 = 0
   ) -> SampleRecord {
     SampleRecord(
       content: .ref(
         RefRecord(
           key: Array(key.utf8), version: version, replaced: replaced, digest: digest, byteCount: byteCount,
-          created: 1_700_000_000_000, metadata: [])), continues: continues)
+          created: 1_700_000_000_000, metadata: [], syncedByteCount: UInt32(synced))), continues: continues)
   }
 
   static func drop(_ key: String, _ versions: [Stamp], at stamp: Stamp, continues: Bool = false)
