@@ -211,6 +211,8 @@ package final class Catalog: Sendable {
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
+      // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.
+      try transaction.setMeta(.nextPack, randomUInt64() >> 33)
     }
     try fill(environment)
     try writeState(generation: generation, mark: bootIdentity)

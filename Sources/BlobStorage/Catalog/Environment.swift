@@ -34,6 +34,11 @@ package final class Environment: @unchecked Sendable {
     try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Environment.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Environment.check(mdb_env_set_mapsize(handle, mapByteCount), "set up")
+    if try files.status(of: folder.appending("data.mdb"))?.kind == .regular {
+      let file = try files.open(folder.appending("data.mdb"), .read)
+      defer { file.close() }
+      try CatalogInspection.check(file)
+    }
     // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
     try Environment.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")

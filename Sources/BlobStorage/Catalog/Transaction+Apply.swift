@@ -110,11 +110,9 @@ extension Transaction {
 
   private func removeMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
     guard var mask = try maskRow(key: name.key, version) else { return }
+    // A pack is taken out from its last record on, so that what hides a version goes before the version itself:
+    // until that has gone too, the row stays and hides it.
     mask.maskerCount -= 1
-    if mask.maskerCount == 0, mask.copyCount > 0 {
-      // gc keeps a masker while a copy of the ref is left, so the packs have been meddled with.
-      throw BlobStorageError(.catalogDamaged, "A record that hides a version has gone before that version.")
-    }
     try setMaskRow(&name, version, mask)
   }
 

@@ -184,7 +184,7 @@ struct StreamPut {
     _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64,
     _ commit: inout WriterSession.Commit, _ shared: inout Engine.SharedPacks
   ) throws(BlobStorageError) -> Int {
-    if let row = try commit.transaction.manifestToShare(digest) {
+    if let row = try commit.transaction.manifestToShare(digest), try commit.canRefer(to: row.place) {
       try shared.note(row.place, commit.transaction)
       return 0
     }
@@ -263,18 +263,26 @@ struct ChunkIntake: Sendable {
 
   /// Which of these chunks are there to be shared: found, leased, and found again in a snapshot taken after that.
   private func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest> {
-    let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var found: [Digest] = []
-      for digest in digests where try transaction.chunkToShare(digest) != nil { found.append(digest) }
-      return found
+      var unsynced: Set<PackName> = []
+      for digest in digests {
+        guard let row = try transaction.chunkToShare(digest) else { continue }
+        found.append(digest)
+        unsynced.formUnion(try engine.unsyncedPacks(row, transaction))
+      }
+      return (found, unsynced)
     }
     guard !found.isEmpty else { return [] }
+    for name in unsynced { try engine.writer.synchronizeOther(name) }
     result.hold = try engine.leases.hold(found.map { .chunk($0) })
     var shared = Engine.SharedPacks()
     let present = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var present: Set<Digest> = []
       for digest in found {
-        guard let row = try transaction.chunkToShare(digest) else { continue }
+        guard let row = try transaction.chunkToShare(digest),
+          try engine.unsyncedPacks(row, transaction).isEmpty
+        else { continue }
         try shared.note(row, transaction)
         present.insert(digest)
       }

@@ -1,3 +1,4 @@
+import Dispatch
 import Logging
 import Synchronization
 
@@ -17,7 +18,10 @@ package final class WriterSession: Sendable {
     var nextSequence: UInt32 = 1
     var pending: [(header: PackHeader, record: PackRecord)] = []
     var pendingChunks: [Digest: ChunkRecord] = [:]
+    /// How much of packs, own and others', is known to be on the medium.
     var durable: [PackName: Int64] = [:]
+    /// Packs that are full and not yet on the medium.
+    var sealingCount = 0
     var needsNameSync = false
     /// Counts up whenever records were lost before they were applied.
     var lossCount = 0
@@ -38,12 +42,15 @@ package final class WriterSession: Sendable {
   private let packByteCountTarget: Int64
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
+  /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
+  private let sealing = DispatchGroup()
+  private let weaknesses: Weaknesses
 
   fileprivate final class Box { var state = State() }
 
   package init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
-    clock: WallClock, packByteCountTarget: Int64, logger: Logger
+    clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger
   ) {
     self.writerID = writerID
     self.store = store
@@ -53,6 +60,7 @@ package final class WriterSession: Sendable {
     self.clock = clock
     self.packByteCountTarget = packByteCountTarget
     self.logger = logger
+    self.weaknesses = weaknesses
   }
 
   /// The sequence number of the pack that the next record goes to.
@@ -98,7 +106,8 @@ package final class WriterSession: Sendable {
 
     /// Takes the next stamp of the clock: later than any in the store.
     package func stamp() throws(BlobStorageError) -> Stamp {
-      let time = Stamp.timeAfter(try transaction.clock(), wallClock: session.clock.now())
+      let last = session.weaknesses.contains(.clockFollowsWall) ? 0 : try transaction.clock()
+      let time = Stamp.timeAfter(last, wallClock: session.clock.now())
       guard time < Stamp.timeMax else { throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.") }
       try transaction.noteTime(time)
       return Stamp(time: time, writer: session.writerID)
@@ -123,6 +132,13 @@ package final class WriterSession: Sendable {
     /// Changes when records that were appended and not yet committed have been lost.
     var lossCount: Int { box.state.lossCount }
 
+    var trustsCondemnedPacks: Bool { session.weaknesses.contains(.trustsCondemnedPacks) }
+
+    /// Whether a record of this commit may refer to one at `place` (H1).
+    func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
+      try WriterSession.canRefer(to: place, transaction, box.state, session.weaknesses)
+    }
+
     /// Whether a chunk is pending.
     package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks[digest] != nil }
   }
@@ -134,11 +150,15 @@ package final class WriterSession: Sendable {
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
     var appended: [(key: [UInt8], version: Stamp)] = []
-    var outcome: (result: T, watermark: Watermark?)
+    var finished: (result: T, watermark: Watermark?)?
     var appliedCount = 0
     do throws(BlobStorageError) {
-      outcome = try catalog.write { (transaction) throws(BlobStorageError) in
-        try withBox { (box) throws(BlobStorageError) in
+      // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
+      while finished == nil {
+        sealing.wait()
+        finished = try catalog.write { (transaction) throws(BlobStorageError) in
+        try withBox { (box) throws(BlobStorageError) -> (result: T, watermark: Watermark?)? in
+          if box.state.sealingCount > 0 { return nil }
           if let poison = box.state.poison { throw poison }
           var commit = Commit(transaction: transaction, session: self, box: box)
           let result: T
@@ -155,11 +175,13 @@ package final class WriterSession: Sendable {
           let watermark = box.state.writer.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
           return (result, watermark)
         }
+        }
       }
     } catch {
       locked { undo(appended, &$0) }
       throw error
     }
+    guard let outcome = finished else { preconditionFailure("a commit ended without an outcome") }
     let full = locked { state -> Unchecked<PackWriter?> in
       for pending in state.pending.prefix(appliedCount) {
         if case .chunk(let chunk) = pending.record.content { state.pendingChunks[chunk.digest] = nil }
@@ -169,6 +191,8 @@ package final class WriterSession: Sendable {
         return Unchecked(value: nil)
       }
       state.writer = nil
+      state.sealingCount += 1
+      sealing.enter()
       return Unchecked(value: writer)
     }
     if let writer = full.value { seal(writer) }
@@ -179,6 +203,9 @@ package final class WriterSession: Sendable {
   ///
   /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
+    if weaknesses.contains(.skipsSync) { return }
+    // A sync that fails while sealing is reported once only, to whoever does it.
+    sealing.wait()
     let box: Result<Void, BlobStorageError> = syncTurn.withLock { _ in
       do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch { return .failure(error) }
     }
@@ -194,6 +221,10 @@ package final class WriterSession: Sendable {
     let last = locked { state -> Unchecked<PackWriter?> in
       guard state.pending.isEmpty else { return Unchecked(value: nil) }
       defer { state.writer = nil }
+      if state.writer != nil {
+        state.sealingCount += 1
+        sealing.enter()
+      }
       return Unchecked(value: state.writer)
     }
     if let writer = last.value { seal(writer) }
@@ -216,6 +247,11 @@ package final class WriterSession: Sendable {
       state.needsNameSync = true
     }
     guard let writer = state.writer else { return 0 }
+    var content = content
+    if case .ref(var ref) = content {
+      ref.syncedByteCount = UInt32(clamping: state.durable[writer.name] ?? 0)
+      content = .ref(ref)
+    }
     let record: PackRecord
     do { record = try writer.append(content, payload: payload) } catch {
       lose(writer, &state, error)
@@ -322,20 +358,70 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Forces a pack to the medium that this session does not write to any more.
+  /// Forces a pack to the medium that this session does not write to.
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) {
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
+    let byteCount = try file.status().byteCount
     try file.synchronize()
     try backend.synchronizeNames()
+    locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
   }
 
-  private func seal(_ writer: PackWriter) {
+  /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
+  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium.
+  func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+    if weaknesses.contains(.skipsSharedSync) { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    if row.durableByteCount > place.offset { return true }
+    return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
+  }
+
+  /// The same inside a commit, whose lock is held.
+  fileprivate static func canRefer(
+    to place: Place, _ transaction: Transaction, _ state: State, _ weaknesses: Weaknesses
+  ) throws(BlobStorageError) -> Bool {
+    if weaknesses.contains(.skipsSharedSync) { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    if row.durableByteCount > place.offset { return true }
+    return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
+  }
+
+  /// What is left to do before anybody counts on a pack that is not written to any more.
+  private func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {
+    locked { state in
+      state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount)
+      state.sealingCount -= 1
+    }
+    sealing.leave()
+  }
+
+  /// Writes the footer and forces the pack to the medium; without room for a footer, at least its records.
+  private func makeWhole(_ writer: PackWriter) throws(BlobStorageError) -> Int64 {
     do throws(BlobStorageError) {
       let byteCount = try writer.seal()
       try backend.synchronizeNames()
+      return byteCount
+    } catch {
+      guard error.code != .poisoned else { throw error }
+      do throws(BlobStorageError) {
+        try writer.file.synchronize()
+        try backend.synchronizeNames()
+      } catch {
+        writer.poison(error)
+        throw writer.failure ?? error
+      }
+      throw error
+    }
+  }
+
+  private func seal(_ writer: PackWriter) {
+    var isSealing = true
+    do throws(BlobStorageError) {
+      let byteCount = try makeWhole(writer)
+      finishSealing(writer, byteCount)
+      isSealing = false
       locked { state in
-        state.durable[writer.name] = byteCount
         if state.writer == nil { state.needsNameSync = false }
       }
       try catalog.write { (transaction) throws(BlobStorageError) in
@@ -350,10 +436,9 @@ package final class WriterSession: Sendable {
       // All records are visible. The next opening writes the footer.
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
       locked { $0.sealFailure = error }
-      if error.code == .poisoned {
-        locked { $0.poison = error }
-        markPoisoned(writer.name)
-      }
+      if error.code == .poisoned { locked { $0.poison = error } }
+      if isSealing { finishSealing(writer, error.code == .poisoned ? 0 : writer.writtenByteCount) }
+      if error.code == .poisoned { markPoisoned(writer.name) }
     }
     writer.file.close()
   }

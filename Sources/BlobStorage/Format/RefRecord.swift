@@ -12,10 +12,13 @@ package struct RefRecord: Hashable, Sendable {
   /// Milliseconds since 1970 by the writer's wall clock.
   package var created: UInt64
   package var metadata: [UInt8]
+  /// Bytes of its own pack that were on the medium when it was written; 0 when that is not known. What is
+  /// missing before there is damage, behind it in a pack without footer it was never promised.
+  package var syncedByteCount: UInt32
 
   package init(
     key: [UInt8], version: Stamp, replaced: Stamp, digest: Digest, byteCount: Int64, created: UInt64,
-    metadata: [UInt8]
+    metadata: [UInt8], syncedByteCount: UInt32 = 0
   ) {
     self.key = key
     self.version = version
@@ -24,6 +27,7 @@ package struct RefRecord: Hashable, Sendable {
     self.byteCount = byteCount
     self.created = created
     self.metadata = metadata
+    self.syncedByteCount = syncedByteCount
   }
 
   package func encodedMeta() -> [UInt8] {
@@ -35,7 +39,7 @@ package struct RefRecord: Hashable, Sendable {
     digest.withUnsafeBytes { writer.raw($0) }
     writer.integer(UInt16(key.count))
     writer.integer(UInt16(metadata.count))
-    writer.zeros(4)
+    writer.integer(syncedByteCount)
     writer.raw(key)
     writer.raw(metadata)
     return writer.bytes
@@ -50,7 +54,7 @@ package struct RefRecord: Hashable, Sendable {
     digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     let keyByteCount = Int(try reader.integer(UInt16.self))
     let metadataByteCount = Int(try reader.integer(UInt16.self))
-    try reader.reserved(4)
+    syncedByteCount = try reader.integer()
     guard 1...Limits.keyByteCountMax ~= keyByteCount, metadataByteCount <= Limits.metadataByteCountMax,
       0...Limits.blobByteCountMax ~= byteCount, version != .none, replaced != version
     else { throw BlobStorageError(.corrupted, "A ref's fields are not possible.") }
