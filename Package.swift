@@ -74,6 +74,13 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    // Tries to break the store: crashes, faults, races, damage. Bounded; `tools/soak` runs it for longer.
+    .testTarget(
+      name: "ReliabilityTests",
+      dependencies: [
+        "BlobStorage", "BlobStorageTestSupport", .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
     // Runs the tool that is built beside it as a process; it sees nothing of its inside.
     .testTarget(name: "BlobtoolTests", dependencies: ["blobtool"], swiftSettings: strict),
   ],

@@ -39,6 +39,8 @@ package struct FolderBackend: Backend {
     _ = try file.lock(.exclusive, wait: true)
     do {
       try bridge(header) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+      // A power cut must not leave the name without the header: that would look like damage.
+      try file.synchronize()
       try files.rename(temporary, to: final)
     } catch {
       // Best effort: what stays is removed by `removeLeftovers`.

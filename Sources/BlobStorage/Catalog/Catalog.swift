@@ -85,16 +85,21 @@ package final class Catalog: Sendable {
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
-  package func write<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    do { return try writeOnce(body) } catch {
+  ///
+  /// - Parameter undo: called when nothing was committed, before any other thread of the process can write; after a
+  ///   rebuild `body` may run once more.
+  package func write<T>(
+    _ body: (Transaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in }
+  ) throws(BlobStorageError) -> T {
+    do { return try writeOnce(body, undo) } catch {
       guard error.code == .catalogDamaged else { throw error }
       try rebuild(because: error)
-      return try writeOnce(body)
+      return try writeOnce(body, undo)
     }
   }
 
   private func writeOnce<T>(
-    _ body: (Transaction) throws(BlobStorageError) -> T
+    _ body: (Transaction) throws(BlobStorageError) -> T, _ undo: (BlobStorageError) -> Void
   ) throws(BlobStorageError) -> T {
     try inTurn { () throws(BlobStorageError) in
       let isMarked = current.withLock { $0?.isMarkedDirty ?? false }
@@ -104,7 +109,10 @@ package final class Catalog: Sendable {
       if !isMarked {
         try markDirty(current.withLock { $0?.generation ?? "" })
       }
-      return try environment.write(body)
+      do throws(BlobStorageError) { return try environment.write(body) } catch {
+        undo(error)
+        throw error
+      }
     }
   }
 
@@ -141,20 +149,25 @@ package final class Catalog: Sendable {
     }
     guard let last else { return }
     do throws(BlobStorageError) {
-      _ = try lockFile.lock(.exclusive, wait: true)
-      defer { unlock() }
-      if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
-        !(try last.environment.isSuperseded())
-      {
-        try last.environment.synchronize()
-        try writeState(generation: last.generation, mark: "clean")
-      }
+      try inTurn { () throws(BlobStorageError) in try cleanUp(last) }
     } catch {
       // Not clean is safe: the next boot rebuilds it.
       logger.warning("The catalog was not closed cleanly.", metadata: ["reason": "\(error.message)"])
     }
     lockFile.close()
     usersFile.close()
+  }
+
+  /// Leaves the catalog clean if nobody else uses it.
+  private func cleanUp(_ last: Current) throws(BlobStorageError) {
+    _ = try lockFile.lock(.exclusive, wait: true)
+    defer { unlock() }
+    if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
+      !(try last.environment.isSuperseded())
+    {
+      try last.environment.synchronize()
+      try writeState(generation: last.generation, mark: "clean")
+    }
   }
 
   /// Bytes of the medium that it takes.
@@ -217,6 +230,8 @@ package final class Catalog: Sendable {
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
+      // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.
+      try transaction.setMeta(.nextPack, randomUInt64() >> 33)
     }
     try fill(environment)
     try writeState(generation: generation, mark: bootIdentity)

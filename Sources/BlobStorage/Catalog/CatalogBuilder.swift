@@ -74,6 +74,12 @@ package struct CatalogBuilder: Sendable {
   private func recover(_ name: PackName, _ file: any File, into environment: Environment)
     throws(BlobStorageError)
   {
+    let tail = try tornTail(name, file, environment)
+    if let tail {
+      logger.warning(
+        "Pack \(name) was not synced from \(tail) on when its writer ended: that part is cut off.")
+      try file.truncate(to: tail)
+    }
     guard let outcome = try apply(name, file, into: environment), !outcome.isSealed, outcome.gaps.isEmpty
     else {
       return
@@ -94,6 +100,38 @@ package struct CatalogBuilder: Sendable {
       // All that matters has been applied; on a full disk the footer can wait for the next opening.
       guard error.code == .noSpace || error.code == .readOnly else { throw error }
       logger.warning("Pack \(name) is left without a footer.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Where the part begins that a power cut has torn holes into; nil when there is no such part.
+  ///
+  /// What was not synced reaches the medium in any order. Behind the first hole records may need others that are
+  /// missing, so none of them counts. A hole in what was synced is damage, and what is whole behind it stays: refs
+  /// say how much was synced when they were written.
+  private func tornTail(
+    _ name: PackName, _ file: any File, _ environment: Environment
+  ) throws(BlobStorageError) -> Int64? {
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+    var syncedByteCount: Int64 = 0
+    do throws(BlobStorageError) {
+      let outcome = try scanner.scan { (record) in
+        if case .ref(let ref) = record.content {
+          syncedByteCount = max(syncedByteCount, Int64(ref.syncedByteCount))
+        }
+      }
+      guard !outcome.isSealed, let hole = outcome.gaps.first(where: { $0.lowerBound >= syncedByteCount })
+      else {
+        return nil
+      }
+      let applied = try environment.read { (transaction) throws(BlobStorageError) -> Int64 in
+        guard let number = try transaction.packNumber(name) else { return 0 }
+        return try transaction.packRow(number)?.appliedByteCount ?? 0
+      }
+      // In the boot in which it was written nothing can be missing: then it is damage.
+      return applied > hole.lowerBound ? nil : hole.lowerBound
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return nil
     }
   }
 
@@ -130,7 +168,7 @@ package struct CatalogBuilder: Sendable {
     try apply(&batch, number, &row, in: environment)
     row.isSealed = outcome.isSealed || !outcome.gaps.isEmpty
     row.isDamaged = !outcome.gaps.isEmpty
-    if outcome.isSealed { row.durableByteCount = outcome.endOffset }
+    // A footer that can be read was not yet synced for sure: whoever shares something here syncs first.
     for gap in outcome.gaps {
       logger.error("Pack \(name) is damaged from \(gap.lowerBound) to \(gap.upperBound).")
     }
@@ -166,7 +204,11 @@ package struct CatalogBuilder: Sendable {
     guard error.code == .corrupted else { throw error }
     logger.error("Pack \(name) cannot be read.", metadata: ["reason": "\(error.message)"])
     try environment.write { (transaction) throws(BlobStorageError) in
-      if try transaction.packNumber(name) != nil { return }
+      if let number = try transaction.packNumber(name), var row = try transaction.packRow(number) {
+        row.isDamaged = true
+        try transaction.setPackRow(number, row)
+        return
+      }
       var row = PackRow(name: name, created: 0)
       row.isSealed = true
       row.isDamaged = true

@@ -16,7 +16,7 @@ package final class Environment: @unchecked Sendable {
   private let spareReaders = Mutex<[Spare]>([])
   private let dataFile: any File
   private let pageByteCount: Int
-  private let folder: FilePath
+  private let place: SharedEnvironments.Place
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
@@ -24,8 +24,10 @@ package final class Environment: @unchecked Sendable {
   ///
   /// - Parameter mapByteCount: how large the map is at first; it grows by itself.
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
-  fileprivate init(folder: FilePath, files: any FileSystem, mapByteCount: Int) throws(BlobStorageError) {
-    self.folder = folder
+  fileprivate init(
+    folder: FilePath, place: SharedEnvironments.Place, files: any FileSystem, mapByteCount: Int
+  ) throws(BlobStorageError) {
+    self.place = place
     var handle: OpaquePointer?
     try Environment.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
@@ -34,6 +36,11 @@ package final class Environment: @unchecked Sendable {
     try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Environment.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Environment.check(mdb_env_set_mapsize(handle, mapByteCount), "set up")
+    if try files.status(of: folder.appending("data.mdb"))?.kind == .regular {
+      let file = try files.open(folder.appending("data.mdb"), .read)
+      defer { file.close() }
+      try CatalogInspection.check(file)
+    }
     // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
     try Environment.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")
@@ -59,7 +66,7 @@ package final class Environment: @unchecked Sendable {
     for spare in spareReaders.withLock({ $0 }) { mdb_txn_abort(spare.transaction) }
     mdb_env_close(handle)
     dataFile.close()
-    SharedEnvironments.closed(folder)
+    SharedEnvironments.closed(place)
   }
 
   private static func openTables(_ handle: OpaquePointer) throws(BlobStorageError) -> [MDB_dbi] {
@@ -205,19 +212,30 @@ package final class Environment: @unchecked Sendable {
 enum SharedEnvironments {
   private struct Weak: Sendable { weak var environment: Environment? }
   /// An environment stays here until it has been closed.
-  private static let known = Mutex<[FilePath: Weak]>([:])
+  private static let known = Mutex<[Place: Weak]>([:])
+
+  /// Which folder it is, by whatever path.
+  struct Place: Hashable, Sendable {
+    let device: UInt64
+    let inode: UInt64
+  }
 
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
   static func open(
     _ folder: FilePath, files: any FileSystem, mapByteCount: Int
   ) throws(BlobStorageError) -> Environment {
+    guard let status = try files.status(of: folder) else {
+      throw BlobStorageError(.catalogDamaged, "The catalog's folder is not there.")
+    }
+    let place = Place(device: status.device, inode: status.inode)
     while true {
       let result: Result<Environment?, BlobStorageError> = known.withLock { known in
         // An entry without an environment is being closed on another thread.
-        if let entry = known[folder] { return .success(entry.environment) }
+        if let entry = known[place] { return .success(entry.environment) }
         do throws(BlobStorageError) {
-          let environment = try Environment(folder: folder, files: files, mapByteCount: mapByteCount)
-          known[folder] = Weak(environment: environment)
+          let environment = try Environment(
+            folder: folder, place: place, files: files, mapByteCount: mapByteCount)
+          known[place] = Weak(environment: environment)
           return .success(environment)
         } catch { return .failure(error) }
       }
@@ -226,8 +244,8 @@ enum SharedEnvironments {
     }
   }
 
-  fileprivate static func closed(_ folder: FilePath) {
-    known.withLock { $0[folder] = nil }
+  fileprivate static func closed(_ place: Place) {
+    known.withLock { $0[place] = nil }
   }
 }
 

@@ -3,7 +3,8 @@
 /// Invariants, whatever the order in which packs and their records are applied:
 /// 1. Every record of every pack counts once: a pack's row says how far it has been applied.
 /// 2. A version can be seen if and only if a copy of its ref is in some pack and no record names it as gone.
-/// 3. A chunk's or manifest's row points at the copy in the youngest pack.
+/// 3. A chunk's or manifest's row points at the copy in the youngest pack; a chunk's at one without a base, if there
+///    is one.
 extension Transaction {
   /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
   package func apply(
@@ -14,7 +15,7 @@ extension Transaction {
     switch record.content {
     case .chunk(let chunk):
       let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
-      if let old = try chunkRow(chunk.digest), !old.isSuspect, try isOlder(pack, than: old.place.pack) {
+      if let old = try chunkRow(chunk.digest), !old.isSuspect, try counts(old, over: row, from: pack) {
         break
       }
       try setChunkRow(chunk.digest, row)
@@ -34,6 +35,17 @@ extension Transaction {
     }
     pack.appliedByteCount += Int64(record.byteCount)
     pack.recordCount += 1
+  }
+
+  /// Of two copies of a chunk, one without a base counts over one with, so that what is encoded against the chunk
+  /// can always be read in one hop; else the one in the younger pack.
+  private func counts(_ old: ChunkRow, over new: ChunkRow, from pack: PackRow) throws(BlobStorageError)
+    -> Bool
+  {
+    // What lies in a pack that is about to go does not count.
+    guard try isTrusted(old.place.pack) else { return false }
+    if (old.base == nil) != (new.base == nil) { return old.base == nil }
+    return try isOlder(pack, than: old.place.pack)
   }
 
   private func isOlder(_ pack: PackRow, than other: UInt32) throws(BlobStorageError) -> Bool {
@@ -118,9 +130,9 @@ extension Transaction {
 
   private func removeMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
     guard var mask = try maskRow(key: name.key, version) else { return }
+    // A pack is taken out from its last record on, so that what hides a version goes before the version itself:
+    // until that has gone too, the row stays and hides it.
     mask.maskerCount -= 1
-    // A copy that is left stands before this record in the same pack and goes next: gc keeps a masker while any other
-    // pack has a copy. Until then the version stays hidden.
     try setMaskRow(&name, version, mask)
   }
 

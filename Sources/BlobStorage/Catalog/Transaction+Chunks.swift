@@ -52,7 +52,9 @@ extension Transaction {
   package func chunkToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
     guard let row = try chunkRow(digest), !row.isSuspect, try isTrusted(row.place.pack) else { return nil }
     if let base = row.base {
-      guard let baseRow = try chunkRow(base), !baseRow.isSuspect, try isTrusted(baseRow.place.pack) else {
+      guard let baseRow = try chunkRow(base), !baseRow.isSuspect, baseRow.base == nil,
+        try isTrusted(baseRow.place.pack)
+      else {
         return nil
       }
     }

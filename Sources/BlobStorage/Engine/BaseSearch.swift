@@ -38,7 +38,8 @@ struct BaseSearch: Sendable {
   func base(
     for digest: Digest, _ features: SIMD3<UInt32>?, previous: Digest?, _ transaction: Transaction
   ) throws(BlobStorageError) -> Base? {
-    guard isOn else { return nil }
+    // A chunk that is there already, if not to be shared, may be a base of others: its new copy must have none.
+    guard isOn, try transaction.chunkRow(digest) == nil else { return nil }
     if let previous, previous != digest, let row = try transaction.chunkToShare(previous) {
       let name = row.base ?? previous
       if row.baseKind != .dictionary, name != digest, let base = try transaction.baseToShare(name) {

@@ -104,14 +104,20 @@ extension Engine {
         ranges.count == 1 ? digest : Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: algorithm)
       chunks.append(PreparedChunk(digest: name, range: range, encoded: nil))
     }
-    var missing = try catalog.read { (transaction) throws(BlobStorageError) in
+    var (missing, unsynced) = try catalog.read { (transaction) throws(BlobStorageError) in
       var missing: [MissingChunk] = []
-      for (index, chunk) in chunks.enumerated() where try transaction.chunkToShare(chunk.digest) == nil {
-        missing.append(MissingChunk(index: index))
+      var unsynced: Set<PackName> = []
+      for (index, chunk) in chunks.enumerated() {
+        guard let row = try transaction.chunkToShare(chunk.digest) else {
+          missing.append(MissingChunk(index: index))
+          continue
+        }
+        unsynced.formUnion(try unsyncedPacks(row, transaction))
       }
-      return missing
+      return (missing, unsynced)
     }
     guard !missing.isEmpty else {
+      for name in unsynced { try writer.synchronizeOther(name) }
       return PreparedBlob(digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: choice)
     }
     let search = BaseSearch(self, choice)
@@ -127,8 +133,10 @@ extension Engine {
       for place in missing.indices {
         missing[place].base = try search.base(
           for: chunks[missing[place].index].digest, missing[place].features, previous: previous, transaction)
+        if let base = missing[place].base { unsynced.formUnion(try unsyncedPacks(base.row, transaction)) }
       }
     }
+    for name in unsynced { try writer.synchronizeOther(name) }
     for chunk in missing {
       let plain = UnsafeRawBufferPointer(rebasing: bytes[chunks[chunk.index].range])
       chunks[chunk.index].encoded = try search.encode(
@@ -184,7 +192,7 @@ extension Engine {
         try bridge(item.data) { (bytes) throws(BlobStorageError) in
           for chunk in item.blob.chunks {
             if commit.hasPendingChunk(chunk.digest) { continue }
-            if let row = try commit.transaction.chunkToShare(chunk.digest) {
+            if let row = try commit.chunkToShare(chunk.digest) {
               try shared.note(row, commit.transaction)
               continue
             }
@@ -228,7 +236,10 @@ extension Engine {
     _ record: ChunkRecord, _ commit: WriterSession.Commit, _ shared: inout SharedPacks
   ) throws(BlobStorageError) -> Bool {
     guard let base = record.base else { return true }
-    guard let row = try commit.transaction.baseToShare(base) else { return false }
+    guard try commit.transaction.chunkRow(record.digest) == nil else { return false }
+    guard let row = try commit.transaction.baseToShare(base), try commit.canRefer(to: row.place) else {
+      return false
+    }
     try shared.note(row, commit.transaction)
     return true
   }
@@ -238,7 +249,7 @@ extension Engine {
     _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit,
     _ shared: inout SharedPacks
   ) throws(BlobStorageError) -> Int {
-    if let row = try commit.transaction.manifestToShare(digest) {
+    if let row = try commit.transaction.manifestToShare(digest), try commit.canRefer(to: row.place) {
       try shared.note(row.place, commit.transaction)
       return 0
     }
@@ -282,14 +293,25 @@ extension Engine {
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 
+  /// The packs that have to be forced to the medium before a chunk can be shared.
+  func unsyncedPacks(_ row: ChunkRow, _ transaction: Transaction) throws(BlobStorageError) -> Set<PackName> {
+    var places = [row.place]
+    if let base = row.base, let baseRow = try transaction.chunkRow(base) { places.append(baseRow.place) }
+    var names: Set<PackName> = []
+    for place in places where !(try writer.canRefer(to: place, transaction)) {
+      if let pack = try transaction.packRow(place.pack) { names.insert(pack.name) }
+    }
+    return names
+  }
+
   /// Packs that a put counts on and did not write: before a durable put returns, they are on the medium (H1).
   struct SharedPacks {
     private var noted: Set<UInt32> = []
     fileprivate(set) var names: Set<PackName> = []
 
     mutating func note(_ place: Place, _ transaction: Transaction) throws(BlobStorageError) {
-      guard noted.insert(place.pack).inserted, let row = try transaction.packRow(place.pack) else { return }
-      if !row.isSealed || row.durableByteCount == 0 { names.insert(row.name) }
+      // Only what is on the medium is shared, or what lies in the pack that the put syncs anyway.
+      _ = noted.insert(place.pack)
     }
 
     mutating func note(_ chunk: ChunkRow, _ transaction: Transaction) throws(BlobStorageError) {
@@ -309,6 +331,18 @@ extension Engine {
     guard durability == .durable else { return }
     if let watermark { try writer.synchronize(watermark) }
     for name in shared.names where name != watermark?.pack { try writer.synchronizeOther(name) }
+  }
+}
+
+extension WriterSession.Commit {
+  /// The chunk, if this commit may refer to it: found, trusted, and on the medium or before it in its own pack.
+  func chunkToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    if trustsCondemnedPacks { return try transaction.chunkRow(digest) }
+    guard let row = try transaction.chunkToShare(digest), try canRefer(to: row.place) else { return nil }
+    if let base = row.base, let baseRow = try transaction.chunkRow(base), !(try canRefer(to: baseRow.place)) {
+      return nil
+    }
+    return row
   }
 }
 

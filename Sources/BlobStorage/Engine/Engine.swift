@@ -20,6 +20,7 @@ package final class Engine: Sendable {
   package let work: WorkPool
   package let clock: WallClock
   package let logger: Logger
+  package let weaknesses: Weaknesses
   private let packByteCountTarget: Int64
   private let isClosed = Atomic<Bool>(false)
 
@@ -32,6 +33,7 @@ package final class Engine: Sendable {
     package var bootIdentity = BootIdentity.current()
     package var mapByteCount = 1 << 30
     package var packByteCountTarget = Limits.packByteCountTarget
+    package var weaknesses: Weaknesses = []
 
     package init() {}
   }
@@ -76,6 +78,7 @@ package final class Engine: Sendable {
     codec = try CodecChoice(kind, level: Int(header.level))
     logger = configuration.logger
     clock = environment.clock
+    weaknesses = environment.weaknesses
     let backend = folder.backend
     self.backend = backend
     codecs = CodecPool()
@@ -106,7 +109,8 @@ package final class Engine: Sendable {
     writer = WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: environment.clock,
-      packByteCountTarget: environment.packByteCountTarget, logger: configuration.logger)
+      packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
+      logger: configuration.logger)
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(width: configuration.threadCount > 0 ? configuration.threadCount : cores)
   }
@@ -137,7 +141,7 @@ package final class Engine: Sendable {
     WriterSession(
       writerID: randomUInt64(), store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
-      packByteCountTarget: packByteCountTarget, logger: logger)
+      packByteCountTarget: packByteCountTarget, weaknesses: weaknesses, logger: logger)
   }
 
   package func checkOpen() throws(BlobStorageError) {
@@ -171,7 +175,7 @@ package final class Engine: Sendable {
       throw BlobStorageError(.invalidArgument, "The path of a store must not be empty.")
     }
     let file = FilePath(path)
-    if file.isAbsolute { return file.lexicallyNormalized() }
-    return FilePath(FileManager.default.currentDirectoryPath).pushing(file).lexicallyNormalized()
+    if file.isAbsolute { return file }
+    return FilePath(FileManager.default.currentDirectoryPath).pushing(file)
   }
 }

@@ -51,8 +51,14 @@ package final class LeaseFile: Sendable {
       let slots = Self.take(held.count, &state)
       var writer = ByteWriter(capacity: held.count * Self.slotByteCount)
       for item in held { Self.encode(item, into: &writer) }
-      try bridge(writer.bytes) { (bytes) throws(BlobStorageError) in
-        try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
+      do throws(BlobStorageError) {
+        try bridge(writer.bytes) { (bytes) throws(BlobStorageError) in
+          try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
+        }
+      } catch {
+        // A torn slot would keep gc from running for as long as this process lives.
+        letGo(slots, &state)
+        throw error
       }
       return Hold(slots: slots)
     }
@@ -61,24 +67,26 @@ package final class LeaseFile: Sendable {
   /// Lets go of them.
   package func release(_ hold: Hold) {
     guard !hold.slots.isEmpty else { return }
-    state.withLock { state in
-      state.heldCount -= hold.slots.count
-      guard let file = state.file else { return }
-      do throws(BlobStorageError) {
-        if state.heldCount == 0 {
-          try file.truncate(to: Int64(Self.slotByteCount))
-          state.slotCount = 1
-          state.free = []
-        } else {
-          let zeros = [UInt8](repeating: 0, count: hold.slots.count * Self.slotByteCount)
-          try bridge(zeros) { (bytes) throws(BlobStorageError) in
-            try file.write(bytes, at: Int64(hold.slots.lowerBound * Self.slotByteCount))
-          }
-          state.free.append(hold.slots)
+    state.withLock { state in letGo(hold.slots, &state) }
+  }
+
+  private func letGo(_ slots: Range<Int>, _ state: inout State) {
+    state.heldCount -= slots.count
+    guard let file = state.file else { return }
+    do throws(BlobStorageError) {
+      if state.heldCount == 0 {
+        try file.truncate(to: Int64(Self.slotByteCount))
+        state.slotCount = 1
+        state.free = []
+      } else {
+        let zeros = [UInt8](repeating: 0, count: slots.count * Self.slotByteCount)
+        try bridge(zeros) { (bytes) throws(BlobStorageError) in
+          try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
         }
-      } catch {
-        // A slot that stays keeps some garbage until this process ends: safe, and gone by itself.
+        state.free.append(slots)
       }
+    } catch {
+      // A slot that stays keeps some garbage until this process ends: safe, and gone by itself.
     }
   }
 
@@ -100,6 +108,7 @@ package final class LeaseFile: Sendable {
   package func endPut(_ put: UInt64) {
     state.withLock { state in
       state.puts[put] = nil
+      guard state.file != nil else { return }
       // If it cannot be written, the packs stay protected until this process ends.
       do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {}
     }

@@ -184,7 +184,7 @@ struct StreamPut {
     _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64,
     _ commit: inout WriterSession.Commit, _ shared: inout Engine.SharedPacks
   ) throws(BlobStorageError) -> Int {
-    if let row = try commit.transaction.manifestToShare(digest) {
+    if let row = try commit.transaction.manifestToShare(digest), try commit.canRefer(to: row.place) {
       try shared.note(row.place, commit.transaction)
       return 0
     }
@@ -284,16 +284,20 @@ struct ChunkIntake: Sendable {
 
   /// Finds bases, and leases them before they are looked up again, like chunks that are shared.
   private func findBases(_ missing: inout [Missing], _ result: inout BatchResult) throws(BlobStorageError) {
-    let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var found: [BaseSearch.Base?] = []
+      var unsynced: Set<PackName> = []
       for chunk in missing {
-        found.append(
+        let base =
           chunk.features == nil
-            ? nil : try search.base(for: chunk.digest, chunk.features, previous: nil, transaction))
+          ? nil : try search.base(for: chunk.digest, chunk.features, previous: nil, transaction)
+        if let base { unsynced.formUnion(try engine.unsyncedPacks(base.row, transaction)) }
+        found.append(base)
       }
-      return found
+      return (found, unsynced)
     }
     let digests = found.compactMap { $0?.digest }
+    for name in unsynced { try engine.writer.synchronizeOther(name) }
     guard !digests.isEmpty else { return }
     result.holds.append(try engine.leases.hold(digests.map { .chunk($0) }))
     var shared = Engine.SharedPacks()
@@ -301,7 +305,9 @@ struct ChunkIntake: Sendable {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for index in found.indices {
         guard let base = found[index] else { continue }
-        guard let row = try transaction.baseToShare(base.digest) else {
+        guard let row = try transaction.baseToShare(base.digest),
+          try engine.unsyncedPacks(row, transaction).isEmpty
+        else {
           confirmed[index] = nil
           continue
         }
@@ -315,18 +321,26 @@ struct ChunkIntake: Sendable {
   /// Which of these chunks are there to be shared: found, leased, and found again in a snapshot taken after that.
   private func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest>
   {
-    let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var found: [Digest] = []
-      for digest in digests where try transaction.chunkToShare(digest) != nil { found.append(digest) }
-      return found
+      var unsynced: Set<PackName> = []
+      for digest in digests {
+        guard let row = try transaction.chunkToShare(digest) else { continue }
+        found.append(digest)
+        unsynced.formUnion(try engine.unsyncedPacks(row, transaction))
+      }
+      return (found, unsynced)
     }
     guard !found.isEmpty else { return [] }
+    for name in unsynced { try engine.writer.synchronizeOther(name) }
     result.holds.append(try engine.leases.hold(found.map { .chunk($0) }))
     var shared = Engine.SharedPacks()
     let present = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var present: Set<Digest> = []
       for digest in found {
-        guard let row = try transaction.chunkToShare(digest) else { continue }
+        guard let row = try transaction.chunkToShare(digest),
+          try engine.unsyncedPacks(row, transaction).isEmpty
+        else { continue }
         try shared.note(row, transaction)
         present.insert(digest)
       }

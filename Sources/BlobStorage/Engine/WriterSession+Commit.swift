@@ -21,7 +21,8 @@ extension WriterSession {
 
     /// Takes the next stamp of the clock: later than any in the store.
     package func stamp() throws(BlobStorageError) -> Stamp {
-      let time = Stamp.timeAfter(try transaction.clock(), wallClock: session.clock.now())
+      let last = session.weaknesses.contains(.clockFollowsWall) ? 0 : try transaction.clock()
+      let time = Stamp.timeAfter(last, wallClock: session.clock.now())
       guard time < Stamp.timeMax else {
         throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
       }
@@ -88,6 +89,13 @@ extension WriterSession {
     func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
       guard box.state.lossCount != lossCount else { return }
       throw box.state.lossCause ?? BlobStorageError(.io, "A pack could not be written.")
+    }
+
+    var trustsCondemnedPacks: Bool { session.weaknesses.contains(.trustsCondemnedPacks) }
+
+    /// Whether a record of this commit may refer to one at `place` (H1).
+    func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
+      try WriterSession.canRefer(to: place, transaction, box.state, session.weaknesses)
     }
 
     /// Whether a chunk is pending.

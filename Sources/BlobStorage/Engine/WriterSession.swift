@@ -1,3 +1,4 @@
+import Dispatch
 import Logging
 import Synchronization
 
@@ -24,7 +25,10 @@ package final class WriterSession: Sendable {
     var pendingManifests: Set<Digest> = []
     /// Where in the pack the refs and drops of the commit under way begin.
     var commitOffset: Int64?
+    /// How much of packs, own and others', is known to be on the medium.
     var durable: [PackName: Int64] = [:]
+    /// Packs that are full and not yet on the medium.
+    var sealingCount = 0
     var needsNameSync = false
     /// Counts up whenever records were lost before they were applied.
     var lossCount = 0
@@ -45,12 +49,15 @@ package final class WriterSession: Sendable {
   private let packByteCountTarget: Int64
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
+  /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
+  private let sealing = DispatchGroup()
+  let weaknesses: Weaknesses
 
   final class Box { var state = State() }
 
   package init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
-    clock: WallClock, packByteCountTarget: Int64, logger: Logger
+    clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger
   ) {
     self.writerID = writerID
     self.store = store
@@ -60,11 +67,15 @@ package final class WriterSession: Sendable {
     self.clock = clock
     self.packByteCountTarget = packByteCountTarget
     self.logger = logger
+    self.weaknesses = weaknesses
   }
 
   /// The sequence number of the pack that the next record goes to.
   package var currentSequence: UInt32 {
-    locked { state in state.writer?.name.sequence ?? state.nextSequence }
+    locked { state in
+      // Packs that are full may still have chunks that no version needs yet.
+      state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence
+    }
   }
 
   /// Bytes of records appended so far by this session.
@@ -102,36 +113,43 @@ package final class WriterSession: Sendable {
   package func commit<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
-    var appended: [(key: [UInt8], version: Stamp)] = []
-    var outcome: (result: T, watermark: Watermark?)
+    var commitOffset: Int64?
+    var finished: (result: T, watermark: Watermark?)?
     var appliedEnd = 0
-    do throws(BlobStorageError) {
-      outcome = try catalog.write { (transaction) throws(BlobStorageError) in
-        try withBox { (box) throws(BlobStorageError) in
-          if let poison = box.state.poison { throw poison }
-          var commit = Commit(transaction: transaction, session: self, box: box)
-          let result: T
-          do throws(BlobStorageError) {
-            result = try body(&commit)
-            try commit.appendDeferred()
-            try flush(&box.state)
+    do {
+      // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
+      while finished == nil {
+        sealing.wait()
+        finished = try catalog.write { (transaction) throws(BlobStorageError) in
+          try withBox { (box) throws(BlobStorageError) -> (result: T, watermark: Watermark?)? in
+            if box.state.sealingCount > 0 { return nil }
+            if let poison = box.state.poison { throw poison }
+            var commit = Commit(transaction: transaction, session: self, box: box)
+            let result: T
+            do throws(BlobStorageError) {
+              result = try body(&commit)
+              try commit.appendDeferred()
+              try flush(&box.state)
+              try apply(box.state.pending, to: transaction)
+            } catch {
+              // Nothing of the commit is in the catalog: nothing of it may stay in the pack.
+              cutBack(to: box.state.commitOffset, &box.state, error)
+              throw error
+            }
+            commitOffset = box.state.commitOffset
             box.state.commitOffset = nil
-            try apply(box.state.pending, to: transaction)
-          } catch {
-            box.state.commitOffset = nil
-            undo(commit.versions, &box.state)
-            throw error
+            appliedEnd = box.state.settledCount + box.state.pending.count
+            let watermark = box.state.writer.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
+            return (result, watermark)
           }
-          appended = commit.versions
-          appliedEnd = box.state.settledCount + box.state.pending.count
-          let watermark = box.state.writer.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
-          return (result, watermark)
+        } undo: { error in
+          // The catalog did not take it after all.
+          locked { cutBack(to: commitOffset, &$0, error) }
+          commitOffset = nil
         }
       }
-    } catch {
-      locked { undo(appended, &$0) }
-      throw error
     }
+    guard let outcome = finished else { preconditionFailure("a commit ended without an outcome") }
     let full = locked { state -> Unchecked<[PackWriter]> in
       let settled = min(max(0, appliedEnd - state.settledCount), state.pending.count)
       for pending in state.pending.prefix(settled) {
@@ -147,7 +165,12 @@ package final class WriterSession: Sendable {
         state.full.append(writer)
         state.writer = nil
       }
-      return Unchecked(value: Self.takeSealable(&state))
+      let sealable = Self.takeSealable(&state)
+      for _ in sealable {
+        state.sealingCount += 1
+        sealing.enter()
+      }
+      return Unchecked(value: sealable)
     }
     for writer in full.value { seal(writer) }
     return outcome
@@ -157,6 +180,9 @@ package final class WriterSession: Sendable {
   ///
   /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
+    if weaknesses.contains(.skipsSync) { return }
+    // A sync that fails while sealing is reported once only, to whoever does it.
+    sealing.wait()
     let box: Result<Void, BlobStorageError> = syncTurn.withLock { _ in
       do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch {
         return .failure(error)
@@ -201,7 +227,7 @@ package final class WriterSession: Sendable {
     guard let writer = state.writer else { return 0 }
     var content = content
     // At most a pack's length, which 32 bits hold.
-    let synced = UInt32(state.durable[writer.name] ?? 0)
+    let synced = UInt32(clamping: state.durable[writer.name] ?? 0)
     if case .ref(var ref) = content {
       ref.syncedByteCount = synced
       content = .ref(ref)
@@ -247,8 +273,10 @@ package final class WriterSession: Sendable {
 
   /// Gives up a pack that cannot be written any more: what the system does not have of it is gone, and what it has
   /// of a commit that was under way goes too.
-  private func lose(_ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError) {
-    let commitOffset = state.writer === writer ? state.commitOffset : nil
+  private func lose(
+    _ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError, commitOffset: Int64? = nil
+  ) {
+    let commitOffset = commitOffset ?? (state.writer === writer ? state.commitOffset : nil)
     let end = min(writer.writtenByteCount, commitOffset ?? .max)
     state.pending.removeAll {
       $0.header.name == writer.name && $0.record.offset + Int64($0.record.byteCount) > end
@@ -281,6 +309,11 @@ package final class WriterSession: Sendable {
       while index < pending.count, pending[index].header.name == header.name {
         // A rebuild by another process may have been here before.
         if pending[index].record.offset >= row.appliedByteCount {
+          if pending[index].record.offset > row.appliedByteCount {
+            // A rebuild by another process could not read what lies between.
+            row.isDamaged = true
+            row.appliedByteCount = pending[index].record.offset
+          }
           try transaction.apply(pending[index].record, from: number, &row, algorithm: store.digestAlgorithm)
         }
         index += 1
@@ -289,22 +322,11 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Hides versions of a commit that failed after their refs had been appended: later commits apply them.
-  private func undo(_ versions: [(key: [UInt8], version: Stamp)], _ state: inout State) {
-    guard state.writer != nil else { return }
-    for (index, (key, version)) in versions.enumerated() {
-      let drop = DropRecord(key: key, stamp: version, versions: [version])
-      do throws(BlobStorageError) {
-        try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-          _ = try append(
-            .drop(drop), payload: payload, to: &state, time: version.time,
-            continues: index < versions.count - 1)
-        }
-      } catch {
-        // The pack was given up, and the ref was cut off with it.
-        return
-      }
-    }
+  /// Takes a commit that failed out of the pack again: refs and drops that stayed would be applied by the next.
+  private func cutBack(to offset: Int64?, _ state: inout State, _ cause: BlobStorageError) {
+    state.commitOffset = nil
+    guard let offset, let writer = state.writer else { return }
+    lose(writer, &state, cause, commitOffset: offset)
   }
 
   private func synchronizeInTurn(_ watermark: Watermark) throws(BlobStorageError) {
@@ -337,20 +359,74 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Forces a pack to the medium that this session does not write to any more.
+  /// Forces a pack to the medium that this session does not write to.
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) {
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
-    try file.synchronize()
+    let byteCount = try file.status().byteCount
+    do throws(BlobStorageError) { try file.synchronize() } catch {
+      // A second sync could succeed without what the first has lost.
+      markPoisoned(name)
+      throw error
+    }
     try backend.synchronizeNames()
+    locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
   }
 
-  private func seal(_ writer: PackWriter) {
+  /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
+  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium.
+  func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+    if weaknesses.contains(.skipsSharedSync) { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    if row.durableByteCount > place.offset { return true }
+    return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
+  }
+
+  /// The same inside a commit, whose lock is held.
+  static func canRefer(
+    to place: Place, _ transaction: Transaction, _ state: State, _ weaknesses: Weaknesses
+  ) throws(BlobStorageError) -> Bool {
+    if weaknesses.contains(.skipsSharedSync) { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    if row.durableByteCount > place.offset { return true }
+    return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
+  }
+
+  /// What is left to do before anybody counts on a pack that is not written to any more.
+  private func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {
+    locked { state in
+      state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount)
+      state.sealingCount -= 1
+    }
+    sealing.leave()
+  }
+
+  /// Writes the footer and forces the pack to the medium; without room for a footer, at least its records.
+  private func makeWhole(_ writer: PackWriter) throws(BlobStorageError) -> Int64 {
     do throws(BlobStorageError) {
       let byteCount = try writer.seal()
       try backend.synchronizeNames()
+      return byteCount
+    } catch {
+      guard error.code != .poisoned else { throw error }
+      do throws(BlobStorageError) {
+        try writer.file.synchronize()
+        try backend.synchronizeNames()
+      } catch {
+        writer.poison(error)
+        throw writer.failure ?? error
+      }
+      throw error
+    }
+  }
+
+  private func seal(_ writer: PackWriter) {
+    var isSealing = true
+    do throws(BlobStorageError) {
+      let byteCount = try makeWhole(writer)
+      finishSealing(writer, byteCount)
+      isSealing = false
       locked { state in
-        state.durable[writer.name] = byteCount
         if state.writer == nil { state.needsNameSync = false }
       }
       try catalog.write { (transaction) throws(BlobStorageError) in
@@ -366,10 +442,9 @@ package final class WriterSession: Sendable {
       // All records are visible. The next opening writes the footer.
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
       locked { $0.sealFailure = error }
-      if error.code == .poisoned {
-        locked { $0.poison = error }
-        markPoisoned(writer.name)
-      }
+      if error.code == .poisoned { locked { $0.poison = error } }
+      if isSealing { finishSealing(writer, error.code == .poisoned ? 0 : writer.writtenByteCount) }
+      if error.code == .poisoned { markPoisoned(writer.name) }
     }
     writer.file.close()
   }

@@ -12,7 +12,8 @@ package struct RefRecord: Hashable, Sendable {
   /// Milliseconds since 1970 by the writer's wall clock.
   package var created: UInt64
   package var metadata: [UInt8]
-  /// Bytes of the pack that were known to be on the medium when the ref was appended.
+  /// Bytes of its own pack that were on the medium when it was written; 0 when that is not known. What is
+  /// missing before there is damage, behind it in a pack without footer it was never promised.
   package var syncedByteCount: UInt32
 
   package init(
@@ -27,6 +28,7 @@ package struct RefRecord: Hashable, Sendable {
     self.byteCount = byteCount
     self.created = created
     self.metadata = metadata
+    self.syncedByteCount = syncedByteCount
   }
 
   package func encodedMeta() -> [UInt8] {

@@ -113,6 +113,7 @@ final class Collector {
 
   /// Marks what all leases hold, and says which packs of living writers have chunks of unfinished puts.
   private func markLeases() throws(BlobStorageError) -> Leases {
+    if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
       folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm)
     var chunks: [Digest] = []
@@ -144,6 +145,7 @@ final class Collector {
 
   /// What cannot be read might need anything: then nothing is removed (H11).
   private func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
+    if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message)
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
@@ -151,8 +153,7 @@ final class Collector {
   }
 
   private func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
-    let leases = try Leases.read(
-      folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm)
+    let leases = try markLeases()
     let open = rows.filter {
       $0.row.isSealed && !$0.row.isDamaged && $0.row.state == .live && !isProtected($0.row, leases)
     }

@@ -28,6 +28,10 @@ struct DamageSearch {
             if known.count > 100_000 { known = [:] }
             known[version.digest] = needed
           }
+          // Dropped and collected since it was listed: then it misses nothing.
+          if needed.contains(where: { !$0.isPresent }), try engine.version(entry.key, version.id) == nil {
+            continue
+          }
           try body(entry.key, version.digest, needed)
         }
       }

@@ -18,6 +18,7 @@ struct PackContent: Sendable {
   private(set) var recordsByteCount: Int64 = 0
   /// Chunk and manifest records that are marked; they must not point here any more when the pack is retired.
   private(set) var records: [PackRecord] = []
+  private let weaknesses: Weaknesses
 
   /// Looks at the pack `number`.
   ///
@@ -38,6 +39,7 @@ struct PackContent: Sendable {
         offset: outcome.gaps[0].lowerBound)
     }
     records = found
+    weaknesses = engine.weaknesses
     recordsByteCount = found.reduce(0) { $0 + Int64($1.byteCount) }
     var copiesHere: [Name: Int] = [:]
     for case .ref(let ref) in found.map(\.content) { copiesHere[Name(ref.key, ref.version), default: 0] += 1 }
@@ -106,6 +108,7 @@ struct PackContent: Sendable {
   private func hasCopiesElsewhere(
     _ key: [UInt8], _ version: Stamp, _ transaction: Transaction, _ copiesHere: [Name: Int]
   ) throws(BlobStorageError) -> Bool {
+    if weaknesses.contains(.forgetsDropsEarly) { return false }
     guard let name = try transaction.nameRow(key), let mask = try transaction.maskRow(key: name.key, version)
     else {
       return false

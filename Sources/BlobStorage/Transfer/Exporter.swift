@@ -9,6 +9,8 @@ final class Exporter {
     case written(Int64)
     case failed(Skipped, isDamage: Bool)
     case large(BlobVersion)
+    /// The key was dropped since it was listed.
+    case dropped
   }
 
   private let engine: Engine
@@ -46,11 +48,11 @@ final class Exporter {
       },
       transform: { (version) throws(BlobStorageError) in
         if version.byteCount > Self.smallByteCountMax { return .large(version) }
-        return try Self.write(version, to: folder, engine, options)
+        return try Self.writeCurrent(version, to: folder, engine, options)
       },
       consume: { (result: Result) throws(BlobStorageError) in
         switch result {
-        case .large(let version): self.take(try Self.write(version, to: folder, engine, options))
+        case .large(let version): self.take(try Self.writeCurrent(version, to: folder, engine, options))
         default: self.take(result)
         }
       })
@@ -65,12 +67,26 @@ final class Exporter {
       report.byteCount += byteCount
     case .failed(let skipped, let isDamage):
       if isDamage { report.damaged.append(skipped) } else { report.skipped.append(skipped) }
-    case .large: break
+    case .large, .dropped: break
     }
     let now = Date()
     guard now.timeIntervalSince(lastProgress) > 0.1 else { return }
     lastProgress = now
     progress(WorkProgress(phase: "exporting", doneByteCount: report.byteCount, doneCount: report.fileCount))
+  }
+
+  /// Writes the version, or the one that has taken its place since it was listed and made it garbage.
+  private static func writeCurrent(
+    _ listed: BlobVersion, to folder: OutputFolder, _ engine: Engine, _ options: ExportOptions
+  ) throws(BlobStorageError) -> Result {
+    var version = listed
+    while true {
+      let result = try write(version, to: folder, engine, options)
+      guard case .failed(_, isDamage: true) = result else { return result }
+      guard let current = try engine.version(version.key, nil) else { return .dropped }
+      if current.id == version.id { return result }
+      version = current
+    }
   }
 
   /// Writes one file, whole or not at all.

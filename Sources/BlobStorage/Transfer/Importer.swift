@@ -54,7 +54,15 @@ final class Importer {
   func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
     let start = Date()
     try engine.checkOpen()
-    for path in paths { try run(FilePath(path)) }
+    for path in paths {
+      do throws(BlobStorageError) { try run(FilePath(path)) } catch {
+        // What is wrong with one path is not wrong with the others.
+        guard error.path != nil, error.path?.hasPrefix(engine.folder.path.string) != true,
+          error.errno != nil, error.code == .io || error.code == .permissionDenied
+        else { throw error }
+        skip(path, error.message, isFailure: true)
+      }
+    }
     if options.durability == .durable, !options.isDryRun {
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
@@ -127,15 +135,15 @@ final class Importer {
   private func nextSource(_ walker: inout DirectoryWalker?, _ root: FilePath) -> Source? {
     while let item = walker?.next() {
       let shown = root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self)
+      if let path = item.path, isExcluded(path) {
+        if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
+        continue
+      }
       if let failure = item.failure {
         skip(shown, failure.message, isFailure: true)
         continue
       }
       guard let status = item.status else { continue }
-      if let path = item.path, isExcluded(path) {
-        if status.kind == .directory { walker?.skipDescendants() }
-        continue
-      }
       switch status.kind {
       case .directory: continue
       case .symbolicLink: skip(shown, "it is a symbolic link", isFailure: false)

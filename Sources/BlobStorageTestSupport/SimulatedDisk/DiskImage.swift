@@ -123,13 +123,13 @@ struct DiskImage {
     switch kind {
     case .write(let offset, let new):
       let end = offset + new.count
-      if bytes.count < end { bytes.append(contentsOf: repeatElement(0, count: end - bytes.count)) }
+      if bytes.count < end { bytes += [UInt8](repeating: 0, count: end - bytes.count) }
       bytes.replaceSubrange(offset..<end, with: new)
     case .truncate(let count):
       if count <= bytes.count {
         bytes.removeLast(bytes.count - count)
       } else {
-        bytes.append(contentsOf: repeatElement(0, count: count - bytes.count))
+        bytes += [UInt8](repeating: 0, count: count - bytes.count)
       }
     }
   }

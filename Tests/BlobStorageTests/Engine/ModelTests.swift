@@ -90,7 +90,8 @@ struct ModelTests {
         #expect(report.obstacles.isEmpty && plan.obstacles.isEmpty)
         let after = try await Self.numbers(store)
         // Bases may go; what versions need stays.
-        #expect(after.uniqueByteCount == before.uniqueByteCount && after.plainByteCount == before.plainByteCount)
+        #expect(
+          after.uniqueByteCount == before.uniqueByteCount && after.plainByteCount == before.plainByteCount)
         #expect(after.chunkCount <= before.chunkCount)
         #expect(after.garbageByteCount <= before.garbageByteCount)
       case 17:

@@ -1,0 +1,24 @@
+/// Protections that a test switches off, to see that it would notice their absence. Nothing else ever does.
+package struct Weaknesses: OptionSet, Sendable {
+  package let rawValue: Int
+  package init(rawValue: Int) { self.rawValue = rawValue }
+
+  /// Writers count on what lies in condemned packs (H2).
+  package static let trustsCondemnedPacks = Weaknesses(rawValue: 1 << 0)
+  /// gc does not look at leases (H3).
+  package static let ignoresLeases = Weaknesses(rawValue: 1 << 1)
+  /// A put does not care whether what it shares is on the medium (H1).
+  package static let skipsSharedSync = Weaknesses(rawValue: 1 << 2)
+  /// Compaction forgets records that hide versions though copies of their refs are left (H4).
+  package static let forgetsDropsEarly = Weaknesses(rawValue: 1 << 3)
+  /// Compaction takes the old pack away without having synced the new one (H7).
+  package static let retiresBeforeSync = Weaknesses(rawValue: 1 << 4)
+  /// Stamps follow the wall clock alone (H8).
+  package static let clockFollowsWall = Weaknesses(rawValue: 1 << 5)
+  /// Packs are recovered whether or not their writer holds their lock (H10).
+  package static let recoversWithoutLock = Weaknesses(rawValue: 1 << 6)
+  /// gc goes on when it could not read something (H11).
+  package static let collectsDespiteObstacles = Weaknesses(rawValue: 1 << 7)
+  /// A durable put returns without a sync.
+  package static let skipsSync = Weaknesses(rawValue: 1 << 8)
+}

@@ -1,0 +1,238 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Synchronization
+import Testing
+
+/// Every scenario is cut at every one of its calls that change the disk, once by a kill and several times by a power
+/// cut, each with other fates for what was not synced.
+@Suite("Crashes", .serialized)
+struct CrashTests {
+  struct Scenario: Sendable, CustomTestStringConvertible {
+    let name: String
+    var setUp: @Sendable (Lab) throws -> Void = { _ in }
+    let act: @Sendable (Lab) throws -> Void
+    var testDescription: String { name }
+  }
+
+  static let scenarios: [Scenario] = all.filter { name in
+    ProcessInfo.processInfo.environment["BLOB_STORAGE_SCENARIO"].map { name.name.hasPrefix($0) } ?? true
+  }
+
+  static let all: [Scenario] = [
+    Scenario(name: "a durable put") { lab in
+      try lab.session { try lab.put($0, [("a", prose(1, 700))]) }
+    },
+    Scenario(name: "relaxed puts") { lab in
+      try lab.session { engine in
+        for number in 0..<4 {
+          try lab.put(engine, [("k\(number % 2)", noise(UInt64(number), 900))], durability: .relaxed)
+        }
+      }
+    },
+    Scenario(name: "relaxed and durable puts in turn") { lab in
+      try lab.session { engine in
+        for number in 0..<5 {
+          try lab.put(
+            engine, [("k\(number % 2)", noise(UInt64(number), 1_500))], archives: number == 2,
+            durability: number % 3 == 1 ? .durable : .relaxed)
+        }
+      }
+    },
+    Scenario(name: "several keys at once", setUp: historyOfA) { lab in
+      try lab.session { engine in
+        try lab.put(engine, [("a", noise(5, 400)), ("b", prose(6, 3_000)), ("c", Data())])
+      }
+    },
+    Scenario(name: "streamed puts", setUp: historyOfA) { lab in
+      try lab.session { engine in
+        try lab.put(engine, [("s", noise(8, 30_000))], streamed: true)
+        try lab.put(engine, [("a", noise(8, 20_000) + noise(9, 9_000))], durability: .relaxed, streamed: true)
+      }
+    },
+    Scenario(name: "a put that shares another writer's relaxed chunks") { lab in
+      let other = try lab.open()
+      let engine = try lab.open()
+      try lab.put(other, [("theirs", noise(10, 5_000))], durability: .relaxed)
+      try lab.put(engine, [("ours", noise(10, 5_000))])
+      try lab.put(other, [("theirs", noise(11, 4_000))], durability: .relaxed)
+      try lab.put(engine, [("theirs", noise(11, 4_000) + prose(3, 100))], durability: .relaxed)
+      try engine.close()
+      try other.close()
+    },
+    Scenario(name: "replacing, archiving, keeping and deleting", setUp: historyOfA) { lab in
+      try lab.session { engine in
+        try lab.put(engine, [("a", noise(20, 800))], archives: true)
+        try lab.put(engine, [("a", noise(21, 800))])
+        try lab.keep(engine, "a", upTo: 1)
+        try lab.delete(engine, ["b"])
+        try lab.put(engine, [("b", noise(22, 300))])
+        try lab.keep(engine, "a", upTo: 0, durability: .relaxed)
+      }
+    },
+    Scenario(name: "packs that fill up") { lab in
+      lab.packByteCountTarget = 4_000
+      try lab.session { engine in
+        for number in 0..<5 { try lab.put(engine, [("k\(number)", noise(UInt64(number), 2_500))]) }
+      }
+    },
+    Scenario(name: "a collection that deletes packs", setUp: garbageInWholePacks) { lab in
+      try lab.session { _ = try $0.collectGarbage() }
+    },
+    Scenario(name: "a collection that compacts packs", setUp: garbageInEveryPack) { lab in
+      try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0.1)) }
+    },
+    Scenario(name: "two collections and a put between", setUp: garbageInEveryPack) { lab in
+      try lab.session { engine in
+        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+        try lab.put(engine, [("a", noise(60, 700))])
+        try lab.delete(engine, ["k1"])
+        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      }
+    },
+    Scenario(name: "opening after a crash", setUp: packOfADeadWriter) { lab in
+      try lab.session { try lab.put($0, [("z", noise(70, 500))]) }
+    },
+    Scenario(name: "rebuilding the catalog", setUp: packOfADeadWriter) { lab in
+      try lab.forgetCatalog()
+      try lab.session { _ in }
+    },
+    Scenario(name: "repairing what is whole", setUp: garbageInEveryPack) { lab in
+      try lab.session { engine in
+        try lab.put(engine, [("a", noise(80, 700))], durability: .relaxed)
+        _ = try engine.repair()
+      }
+    },
+  ]
+
+  @Test("leave a store in which nothing is lost", arguments: scenarios)
+  func enumerate(_ scenario: Scenario) throws {
+    let origin = try Lab()
+    try scenario.setUp(origin)
+    let whole = try origin.copy()
+    let before = whole.disk.mutationCount
+    try scenario.act(whole)
+    let count = whole.disk.mutationCount - before
+    for number in 1...count + 1 {
+      for cut in Cut.all(number) {
+        Soak.count(cut.isPower ? "power cuts" : "kills")
+        let lab = try origin.copy()
+        do {
+          try Self.crash(lab, scenario, number, cut)
+          try lab.checkInvariants(afterPowerCut: cut.isPower)
+        } catch {
+          Issue.record("\(scenario.name), stopped before call \(number) of \(count), \(cut): \(error)")
+          return
+        }
+      }
+      Soak.count("crash points")
+    }
+    Soak.printCounts(scenario.name)
+  }
+
+  enum Cut: CustomStringConvertible {
+    case kill, dropAll, dropNames, dropData, seed(UInt64)
+
+    var isPower: Bool { if case .kill = self { false } else { true } }
+
+    static func all(_ number: Int) -> [Cut] {
+      let seeds = Soak.isOn ? max(4, UInt64(Soak.seconds / 20)) : 2
+      return [.kill, .dropAll, .dropData]
+        + (0..<seeds).map { .seed(Soak.firstSeed + UInt64(number) * 1_000 + $0) }
+    }
+
+    var description: String {
+      switch self {
+      case .kill: "killed"
+      case .dropAll: "power cut, nothing unsynced stays"
+      case .dropNames: "power cut, unsynced bytes stay"
+      case .dropData: "power cut, unsynced names stay"
+      case .seed(let seed): "power cut with seed \(seed)"
+      }
+    }
+
+    func apply(_ disk: SimulatedDisk) -> SimulatedDisk {
+      switch self {
+      case .kill: disk
+      case .dropAll: disk.powerCut()
+      case .dropNames:
+        disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount > 0 }.map { ($0.number, .whole) })
+      case .dropData:
+        disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount == 0 }.map { ($0.number, .whole) })
+      case .seed(let seed): disk.powerCut(seed: seed)
+      }
+    }
+  }
+
+  /// Runs the scenario up to its `number`-th changing call, and then the lights go out.
+  static func crash(_ lab: Lab, _ scenario: Scenario, _ number: Int, _ cut: Cut) throws {
+    let atStop = Mutex<CatalogFolder?>(nil)
+    let stop = lab.disk.mutationCount + number
+    let lastCatalog = Mutex(lab.catalog)
+    lab.catalogChanged = { catalog in lastCatalog.withLock { $0 = catalog } }
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard let mutation = call.mutationNumber, mutation >= stop else { return }
+      atStop.withLock { copy in
+        // What the catalog is at this moment; what dying code does to it later did not happen.
+        if copy == nil { copy = try? CatalogFolder(copyOf: lastCatalog.withLock { $0 }) }
+      }
+      throw .simulatedStop
+    }
+    do { try scenario.act(lab) } catch {
+      guard atStop.withLock({ $0 != nil }) else { throw error }
+    }
+    if cut.isPower {
+      try lab.loseData(cut.apply)
+    } else {
+      lab.restart(with: atStop.withLock { $0 })
+    }
+  }
+
+  // MARK: What was there before
+
+  @Sendable static func historyOfA(_ lab: Lab) throws {
+    try lab.session { engine in
+      for number in 0..<3 { try lab.put(engine, [("a", noise(UInt64(100 + number), 2_000))], archives: true) }
+      try lab.put(engine, [("b", prose(104, 5_000))])
+    }
+  }
+
+  @Sendable static func garbageInWholePacks(_ lab: Lab) throws {
+    for number in 0..<3 {
+      try lab.session { try lab.put($0, [("k\(number)", noise(UInt64(number), 3_000))]) }
+    }
+    try lab.session { engine in
+      try lab.put(engine, [("k0", noise(40, 100))])
+      try lab.delete(engine, ["k1"])
+    }
+  }
+
+  @Sendable static func garbageInEveryPack(_ lab: Lab) throws {
+    for number in 0..<3 {
+      try lab.session { engine in
+        try lab.put(engine, [("k\(number)", noise(UInt64(number), 3_000))])
+        try lab.put(engine, [("a", noise(UInt64(50 + number), 2_500))], archives: number == 1)
+      }
+    }
+    try lab.session { try lab.delete($0, ["k0"]) }
+  }
+
+  @Sendable static func packOfADeadWriter(_ lab: Lab) throws {
+    try historyOfA(lab)
+    let engine = try lab.open()
+    try lab.put(engine, [("a", noise(61, 1_000))])
+    try lab.put(engine, [("c", noise(62, 3_000))], durability: .relaxed)
+    try lab.delete(engine, ["b"], durability: .relaxed)
+    let catalog = try CatalogFolder(copyOf: lab.catalog)
+    lab.restart(with: catalog)
+  }
+}
+
+extension Lab {
+  /// Opens the store, runs `body`, closes it.
+  func session(_ body: (Engine) throws -> Void) throws {
+    let engine = try open()
+    try body(engine)
+    try engine.close()
+  }
+}

@@ -1,0 +1,101 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+
+/// What a store broke, in words.
+struct Broken: Error, CustomStringConvertible {
+  let description: String
+  init(_ description: String) { self.description = description }
+}
+
+extension Lab {
+  /// What must hold after every crash:
+  ///
+  /// 1. What was acknowledged is there (after a power cut: what was acknowledged as durable); what was not is there
+  ///    whole or not at all; versions are in the order in which they were put.
+  /// 2. Every version that can be seen reads as what was put.
+  /// 3. `verify` finds no damage.
+  /// 4. A collection meets no obstacle, and afterwards 1 to 3 hold unchanged; so after a second one.
+  /// 5. A catalog made anew from the packs says the same, statistics included.
+  /// 6. A new version can be put, and is the newest.
+  func checkInvariants(afterPowerCut: Bool, collects: Bool = true) throws {
+    var engine = try open()
+    let found = try observed(engine)
+    guard let subset = model.explanation(of: found, afterPowerCut: afterPowerCut) else {
+      throw Broken(
+        "1: found \(found), which is no outcome of "
+          + model.changes.map { "[\($0.name)\($0.isDurable ? " durable" : "")\($0.isDone ? " done" : "")]" }
+          .joined())
+    }
+    model.adopt(subset)
+    try checkSound(engine, "at first")
+    if collects {
+      for pass in 1...2 {
+        let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+        if !report.obstacles.isEmpty { throw Broken("4: obstacles in pass \(pass): \(report.obstacles)") }
+        do { try checkSound(engine, "after collection \(pass)") } catch {
+          throw Broken("\(error) \(report) \(disk.calls.suffix(150).filter { $0.mutationNumber != nil })")
+        }
+      }
+    }
+    let statistics = try engine.statistics()
+    try engine.close()
+    try forgetCatalog()
+    engine = try open()
+    try checkSound(engine, "after the rebuild")
+    let rebuilt = try engine.statistics()
+    if Self.comparable(statistics) != Self.comparable(rebuilt) {
+      throw Broken("5: statistics were \(statistics), after the rebuild \(rebuilt)")
+    }
+    try put(engine, [("check", noise(UInt64(model.changes.count) + 77, 600))], archives: true)
+    try checkSound(engine, "after the last put")
+    try engine.close()
+  }
+
+  /// Invariants 2 and 3, and that the state is the model's.
+  func checkSound(_ engine: Engine, _ when: String) throws {
+    let found = try observed(engine)
+    if found != model.state { throw Broken("1 \(when): found \(found), expected \(model.state)") }
+    let report = try engine.verify()
+    if !report.damaged.isEmpty { throw Broken("3 \(when): \(report.damaged)") }
+  }
+
+  /// What can be seen, as numbers of the model's versions; every one is read and compared.
+  func observed(_ engine: Engine) throws -> [String: [Int]] {
+    var found: [String: [Int]] = [:]
+    for entry in try engine.keys("", after: nil, limit: 10_000) {
+      let versions = try engine.versions(entry.key)
+      if versions.isEmpty || versions.count != entry.versionCount {
+        throw Broken(
+          "1: key \(entry.key) is listed with \(entry.versionCount) versions and has \(versions.count)")
+      }
+      if zip(versions, versions.dropFirst()).contains(where: { $0.id.stamp <= $1.id.stamp }) {
+        throw Broken("1: the versions of key \(entry.key) are out of order")
+      }
+      var numbers: [Int] = []
+      for version in versions {
+        let data = try engine.data(entry.key, version.id)
+        guard let data else {
+          throw Broken("2: version \(version.id) of key \(entry.key) is listed and not there")
+        }
+        // The newest model version with these bytes that was not matched yet.
+        let candidates = model.changes.flatMap(\.made).filter {
+          $0.key == entry.key && !numbers.contains($0.number)
+        }
+        guard let match = candidates.last(where: { model.contents[$0.number] == data }) else {
+          throw Broken("2: key \(entry.key) reads as \(data.count) bytes that nobody put")
+        }
+        numbers.append(match.number)
+      }
+      found[entry.key] = numbers
+    }
+    return found
+  }
+
+  private static func comparable(_ statistics: StoreStatistics) -> StoreStatistics {
+    var statistics = statistics
+    statistics.diskByteCount = 0
+    statistics.packCount = 0
+    return statistics
+  }
+}

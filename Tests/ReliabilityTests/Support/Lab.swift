@@ -1,0 +1,209 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Logging
+import Synchronization
+import SystemPackage
+
+/// A store on a simulated disk, its catalog in a real folder, and a model beside it.
+final class Lab {
+  static let storePath = "/store"
+  private(set) var disk: SimulatedDisk
+  private(set) var catalog: CatalogFolder {
+    didSet { catalogChanged(catalog) }
+  }
+  /// Told when the catalog is kept elsewhere from now on.
+  var catalogChanged: (CatalogFolder) -> Void = { _ in }
+  var model = Model()
+  var clock = TestClock()
+  /// What engines are opened with.
+  var packByteCountTarget: Int64 = 64 << 10
+  var weaknesses = Weaknesses()
+  private var boot = 1
+
+  init(_ options: StoreOptions = Lab.options) throws {
+    disk = SimulatedDisk()
+    catalog = try CatalogFolder()
+    try Engine.create(at: Self.storePath, options: options, environment: environment(disk.process()))
+  }
+
+  private init(copy other: Lab) throws {
+    disk = other.disk.powerCut(keeping: other.disk.pendingChanges.map { ($0.number, .whole) })
+    catalog = try CatalogFolder(copyOf: other.catalog)
+    model = other.model
+    clock = TestClock(other.clock.now)
+    packByteCountTarget = other.packByteCountTarget
+    weaknesses = other.weaknesses
+    boot = other.boot
+  }
+
+  static let options = StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: false)
+
+  /// The same store once more, with nothing in common; no engine may be open on it.
+  func copy() throws -> Lab { try Lab(copy: self) }
+
+  func environment(_ files: any FileSystem) -> Engine.Environment {
+    var environment = Engine.Environment()
+    environment.files = files
+    environment.catalogFolder = catalog.path
+    let clock = clock
+    environment.clock = WallClock(now: { clock.now })
+    environment.bootIdentity = "boot-\(boot)"
+    environment.mapByteCount = 4 << 20
+    environment.packByteCountTarget = packByteCountTarget
+    environment.weaknesses = weaknesses
+    return environment
+  }
+
+  /// Opens the store as a process of its own.
+  func open(_ process: SimulatedProcess? = nil, threadCount: Int = 1) throws -> Engine {
+    try Engine(
+      path: Self.storePath,
+      configuration: StoreConfiguration(cacheByteCountMax: 64 << 10, threadCount: threadCount),
+      environment: environment(process ?? disk.process()))
+  }
+
+  // MARK: Changes, in the store and in the model
+
+  func put(
+    _ engine: Engine, _ items: [(String, Data)], archives: Bool = false, durability: Durability = .durable,
+    streamed: Bool = false
+  ) throws {
+    let change = model.beginPut(
+      items.map { (key: $0.0, data: $0.1) }, archives: archives, isDurable: durability == .durable)
+    let options = PutOptions(
+      durability: durability, replacement: archives ? .archiveCurrent : .replaceCurrent)
+    do {
+      if items.count > 1 {
+        _ = try engine.put(items.map { PutItem(key: $0.0, data: $0.1) }, options)
+      } else if streamed {
+        let rest = Mutex(items[0].1)
+        _ = try engine.put(
+          items[0].0,
+          .stream({
+            rest.withLock { rest in
+              let part = rest.prefix(1_500)
+              rest = rest.dropFirst(1_500)
+              return part.isEmpty ? nil : Data(part)
+            }
+          }), options)
+      } else {
+        _ = try engine.put(items[0].0, .data(items[0].1), options)
+      }
+    } catch {
+      settle(change, error)
+      throw error
+    }
+    model.end(change)
+  }
+
+  func keep(_ engine: Engine, _ key: String, upTo count: Int, durability: Durability = .durable) throws {
+    let change = model.beginDrop([key], kept: count + 1, isDurable: durability == .durable)
+    do { _ = try engine.keep(upTo: count, keys: [key], durability) } catch {
+      settle(change, error)
+      throw error
+    }
+    model.end(change)
+  }
+
+  func delete(_ engine: Engine, _ keys: [String], durability: Durability = .durable) throws {
+    let change = model.beginDrop(keys, kept: 0, isDurable: durability == .durable)
+    do { _ = try engine.delete(keys, durability) } catch {
+      settle(change, error)
+      throw error
+    }
+    model.end(change)
+  }
+
+  /// What a failed call leaves: after a failed sync, or a kill, nobody knows; after any other failure, nothing.
+  private func settle(_ change: Int, _ error: any Error) {
+    model.leaveOpen(change)
+  }
+
+  // MARK: Crashes
+
+  /// Every process died; what they had written is there.
+  func restart(with catalog: CatalogFolder? = nil) {
+    disk.heal()
+    disk.crash()
+    if let catalog { self.catalog = catalog }
+  }
+
+  /// The power failed.
+  func loseData(_ cut: (SimulatedDisk) -> SimulatedDisk) throws {
+    disk.heal()
+    disk = cut(disk)
+    catalog = try CatalogFolder()
+    boot += 1
+  }
+
+  /// The catalog is gone; nothing else happened.
+  func forgetCatalog() throws { catalog = try CatalogFolder() }
+}
+
+/// A clock that tests set.
+final class TestClock: Sendable {
+  private let time: Mutex<UInt64>
+  init(_ start: UInt64 = 1_700_000_000_000) { time = Mutex(start) }
+  var now: UInt64 { time.withLock { $0 } }
+  func set(_ milliseconds: UInt64) { time.withLock { $0 = milliseconds } }
+}
+
+/// A real folder for a catalog, gone when this object is.
+final class CatalogFolder: Sendable {
+  let path: FilePath
+
+  init() throws {
+    // Memory, where the system offers it: what is here need not outlive anything.
+    let parent =
+      FileManager.default.fileExists(atPath: "/dev/shm")
+      ? "/dev/shm" : FileManager.default.temporaryDirectory.path
+    path = FilePath(parent).appending("blobstorage-reliability-\(String(randomUInt64(), radix: 16))")
+    try SystemFiles().createDirectory(path)
+  }
+
+  /// What a process that is killed now would leave: not LMDB's table of readers, which names living threads.
+  convenience init(copyOf other: CatalogFolder) throws {
+    try self.init()
+    for name in try Self.names(other.path) {
+      let source = other.path.appending(name)
+      let inside = try Self.names(source)
+      if inside.isEmpty, try SystemFiles().status(of: source)?.kind == .regular {
+        try Self.copy(source, path.appending(name))
+        continue
+      }
+      try SystemFiles().createDirectory(path.appending(name))
+      for file in inside where file != "lock.mdb" {
+        try Self.copy(source.appending(file), path.appending(name).appending(file))
+      }
+    }
+  }
+
+  private static func names(_ folder: FilePath) throws -> [String] {
+    guard try SystemFiles().status(of: folder)?.kind == .directory else { return [] }
+    return try SystemFiles().list(folder)
+  }
+
+  private static func copy(_ from: FilePath, _ to: FilePath) throws {
+    try FileManager.default.copyItem(atPath: from.string, toPath: to.string)
+  }
+
+  deinit { try? FileManager.default.removeItem(atPath: path.string) }
+}
+
+/// Bytes that are the same for the same seed and do not compress.
+func noise(_ seed: UInt64, _ count: Int) -> Data {
+  var generator = SeededGenerator(seed: seed)
+  var data = Data(capacity: count + 8)
+  while data.count < count { withUnsafeBytes(of: generator.next()) { data.append(contentsOf: $0) } }
+  return data.prefix(count)
+}
+
+/// Bytes that compress well and are the same for the same seed.
+func prose(_ seed: UInt64, _ count: Int) -> Data {
+  var generator = SeededGenerator(seed: seed)
+  let words = ["pack ", "chunk ", "manifest ", "ref ", "drop ", "lease ", "catalog ", "seal "]
+  var text = ""
+  while text.utf8.count < count { text += words[Int(generator.next() % 8)] }
+  return Data(text.utf8.prefix(count))
+}

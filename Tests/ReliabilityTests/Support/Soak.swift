@@ -1,0 +1,47 @@
+import Foundation
+import Synchronization
+
+/// How long the tests may run, and what they counted.
+enum Soak {
+  /// Seconds that each test may take; 0 for the bounded run of every day.
+  static let seconds: Double = environment("BLOB_STORAGE_SOAK_SECONDS").flatMap(Double.init) ?? 0
+  static var isOn: Bool { seconds > 0 }
+  /// A seed to begin with, so that a failure can be played again.
+  static let firstSeed: UInt64 =
+    environment("BLOB_STORAGE_SEED").flatMap { UInt64($0) } ?? (isOn ? UInt64.random(in: 1...1 << 40) : 1)
+
+  private static let counts = Mutex<[String: Int]>([:])
+
+  /// Adds to a count that is printed at the end.
+  static func count(_ name: String, _ number: Int = 1) {
+    counts.withLock { $0[name, default: 0] += number }
+  }
+
+  /// Prints what was counted so far, on one line that `tools/soak` picks up.
+  static func printCounts(_ title: String) {
+    let text = counts.withLock { $0 }.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
+    print("counts after \(title): \(text.joined(separator: ", "))")
+  }
+
+  /// The seeds of one test: `count` of them, or as many as the soak's time allows.
+  static func seeds(_ count: Int) -> Seeds { Seeds(count: count) }
+
+  struct Seeds: Sequence, IteratorProtocol {
+    private let end: Date
+    private let count: Int
+    private var done = 0
+
+    init(count: Int) {
+      self.count = count
+      end = Date().addingTimeInterval(Soak.seconds)
+    }
+
+    mutating func next() -> UInt64? {
+      guard done < count || (Soak.isOn && Date() < end) else { return nil }
+      defer { done += 1 }
+      return Soak.firstSeed + UInt64(done)
+    }
+  }
+
+  private static func environment(_ name: String) -> String? { ProcessInfo.processInfo.environment[name] }
+}
