@@ -116,7 +116,7 @@ struct MutationTests {
     try lab.put(engine, [("a", noise(1, 100))])
     let name = try #require(try engine.backend.packNames().live.first)
     #expect(throws: BlobStorageError.self) { _ = try engine.backend.createPack(name, header: []) }
-    try engine.backend.retirePack(name)
+    try engine.backend.retirePacks([name])
     #expect(throws: BlobStorageError.self) { _ = try engine.backend.createPack(name, header: []) }
   }
 }
