@@ -15,7 +15,9 @@ struct CrashTests {
     var testDescription: String { name }
   }
 
-  static let scenarios: [Scenario] = all.filter { name in ProcessInfo.processInfo.environment["BLOB_STORAGE_SCENARIO"].map { name.name.hasPrefix($0) } ?? true }
+  static let scenarios: [Scenario] = all.filter { name in
+    ProcessInfo.processInfo.environment["BLOB_STORAGE_SCENARIO"].map { name.name.hasPrefix($0) } ?? true
+  }
 
   static let all: [Scenario] = [
     Scenario(name: "a durable put") { lab in
@@ -23,7 +25,9 @@ struct CrashTests {
     },
     Scenario(name: "relaxed puts") { lab in
       try lab.session { engine in
-        for number in 0..<4 { try lab.put(engine, [("k\(number % 2)", noise(UInt64(number), 900))], durability: .relaxed) }
+        for number in 0..<4 {
+          try lab.put(engine, [("k\(number % 2)", noise(UInt64(number), 900))], durability: .relaxed)
+        }
       }
     },
     Scenario(name: "relaxed and durable puts in turn") { lab in
@@ -42,8 +46,8 @@ struct CrashTests {
     },
     Scenario(name: "streamed puts", setUp: historyOfA) { lab in
       try lab.session { engine in
-        try lab.put(engine, [("s", noise(8, 30_000))], streamed: true)
-        try lab.put(engine, [("a", noise(8, 20_000) + noise(9, 9_000))], durability: .relaxed, streamed: true)
+        try lab.put(engine, [("s", noise(8, 8_000))], streamed: true)
+        try lab.put(engine, [("a", noise(8, 5_000) + noise(9, 3_000))], durability: .relaxed, streamed: true)
       }
     },
     Scenario(name: "a put that shares another writer's relaxed chunks") { lab in
@@ -132,8 +136,15 @@ struct CrashTests {
     var isPower: Bool { if case .kill = self { false } else { true } }
 
     static func all(_ number: Int) -> [Cut] {
-      let seeds = Soak.isOn ? max(4, UInt64(Soak.seconds / 20)) : 2
-      return [.kill, .dropAll, .dropData] + (0..<seeds).map { .seed(Soak.firstSeed + UInt64(number) * 1_000 + $0) }
+      // Every day, each point is cut by a kill and by one kind of power cut in turn.
+      guard Soak.isOn else {
+        return [
+          .kill, [.dropAll, .seed(UInt64(number)), .dropData, .seed(UInt64(number) + 500)][number % 4],
+        ]
+      }
+      let seeds = max(4, UInt64(Soak.seconds / 20))
+      return [.kill, .dropAll, .dropData]
+        + (0..<seeds).map { .seed(Soak.firstSeed + UInt64(number) * 1_000 + $0) }
     }
 
     var description: String {
@@ -150,8 +161,10 @@ struct CrashTests {
       switch self {
       case .kill: disk
       case .dropAll: disk.powerCut()
-      case .dropNames: disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount > 0 }.map { ($0.number, .whole) })
-      case .dropData: disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount == 0 }.map { ($0.number, .whole) })
+      case .dropNames:
+        disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount > 0 }.map { ($0.number, .whole) })
+      case .dropData:
+        disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount == 0 }.map { ($0.number, .whole) })
       case .seed(let seed): disk.powerCut(seed: seed)
       }
     }

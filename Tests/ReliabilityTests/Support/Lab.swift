@@ -58,7 +58,8 @@ final class Lab {
   /// Opens the store as a process of its own.
   func open(_ process: SimulatedProcess? = nil, threadCount: Int = 1) throws -> Engine {
     try Engine(
-      path: Self.storePath, configuration: StoreConfiguration(cacheByteCountMax: 64 << 10, threadCount: threadCount),
+      path: Self.storePath,
+      configuration: StoreConfiguration(cacheByteCountMax: 64 << 10, threadCount: threadCount),
       environment: environment(process ?? disk.process()))
   }
 
@@ -68,8 +69,10 @@ final class Lab {
     _ engine: Engine, _ items: [(String, Data)], archives: Bool = false, durability: Durability = .durable,
     streamed: Bool = false
   ) throws {
-    let change = model.beginPut(items.map { (key: $0.0, data: $0.1) }, archives: archives, isDurable: durability == .durable)
-    let options = PutOptions(durability: durability, replacement: archives ? .archiveCurrent : .replaceCurrent)
+    let change = model.beginPut(
+      items.map { (key: $0.0, data: $0.1) }, archives: archives, isDurable: durability == .durable)
+    let options = PutOptions(
+      durability: durability, replacement: archives ? .archiveCurrent : .replaceCurrent)
     do {
       if items.count > 1 {
         _ = try engine.put(items.map { PutItem(key: $0.0, data: $0.1) }, options)
@@ -152,7 +155,9 @@ final class CatalogFolder: Sendable {
 
   init() throws {
     // Memory, where the system offers it: what is here need not outlive anything.
-    let parent = FileManager.default.fileExists(atPath: "/dev/shm") ? "/dev/shm" : FileManager.default.temporaryDirectory.path
+    let parent =
+      FileManager.default.fileExists(atPath: "/dev/shm")
+      ? "/dev/shm" : FileManager.default.temporaryDirectory.path
     path = FilePath(parent).appending("blobstorage-reliability-\(String(randomUInt64(), radix: 16))")
     try SystemFiles().createDirectory(path)
   }

@@ -62,7 +62,9 @@ struct Model {
     var change = Change(isDurable: isDurable, isDone: false, name: "drop \(keys) but \(kept)")
     let now = state
     for key in keys {
-      for number in (now[key] ?? []).dropFirst(kept) { change.hidden.insert(Version(key: key, number: number)) }
+      for number in (now[key] ?? []).dropFirst(kept) {
+        change.hidden.insert(Version(key: key, number: number))
+      }
     }
     changes.append(change)
     return changes.count - 1
@@ -92,7 +94,11 @@ struct Model {
     var certain: [Int] = []
     var open: [Int] = []
     for (index, change) in changes.enumerated() {
-      if change.isDone && (!afterPowerCut || change.isDurable) { certain.append(index) } else { open.append(index) }
+      if change.isDone && (!afterPowerCut || change.isDurable) {
+        certain.append(index)
+      } else {
+        open.append(index)
+      }
     }
     return (certain, open)
   }
