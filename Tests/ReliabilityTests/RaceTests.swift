@@ -111,6 +111,8 @@ struct RaceTests {
       if call.process == first.number, call.kind == .synchronize { stopped.withLock { $0 = true } }
     }
     let engine = try origin.open(first)
+    let firstCatalog = origin.catalog
+    defer { withExtendedLifetime(firstCatalog) {} }
     try origin.forgetCatalog()
     second = try origin.open()
     try origin.checkSound(engine, "in the first")

@@ -30,9 +30,9 @@ final class Collector {
   /// Packs that go together: they share their syncs.
   private static let deadPackCountOfBatch = 64
 
-  private let engine: Engine
-  private let options: CollectionOptions
-  private let progress: ProgressHandler
+  let engine: Engine
+  let options: CollectionOptions
+  let progress: ProgressHandler
   private var marker: Marker
   /// Marks and candidates go by the numbers of this generation of the catalog.
   private var generation: String?
@@ -139,7 +139,7 @@ final class Collector {
     report.freedByteCount -= rebasing.addedByteCount
   }
 
-  private func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+  func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
@@ -285,7 +285,7 @@ final class Collector {
 
   /// Renames retired packs out of the store. Inside a transaction, because a catalog that is rebuilt between the look
   /// and the step does not know them as retired any more, and others may count on them (H5).
-  private func rename(_ names: [PackName]) throws(BlobStorageError) {
+  func rename(_ names: [PackName]) throws(BlobStorageError) {
     let renamed = try engine.catalog.write { (transaction) throws(BlobStorageError) in
       var retired: [PackName] = []
       for name in names {
@@ -325,7 +325,7 @@ final class Collector {
   }
 
   /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
-  private func synchronizeOpenPacks() throws(BlobStorageError) {
+  func synchronizeOpenPacks() throws(BlobStorageError) {
     for (_, row) in try packRows() where !row.isSealed && row.state == .live {
       try engine.writer.synchronizeOther(row.name)
     }
@@ -352,7 +352,7 @@ final class Collector {
   }
 
   /// Lifts the sentence from packs that stay.
-  private func pardon() {
+  func pardon() {
     do throws(BlobStorageError) {
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for (number, row) in try transaction.packRows() where row.state == .condemned {
@@ -368,43 +368,4 @@ final class Collector {
     }
   }
 
-  /// Ends what a collection that was killed has begun, and takes in the packs of dead writers.
-  private func recover() throws(BlobStorageError) {
-    pardon()
-    let names = try engine.backend.packNames()
-    for name in names.retired { try Retirement.finish(name, engine: engine) }
-    for (_, row) in try packRows() where row.state == .retired {
-      try synchronizeOpenPacks()
-      try rename([row.name])
-    }
-    let engine = engine
-    let builder = CatalogBuilder(
-      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger)
-    try engine.catalog.maintain { (environment) throws(BlobStorageError) in
-      try builder.catchUp(environment) {}
-    }
-  }
-
-  // MARK: A full disk
-
-  /// Runs `body`; if the disk is full, gives the reserve free and runs it once more.
-  private func withReserve(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    do throws(BlobStorageError) { try body() } catch {
-      guard error.code == .noSpace, try engine.folder.files.status(of: engine.folder.reserve) != nil else {
-        throw error
-      }
-      try engine.folder.files.remove(engine.folder.reserve)
-      try body()
-    }
-  }
-
-  /// Puts the reserve back, where there is room for it.
-  private func keepReserve() {
-    guard !options.isDryRun else { return }
-    do throws(BlobStorageError) {
-      try engine.folder.keepReserve()
-    } catch {
-      engine.logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
-    }
-  }
 }

@@ -63,7 +63,9 @@ struct TidyTests {
     let calls = Set(header.matches(of: /\b(bs_\w+)\(/).map { String($0.1) })
     #expect(calls.count > 5)
     var wrong: [String] = []
-    for source in tree.sources where source.room != "Files" {
+    // A lock that the thread sanitizer sees, in debug builds only: every room uses it.
+    let exempt = "Mutex+Debug.swift"
+    for source in tree.sources where source.room != "Files" && source.name != exempt {
       for (number, line) in source.code.enumerated() {
         let isCall = line.matches(of: /\bbs_\w+/).contains { calls.contains(String($0.0)) }
         if isCall || line.contains(/\bimport (Glibc|Musl|Darwin)\b/) {

@@ -30,7 +30,7 @@ extension Lab {
     model.adopt(subset)
     try checkSound(engine, "at first")
     if collects {
-      for pass in 1...2 {
+      for pass in 1...(Soak.isOn ? 2 : 1) {
         let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
         if !report.obstacles.isEmpty { throw Broken("4: obstacles in pass \(pass): \(report.obstacles)") }
         do { try checkSound(engine, "after collection \(pass)") } catch {

@@ -1,0 +1,137 @@
+/// One batch of chunks, on any thread: named, looked up, encoded and appended.
+struct ChunkIntake: Sendable {
+  /// What goes through the pipeline in one piece.
+  struct Batch: Sendable {
+    var bytes: [UInt8]
+    var chunks: [Range<Int>]
+    var hint: CompressibilityHint
+  }
+
+  struct BatchResult: Sendable {
+    var entries: [ChunkEntry] = []
+    var holds: [LeaseFile.Hold] = []
+    var shared = Engine.SharedPacks()
+    var newByteCount: Int64 = 0
+    var storedByteCount: Int64 = 0
+  }
+
+  private struct Missing {
+    var digest: Digest
+    var range: Range<Int>
+    var features: SIMD3<UInt32>?
+    var base: BaseSearch.Base?
+  }
+
+  private let engine: Engine
+  private let search: BaseSearch
+
+  init(_ engine: Engine, _ codec: CodecChoice) {
+    self.engine = engine
+    search = BaseSearch(engine, codec)
+  }
+
+  func process(_ batch: Batch) throws(BlobStorageError) -> BatchResult {
+    var result = BatchResult()
+    return try bridge(batch.bytes) { (bytes) throws(BlobStorageError) in
+      for range in batch.chunks {
+        let digest = Digest.of(
+          UnsafeRawBufferPointer(rebasing: bytes[range]), by: engine.header.digestAlgorithm)
+        result.entries.append(ChunkEntry(digest: digest, plainByteCount: range.count))
+      }
+      let present = try share(result.entries.map(\.digest), &result)
+      var missing: [Missing] = []
+      for (index, range) in batch.chunks.enumerated() {
+        let digest = result.entries[index].digest
+        if present.contains(digest) || engine.writer.hasPendingChunk(digest) { continue }
+        let plain = UnsafeRawBufferPointer(rebasing: bytes[range])
+        missing.append(
+          Missing(digest: digest, range: range, features: search.features(plain, hint: batch.hint)))
+      }
+      try findBases(&missing, &result)
+      for chunk in missing {
+        let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
+        let encoded = try search.encode(
+          chunk.digest, plain, hint: batch.hint, features: chunk.features, base: chunk.base)
+        let added: Int
+        if let stored = encoded.stored {
+          added = try bridge(stored) { (raw) throws(BlobStorageError) in
+            try engine.writer.append(.chunk(encoded.record), payload: raw)
+          }
+        } else {
+          added = try engine.writer.append(.chunk(encoded.record), payload: plain)
+        }
+        result.storedByteCount += Int64(added)
+        if added > 0 { result.newByteCount += Int64(plain.count) }
+      }
+      return result
+    }
+  }
+
+  /// Finds bases, and leases them before they are looked up again, like chunks that are shared.
+  private func findBases(_ missing: inout [Missing], _ result: inout BatchResult) throws(BlobStorageError) {
+    let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [BaseSearch.Base?] = []
+      var unsynced: Set<PackName> = []
+      for chunk in missing {
+        let base =
+          chunk.features == nil
+          ? nil : try search.base(for: chunk.digest, chunk.features, previous: nil, transaction)
+        if let base { unsynced.formUnion(try engine.unsyncedPacks(base.row, transaction)) }
+        found.append(base)
+      }
+      return (found, unsynced)
+    }
+    let digests = found.compactMap { $0?.digest }
+    for name in unsynced { try engine.writer.synchronizeOther(name) }
+    guard !digests.isEmpty else { return }
+    result.holds.append(try engine.leases.hold(digests.map { .chunk($0) }))
+    var shared = Engine.SharedPacks()
+    var confirmed = found
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      for index in found.indices {
+        guard let base = found[index] else { continue }
+        guard let row = try transaction.baseToShare(base.digest),
+          try engine.unsyncedPacks(row, transaction).isEmpty
+        else {
+          confirmed[index] = nil
+          continue
+        }
+        try shared.note(row, transaction)
+      }
+    }
+    for index in missing.indices { missing[index].base = confirmed[index] }
+    result.shared.merge(shared)
+  }
+
+  /// Which of these chunks are there to be shared: found, leased, and found again in a snapshot taken after that.
+  private func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest>
+  {
+    let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [Digest] = []
+      var unsynced: Set<PackName> = []
+      for digest in digests {
+        guard let row = try transaction.chunkToShare(digest) else { continue }
+        found.append(digest)
+        unsynced.formUnion(try engine.unsyncedPacks(row, transaction))
+      }
+      return (found, unsynced)
+    }
+    guard !found.isEmpty else { return [] }
+    for name in unsynced { try engine.writer.synchronizeOther(name) }
+    result.holds.append(try engine.leases.hold(found.map { .chunk($0) }))
+    var shared = Engine.SharedPacks()
+    let present = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var present: Set<Digest> = []
+      for digest in found {
+        guard let row = try transaction.chunkToShare(digest),
+          try engine.unsyncedPacks(row, transaction).isEmpty
+        else { continue }
+        try shared.note(row, transaction)
+        present.insert(digest)
+      }
+      return present
+    }
+    result.shared.merge(shared)
+    return present
+  }
+}

@@ -1,0 +1,63 @@
+/// Reads content into batches that end with a chunk.
+struct Cutter {
+  private var chunker: Chunker
+  private let batchByteCount: Int
+  /// Bytes of the chunk under way, carried over to the next batch.
+  private var carried: [UInt8] = []
+  private var isAtEnd = false
+  private var isFirst = true
+  private(set) var hint = CompressibilityHint.unknown
+  private let chunkByteCountMax: Int
+
+  init(sizes: ChunkSizes, batchByteCount: Int) {
+    chunker = Chunker(sizes: sizes)
+    self.batchByteCount = batchByteCount
+    chunkByteCountMax = sizes.maximum
+  }
+
+  /// The next whole chunks, or nil at the content's end.
+  mutating func next(
+    _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError) -> (bytes: [UInt8], chunks: [Range<Int>])? {
+    if isAtEnd { return nil }
+    let carriedCount = carried.count
+    let capacity = carriedCount + max(batchByteCount, chunkByteCountMax)
+    var failure: BlobStorageError?
+    var filled = 0
+    var bytes = [UInt8](unsafeUninitializedCapacity: capacity) { buffer, count in
+      let raw = UnsafeMutableRawBufferPointer(buffer)
+      carried.withUnsafeBytes { raw.copyMemory(from: $0) }
+      do throws(BlobStorageError) {
+        filled = try read(UnsafeMutableRawBufferPointer(rebasing: raw[carriedCount...]))
+      } catch { failure = error }
+      count = carriedCount + filled
+    }
+    if let failure { throw failure }
+    isAtEnd = filled < capacity - carriedCount
+    if isFirst {
+      hint = bytes.withUnsafeBytes { CompressibilityHint(beginning: $0) }
+      isFirst = false
+    }
+    var chunks: [Range<Int>] = []
+    bytes.withUnsafeBytes { raw in
+      var begin = 0
+      var offset = carriedCount
+      while offset < raw.count {
+        let cut = chunker.nextCut(in: UnsafeRawBufferPointer(rebasing: raw[offset...]))
+        offset += cut.byteCount
+        if cut.endsChunk {
+          chunks.append(begin..<offset)
+          begin = offset
+        }
+      }
+    }
+    let end = chunks.last?.upperBound ?? 0
+    if isAtEnd {
+      if end < bytes.count { chunks.append(end..<bytes.count) }
+    } else {
+      carried = Array(bytes[end...])
+      bytes.removeLast(bytes.count - end)
+    }
+    return chunks.isEmpty ? nil : (bytes, chunks)
+  }
+}

@@ -1,0 +1,52 @@
+/// Gathers the chunks of a blob into lists, so that what is in memory stays small.
+struct ManifestBuilder {
+  /// A full list, to be stored as a chunk.
+  struct List {
+    var bytes: [UInt8]
+    var chunkCount: Int
+    var spanByteCount: Int64
+  }
+
+  private(set) var entries: [ChunkEntry] = []
+  private(set) var lists: [ListEntry]?
+  private(set) var chunkCount: Int64 = 0
+
+  var isEmpty: Bool { chunkCount == 0 }
+
+  mutating func append(_ entry: ChunkEntry) {
+    entries.append(entry)
+    chunkCount += 1
+  }
+
+  mutating func takeFullList() -> List? {
+    // One more than a list holds: a blob of exactly that many chunks needs no lists.
+    guard entries.count > ManifestRecord.listedCountTarget else { return nil }
+    let last = entries.removeLast()
+    defer { entries = [last] }
+    return list()
+  }
+
+  /// What is left, if there are lists already.
+  mutating func takeLastList() -> List? {
+    guard lists != nil, !entries.isEmpty else { return nil }
+    defer { entries = [] }
+    return list()
+  }
+
+  mutating func note(_ list: List, digest: Digest) {
+    lists =
+      (lists ?? []) + [
+        ListEntry(digest: digest, chunkCount: list.chunkCount, spanByteCount: list.spanByteCount)
+      ]
+  }
+
+  private func list() -> List {
+    var writer = ByteWriter(capacity: entries.count * ChunkEntry.byteCount)
+    var span: Int64 = 0
+    for entry in entries {
+      entry.encode(into: &writer)
+      span += Int64(entry.plainByteCount)
+    }
+    return List(bytes: writer.bytes, chunkCount: entries.count, spanByteCount: span)
+  }
+}

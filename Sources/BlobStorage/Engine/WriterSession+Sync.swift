@@ -1,0 +1,138 @@
+import Dispatch
+import Logging
+
+/// How records reach the medium: syncs, shared ones, and the sealing of full packs.
+extension WriterSession {
+  func synchronizeInTurn(_ watermark: Watermark) throws(BlobStorageError) {
+    let plan = locked { state -> Unchecked<(writer: PackWriter, target: Int64, names: Bool)?> in
+      guard (state.durable[watermark.pack] ?? 0) < watermark.byteCount || state.needsNameSync,
+        let writer = state.writer, writer.name == watermark.pack
+      else { return Unchecked(value: nil) }
+      return Unchecked(value: (writer, writer.writtenByteCount, state.needsNameSync))
+    }
+    if let poison = locked({ $0.poison }) { throw poison }
+    guard let (writer, target, names) = plan.value else {
+      if (locked { $0.durable[watermark.pack] ?? 0 }) >= watermark.byteCount { return }
+      // The pack was sealed meanwhile, or given up.
+      try synchronizeOther(watermark.pack)
+      return
+    }
+    do {
+      try writer.file.synchronize()
+      if names { try backend.synchronizeNames() }
+    } catch {
+      writer.poison(error)
+      let failure = writer.failure ?? error
+      locked { $0.poison = failure }
+      markPoisoned(writer.name)
+      throw failure
+    }
+    locked { state in
+      state.durable[writer.name] = target
+      if names { state.needsNameSync = false }
+    }
+  }
+
+  /// Forces a pack to the medium that this session does not write to.
+  package func synchronizeOther(_ name: PackName) throws(BlobStorageError) {
+    guard let file = try backend.openPack(name) else { return }
+    defer { file.close() }
+    let byteCount = try file.status().byteCount
+    do throws(BlobStorageError) { try file.synchronize() } catch {
+      // A second sync could succeed without what the first has lost.
+      markPoisoned(name)
+      throw error
+    }
+    try backend.synchronizeNames()
+    locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
+  }
+
+  /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
+  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium.
+  func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+    if weaknesses.contains(.skipsSharedSync) { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    if row.durableByteCount > place.offset { return true }
+    return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
+  }
+
+  /// The same inside a commit, whose lock is held.
+  static func canRefer(
+    to place: Place, _ transaction: Transaction, _ state: State, _ weaknesses: Weaknesses
+  ) throws(BlobStorageError) -> Bool {
+    if weaknesses.contains(.skipsSharedSync) { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    if row.durableByteCount > place.offset { return true }
+    return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
+  }
+
+  /// What is left to do before anybody counts on a pack that is not written to any more.
+  func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {
+    locked { state in
+      state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount)
+      state.sealingCount -= 1
+    }
+    sealing.leave()
+  }
+
+  /// Writes the footer and forces the pack to the medium; without room for a footer, at least its records.
+  func makeWhole(_ writer: PackWriter) throws(BlobStorageError) -> Int64 {
+    do throws(BlobStorageError) {
+      let byteCount = try writer.seal()
+      try backend.synchronizeNames()
+      return byteCount
+    } catch {
+      guard error.code != .poisoned else { throw error }
+      do throws(BlobStorageError) {
+        try writer.file.synchronize()
+        try backend.synchronizeNames()
+      } catch {
+        writer.poison(error)
+        throw writer.failure ?? error
+      }
+      throw error
+    }
+  }
+
+  func seal(_ writer: PackWriter) {
+    var isSealing = true
+    do throws(BlobStorageError) {
+      let byteCount = try makeWhole(writer)
+      finishSealing(writer, byteCount)
+      isSealing = false
+      locked { state in
+        if state.writer == nil { state.needsNameSync = false }
+      }
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number)
+        else {
+          return
+        }
+        row.isSealed = true
+        row.durableByteCount = byteCount
+        try transaction.setPackRow(number, row)
+      }
+    } catch {
+      // All records are visible. The next opening writes the footer.
+      logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
+      locked { $0.sealFailure = error }
+      if error.code == .poisoned { locked { $0.poison = error } }
+      if isSealing { finishSealing(writer, error.code == .poisoned ? 0 : writer.writtenByteCount) }
+      if error.code == .poisoned { markPoisoned(writer.name) }
+    }
+    writer.file.close()
+  }
+
+  /// Tells all writers not to count on what may not have reached the medium.
+  func markPoisoned(_ name: PackName) {
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
+          return
+        }
+        row.isPoisoned = true
+        try transaction.setPackRow(number, row)
+      }
+    } catch { logger.error("Pack \(name) could not be marked as not synced.") }
+  }
+}

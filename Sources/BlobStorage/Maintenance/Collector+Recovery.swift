@@ -1,0 +1,44 @@
+import Logging
+
+/// Going on after a collection that was killed, and on a full disk.
+extension Collector {
+  /// Ends what a collection that was killed has begun, and takes in the packs of dead writers.
+  func recover() throws(BlobStorageError) {
+    pardon()
+    let names = try engine.backend.packNames()
+    for name in names.retired { try Retirement.finish(name, engine: engine) }
+    for (_, row) in try packRows() where row.state == .retired {
+      try synchronizeOpenPacks()
+      try rename([row.name])
+    }
+    let engine = engine
+    let builder = CatalogBuilder(
+      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger)
+    try engine.catalog.maintain { (environment) throws(BlobStorageError) in
+      try builder.catchUp(environment) {}
+    }
+  }
+
+  // MARK: A full disk
+
+  /// Runs `body`; if the disk is full, gives the reserve free and runs it once more.
+  func withReserve(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    do throws(BlobStorageError) { try body() } catch {
+      guard error.code == .noSpace, try engine.folder.files.status(of: engine.folder.reserve) != nil else {
+        throw error
+      }
+      try engine.folder.files.remove(engine.folder.reserve)
+      try body()
+    }
+  }
+
+  /// Puts the reserve back, where there is room for it.
+  func keepReserve() {
+    guard !options.isDryRun else { return }
+    do throws(BlobStorageError) {
+      try engine.folder.keepReserve()
+    } catch {
+      engine.logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+}

@@ -1,0 +1,178 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// Damage of every file, a place at a time: each read gives the right bytes or says what is damaged, and never traps.
+@Suite("Damage", .serialized)
+struct DamageTests {
+  /// A small store of everything: chunks, manifests, refs, drops, sealed packs.
+  static func store() throws -> Lab {
+    let lab = try Lab()
+    try lab.session { engine in
+      try lab.put(engine, [("a", prose(1, 900))])
+      try lab.put(engine, [("b", noise(2, 3_000))])
+      try lab.put(engine, [("a", noise(3, 500))], archives: true)
+      try lab.delete(engine, ["b"])
+    }
+    try lab.session { try lab.put($0, [("c", noise(2, 3_000) + prose(4, 400))]) }
+    return lab
+  }
+
+  /// Reads everything: right bytes, nothing, or an error that says that something is damaged.
+  static func readAll(_ lab: Lab, _ engine: Engine) throws {
+    for (key, numbers) in lab.model.state {
+      do {
+        let versions = try engine.versions(key)
+        for version in versions {
+          guard let data = try engine.data(key, version.id) else { continue }
+          let known = lab.model.changes.flatMap(\.made).filter { $0.key == key }
+          guard known.contains(where: { lab.model.contents[$0.number] == data }) else {
+            throw Broken("key \(key) reads as bytes that nobody put (\(numbers))")
+          }
+        }
+      } catch let error as BlobStorageError {
+        guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      }
+    }
+  }
+
+  static func paths(_ lab: Lab) throws -> [FilePath] {
+    let folder = FilePath("\(Lab.storePath)/packs")
+    return try lab.disk.list(folder).map { folder.appending($0) }
+  }
+
+  static func change(_ lab: Lab, _ path: FilePath, _ body: (inout [UInt8]) -> Void) throws {
+    let file = try lab.disk.open(path, .readWrite)
+    defer { file.close() }
+    let count = Int(try file.status().byteCount)
+    var bytes = [UInt8](repeating: 0, count: count)
+    _ = try bytes.withUnsafeMutableBytes { try file.read(into: $0, at: 0) }
+    body(&bytes)
+    try file.truncate(to: 0)
+    try bytes.withUnsafeBytes { try file.write($0, at: 0) }
+  }
+
+  /// Opens with and without the old catalog, reads, verifies, repairs, heals.
+  static func examine(_ origin: Lab, keepsCatalog: Bool, _ damage: (Lab) throws -> Void) throws {
+    let lab = try origin.copy()
+    try damage(lab)
+    if !keepsCatalog { try lab.forgetCatalog() }
+    let engine: Engine
+    do { engine = try lab.open() } catch let error as BlobStorageError {
+      guard [.corrupted, .notAStore, .unsupportedFormat].contains(error.code) else { throw error }
+      return
+    }
+    try readAll(lab, engine)
+    do {
+      _ = try engine.verify()
+      let report = try engine.repair()
+      try readAll(lab, engine)
+      // The same bytes heal what is lost.
+      for (key, numbers) in lab.model.state {
+        guard let number = numbers.first, let data = lab.model.contents[number] else { continue }
+        _ = try engine.put(key, .data(data), PutOptions())
+        let read = try engine.data(key, nil)
+        guard read == data else { throw Broken("key \(key) is not healed after \(report)") }
+      }
+      try engine.close()
+    } catch let error as BlobStorageError {
+      guard error.code == .unsupportedFormat else { throw error }
+    }
+  }
+
+  @Test("a flipped bit in any byte of a pack or of the header")
+  func flips() throws {
+    let origin = try Self.store()
+    let paths = try Self.paths(origin) + [FilePath("\(Lab.storePath)/store")]
+    for path in paths {
+      let count = Int(try origin.disk.status(of: path)?.byteCount ?? 0)
+      // A step that shares no factor with the sizes of records, so that fields of all kinds are hit.
+      for offset in stride(from: 0, to: count, by: Soak.isOn ? 1 : 307) {
+        for keepsCatalog in [true, false] {
+          do {
+            try Self.examine(origin, keepsCatalog: keepsCatalog) { lab in
+              try Self.change(lab, path) { $0[offset] ^= 1 << UInt8(offset % 8) }
+            }
+          } catch {
+            Issue.record("byte \(offset) of \(path), catalog kept: \(keepsCatalog): \(error)")
+            return
+          }
+          Soak.count("flipped bytes")
+        }
+      }
+    }
+    Soak.printCounts("flips")
+  }
+
+  @Test("a file cut at any length")
+  func cuts() throws {
+    let origin = try Self.store()
+    for path in try Self.paths(origin) {
+      let count = Int(try origin.disk.status(of: path)?.byteCount ?? 0)
+      for length in stride(from: 0, to: count, by: Soak.isOn ? 1 : 509) {
+        do {
+          try Self.examine(origin, keepsCatalog: length.isMultiple(of: 2)) { lab in
+            try Self.change(lab, path) { $0.removeLast(count - length) }
+          }
+        } catch {
+          Issue.record("\(path) cut at \(length): \(error)")
+          return
+        }
+        Soak.count("cut files")
+      }
+    }
+  }
+
+  @Test("packs that are missing, or there twice")
+  func missingAndDoubled() throws {
+    let origin = try Self.store()
+    for path in try Self.paths(origin) {
+      for keepsCatalog in [true, false] {
+        try Self.examine(origin, keepsCatalog: keepsCatalog) { try $0.disk.remove(path) }
+        try Self.examine(origin, keepsCatalog: keepsCatalog) { lab in
+          let twin = path.removingLastComponent().appending("00000000000000aa-00000001.pack")
+          var copy: [UInt8] = []
+          try Self.change(lab, path) { copy = $0 }
+          _ = try lab.disk.open(twin, .create)
+          try Self.change(lab, twin) { $0 = copy }
+        }
+      }
+    }
+  }
+
+  @Test("a catalog of noise, cut short, or with any page damaged is made anew")
+  func catalog() throws {
+    let origin = try Self.store()
+    let manager = FileManager.default
+    func data(_ lab: Lab) throws -> String {
+      let folder = lab.catalog.path.string
+      let name = try #require(try manager.contentsOfDirectory(atPath: folder).first { $0.hasPrefix("g") })
+      return "\(folder)/\(name)/data.mdb"
+    }
+    let whole = try Data(contentsOf: URL(fileURLWithPath: try data(origin)))
+    func check(_ changed: Data, _ what: String) throws {
+      let lab = try origin.copy()
+      try changed.write(to: URL(fileURLWithPath: try data(lab)))
+      do { try lab.session { try lab.checkSound($0, what) } } catch { Issue.record("\(what): \(error)") }
+      Soak.count("damaged catalogs")
+    }
+    try check(noise(1, whole.count), "noise")
+    try check(Data(), "empty")
+    for length in stride(from: 1, to: whole.count, by: Soak.isOn ? 512 : 7_919) {
+      try check(whole.prefix(length), "cut at \(length)")
+    }
+    var generator = SeededGenerator(seed: Soak.firstSeed)
+    for round in 0..<(Soak.isOn ? 20_000 : 200) {
+      var changed = whole
+      // Page headers and their lists of nodes are where it hurts most.
+      let page = Int(generator.next() % UInt64(whole.count / 4_096))
+      let offset = round.isMultiple(of: 2) ? Int(generator.next() % 64) : Int(generator.next() % 4_096)
+      let bit = UInt8(1) << UInt8(generator.next() % 8)
+      changed[page * 4_096 + offset] ^= bit
+      try check(changed, "bit \(bit) of byte \(offset) of page \(page)")
+    }
+    Soak.printCounts("catalogs")
+  }
+}
