@@ -187,7 +187,8 @@ final class Importer {
       bytes.removeLast(bytes.count - count)
       let key = try Engine.keyBytes(source.key)
       let blob = try bridge(bytes) { (raw) throws(BlobStorageError) in
-        try engine.prepare(raw, key: key, codec: options.codec)
+        try engine.prepare(
+          raw, key: key, PutOptions(replacement: options.replacement, codec: options.codec))
       }
       return .prepared(
         Engine.CommitItem(
