@@ -299,4 +299,4 @@ package final class Catalog: Sendable {
 }
 
 /// Carries a value out of a lock's closure on the thread that took it in.
-struct Unchecked<T>: @unchecked Sendable { let value: T }
+struct Unchecked<T>: @unchecked Sendable { var value: T }

@@ -146,7 +146,7 @@ struct StreamPut {
     defer { for hold in holds { engine.leases.release(hold) } }
     var total = BatchResult()
     var manifest = ManifestBuilder()
-    var whole = DigestStream(engine.header.digestAlgorithm)
+    var whole = BlobDigest(engine.header.digestAlgorithm, on: engine.work)
     var byteCount: Int64 = 0
     var committedMark = engine.writer.addedByteCount
     var cutter = Cutter(sizes: engine.sizes, batchByteCount: Self.batchByteCount)
@@ -171,7 +171,7 @@ struct StreamPut {
       next: { () throws(BlobStorageError) -> Batch? in
         try CancellationFlag.check()
         guard let (bytes, chunks) = try cutter.next(read) else { return nil }
-        bytes.withUnsafeBytes { whole.update($0) }
+        whole.update(bytes)
         let start = byteCount
         byteCount += Int64(bytes.count)
         progress(byteCount)

@@ -31,7 +31,8 @@ package final class InputFile: Sendable {
       _ = bs_close(descriptor)
       throw error
     }
-    bs_advise_sequential(descriptor)
+    // The system reads as much ahead without being told.
+    if status.byteCount > 128 << 10 { bs_advise_sequential(descriptor) }
   }
 
   /// Reads an open descriptor of any kind, such as standard input, from where it stands; does not close it.

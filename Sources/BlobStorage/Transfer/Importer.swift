@@ -1,8 +1,8 @@
 import Foundation
 import SystemPackage
 
-/// Stores files and trees of files: small ones read, cut and encoded on all cores and committed in batches, large
-/// ones one after the other through the pipeline.
+/// Stores files and trees of files: those of up to a few megabytes read, cut and encoded on all cores and committed in
+/// batches, longer ones one after the other through the pipeline.
 final class Importer {
   private struct Source: Sendable {
     var path: FilePath
@@ -27,7 +27,9 @@ final class Importer {
     case large(Source)
   }
 
-  private static let smallByteCountMax: Int64 = 1 << 20
+/// Files up to this length are held in memory whole. The pipeline, which runs dry at the end of each file, took
+  /// 1.6 times as long for photographs of 0.5 to 5 MB.
+  private static let preparedByteCountMax: Int64 = 8 << 20
   private static let batchByteCount: Int64 = 4 << 20
   private static let batchCount = 256
 
@@ -93,7 +95,8 @@ final class Importer {
     }
     var held: Source?
     try engine.work.orderedMap(
-      inFlightMax: engine.work.width * 2 + 1,
+      // Each is up to `batchByteCount` and one file more, plain and once more encoded.
+      inFlightMax: engine.work.width + 2,
       next: { () throws(BlobStorageError) -> Work? in
         try CancellationFlag.check()
         var batch: [Source] = []
@@ -101,7 +104,7 @@ final class Importer {
         while true {
           guard let source = held ?? single.take() ?? self.nextSource(&walker, path) else { break }
           held = nil
-          if source.status.byteCount > Self.smallByteCountMax {
+          if source.status.byteCount > Self.preparedByteCountMax {
             if batch.isEmpty { return .large(source) }
             held = source
             break
@@ -178,7 +181,8 @@ final class Importer {
     if try isUnchanged(source, engine, options) { return .unchanged }
     do throws(BlobStorageError) {
       let file = try InputFile(source.path)
-      var bytes = Data(count: Int(min(file.status.byteCount, smallByteCountMax * 2)) + 1)
+      // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
+      var bytes = Data(count: Int(max(1, min(file.status.byteCount, preparedByteCountMax))))
       let count = try withBytes(&bytes) { (target) throws(BlobStorageError) in try file.read(into: target) }
       try file.checkUnchanged()
       guard Int64(count) == file.status.byteCount else {
