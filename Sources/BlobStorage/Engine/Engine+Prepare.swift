@@ -69,12 +69,15 @@ extension Engine {
         UnsafeRawBufferPointer(rebasing: bytes[chunks[missing[place].index].range]), hint: hint)
     }
     let previous = try previousChunks(of: key, chunks, search, hint)
-    try catalog.read { (transaction) throws(BlobStorageError) in
-      for place in missing.indices {
-        let index = missing[place].index
-        missing[place].base = try search.base(
-          for: chunks[index].digest, missing[place].features, previous: previous[index], transaction)
-        if let base = missing[place].base { unsynced.formUnion(try unsyncedPacks(base.row, transaction)) }
+    let mayHaveBase = missing.contains { $0.features != nil } || previous.contains { $0 != nil }
+    if mayHaveBase {
+      try catalog.read { (transaction) throws(BlobStorageError) in
+        for place in missing.indices {
+          let index = missing[place].index
+          missing[place].base = try search.base(
+            for: chunks[index].digest, missing[place].features, previous: previous[index], transaction)
+          if let base = missing[place].base { unsynced.formUnion(try unsyncedPacks(base.row, transaction)) }
+        }
       }
     }
     for name in unsynced { try writer.synchronizeOther(name) }
