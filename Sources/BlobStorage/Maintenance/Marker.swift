@@ -53,7 +53,9 @@ struct Marker {
       for (key, stamp, row) in page where !isLeftOut(key, stamp) {
         if countsRefs {
           versionCount += 1
-          versionByteCount += row.byteCount
+          // What refs claim, hostile ones too.
+          let sum = versionByteCount.addingReportingOverflow(row.byteCount)
+          versionByteCount = sum.overflow ? .max : sum.partialValue
           marks.insertRef(
             row.place,
             recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count

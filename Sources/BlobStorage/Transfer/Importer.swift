@@ -37,11 +37,14 @@ final class Importer {
   private let options: ImportOptions
   private let putOptions: PutOptions
   private let progress: ProgressHandler
+  private let excluded: [ShellPattern]
   private var report = ImportReport()
   private var shared = Engine.SharedPacks()
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
-  /// Chunks that a dry run would have stored already.
-  private var planned: Set<Digest> = []
+  /// Beginnings of the digests of chunks that a dry run would have stored already.
+  private var planned: Set<UInt64> = []
+  /// How many of them are remembered: chunks that repeat beyond are counted as new, and memory stays bounded.
+  private static let plannedCountMax = 1 << 20
   private var lastProgress = Date.distantPast
   private var seenByteCount: Int64 = 0
   private var seenCount = 0
@@ -50,6 +53,7 @@ final class Importer {
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }
+    excluded = options.excluded.map(ShellPattern.init)
     putOptions = PutOptions(durability: .relaxed, replacement: options.replacement, codec: options.codec)
   }
 
@@ -138,7 +142,7 @@ final class Importer {
   private func nextSource(_ walker: inout DirectoryWalker?, _ root: FilePath) -> Source? {
     while let item = walker?.next() {
       let shown = root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self)
-      if let path = item.path, isExcluded(path) {
+      if let path = item.path, isExcluded(path, isFolder: item.status?.kind == .directory) {
         if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
         continue
       }
@@ -167,10 +171,8 @@ final class Importer {
     return nil
   }
 
-  private func isExcluded(_ path: String) -> Bool {
-    guard !options.excluded.isEmpty else { return false }
-    let name = path.split(separator: "/").last.map(String.init) ?? path
-    return options.excluded.contains { ShellPattern($0).matches($0.contains("/") ? path : name) }
+  private func isExcluded(_ path: String, isFolder: Bool) -> Bool {
+    excluded.contains { $0.matches(path: path, isFolder: isFolder) }
   }
 
   // MARK: Small files
@@ -305,7 +307,7 @@ final class Importer {
     report.newFileCount += 1
     report.byteCount += Int64(blob.byteCount)
     for chunk in blob.chunks {
-      if let encoded = chunk.encoded, planned.insert(chunk.digest).inserted {
+      if let encoded = chunk.encoded, isPlannedFirst(chunk.digest) {
         report.newByteCount += Int64(chunk.range.count)
         report.storedByteCount += Int64(encoded.stored?.count ?? chunk.range.count) + 60
       } else {
@@ -313,6 +315,12 @@ final class Importer {
       }
     }
     report.storedByteCount += 104
+  }
+
+  private func isPlannedFirst(_ digest: Digest) -> Bool {
+    let beginning = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
+    guard planned.count < Self.plannedCountMax else { return !planned.contains(beginning) }
+    return planned.insert(beginning).inserted
   }
 
   private func planLarge(_ file: InputFile) throws(BlobStorageError) {
@@ -332,7 +340,7 @@ final class Importer {
           let isThere = try engine.catalog.read { (transaction) throws(BlobStorageError) in
             try transaction.chunkToShare(digest) != nil
           }
-          guard !isThere, planned.insert(digest).inserted else {
+          guard !isThere, isPlannedFirst(digest) else {
             report.duplicateByteCount += Int64(range.count)
             continue
           }
