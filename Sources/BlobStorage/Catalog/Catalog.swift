@@ -72,16 +72,12 @@ package final class Catalog: Sendable {
       guard error.code == .catalogDamaged else { throw error }
       logger.warning("The catalog cannot be used and is rebuilt.", metadata: ["reason": "\(error.message)"])
     }
-    try rebuildLocked()
+    do { try rebuildLocked() } catch { throw Self.final(error) }
   }
 
   /// Runs `body` on a snapshot. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    do { return try environment().read(body) } catch {
-      guard error.code == .catalogDamaged else { throw error }
-      try rebuild(because: error)
-      return try environment().read(body)
-    }
+    try mended { () throws(BlobStorageError) in try environment().read(body) }
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
@@ -91,11 +87,24 @@ package final class Catalog: Sendable {
   package func write<T>(
     _ body: (Transaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> T {
-    do { return try writeOnce(body, undo) } catch {
+    try mended { () throws(BlobStorageError) in try writeOnce(body, undo) }
+  }
+
+  /// Runs `body`, and once more after a rebuild when it finds the catalog damaged.
+  private func mended<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do { return try body() } catch {
       guard error.code == .catalogDamaged else { throw error }
       try rebuild(because: error)
-      return try writeOnce(body, undo)
     }
+    do { return try body() } catch { throw Self.final(error) }
+  }
+
+  /// What the caller is told when even a catalog that was just made anew cannot be used.
+  private static func final(_ error: BlobStorageError) -> BlobStorageError {
+    guard error.code == .catalogDamaged else { return error }
+    return BlobStorageError(
+      .io, "The catalog was made anew and cannot be used still: \(error.message) Check the medium.",
+      path: error.path, errno: error.errno)
   }
 
   private func writeOnce<T>(
@@ -124,7 +133,7 @@ package final class Catalog: Sendable {
       if let reason {
         logger.warning("The catalog is damaged and is rebuilt.", metadata: ["reason": "\(reason.message)"])
       }
-      try rebuildLocked()
+      do throws(BlobStorageError) { try rebuildLocked() } catch { throw Self.final(error) }
     }
   }
 
@@ -132,12 +141,14 @@ package final class Catalog: Sendable {
   package func maintain(
     _ body: (Environment) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    try inTurn { () throws(BlobStorageError) in
-      _ = try lockFile.lock(.exclusive, wait: true)
-      defer { unlock() }
-      let environment = try environmentLocked()
-      try markDirty(current.withLock { $0?.generation ?? "" })
-      try body(environment)
+    try mended { () throws(BlobStorageError) in
+      try inTurn { () throws(BlobStorageError) in
+        _ = try lockFile.lock(.exclusive, wait: true)
+        defer { unlock() }
+        let environment = try environmentLocked()
+        try markDirty(current.withLock { $0?.generation ?? "" })
+        try body(environment)
+      }
     }
   }
 
@@ -171,13 +182,17 @@ package final class Catalog: Sendable {
   }
 
   /// Bytes of the medium that it takes.
-  package func allocatedByteCount() throws(BlobStorageError) -> Int64 { try environment().byteCount() }
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
+    try mended { () throws(BlobStorageError) in try environment().byteCount() }
+  }
 
   /// The name of the generation in use: numbers of packs and keys mean something within one only.
   package var generation: String? { current.withLock { $0?.generation } }
 
   /// Clears the places of readers whose process died.
-  package func clearDeadReaders() throws(BlobStorageError) { try environment().clearDeadReaders() }
+  package func clearDeadReaders() throws(BlobStorageError) {
+    try mended { () throws(BlobStorageError) in try environment().clearDeadReaders() }
+  }
 
   // MARK: Generations
 
@@ -224,6 +239,7 @@ package final class Catalog: Sendable {
 
   private func rebuildLocked() throws(BlobStorageError) {
     let old = try generations()
+    let poisoned = poisonedPacks()
     let generation = "g" + Hex.text(randomUInt64())
     let place = folder.appending(generation)
     try files.createDirectory(place)
@@ -234,9 +250,26 @@ package final class Catalog: Sendable {
       try transaction.setMeta(.nextPack, randomUInt64() >> 33)
     }
     try fill(environment)
+    try environment.write { (transaction) throws(BlobStorageError) in
+      for name in poisoned { try transaction.poison(name) }
+    }
     try writeState(generation: generation, mark: bootIdentity)
     current.withLock { $0 = Current(environment: environment, generation: generation, isMarkedDirty: true) }
     for name in old { try removeGeneration(name) }
+  }
+
+  /// The packs that may not have reached the medium, as far as the catalog in use still tells: no pack says it itself,
+  /// and the system gives their bytes back whole until it is started again.
+  private func poisonedPacks() -> [PackName] {
+    guard let environment = current.withLock({ $0?.environment }) else { return [] }
+    do throws(BlobStorageError) {
+      return try environment.read { (transaction) throws(BlobStorageError) in
+        try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
+      }
+    } catch {
+      logger.warning("What could not be synced is forgotten.", metadata: ["reason": "\(error.message)"])
+      return []
+    }
   }
 
   private func generations() throws(BlobStorageError) -> [String] {
@@ -299,4 +332,4 @@ package final class Catalog: Sendable {
 }
 
 /// Carries a value out of a lock's closure on the thread that took it in.
-struct Unchecked<T>: @unchecked Sendable { let value: T }
+struct Unchecked<T>: @unchecked Sendable { var value: T }

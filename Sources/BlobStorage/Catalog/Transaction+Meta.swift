@@ -74,6 +74,13 @@ extension Transaction {
     return number
   }
 
+  /// Notes that a pack may not have reached the medium, whatever a later sync says: nobody counts on what is in it.
+  package func poison(_ name: PackName) throws(BlobStorageError) {
+    guard let number = try packNumber(name), var row = try packRow(number) else { return }
+    row.isPoisoned = true
+    try setPackRow(number, row)
+  }
+
   /// Forgets a pack whose records have all been taken out.
   package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
     try remove(.packNumbers, Self.nameKey(name))

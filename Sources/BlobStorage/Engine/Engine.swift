@@ -21,6 +21,7 @@ package final class Engine: Sendable {
   package let clock: WallClock
   package let logger: Logger
   package let weaknesses: Weaknesses
+  let streamHeadByteCount: Int
   private let packByteCountTarget: Int64
   private let isClosed = Atomic<Bool>(false)
 
@@ -34,6 +35,8 @@ package final class Engine: Sendable {
     package var mapByteCount = 1 << 30
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
+    /// Content that streams in and ends before so many bytes is put like content in memory.
+    package var streamHeadByteCount = Engine.inMemoryByteCountMax
 
     package init() {}
   }
@@ -104,6 +107,7 @@ package final class Engine: Sendable {
       cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax))
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
     packByteCountTarget = environment.packByteCountTarget
+    streamHeadByteCount = environment.streamHeadByteCount
     let writerID = randomUInt64()
     leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
     writer = WriterSession(

@@ -8,7 +8,12 @@ struct Marks: Sendable {
     var liveByteCount: Int64 = 0
   }
 
-  private(set) var packs: [UInt32: PackMarks] = [:]
+  private var packs: [PackMarks] = []
+  /// Where in `packs` a pack's number is found; what was asked for last, by the number's low bits, without hashing.
+  private var indices: [UInt32: Int] = [:]
+  private var recent = [(number: UInt32, index: Int)](repeating: (0, -1), count: recentCount)
+  private static let recentCount = 1_024
+
   /// Live chunks, those that are only bases of others included.
   private(set) var chunkCount = 0
   private(set) var plainByteCount: Int64 = 0
@@ -78,8 +83,10 @@ struct Marks: Sendable {
 
   /// Whether the chunk is live only as a base.
   func isOnlyBase(_ place: Place) -> Bool {
-    guard let pack = packs[place.pack], pack.baseBits.count > place.ordinal / 64 else { return false }
-    return pack.baseBits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
+    guard let index = index(place.pack), packs[index].baseBits.count > place.ordinal / 64 else {
+      return false
+    }
+    return packs[index].baseBits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
   }
 
   private mutating func setOnlyBase(_ row: ChunkRow, _ isBase: Bool) {
@@ -104,14 +111,25 @@ struct Marks: Sendable {
   }
 
   func contains(_ place: Place) -> Bool {
-    guard let pack = packs[place.pack], pack.bits.count > place.ordinal / 64 else { return false }
-    return pack.bits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
+    guard let index = index(place.pack), packs[index].bits.count > place.ordinal / 64 else { return false }
+    return packs[index].bits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
   }
 
-  func liveByteCount(_ pack: UInt32) -> Int64 { packs[pack]?.liveByteCount ?? 0 }
+  func liveByteCount(_ pack: UInt32) -> Int64 { index(pack).map { packs[$0].liveByteCount } ?? 0 }
+
+  private func index(_ number: UInt32) -> Int? {
+    let hit = recent[Int(number) % Self.recentCount]
+    return hit.number == number && hit.index >= 0 ? hit.index : indices[number]
+  }
 
   private mutating func withPack<T>(_ number: UInt32, _ body: (inout PackMarks) -> T) -> T {
-    body(&packs[number, default: PackMarks()])
+    let index = index(number) ?? packs.count
+    if index == packs.count {
+      packs.append(PackMarks())
+      indices[number] = index
+    }
+    recent[Int(number) % Self.recentCount] = (number, index)
+    return body(&packs[index])
   }
 }
 

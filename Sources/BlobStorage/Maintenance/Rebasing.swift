@@ -97,8 +97,8 @@ struct Rebasing {
   {
     try bridge(plain) { (raw) throws(BlobStorageError) in
       let search = BaseSearch(engine, engine.codec)
-      return try search.encode(
-        digest, raw, hint: .unknown, features: search.features(raw, hint: .unknown), base: nil)
+      return try search.alone(
+        digest, raw, hint: .unknown, features: search.features(raw, hint: .unknown))
     }
   }
 

@@ -33,7 +33,7 @@ extension PackRow {
 }
 
 extension BlobInformation {
-  static func take(
+  package static func take(
     _ engine: Engine, _ key: String, _ id: BlobVersion.ID?
   ) throws(BlobStorageError) -> BlobInformation? {
     guard let version = try engine.version(key, id) else { return nil }
