@@ -193,7 +193,8 @@ class Data:
         done = subprocess.run(["apt-get", "-qq", "download", name], cwd=downloads, capture_output=True, text=True)
         found = sorted(downloads.glob(f"{name}_*.deb"))
         if done.returncode != 0 or not found:
-            raise SystemExit(f"The Debian package {name} cannot be downloaded: {done.stderr.strip()}")
+            last = (done.stderr.strip().splitlines() or ["not found"])[-1]
+            raise SystemExit(f"The Debian package {name} cannot be downloaded; try `apt-get update`: {last}")
         subprocess.run(["dpkg-deb", "--extract", found[-1], to], check=True)
         with open(self.folder / "sources.txt", "a") as sources:
             sources.write(found[-1].stem + "\n")
@@ -209,7 +210,8 @@ class Data:
             capture_output=True, text=True)
         found = sorted(downloads.glob(f"{name.replace('-', '_')}-{release}*.whl"))
         if done.returncode != 0 or not found:
-            raise SystemExit(f"{name} {release} cannot be downloaded: {done.stderr.strip()}")
+            last = (done.stderr.strip().splitlines() or ["not found"])[-1]
+            raise SystemExit(f"{name} {release} cannot be downloaded from PyPI: {last}")
         with open(self.folder / "sources.txt", "a") as sources:
             sources.write(found[-1].stem + "\n")
         return found[-1]
