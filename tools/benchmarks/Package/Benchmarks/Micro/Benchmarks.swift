@@ -6,10 +6,17 @@ import Foundation
 // The store's benchmarks work in a temporary folder. Counts of allocations read 0: see Package.swift.
 let benchmarks: @Sendable () -> Void = {
   Benchmark.defaultConfiguration = .init(
-    metrics: [.wallClock, .cpuTotal, .throughput], warmupIterations: 3, maxDuration: .seconds(2),
-    maxIterations: 1_000_000)
+    metrics: metrics, warmupIterations: 3, maxDuration: .seconds(2), maxIterations: 1_000_000)
   kernels()
   stores()
+}
+
+let metrics: [BenchmarkMetric] = [.wallClock, .cpuTotal, .throughput]
+
+/// For work that a store has to be made for: a thousand times in each store.
+var inOneStore: Benchmark.Configuration {
+  .init(
+    metrics: metrics, warmupIterations: 1, scalingFactor: .kilo, maxDuration: .seconds(2), maxIterations: 20)
 }
 
 /// Bytes whose encoding pays: words of a small vocabulary in random order.

@@ -37,7 +37,7 @@ func stores() {
     return temporary
   }
 
-  Benchmark("catalog lookup of a chunk") { benchmark in
+  Benchmark("catalog lookup of a chunk", configuration: inOneStore) { benchmark in
     let temporary = try filled()
     let digests = images.map { Digest.of($0) }
     let catalog = temporary.store.store.engine.catalog
@@ -50,7 +50,7 @@ func stores() {
     benchmark.stopMeasurement()
   }
   for (name, options) in [("relaxed", PutOptions.relaxed), ("durable", PutOptions())] {
-    Benchmark("put 10 KB, \(name)") { benchmark in
+    Benchmark("put 10 KB, \(name)", configuration: inOneStore) { benchmark in
       let temporary = try TemporaryStore()
       var index = 0
       benchmark.startMeasurement()
@@ -63,7 +63,7 @@ func stores() {
       benchmark.stopMeasurement()
     }
   }
-  Benchmark("put 10 KB that are there, relaxed") { benchmark in
+  Benchmark("put 10 KB that are there, relaxed", configuration: inOneStore) { benchmark in
     let temporary = try filled()
     var index = 0
     benchmark.startMeasurement()
@@ -73,7 +73,7 @@ func stores() {
     }
     benchmark.stopMeasurement()
   }
-  Benchmark("get 10 KB") { benchmark in
+  Benchmark("get 10 KB", configuration: inOneStore) { benchmark in
     let temporary = try filled()
     var index = 0
     benchmark.startMeasurement()
@@ -84,7 +84,7 @@ func stores() {
     benchmark.stopMeasurement()
   }
   for (name, bytes) in [("text", text(byteCount: 32 << 20)), ("noise", noise(byteCount: 32 << 20))] {
-    Benchmark("range of 64 KiB of \(name)") { benchmark in
+    Benchmark("range of 64 KiB of \(name)", configuration: inOneStore) { benchmark in
       let temporary = try TemporaryStore()
       try temporary.store.put("blob", .data(Data(bytes)), options: .relaxed)
       guard let reader = try temporary.store.reader(forKey: "blob") else { return benchmark.error("no blob") }
@@ -97,7 +97,9 @@ func stores() {
       benchmark.stopMeasurement()
     }
   }
-  Benchmark("mark 100,000 chunks", configuration: .init(maxIterations: 20)) { benchmark in
+  Benchmark(
+    "mark 100,000 chunks", configuration: .init(metrics: metrics, maxDuration: .seconds(5), maxIterations: 5)
+  ) { benchmark in
     let temporary = try TemporaryStore(StoreOptions(chunkByteCountAverage: 1 << 10, codec: CodecKind.none))
     try temporary.store.put(
       "blob", .data(Data(noise(byteCount: 117 << 20))), options: .relaxed)
