@@ -12,8 +12,8 @@ import SystemPackage
 ///    them open.
 /// 4. Every process that has the store open holds `users` shared; the last one to close makes it clean.
 package final class Catalog: Sendable {
-  private let folder: FilePath
-  private let files: any FileSystem
+  let folder: FilePath
+  let files: any FileSystem
   private let store: StoreHeader
   private let bootIdentity: String
   private let mapByteCount: Int
@@ -176,8 +176,14 @@ package final class Catalog: Sendable {
     if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
       !(try last.environment.isSuperseded())
     {
-      try last.environment.synchronize()
-      try writeState(generation: last.generation, mark: "clean")
+      var generation = last.generation
+      if let compact = compacted(last.environment) {
+        generation = compact
+      } else {
+        try last.environment.synchronize()
+      }
+      try writeState(generation: generation, mark: "clean")
+      for old in try generations() where old != generation { try removeGeneration(old) }
     }
   }
 
@@ -272,11 +278,11 @@ package final class Catalog: Sendable {
     }
   }
 
-  private func generations() throws(BlobStorageError) -> [String] {
+  func generations() throws(BlobStorageError) -> [String] {
     try files.list(folder).filter { $0.hasPrefix("g") }
   }
 
-  private func removeGeneration(_ name: String) throws(BlobStorageError) {
+  func removeGeneration(_ name: String) throws(BlobStorageError) {
     let place = folder.appending(name)
     for file in try files.list(place) { try files.remove(place.appending(file)) }
     try files.removeDirectory(place)
