@@ -22,6 +22,7 @@ package final class Engine: Sendable {
   package let logger: Logger
   package let weaknesses: Weaknesses
   let streamHeadByteCount: Int
+  let dictionaryTrials = DictionaryTrials()
   private let packByteCountTarget: Int64
   private let isClosed = Atomic<Bool>(false)
 
