@@ -131,7 +131,7 @@ def plot(drawing, x, y, width, height, title, points):
 
 def number(value):
     """Three digits that count."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"
     return f"{value:.3g}"

@@ -193,7 +193,8 @@ class Data:
         done = subprocess.run(["apt-get", "-qq", "download", name], cwd=downloads, capture_output=True, text=True)
         found = sorted(downloads.glob(f"{name}_*.deb"))
         if done.returncode != 0 or not found:
-            raise SystemExit(f"The Debian package {name} cannot be downloaded: {done.stderr.strip()}")
+            last = (done.stderr.strip().splitlines() or ["not found"])[-1]
+            raise SystemExit(f"The Debian package {name} cannot be downloaded; try `apt-get update`: {last}")
         subprocess.run(["dpkg-deb", "--extract", found[-1], to], check=True)
         with open(self.folder / "sources.txt", "a") as sources:
             sources.write(found[-1].stem + "\n")
@@ -209,7 +210,8 @@ class Data:
             capture_output=True, text=True)
         found = sorted(downloads.glob(f"{name.replace('-', '_')}-{release}*.whl"))
         if done.returncode != 0 or not found:
-            raise SystemExit(f"{name} {release} cannot be downloaded: {done.stderr.strip()}")
+            last = (done.stderr.strip().splitlines() or ["not found"])[-1]
+            raise SystemExit(f"{name} {release} cannot be downloaded from PyPI: {last}")
         with open(self.folder / "sources.txt", "a") as sources:
             sources.write(found[-1].stem + "\n")
         return found[-1]
@@ -218,20 +220,28 @@ class Data:
 def make_edits(source, to, count=200, seed=5):
     """Copies a file with small edits at random places: 1 to 100 bytes overwritten, put in or taken out."""
     numbers = random.Random(seed)
-    content = source.read_bytes()
-    places = sorted(numbers.sample(range(len(content) - 1_000), count))
-    with open(to, "wb") as target:
-        written = 0
+    length = source.stat().st_size
+    places = sorted(numbers.sample(range(length - 1_000), count))
+    with open(source, "rb") as reader, open(to, "wb") as writer:
         for place in places:
-            if place < written:
+            if place < reader.tell():
                 continue
-            target.write(memoryview(content)[written:place])
-            length = numbers.randint(1, 100)
+            copy_bytes(reader, writer, place - reader.tell())
+            edited = numbers.randint(1, 100)
             kind = numbers.choice(["overwrite", "insert", "remove"])
             if kind != "remove":
-                target.write(numbers.randbytes(length))
-            written = place + (0 if kind == "insert" else length)
-        target.write(memoryview(content)[written:])
+                writer.write(numbers.randbytes(edited))
+            if kind != "insert":
+                reader.seek(edited, os.SEEK_CUR)
+        copy_bytes(reader, writer, length - reader.tell())
+
+
+def copy_bytes(reader, writer, count):
+    """A megabyte at a time: a program that is started later seems to have what memory this one had."""
+    while count > 0:
+        piece = reader.read(min(count, 1 << 20))
+        writer.write(piece)
+        count -= len(piece)
 
 
 def make_tar(folder, to):

@@ -116,6 +116,18 @@ def parse():
     return options
 
 
+def command(options):
+    """What to type for the same run, without the folders of this machine."""
+    words = ["tools/bench"]
+    if options.quick:
+        words.append("--quick")
+    if options.rows != (QUICK_ROWS if options.quick else ROWS):
+        words += ["--rows", ",".join(options.rows)]
+    if options.runs:
+        words += ["--runs", str(options.runs)]
+    return " ".join(words)
+
+
 def main():
     options = parse()
     output = Path(options.output).absolute()
@@ -143,13 +155,14 @@ def measure(options, output):
         results.versions = machine.versions(REPOSITORY)
         results.options = {
             "quick": options.quick, "runs": session.runs, "rows": session.rows,
-            "command": " ".join(["tools/bench", *sys.argv[1:]]),
+            "command": command(options),
         }
         session.measure()
         results.options["seconds"] = round(time.monotonic() - session.start)
         results.save(output / "results.json")
         return results
     finally:
+        session.say("cleaning up")
         session.close()
 
 

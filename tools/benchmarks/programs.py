@@ -19,6 +19,8 @@ class Program:
     name = ""
     # A limit is no store: the work that any store has to do, and nothing else.
     is_limit = False
+    # Other names in some steps.
+    names = {}
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -183,6 +185,7 @@ class Write(Program):
 
     name = "write + fdatasync"
     is_limit = True
+    names = {"read": "cat", "export": "cp"}
 
     def steps(self, source):
         if source.is_dir():

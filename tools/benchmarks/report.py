@@ -27,7 +27,7 @@ GROWTH = [
 
 def write(results, folder):
     """Writes report.md and its charts."""
-    (folder / "report.md").write_text("# Performance\n\n" + "\n".join(body(results, "")) + "\n")
+    (folder / "report.md").write_text("# Performance\n\n## Numbers\n\n" + "\n".join(body(results, "")) + "\n")
     write_charts(results, folder, "")
 
 
@@ -110,7 +110,7 @@ def how(results):
         f" {'with' if 'sha_ni' in machine['instructions'] else 'without'} SHA instructions), {machine['memory']},"
         f" {machine['fileSystem']}, {machine['system']}, {machine['kernel']}.")
     yield (
-        f"{options['runs']} rounds; in each, every program does one step before any does the next. Medians, with the"
+        f"{options['runs']} round{'s' if options['runs'] > 1 else ''}; in each, every program does one step before any does the next. Medians, with the"
         " least and the most; ratios are medians of those within a round, above 1 where the store is faster. Data in"
         " the page cache, a fresh folder for each program, verification on. CPU is user and system time of all"
         " threads.")
@@ -247,7 +247,9 @@ def growth(results, prefix):
     for work, unit, points in series:
         cells = []
         for _, value in points:
-            if unit == "B":
+            if work == "open":
+                cells.append(f"{value / 1e3:,.1f} ms")
+            elif unit == "B":
                 cells.append(f"{value / 1e6:,.1f} MB")
             elif unit == "chunks/s":
                 cells.append(f"{value / 1e6:.2f} M/s")

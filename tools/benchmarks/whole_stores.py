@@ -72,10 +72,11 @@ class WholeStores:
         usage = work(argument)
         kind = "store" if program.name == STORE else "limit" if program.is_limit else "peer"
         row = f"{name} {step}"
-        results.add(row, program.name, usage.seconds, "s", kind)
-        results.add(f"{row} CPU", program.name, usage.cpu_seconds, "s", kind)
+        title = program.names.get(step, program.name)
+        results.add(row, title, usage.seconds, "s", kind)
+        results.add(f"{row} CPU", title, usage.cpu_seconds, "s", kind)
         if step in ("import", "again", "export"):
-            results.add(f"{row} memory", program.name, usage.memory_byte_count, "B", kind)
+            results.add(f"{row} memory", title, usage.memory_byte_count, "B", kind)
         if step == "import":
             results.add(f"{name} stored", program.name, program.stored_byte_count(), "B", kind)
         if step == "edited":
@@ -84,7 +85,7 @@ class WholeStores:
             self._check(program, source, argument)
             if source.is_file():
                 shutil.rmtree(argument)
-        self.session.say(f"{row}: {program.name} {usage.seconds:.2f} s, {usage.cpu_seconds:.2f} s CPU")
+        self.session.say(f"{row}: {title} {usage.seconds:.2f} s, {usage.cpu_seconds:.2f} s CPU")
 
     def _check(self, program, source, folder):
         """A program that wrote too little was not measured."""

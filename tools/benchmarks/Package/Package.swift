@@ -1,35 +1,41 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// The parts that are measured one by one, the chunker for instance, have `package` access: the name of the package
-// in which they may be used is that of the folder it lies in, in lower case.
-let repository = Context.packageDirectory.split(separator: "/").dropLast(3).last ?? ""
-let packageName = String(
-  repository.lowercased().map { $0.isLetter || $0.isNumber ? $0 : "_" })
-
-let inside: [SwiftSetting] = [.unsafeFlags(["-package-name", packageName])]
-
+// `Engine` links to the sources of the store, which are compiled here a second time: as a part of this package, so
+// that its small parts, the chunker for instance, can be measured. They are not public.
 let package = Package(
   name: "blob-storage-benchmarks",
   platforms: [.macOS(.v15)],
   dependencies: [
-    .package(name: "blob-storage", path: "../../.."),
+    // As in the store's own Package.swift.
+    .package(url: "https://github.com/apple/swift-crypto", from: "3.10.0"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.6.0"),
+    .package(url: "https://github.com/apple/swift-system", from: "1.4.0"),
     // Without its traits it needs no allocator of its own; its counts of allocations then stay 0.
     .package(url: "https://github.com/ordo-one/benchmark", from: "1.38.0", traits: []),
   ],
   targets: [
-    .executableTarget(
-      name: "StoreBench",
-      dependencies: [.product(name: "BlobStorage", package: "blob-storage")],
-      swiftSettings: inside),
+    .systemLibrary(name: "CZstd", path: "Engine/CZstd", pkgConfig: "libzstd"),
+    .systemLibrary(name: "CZlib", path: "Engine/CZlib", pkgConfig: "zlib"),
+    .systemLibrary(name: "CLMDB", path: "Engine/CLMDB", pkgConfig: "lmdb"),
+    .target(name: "CBlobKernels", path: "Engine/CBlobKernels"),
+    .target(
+      name: "BlobStorage",
+      dependencies: [
+        "CBlobKernels", "CZstd", "CZlib", "CLMDB",
+        .product(name: "Crypto", package: "swift-crypto"),
+        .product(name: "Logging", package: "swift-log"),
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      path: "Engine/BlobStorage",
+      swiftSettings: [
+        .enableUpcomingFeature("ExistentialAny"), .enableUpcomingFeature("MemberImportVisibility"),
+      ]),
+    .executableTarget(name: "StoreBench", dependencies: ["BlobStorage"]),
     .executableTarget(
       name: "Micro",
-      dependencies: [
-        .product(name: "BlobStorage", package: "blob-storage"),
-        .product(name: "Benchmark", package: "benchmark"),
-      ],
+      dependencies: ["BlobStorage", .product(name: "Benchmark", package: "benchmark")],
       path: "Benchmarks/Micro",
-      swiftSettings: inside,
       plugins: [.plugin(name: "BenchmarkPlugin", package: "benchmark")]),
   ],
   swiftLanguageModes: [.v6]

@@ -81,14 +81,14 @@ struct DigestRate {
     var seconds: [Double] = []
     for _ in 0..<3 {
       seconds.append(
-        timed {
+        cpuTimed {
           bytes.withUnsafeBytes { raw in
             for start in stride(from: 0, to: raw.count, by: length) {
               let piece = UnsafeRawBufferPointer(rebasing: raw[start..<min(raw.count, start + length)])
               Digest.of(piece).withUnsafeBytes { first ^= $0[0] }
             }
           }
-        }.seconds)
+        })
     }
     return [
       "bytesPerSecond": Double(bytes.count) / (seconds.min() ?? 1), "seconds": seconds.min() ?? 0,
