@@ -11,7 +11,7 @@ extension Catalog {
   /// A new generation, on the medium, that holds the same without free pages; nil when there is no need for one, or no
   /// room: the one in use is as good.
   func compacted(_ environment: Environment) -> String? {
-    let generation = "g" + Hex.text(randomUInt64())
+    let generation = "g" + Hex.text(randomNumber())
     let place = folder.appending(generation)
     do throws(BlobStorageError) {
       let byteCount = try environment.byteCount()

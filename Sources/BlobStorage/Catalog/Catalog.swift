@@ -31,6 +31,7 @@ package final class Catalog: Sendable {
     var isMarkedDirty: Bool
   }
 
+  let randomNumber: @Sendable () -> UInt64
   /// What rebuilds it: fills an empty environment from the packs.
   private let fill: @Sendable (Environment) throws(BlobStorageError) -> Void
 
@@ -40,7 +41,8 @@ package final class Catalog: Sendable {
   ///   calls its second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
-    logger: Logger, fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
+    logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
+    fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
     catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     self.folder = folder
@@ -49,6 +51,7 @@ package final class Catalog: Sendable {
     self.bootIdentity = bootIdentity
     self.mapByteCount = mapByteCount
     self.logger = logger
+    self.randomNumber = randomNumber
     self.fill = fill
     if try files.status(of: folder) == nil {
       do { try files.createDirectory(folder) } catch {
@@ -246,14 +249,14 @@ package final class Catalog: Sendable {
   private func rebuildLocked() throws(BlobStorageError) {
     let old = try generations()
     let poisoned = poisonedPacks()
-    let generation = "g" + Hex.text(randomUInt64())
+    let generation = "g" + Hex.text(randomNumber())
     let place = folder.appending(generation)
     try files.createDirectory(place)
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
       // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.
-      try transaction.setMeta(.nextPack, randomUInt64() >> 33)
+      try transaction.setMeta(.nextPack, randomNumber() >> 33)
     }
     try fill(environment)
     try environment.write { (transaction) throws(BlobStorageError) in

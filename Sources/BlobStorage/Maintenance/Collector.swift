@@ -176,7 +176,11 @@ final class Collector {
       let gain = dictionary?.savedByteCount(number) ?? 0
       let live = marker.marks.liveByteCount(number) - gain
       let isSmall = merges && row.recordsByteCount < Self.smallPackByteCount
-      guard isSmall || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin) else {
+      // What was not synced for sure is stored anew.
+      guard
+        isSmall || row.isPoisoned
+          || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin)
+      else {
         continue
       }
       let content: PackContent
@@ -189,7 +193,7 @@ final class Collector {
         continue
       }
       guard
-        isSmall
+        isSmall || row.isPoisoned
           || Self.isWorthwhile(
             content.recordsByteCount, kept: content.keptByteCount - gain, options.garbageShareMin)
       else { continue }
@@ -277,7 +281,11 @@ final class Collector {
         report.obstacles.append(error.message)
       }
     }
-    try session.rollOver()
+    if engine.weaknesses.contains(.retiresBeforeSync) {
+      _ = try session.commit { _ in }
+    } else {
+      try session.rollOver()
+    }
     try takeAway(copied)
   }
 
@@ -296,9 +304,9 @@ final class Collector {
     let renamed = try engine.catalog.write { (transaction) throws(BlobStorageError) in
       var retired: [PackName] = []
       for name in names {
-        guard let number = try transaction.packNumber(name),
-          try transaction.packRow(number)?.state == .retired
-        else { continue }
+        var state: PackRow.State?
+        if let number = try transaction.packNumber(name) { state = try transaction.packRow(number)?.state }
+        guard state == .retired || engine.weaknesses.contains(.ignoresRebuilds) else { continue }
         retired.append(name)
       }
       try engine.backend.retirePacks(retired)
@@ -333,6 +341,7 @@ final class Collector {
 
   /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
   func synchronizeOpenPacks() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.retiresBeforeSync) { return }
     for (_, row) in try packRows() where !row.isSealed && row.state == .live {
       try engine.writer.synchronizeOther(row.name)
     }
@@ -352,6 +361,7 @@ final class Collector {
 
   /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
   private func checkGeneration() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.ignoresRebuilds) { return }
     guard engine.catalog.generation == generation else {
       throw BlobStorageError(
         .busy, "The catalog was rebuilt while garbage was being collected: collect again.")
