@@ -58,17 +58,28 @@ package final class Catalog: Sendable {
         guard error.errno == Errno.fileExists.rawValue else { throw error }
       }
     }
+    guard try files.status(of: folder)?.kind == .directory else {
+      throw BlobStorageError(
+        .notAStore, "\(folder) is not a folder: what belongs to a store lies in it, not behind a link.",
+        path: folder.string)
+    }
     lockFile = try files.open(folder.appending("lock"), .openOrCreate)
     usersFile = try files.open(folder.appending("users"), .openOrCreate)
     _ = try lockFile.lock(.exclusive, wait: true)
     defer { unlock() }
     _ = try usersFile.lock(.shared, wait: true)
-    do {
+    do throws(BlobStorageError) {
       if let opened = try openInUse() {
         current.withLock {
           $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: false)
         }
-        try catchUp(opened.environment) { () throws(BlobStorageError) in try markDirty(opened.generation) }
+        do throws(BlobStorageError) {
+          try catchUp(opened.environment) { () throws(BlobStorageError) in try markDirty(opened.generation) }
+        } catch {
+          // What a dead writer's pack has beyond the catalog was never said to be done: reading need not wait for room.
+          guard error.code == .noSpace || error.code == .readOnly else { throw error }
+          logger.warning("Packs are not taken in yet.", metadata: ["reason": "\(error.message)"])
+        }
         return
       }
     } catch {
@@ -235,7 +246,9 @@ package final class Catalog: Sendable {
       state.mark == "clean" || (state.mark == bootIdentity && !bootIdentity.isEmpty)
     else { return nil }
     let place = folder.appending(state.generation)
-    guard try files.status(of: place.appending("data.mdb"))?.kind == .regular else { return nil }
+    guard try files.status(of: place)?.kind == .directory,
+      try files.status(of: place.appending("data.mdb"))?.kind == .regular
+    else { return nil }
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     let storeID = try environment.read { (transaction) throws(BlobStorageError) in
       try transaction.value(.meta, Array("store".utf8)).map { Array($0) }
@@ -287,8 +300,18 @@ package final class Catalog: Sendable {
 
   func removeGeneration(_ name: String) throws(BlobStorageError) {
     let place = folder.appending(name)
-    for file in try files.list(place) { try files.remove(place.appending(file)) }
-    try files.removeDirectory(place)
+    guard try files.status(of: place)?.kind == .directory else {
+      try files.remove(place)
+      return
+    }
+    do throws(BlobStorageError) {
+      for file in try files.list(place) { try files.remove(place.appending(file)) }
+      try files.removeDirectory(place)
+    } catch {
+      // Something that is not the catalog's lies in it; what tells the others is that this file is gone.
+      guard try files.status(of: place.appending("data.mdb")) == nil else { throw error }
+      logger.warning("\(place) cannot be removed.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   // MARK: The state file

@@ -97,22 +97,20 @@ package final class Engine: Sendable {
       folder: folder.packs, asideFolder: folder.aside, files: environment.files, weaknesses: weaknesses)
     self.backend = backend
     codecs = CodecPool()
-    for part in [folder.packs, folder.leases] where try environment.files.status(of: part) == nil {
-      do throws(BlobStorageError) { try environment.files.createDirectory(part) } catch {
-        guard error.errno == Errno.fileExists.rawValue else { throw error }
-      }
-    }
+    for part in [folder.packs, folder.leases] { try folder.makePart(part) }
     try backend.removeLeftovers()
     let builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses)
-    catalog = try Catalog(
-      folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
-      bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
-      logger: configuration.logger, randomNumber: environment.randomNumber,
-      fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
-      catchUp: { (database, willWrite) throws(BlobStorageError) in
-        try builder.catchUp(database, willWrite: willWrite)
-      })
+    catalog = try folder.withReserve { () throws(BlobStorageError) in
+      try Catalog(
+        folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
+        bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
+        logger: configuration.logger, randomNumber: environment.randomNumber,
+        fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
+        catchUp: { (database, willWrite) throws(BlobStorageError) in
+          try builder.catchUp(database, willWrite: willWrite)
+        })
+    }
     packs = PackFiles(backend: backend)
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
