@@ -42,7 +42,8 @@ class Session:
         self.results = Results()
         self.growth_counts = [10**4, 10**5] if options.quick else [10**4, 10**5, 10**6, 10**7]
         # Beside the data: on the same disk, and with room.
-        self.work = Path(tempfile.mkdtemp(prefix="work-", dir=self.data.folder))
+        remove_left_work(self.data.folder)
+        self.work = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=self.data.folder))
         self.build_folder = self.data.folder / "build"
         self.start = time.monotonic()
 
@@ -128,42 +129,52 @@ def command(options):
     return " ".join(words)
 
 
+def remove_left_work(folder):
+    """Removes what runs that were killed have left."""
+    for left in folder.glob("work-*"):
+        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def main():
     options = parse()
     output = Path(options.output).absolute()
     output.mkdir(parents=True, exist_ok=True)
     if options.report_only:
-        results = Results.load(output / "results.json")
-    else:
-        results = measure(options, output)
-    report.write(results, output)
-    if options.page:
-        report.renew_page(results, REPOSITORY)
-    print((output / "report.md").read_text())
-
-
-def measure(options, output):
+        show(options, output, Results.load(output / "results.json"))
+        return
     session = Session(options)
     try:
-        needed = 10 if options.quick else 40
-        free = shutil.disk_usage(session.work).free
-        if free < needed * 10**9:
-            raise SystemExit(f"tools/bench: {session.work} has {free // 10**9} GB free; {needed} GB are needed.")
-        session.build()
-        results = session.results
-        results.machine = machine.describe(session.work)
-        results.versions = machine.versions(REPOSITORY)
-        results.options = {
-            "quick": options.quick, "runs": session.runs, "rows": session.rows,
-            "command": command(options),
-        }
-        session.measure()
-        results.options["seconds"] = round(time.monotonic() - session.start)
+        results = measure(session, options)
         results.save(output / "results.json")
-        return results
+        show(options, output, results)
     finally:
         session.say("cleaning up")
         session.close()
+
+
+def measure(session, options):
+    needed = 10 if options.quick else 40
+    free = shutil.disk_usage(session.work).free
+    if free < needed * 10**9:
+        raise SystemExit(f"tools/bench: {session.work} has {free // 10**9} GB free; {needed} GB are needed.")
+    session.build()
+    results = session.results
+    results.machine = machine.describe(session.work)
+    results.versions = machine.versions(REPOSITORY)
+    results.options = {
+        "quick": options.quick, "runs": session.runs, "rows": session.rows, "command": command(options),
+    }
+    session.measure()
+    results.options["seconds"] = round(time.monotonic() - session.start)
+    return results
+
+
+def show(options, output, results):
+    report.write(results, output)
+    if options.page:
+        report.renew_page(results, REPOSITORY)
+    print((output / "report.md").read_text(), flush=True)
 
 
 if __name__ == "__main__":
