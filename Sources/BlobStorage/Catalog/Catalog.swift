@@ -12,8 +12,8 @@ import SystemPackage
 ///    them open.
 /// 4. Every process that has the store open holds `users` shared; the last one to close makes it clean.
 package final class Catalog: Sendable {
-  private let folder: FilePath
-  private let files: any FileSystem
+  let folder: FilePath
+  let files: any FileSystem
   private let store: StoreHeader
   private let bootIdentity: String
   private let mapByteCount: Int
@@ -31,6 +31,7 @@ package final class Catalog: Sendable {
     var isMarkedDirty: Bool
   }
 
+  let randomNumber: @Sendable () -> UInt64
   /// What rebuilds it: fills an empty environment from the packs.
   private let fill: @Sendable (Environment) throws(BlobStorageError) -> Void
 
@@ -40,7 +41,8 @@ package final class Catalog: Sendable {
   ///   calls its second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
-    logger: Logger, fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
+    logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
+    fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
     catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     self.folder = folder
@@ -49,6 +51,7 @@ package final class Catalog: Sendable {
     self.bootIdentity = bootIdentity
     self.mapByteCount = mapByteCount
     self.logger = logger
+    self.randomNumber = randomNumber
     self.fill = fill
     if try files.status(of: folder) == nil {
       do { try files.createDirectory(folder) } catch {
@@ -187,8 +190,14 @@ package final class Catalog: Sendable {
     if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
       !(try last.environment.isSuperseded())
     {
-      try last.environment.synchronize()
-      try writeState(generation: last.generation, mark: "clean")
+      var generation = last.generation
+      if let compact = compacted(last.environment) {
+        generation = compact
+      } else {
+        try last.environment.synchronize()
+      }
+      try writeState(generation: generation, mark: "clean")
+      for old in try generations() where old != generation { try removeGeneration(old) }
     }
   }
 
@@ -253,14 +262,14 @@ package final class Catalog: Sendable {
   private func rebuildLocked() throws(BlobStorageError) {
     let old = try generations()
     let poisoned = poisonedPacks()
-    let generation = "g" + Hex.text(randomUInt64())
+    let generation = "g" + Hex.text(randomNumber())
     let place = folder.appending(generation)
     try files.createDirectory(place)
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
       // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.
-      try transaction.setMeta(.nextPack, randomUInt64() >> 33)
+      try transaction.setMeta(.nextPack, randomNumber() >> 33)
     }
     try fill(environment)
     try environment.write { (transaction) throws(BlobStorageError) in
@@ -285,11 +294,11 @@ package final class Catalog: Sendable {
     }
   }
 
-  private func generations() throws(BlobStorageError) -> [String] {
+  func generations() throws(BlobStorageError) -> [String] {
     try files.list(folder).filter { $0.hasPrefix("g") }
   }
 
-  private func removeGeneration(_ name: String) throws(BlobStorageError) {
+  func removeGeneration(_ name: String) throws(BlobStorageError) {
     let place = folder.appending(name)
     guard try files.status(of: place)?.kind == .directory else {
       try files.remove(place)
@@ -355,4 +364,4 @@ package final class Catalog: Sendable {
 }
 
 /// Carries a value out of a lock's closure on the thread that took it in.
-struct Unchecked<T>: @unchecked Sendable { let value: T }
+struct Unchecked<T>: @unchecked Sendable { var value: T }

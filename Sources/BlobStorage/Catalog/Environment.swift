@@ -15,7 +15,7 @@ package final class Environment: @unchecked Sendable {
   /// Ended read transactions that can be begun again without an allocation.
   private let spareReaders = Mutex<[Spare]>([])
   private let dataFile: any File
-  private let pageByteCount: Int
+  let pageByteCount: Int
   private let place: SharedEnvironments.Place
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }

@@ -16,9 +16,14 @@ package final class ChunkSource: Sendable {
   private let packs: PackFiles
   private let codecs: CodecPool
   package let cache: ChunkCache
+  /// How often a place is looked up whose pack has gone by the time it is read (H6).
+  let lookUpCountMax: Int
   private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
 
-  package init(catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache) {
+  package init(
+    catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, looksUpAgain: Bool = true
+  ) {
+    lookUpCountMax = looksUpAgain ? 8 : 1
     self.catalog = catalog
     self.packs = packs
     self.codecs = codecs
@@ -44,6 +49,23 @@ package final class ChunkSource: Sendable {
     return bytes
   }
 
+  /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
+  /// is no such chunk, or if it has moved meanwhile.
+  func bytes(
+    _ find: (Transaction) throws(BlobStorageError) -> Digest?
+  ) throws(BlobStorageError) -> [UInt8]? {
+    let found = try catalog.read { (transaction) throws(BlobStorageError) -> (Digest, ChunkRow, PackName)? in
+      guard let digest = try find(transaction), let row = try transaction.chunkRow(digest),
+        let pack = try transaction.packRow(row.place.pack)
+      else { return nil }
+      return (digest, row, pack.name)
+    }
+    guard let (digest, row, pack) = found else { return nil }
+    if let bytes = cache.bytes(digest) { return bytes }
+    guard let file = try packs.file(pack) else { return nil }
+    return try read(Located(row: row, pack: pack, file: file), digest, access: .sequential)
+  }
+
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
   func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
@@ -67,7 +89,7 @@ package final class ChunkSource: Sendable {
     _ digest: Digest, _ body: (Located) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
     var lastPack: PackName?
-    for _ in 0..<8 {
+    for _ in 0..<lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> (ChunkRow, PackName)? in
         guard let row = try transaction.chunkRow(digest), let pack = try transaction.packRow(row.place.pack)
         else {

@@ -2,6 +2,7 @@ import Foundation
 
 extension Engine {
   package func data(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
+    if let data = try smallData(key, id) { return data }
     // Between looking up the version and reading its chunks, it can be dropped and collected: then it is looked up
     // again, and what is missing then is missing.
     for attempt in 0..<3 {
@@ -22,6 +23,26 @@ extension Engine {
         key: key, digest: version.digest)
     }
     return nil
+  }
+
+  /// The blob of a version if it is a single chunk that can be read at once: looked up in one snapshot.
+  private func smallData(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
+    try checkOpen()
+    let bytes = try Self.keyBytes(key)
+    let algorithm = header.digestAlgorithm
+    do throws(BlobStorageError) {
+      return try chunks.bytes { (transaction) throws(BlobStorageError) in
+        guard let name = try transaction.nameRow(bytes) else { return nil }
+        guard let id else {
+          return try transaction.currentVersion(key: name.key, algorithm: algorithm)?.row.digest
+        }
+        return try transaction.versionRow(key: name.key, id.stamp, algorithm: algorithm)?.digest
+      }.map { Data($0) }
+    } catch {
+      // It may have been dropped and collected meanwhile: the long way finds out.
+      guard error.code == .corrupted else { throw error }
+      return nil
+    }
   }
 
   package func data(_ digest: Digest) throws(BlobStorageError) -> Data? {

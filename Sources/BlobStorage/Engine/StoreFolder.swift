@@ -20,9 +20,6 @@ package struct StoreFolder: Sendable {
   package var collecting: FilePath { path.appending("gc.lock") }
   package var reserve: FilePath { path.appending("reserve") }
 
-  /// The packs of this folder.
-  package var backend: FolderBackend { FolderBackend(folder: packs, asideFolder: aside, files: files) }
-
   /// Makes an empty store; of two that try at once, one succeeds.
   ///
   /// - Throws: `storeExists`, or `notAStore` for a path that holds anything else; nothing was changed.
@@ -43,11 +40,42 @@ package struct StoreFolder: Sendable {
     try bridge(newHeader.encoded()) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
     try file.synchronize()
     try files.rename(temporary, to: header)
-    try files.syncDirectory(path)
-    try files.syncDirectory(path.removingLastComponent())
+    try synchronizeNames()
     try files.remove(path.appending(".init.lock"))
     // A store on a disk that is nearly full goes without.
     do throws(BlobStorageError) { try keepReserve() } catch {}
+  }
+
+  /// Ends a creation that was cut short after the store was there and before it was sure to stay.
+  package func finishCreation() throws(BlobStorageError) {
+    let lockPath = path.appending(".init.lock")
+    guard try files.status(of: lockPath) != nil else { return }
+    try synchronizeNames()
+    do throws(BlobStorageError) {
+      let lock = try files.open(lockPath, .readWrite)
+      defer { lock.close() }
+      // Whoever is still creating it removes the file.
+      if try lock.lock(.exclusive, wait: false) { try files.remove(lockPath) }
+    } catch {
+      // It does no harm: what stays is looked at again by the next opening.
+    }
+  }
+
+  /// Forces the names in the store's folder to the medium, and those of the folders that lead to it: an earlier
+  /// creation, cut short, may have made any of them.
+  private func synchronizeNames() throws(BlobStorageError) {
+    try files.syncDirectory(path)
+    var folder = path
+    while folder != folder.removingLastComponent() {
+      folder = folder.removingLastComponent()
+      do { try files.syncDirectory(folder) } catch {
+        // A folder that may not be read is not one that was made here.
+        guard
+          error.code == .permissionDenied || error.code == .readOnly
+            || error.errno == Errno.invalidArgument.rawValue
+        else { throw error }
+      }
+    }
   }
 
   static let reserveByteCount: Int64 = 1 << 20

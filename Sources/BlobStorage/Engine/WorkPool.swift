@@ -31,7 +31,7 @@ package final class WorkPool: Sendable {
   private let available = DispatchSemaphore(value: 0)
   package let width: Int
 
-  /// A pool of `width` threads, which end with ``close()``.
+  /// A pool of `width` threads, which end with ``close()``; without any, whoever waits for work does it.
   package init(width: Int) {
     self.width = width
     for index in 0..<width {
@@ -46,6 +46,13 @@ package final class WorkPool: Sendable {
   package func close() {
     state.withLock { $0.isClosed = true }
     for _ in 0..<width { available.signal() }
+  }
+
+  /// Runs `body` once: on one of the threads, or on that of whoever calls what is returned before one is free.
+  package func run(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
+    let job = Job(body)
+    submit(job)
+    return { _ = job.run() }
   }
 
   fileprivate func submit(_ job: Job) {

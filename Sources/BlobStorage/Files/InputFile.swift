@@ -35,7 +35,8 @@ package final class InputFile: Sendable {
     descriptor = Int32(opened)
     isOwner = true
     status = found
-    bs_advise_sequential(descriptor)
+    // The system reads as much ahead without being told.
+    if status.byteCount > 128 << 10 { bs_advise_sequential(descriptor) }
   }
 
   /// Reads an open descriptor of any kind, such as standard input, from where it stands; does not close it.

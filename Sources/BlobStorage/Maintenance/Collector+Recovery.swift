@@ -13,7 +13,8 @@ extension Collector {
     }
     let engine = engine
     let builder = CatalogBuilder(
-      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger)
+      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger,
+      weaknesses: engine.weaknesses)
     try engine.catalog.maintain { (environment) throws(BlobStorageError) in
       try builder.catchUp(environment) {}
     }

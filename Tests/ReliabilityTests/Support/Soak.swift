@@ -1,3 +1,4 @@
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 
@@ -40,6 +41,32 @@ enum Soak {
       guard done < count || (Soak.isOn && Date() < end) else { return nil }
       defer { done += 1 }
       return Soak.firstSeed + UInt64(done)
+    }
+  }
+
+  /// Of many things to try: every day so many, evenly spread; in a soak all in an order by chance, as far as its time
+  /// allows.
+  static func some<T>(of all: [T], daily count: Int) -> Some<T> { Some(all, count) }
+
+  struct Some<T>: Sequence, IteratorProtocol {
+    private var rest: ArraySlice<T>
+    private let end: Date?
+
+    init(_ all: [T], _ count: Int) {
+      guard Soak.isOn else {
+        let step = Swift.max(1, (all.count + count - 1) / count)
+        rest = stride(from: 0, to: all.count, by: step).map { all[$0] }[...]
+        end = nil
+        return
+      }
+      var generator = SeededGenerator(seed: Soak.firstSeed)
+      rest = all.shuffled(using: &generator)[...]
+      end = Date().addingTimeInterval(Soak.seconds)
+    }
+
+    mutating func next() -> T? {
+      if let end, Date() > end { return nil }
+      return rest.popFirst()
     }
   }
 
