@@ -63,7 +63,9 @@ let large = versions.filter { $0.byteCount >= 128 << 10 }
 if rangeCount > 0, !large.isEmpty {
   var readers: [BlobReader] = []
   for version in large.prefix(64) {
-    if let reader = try await fresh.reader(forKey: version.key, version: version.id) { readers.append(reader) }
+    if let reader = try await fresh.reader(forKey: version.key, version: version.id) {
+      readers.append(reader)
+    }
   }
   for _ in 0..<rangeCount {
     let reader = readers[Int.random(in: 0..<readers.count, using: &generator)]
