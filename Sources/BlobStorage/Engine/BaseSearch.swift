@@ -33,10 +33,10 @@ struct BaseSearch: Sendable {
     var archives: Bool
   }
 
-  /// How guesses went in one batch of chunks: after two that were worth nothing, no more are tried, so that content
+  /// How guesses went in one batch of chunks: after four that were worth nothing, no more are tried, so that content
   /// that has nothing to do with the version before costs little.
   struct Guesses {
-    private static let failureCountMax = 2
+    private static let failureCountMax = 4
     private var failureCount = 0
 
     fileprivate var areWorthTrying: Bool { failureCount < Self.failureCountMax }
@@ -50,6 +50,9 @@ struct BaseSearch: Sendable {
   private static let sureShare = 0.7
   /// A base is used if it leaves at most this share of the chunk encoded alone: reading costs two chunks for one.
   private static let worthwhileShare = 0.9
+  /// A guess has to leave less: a chunk that is stored alone can be a good base of the version after, and one with a
+  /// bad base cannot.
+  private static let worthwhileShareOfGuess = 0.5
 
   private let engine: Engine
   private let codec: CodecChoice
@@ -123,7 +126,7 @@ struct BaseSearch: Sendable {
     }
     let name = row.base ?? previous.digest
     guard name != chunk.digest, let base = try transaction.baseToShare(name) else { return }
-    found.base = Base(digest: name, row: base, isGuess: !previous.isAligned)
+    found.base = Base(digest: name, row: base, isGuess: !previous.isOnly)
   }
 }
 
@@ -143,7 +146,10 @@ extension BaseSearch {
     }
     let chunk = try choose(digest, plain, hint: hint, features: features, found)
     if found.base?.isGuess == true || found.other?.isGuess == true {
-      guesses.note(chunk.record.base != nil)
+      let isRight = [found.base, found.other].contains {
+        $0?.isGuess == true && $0?.digest == chunk.record.base
+      }
+      guesses.note(isRight)
     }
     // What a similar chunk is better for says nothing about the dictionary.
     if found.dictionary != nil, chunk.record.baseKind != .prefix, chunk.companion == nil {
@@ -164,7 +170,7 @@ extension BaseSearch {
       best = based
       let expected =
         Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
-      isSure = Double(based.byteCountWithBase) <= expected * Self.sureShare
+      isSure = !base.isGuess && Double(based.byteCountWithBase) <= expected * Self.sureShare
     }
     if let dictionary = found.dictionary {
       var with = try encode(digest, plain, hint: hint, against: dictionary, .dictionary)
@@ -182,7 +188,10 @@ extension BaseSearch {
     if let best, isSure { return best }
     let single = try alone(digest, plain, hint: hint, features: features)
     let singleByteCount = single.stored?.count ?? plain.count
-    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * Self.worthwhileShare {
+    let guess = [found.base, found.other].compactMap { $0 }.first(where: \.isGuess)
+    let share =
+      guess != nil && guess?.digest == best?.record.base ? Self.worthwhileShareOfGuess : Self.worthwhileShare
+    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * share {
       return best
     }
     return single
