@@ -15,12 +15,14 @@ struct BaseSearch: Sendable {
   struct Found: Sendable {
     /// A similar chunk.
     var base: Base?
+    /// Another, for when the first is not similar enough.
+    var other: Base?
     var dictionary: Base?
     /// A similar chunk that is encoded with a dictionary, so that it cannot be a base.
     var kin: Digest?
 
     /// What the chunk's record may refer to.
-    var bases: [Base] { [base, dictionary].compactMap { $0 } }
+    var bases: [Base] { [base, other, dictionary].compactMap { $0 } }
   }
 
   /// What is known of the blob.
@@ -31,10 +33,10 @@ struct BaseSearch: Sendable {
     var archives: Bool
   }
 
-  /// How guesses went in one batch of chunks: after two that were worth nothing, no more are tried, so that content
+  /// How guesses went in one batch of chunks: after four that were worth nothing, no more are tried, so that content
   /// that has nothing to do with the version before costs little.
   struct Guesses {
-    private static let failureCountMax = 2
+    private static let failureCountMax = 4
     private var failureCount = 0
 
     fileprivate var areWorthTrying: Bool { failureCount < Self.failureCountMax }
@@ -48,6 +50,9 @@ struct BaseSearch: Sendable {
   private static let sureShare = 0.7
   /// A base is used if it leaves at most this share of the chunk encoded alone: reading costs two chunks for one.
   private static let worthwhileShare = 0.9
+  /// A guess has to leave less: a chunk that is stored alone can be a good base of the version after, and one with a
+  /// bad base cannot.
+  private static let worthwhileShareOfGuess = 0.5
 
   private let engine: Engine
   private let codec: CodecChoice
@@ -71,7 +76,8 @@ struct BaseSearch: Sendable {
 
   /// What to try for a chunk with these features.
   ///
-  /// - Parameter previous: a chunk of the version that the key has so far: tried first if it is aligned, else last.
+  /// - Parameter previous: a chunk of the version that the key has so far: tried first if it is all of it, else if
+  ///   what the features find is not similar enough.
   func find(
     for chunk: ChunkEntry, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?, _ use: Use,
     _ transaction: Transaction
@@ -81,14 +87,20 @@ struct BaseSearch: Sendable {
     guard isOn, try transaction.chunkRow(chunk.digest) == nil, try !transaction.isBase(chunk.digest) else {
       return found
     }
-    if let previous, previous.isAligned { try find(for: chunk, like: previous, &found, transaction) }
+    if let previous, previous.isOnly { try find(for: chunk, like: previous, &found, transaction) }
     if found.base == nil, let features {
       let similar = try transaction.similarChunks(features, algorithm: chunk.digest.algorithm)
       if let base = similar.base { found.base = Base(digest: base.digest, row: base.row) }
       found.kin = found.kin ?? similar.withDictionary
     }
-    if found.base == nil, features != nil, let previous, !previous.isAligned {
-      try find(for: chunk, like: previous, &found, transaction)
+    if let previous, !previous.isOnly, previous.isAligned || features != nil {
+      var placed = Found()
+      try find(for: chunk, like: previous, &placed, transaction)
+      if found.base == nil {
+        found.base = placed.base
+      } else if found.base?.digest != placed.base?.digest {
+        found.other = placed.base
+      }
     }
     // What is replaced goes: nothing is gained by storing it anew.
     if !use.archives, found.kin == previous?.digest { found.kin = nil }
@@ -114,7 +126,7 @@ struct BaseSearch: Sendable {
     }
     let name = row.base ?? previous.digest
     guard name != chunk.digest, let base = try transaction.baseToShare(name) else { return }
-    found.base = Base(digest: name, row: base, isGuess: !previous.isAligned)
+    found.base = Base(digest: name, row: base, isGuess: !previous.isOnly)
   }
 }
 
@@ -127,12 +139,18 @@ extension BaseSearch {
     _ found: Found, _ guesses: inout Guesses
   ) throws(BlobStorageError) -> Engine.EncodedChunk {
     var found = found
-    let isGuess = found.base?.isGuess == true
-    if plain.count <= ChunkEncoder.savedByteCountMin || isGuess && !guesses.areWorthTrying {
-      found.base = nil
+    if plain.count <= ChunkEncoder.savedByteCountMin { (found.base, found.other) = (nil, nil) }
+    if !guesses.areWorthTrying {
+      if found.base?.isGuess == true { found.base = nil }
+      if found.other?.isGuess == true { found.other = nil }
     }
     let chunk = try choose(digest, plain, hint: hint, features: features, found)
-    if isGuess, let base = found.base { guesses.note(chunk.record.base == base.digest) }
+    if found.base?.isGuess == true || found.other?.isGuess == true {
+      let isRight = [found.base, found.other].contains {
+        $0?.isGuess == true && $0?.digest == chunk.record.base
+      }
+      guesses.note(isRight)
+    }
     // What a similar chunk is better for says nothing about the dictionary.
     if found.dictionary != nil, chunk.record.baseKind != .prefix, chunk.companion == nil {
       engine.dictionaryTrials.note(isSuccess: chunk.record.baseKind == .dictionary)
@@ -146,11 +164,13 @@ extension BaseSearch {
   ) throws(BlobStorageError) -> Engine.EncodedChunk {
     var best: Engine.EncodedChunk?
     var isSure = false
-    if let base = found.base {
-      best = try encode(digest, plain, hint: hint, against: base, .prefix)
+    for base in [found.base, found.other].compactMap({ $0 }) where !isSure {
+      let based = try encode(digest, plain, hint: hint, against: base, .prefix)
+      guard let based, based.byteCountWithBase < best?.byteCountWithBase ?? .max else { continue }
+      best = based
       let expected =
         Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
-      isSure = Double(best?.byteCountWithBase ?? .max) <= expected * Self.sureShare
+      isSure = !base.isGuess && Double(based.byteCountWithBase) <= expected * Self.sureShare
     }
     if let dictionary = found.dictionary {
       var with = try encode(digest, plain, hint: hint, against: dictionary, .dictionary)
@@ -168,7 +188,10 @@ extension BaseSearch {
     if let best, isSure { return best }
     let single = try alone(digest, plain, hint: hint, features: features)
     let singleByteCount = single.stored?.count ?? plain.count
-    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * Self.worthwhileShare {
+    let guess = [found.base, found.other].compactMap { $0 }.first(where: \.isGuess)
+    let share =
+      guess != nil && guess?.digest == best?.record.base ? Self.worthwhileShareOfGuess : Self.worthwhileShare
+    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * share {
       return best
     }
     return single

@@ -111,14 +111,16 @@ struct ChunkIntake: Sendable {
     var confirmed = found
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for index in found.indices {
-        guard let base = found[index].base else { continue }
-        guard let row = try transaction.baseToShare(base.digest),
-          try engine.unsyncedPacks(row, transaction).isEmpty
-        else {
-          confirmed[index].base = nil
-          continue
+        for part in [\BaseSearch.Found.base, \.other] {
+          guard let base = found[index][keyPath: part] else { continue }
+          guard let row = try transaction.baseToShare(base.digest),
+            try engine.unsyncedPacks(row, transaction).isEmpty
+          else {
+            confirmed[index][keyPath: part] = nil
+            continue
+          }
+          try shared.note(row, transaction)
         }
-        try shared.note(row, transaction)
       }
     }
     for index in missing.indices { missing[index].found = confirmed[index] }

@@ -93,7 +93,8 @@ struct ModelTests {
         #expect(
           after.uniqueByteCount == before.uniqueByteCount && after.plainByteCount == before.plainByteCount)
         #expect(after.chunkCount <= before.chunkCount)
-        #expect(after.garbageByteCount <= before.garbageByteCount)
+        // What is stored anew without its base leaves garbage where it was, for later if that is little.
+        #expect(after.garbageByteCount <= before.garbageByteCount || report.reencodedChunkCount > 0)
       case 17:
         try await store.close()
         store = try await place.opened()
