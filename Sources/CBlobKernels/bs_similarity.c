@@ -101,115 +101,41 @@ static uint32_t mixed(uint32_t z) {
 
 typedef struct {
   uint32_t feature[feature_count];
+  uint32_t last;
   size_t count;
 } sampling;
 
-// What hashes have to be below.
-static const uint64_t limit = UINT64_C(1) << (64 - sample_bits);
-
-// Bytes between two looks at the samples: all of them could be samples.
-enum { stretch = 2000 };
-
-typedef struct {
-  const uint8_t *next;
-  uint64_t h;
-  uint32_t last;
-  size_t count;
-  uint32_t found[stretch];
-} lane;
-
-// A lane that begins at `place`, before which a window lies. Until the window is full, the hash would also depend on
-// where the chunk begins.
-static void begin(lane *l, const uint8_t *place) {
-  l->next = place;
-  l->h = 0;
-  l->last = 0;
-  l->count = 0;
-  for (const uint8_t *p = place - (window_bytes - 1); p < place; p++) l->h = (l->h << 1) + gear[*p];
-}
-
-// In a run of equal bytes the hash stands still: that is one sample.
-static void take(sampling *s, lane *l) {
-  for (size_t i = 0; i < l->count; i++) {
-    s->count += l->found[i] != l->last;
-    l->last = l->found[i];
-  }
+static void sample(sampling *s, uint64_t h) {
+  const uint32_t x = (uint32_t)(h >> (32 - sample_bits));
+  // In a run of equal bytes the hash stands still, and must not be paid for at each of them.
+  if (x == s->last) return;
+  s->last = x;
+  s->count++;
   for (int f = 0; f < feature_count; f++) {
-    uint32_t greatest = s->feature[f];
-    for (size_t i = 0; i < l->count; i++) {
-      const uint32_t value = multiplier[f] * l->found[i] + increment[f];
-      greatest = value > greatest ? value : greatest;
-    }
-    s->feature[f] = greatest;
+    const uint32_t value = multiplier[f] * x + increment[f];
+    s->feature[f] = value > s->feature[f] ? value : s->feature[f];
   }
-  l->count = 0;
-}
-
-// Writes a sample behind the others, and says where the next one goes.
-static inline uint32_t *note(uint32_t *end, uint64_t h) {
-  if (h < limit) *end++ = (uint32_t)(h >> (32 - sample_bits));
-  return end;
-}
-
-// So many bytes, one after the other.
-static void in_order(lane *l, size_t count, sampling *s) {
-  for (size_t done = 0; done < count;) {
-    const size_t end = count - done < stretch ? count : done + stretch;
-    uint32_t *found = l->found;
-    for (; done < end; done++) {
-      l->h = (l->h << 1) + gear[*l->next++];
-      found = note(found, l->h);
-    }
-    l->count = (size_t)(found - l->found);
-    take(s, l);
-  }
-}
-
-// The same in two places at once, and two bytes in a step: four hashes that do not wait for each other.
-static void in_pairs(lane *l, lane *m, size_t count, sampling *s) {
-  const uint8_t *p = l->next, *q = m->next;
-  uint64_t h = l->h, k = m->h;
-  for (size_t done = 0; done < count;) {
-    const size_t end = count - done < stretch ? count : done + stretch;
-    uint32_t *a = l->found, *b = m->found;
-    for (; done < end; done += 2) {
-      const uint64_t h1 = gear[p[done]], h2 = gear[p[done + 1]], k1 = gear[q[done]], k2 = gear[q[done + 1]];
-      const uint64_t between_h = (h << 1) + h1, between_k = (k << 1) + k1;
-      h = (h << 2) + ((h1 << 1) + h2);
-      k = (k << 2) + ((k1 << 1) + k2);
-      a = note(a, between_h);
-      a = note(a, h);
-      b = note(b, between_k);
-      b = note(b, k);
-    }
-    l->count = (size_t)(a - l->found);
-    m->count = (size_t)(b - m->found);
-    take(s, l);
-    take(s, m);
-  }
-  m->next = q + count;
-  m->h = k;
 }
 
 size_t bs_super_features(const void *bytes, size_t count, uint32_t out[bs_super_feature_count]) {
-  const uint8_t *start = (const uint8_t *)bytes + window_bytes - 1;
-  sampling s = {{0}, 0};
-  if (count >= window_bytes) {
-    const size_t places = count - (window_bytes - 1);
-    lane one, two;
-    if (places >= 4 * window_bytes) {
-      const size_t half = places / 4 * 2;
-      begin(&one, start);
-      begin(&two, start + half);
-      in_pairs(&one, &two, half, &s);
-      in_order(&two, places - 2 * half, &s);
-    }
-    // So few that it matters how many there are: a run that both lanes have met is one sample.
-    if (s.count < 8) {
-      s = (sampling){{0}, 0};
-      begin(&one, start);
-      in_order(&one, places, &s);
-    }
+  const uint8_t *p = bytes;
+  const uint64_t limit = UINT64_C(1) << (64 - sample_bits);
+  sampling s = {{0}, 0, 0};
+  uint64_t h = 0;
+  size_t i = 0;
+  // Until the window is full, the hash would also depend on where the chunk begins.
+  for (; i < window_bytes - 1 && i < count; i++) h = (h << 1) + gear[p[i]];
+  // Two bytes in a step: the second hash does not wait for the first.
+  for (; i + 2 <= count; i += 2) {
+    const uint64_t one = gear[p[i]], two = gear[p[i + 1]];
+    const uint64_t middle = (h << 1) + one;
+    h = (h << 2) + ((one << 1) + two);
+    if (middle < limit) sample(&s, middle);
+    if (h < limit) sample(&s, h);
+  }
+  if (i < count) {
+    h = (h << 1) + gear[p[i]];
+    if (h < limit) sample(&s, h);
   }
   for (int k = 0; k < bs_super_feature_count; k++) {
     uint32_t key = (uint32_t)k;
