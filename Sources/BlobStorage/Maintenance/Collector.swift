@@ -5,7 +5,8 @@ import Logging
 ///
 /// Invariants, in the order of the steps; nothing rests on elapsed time:
 /// 1. One collector at a time (a lock that dies with its process).
-/// 2. Packs to go are *condemned* in the catalog first: from then on no writer counts on what lies in them.
+/// 2. Only packs go that were sealed before marking began: a chunk's row can move into any other meanwhile, and what
+///    was marked is the place where it lay. Packs to go are *condemned* in the catalog first: from then on no writer counts on what lies in them.
 /// 3. Then leases are read, versions are marked once more, and leases are read again. Whoever relied on a condemned
 ///    pack before has its lease, or its version, seen by one of the three; whoever comes later sees the pack
 ///    condemned.
@@ -74,6 +75,8 @@ final class Collector {
       }
     }
     generation = engine.catalog.generation
+    // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
+    let sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
     try mark()
     // What rebasing adds is live, and in packs of its own.
     let rows = try packRows()
@@ -82,7 +85,7 @@ final class Collector {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
     }
     noteObstacles(rows)
-    var candidates = try planWithDictionary(rows)
+    var candidates = try planWithDictionary(rows.filter { sealed.contains($0.number) })
     if options.isDryRun {
       try tryDictionary(candidates)
       account(candidates)

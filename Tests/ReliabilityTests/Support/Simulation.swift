@@ -21,6 +21,8 @@ final class Simulation: @unchecked Sendable {
   /// What has happened, in order: equal for equal seeds.
   private(set) var trace: UInt64 = 0xcbf2_9ce4_8422_2325
   private(set) var counts: [String: Int] = [:]
+  /// The calls of the last era, and what it left without a sync.
+  private var lines: [String] = []
 
   init(seed: UInt64, weaknesses: Weaknesses = []) throws {
     self.seed = seed
@@ -46,6 +48,8 @@ final class Simulation: @unchecked Sendable {
   func run(eras: Int) throws {
     for era in 1...eras {
       do { try play(isLast: era == eras) } catch {
+        Soak.trace(
+          "seed \(seed), era \(era): \(error)\n\(lab.model.describe())\n" + lines.joined(separator: "\n"))
         throw Broken("era \(era) of seed \(seed): \(error)")
       }
     }
@@ -71,7 +75,9 @@ final class Simulation: @unchecked Sendable {
     lab.scheduler = scheduler
     scheduler.run(roles.indices.map { actor in { [self] in live(actor) } })
     lab.scheduler = nil
-    for call in lab.disk.calls { note(call.description) }
+    lines = lab.disk.calls.map(\.description)
+    lines += lab.disk.pendingChanges.map { "not synced: \($0.number) \($0.description)" }
+    for line in lines { note(line) }
     count("calls", scheduler.stepCount)
     if let failure { throw Broken(failure) }
     if scheduler.isDeadlocked { throw Broken("everybody waits for somebody") }

@@ -18,6 +18,12 @@ enum Soak {
     counts.withLock { $0[name, default: 0] += number }
   }
 
+  /// Writes what led to a failure to the file that `BLOB_STORAGE_TRACE` names.
+  static func trace(_ text: String) {
+    guard let path = environment("BLOB_STORAGE_TRACE") else { return }
+    try? text.write(toFile: path, atomically: true, encoding: .utf8)
+  }
+
   /// Prints what was counted so far, on one line that `tools/soak` picks up.
   static func printCounts(_ title: String) {
     let text = counts.withLock { $0 }.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
