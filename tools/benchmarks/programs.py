@@ -19,6 +19,8 @@ class Program:
     name = ""
     # A limit is no store: the work that any store has to do, and nothing else.
     is_limit = False
+    # The slowest is measured in the first round only.
+    is_slow = False
     # Other names in some steps.
     names = {}
 
@@ -133,6 +135,7 @@ class Borg(Program):
 
 class Casync(Program):
     name = "casync"
+    is_slow = True
 
     def steps(self, source):
         kind = "caidx" if source.is_dir() else "caibx"

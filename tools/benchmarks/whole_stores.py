@@ -42,6 +42,7 @@ class WholeStores:
             "fileCount": len(data_sets.files_below(source)) if source.is_dir() else 1,
         }
         peers = PEERS[:1] if self.session.is_quick else PEERS
+        peers = [peer for peer in peers if round_number == 0 or not peer.is_slow]
         programs = [
             kind(self.session.work / f"{name}-{round_number}" / kind.__name__)
             for kind in turned([Blobtool, *peers, *LIMITS], round_number)
