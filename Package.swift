@@ -51,10 +51,13 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
-    // What tests share, and no product: a simulated disk.
+    // What tests share, and no product: a simulated disk, and what is fuzzed.
     .target(
       name: "BlobStorageTestSupport",
-      dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
+      dependencies: [
+        "BlobStorage", .product(name: "Logging", package: "swift-log"),
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
       swiftSettings: strict),
     .testTarget(
       name: "BlobStorageTests",
@@ -86,3 +89,8 @@ let package = Package(
   ],
   swiftLanguageModes: [.v6]
 )
+
+// tools/fuzz is a package of its own; nobody else is to see the targets that it runs.
+if Context.environment["BLOB_STORAGE_FUZZING"] != nil {
+  package.products.append(.library(name: "BlobStorageTestSupport", targets: ["BlobStorageTestSupport"]))
+}

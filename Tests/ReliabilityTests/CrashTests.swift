@@ -113,86 +113,71 @@ struct CrashTests {
     let before = whole.disk.mutationCount
     try scenario.act(whole)
     let count = whole.disk.mutationCount - before
-    // A soak cuts at every call; every day, long scenarios are cut at some 25 of theirs.
-    for number in stride(from: 1, through: count + 1, by: Soak.isOn ? 1 : (count + 24) / 25) {
-      for cut in Cut.all(number) {
-        Soak.count(cut.isPower ? "power cuts" : "kills")
-        let lab = try origin.copy()
+    let points = (1...count).flatMap { number in Moment.allCases.map { (number, $0) } }
+    for (turn, (number, moment)) in Soak.some(of: points, daily: 9).enumerated() {
+      let crash = try Self.stop(origin, scenario, moment, number)
+      for cut in Cut.all(turn, crash.lab.disk.pendingChanges) {
         do {
-          try Self.crash(lab, scenario, number, cut)
+          let lab = try crash.after(cut)
           try lab.checkInvariants(afterPowerCut: cut.isPower)
         } catch {
-          Issue.record("\(scenario.name), stopped before call \(number) of \(count), \(cut): \(error)")
+          Issue.record("\(scenario.name), stopped \(moment) call \(number) of \(count), \(cut): \(error)")
           return
         }
+        Soak.count(cut.isPower ? "power cuts" : "kills")
       }
       Soak.count("crash points")
     }
+    Soak.count("possible crash points", points.count)
     Soak.printCounts(scenario.name)
   }
 
-  enum Cut: CustomStringConvertible {
-    case kill, dropAll, dropNames, dropData, seed(UInt64)
+  /// When a process dies: before the disk has done what the call says, or before the process learns of it.
+  enum Moment: CaseIterable { case before, after }
 
-    var isPower: Bool { if case .kill = self { false } else { true } }
+  /// A scenario that was stopped before one of its calls.
+  struct Crash {
+    var lab: Lab
+    /// As it was at that moment: what dying code did to it later did not happen.
+    var catalog: CatalogFolder
 
-    static func all(_ number: Int) -> [Cut] {
-      // Every day, each point is cut by a kill and by one kind of power cut in turn.
-      guard Soak.isOn else {
-        return [
-          .kill, [.dropAll, .seed(UInt64(number)), .dropData, .seed(UInt64(number) + 500)][number % 4],
-        ]
-      }
-      let seeds = max(4, UInt64(Soak.seconds / 20))
-      return [.kill, .dropAll, .dropData]
-        + (0..<seeds).map { .seed(Soak.firstSeed + UInt64(number) * 1_000 + $0) }
-    }
-
-    var description: String {
-      switch self {
-      case .kill: "killed"
-      case .dropAll: "power cut, nothing unsynced stays"
-      case .dropNames: "power cut, unsynced bytes stay"
-      case .dropData: "power cut, unsynced names stay"
-      case .seed(let seed): "power cut with seed \(seed)"
-      }
-    }
-
-    func apply(_ disk: SimulatedDisk) -> SimulatedDisk {
-      switch self {
-      case .kill: disk
-      case .dropAll: disk.powerCut()
-      case .dropNames:
-        disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount > 0 }.map { ($0.number, .whole) })
-      case .dropData:
-        disk.powerCut(keeping: disk.pendingChanges.filter { $0.byteCount == 0 }.map { ($0.number, .whole) })
-      case .seed(let seed): disk.powerCut(seed: seed)
+    func after(_ cut: Cut) throws -> Lab {
+      switch cut {
+      case .kill: return try lab.afterKill(catalog)
+      case .killThenPower:
+        let lab = try lab.afterKill(catalog)
+        try lab.session { _ in }
+        return try lab.afterPowerCut { $0.powerCut() }
+      default: return try lab.afterPowerCut(cut.apply)
       }
     }
   }
 
-  /// Runs the scenario up to its `number`-th changing call, and then the lights go out.
-  static func crash(_ lab: Lab, _ scenario: Scenario, _ number: Int, _ cut: Cut) throws {
+  /// Runs the scenario up to its `number`-th changing call.
+  static func stop(_ origin: Lab, _ scenario: Scenario, _ moment: Moment, _ number: Int) throws -> Crash {
+    let lab = try origin.copy()
     let atStop = Mutex<CatalogFolder?>(nil)
     let stop = lab.disk.mutationCount + number
     let lastCatalog = Mutex(lab.catalog)
     lab.catalogChanged = { catalog in lastCatalog.withLock { $0 = catalog } }
-    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
-      guard let mutation = call.mutationNumber, mutation >= stop else { return }
+    @Sendable func end() throws(BlobStorageError) {
       atStop.withLock { copy in
-        // What the catalog is at this moment; what dying code does to it later did not happen.
         if copy == nil { copy = try? CatalogFolder(copyOf: lastCatalog.withLock { $0 }) }
       }
       throw .simulatedStop
     }
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard let mutation = call.mutationNumber else { return }
+      if mutation > stop || moment == .before && mutation == stop { try end() }
+    }
+    lab.disk.afterMutations { (call) throws(BlobStorageError) in
+      if call.mutationNumber == stop { try end() }
+    }
     do { try scenario.act(lab) } catch {
       guard atStop.withLock({ $0 != nil }) else { throw error }
     }
-    if cut.isPower {
-      try lab.loseData(cut.apply)
-    } else {
-      lab.restart(with: atStop.withLock { $0 })
-    }
+    lab.restart()
+    return Crash(lab: lab, catalog: atStop.withLock { $0 } ?? lab.catalog)
   }
 
   // MARK: What was there before

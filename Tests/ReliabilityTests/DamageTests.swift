@@ -54,6 +54,38 @@ struct DamageTests {
     try bytes.withUnsafeBytes { try file.write($0, at: 0) }
   }
 
+  static func bytes(_ lab: Lab, _ path: FilePath) throws -> [UInt8] {
+    var found: [UInt8] = []
+    try change(lab, path) { found = $0 }
+    return found
+  }
+
+  /// Whether the pack has a ref of the key; for keys of one letter.
+  static func holds(_ lab: Lab, _ path: FilePath, key: String) throws -> Bool {
+    let name = try #require(PackName(fileName: path.lastComponent?.string ?? ""))
+    let file = try lab.disk.open(path, .read)
+    defer { file.close() }
+    var isThere = false
+    _ = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
+      if case .ref(let ref) = record.content, ref.key == Array(key.utf8) { isThere = true }
+    }
+    return isThere
+  }
+
+  /// Where the payload of the pack's first manifest begins.
+  static func manifestOffset(_ lab: Lab, _ path: FilePath) throws -> Int {
+    let name = try #require(PackName(fileName: path.lastComponent?.string ?? ""))
+    let file = try lab.disk.open(path, .read)
+    defer { file.close() }
+    var offset: Int?
+    _ = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
+      if case .manifest = record.content {
+        offset = offset ?? Int(record.offset) + RecordHeader.byteCount + record.metaByteCount
+      }
+    }
+    return try #require(offset)
+  }
+
   /// Opens with and without the old catalog, reads, verifies, repairs, heals.
   static func examine(_ origin: Lab, keepsCatalog: Bool, _ damage: (Lab) throws -> Void) throws {
     let lab = try origin.copy()

@@ -1,6 +1,8 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
+import SystemPackage
 import Testing
 
 /// One protection is switched off at a time: the checks of the other tests must notice.
@@ -8,7 +10,8 @@ import Testing
 struct MutationTests {
   /// Cuts the scenario everywhere and says what broke first.
   private func firstBreak(
-    _ name: String, _ weaknesses: Weaknesses
+    _ name: String, _ weaknesses: Weaknesses,
+    _ cuts: (Int) -> [Cut] = { [.dropAll, .dropData, .seed(UInt64($0))] }
   ) throws -> String? {
     guard let scenario = CrashTests.all.first(where: { $0.name == name }) else {
       throw Broken("no scenario \(name)")
@@ -19,30 +22,62 @@ struct MutationTests {
     let whole = try origin.copy()
     let before = whole.disk.mutationCount
     try scenario.act(whole)
-    for number in 1...whole.disk.mutationCount - before + 1 {
-      for cut in [CrashTests.Cut.dropAll, .dropData, .seed(UInt64(number))] {
-        let lab = try origin.copy()
-        do {
-          try CrashTests.crash(lab, scenario, number, cut)
-          lab.weaknesses = []
-          try lab.checkInvariants(afterPowerCut: cut.isPower)
-        } catch { return "\(error)" }
+    for number in 1...whole.disk.mutationCount - before {
+      for moment in CrashTests.Moment.allCases {
+        let crash = try CrashTests.stop(origin, scenario, moment, number)
+        for cut in cuts(number) {
+          do {
+            let lab = try crash.after(cut)
+            // Recovery is what is tried there; elsewhere it is only what looks at the rest.
+            if weaknesses != .skipsRecovery { lab.weaknesses = [] }
+            try lab.checkInvariants(afterPowerCut: cut.isPower)
+          } catch { return "\(error)" }
+        }
       }
     }
     return nil
   }
 
+  /// Explores the race and says what broke.
+  private func firstBreak(
+    race name: String, _ order: RaceTests.Order, _ weaknesses: Weaknesses
+  ) throws -> String? {
+    guard let race = RaceTests.all.first(where: { $0.name.contains(name) }) else {
+      throw Broken("no race \(name)")
+    }
+    // Here and there first, because most of what can break can do so at many a step.
+    for distance in [9, 4, 2] {
+      do { try RaceTests.explore(race, [order], weaknesses: weaknesses, distance: distance) } catch {
+        return "\(error)"
+      }
+    }
+    return nil
+  }
+
+  private func counted(_ broken: String?) -> String? {
+    if broken != nil { Soak.count("mutations caught") }
+    return broken
+  }
+
   @Test("a durable put without a sync")
   func skippedSync() throws {
-    let sound = try firstBreak("a durable put", [])
+    let sound = try firstBreak("a durable put", []) { _ in [.dropAll] }
     #expect(sound == nil)
-    let broken = try firstBreak("a durable put", .skipsSync)
+    let broken = counted(try firstBreak("a durable put", .skipsSync))
     #expect(broken?.hasPrefix("1") == true)
   }
 
   @Test("H1: sharing what another writer has not synced")
   func sharedWithoutSync() throws {
-    let broken = try firstBreak("a put that shares another writer's relaxed chunks", .skipsSharedSync)
+    let broken = counted(
+      try firstBreak("a put that shares another writer's relaxed chunks", .skipsSharedSync))
+    #expect(broken != nil)
+  }
+
+  @Test("H2: sharing what lies in a condemned pack")
+  func sharedCondemned() throws {
+    let broken = counted(
+      try firstBreak(race: "a put of what is about to go", .firstStops, .trustsCondemnedPacks))
     #expect(broken != nil)
   }
 
@@ -64,6 +99,7 @@ struct MutationTests {
         #expect(data == noise(1, 5_000))
       } else {
         #expect(throws: BlobStorageError.self) { try read.get() }
+        _ = counted("")
       }
       blob.close()
     }
@@ -109,14 +145,179 @@ struct MutationTests {
     }
   }
 
-  @Test("H12: a pack's name is not used a second time")
+  @Test("H5: a collection that goes on by a catalog that was rebuilt")
+  func ignoredRebuild() throws {
+    for weaknesses in [[], Weaknesses.ignoresRebuilds] {
+      let lab = try Lab()
+      try CrashTests.garbageInEveryPack(lab)
+      let writer = try lab.open()
+      try lab.put(writer, [("open", noise(70, 100))], durability: .relaxed)
+      let path = try #require(
+        try DamageTests.paths(lab).first { try DamageTests.holds(lab, $0, key: "open") })
+      lab.weaknesses = weaknesses
+      let process = lab.disk.process()
+      let collector = try lab.open(process)
+      lab.weaknesses = []
+      let done = Mutex(false)
+      // The collector has retired packs in the catalog, and is about to take their files away.
+      lab.disk.beforeMutations { [weak lab] (call) throws(BlobStorageError) in
+        guard let lab, call.process == process.number, call.kind == .synchronize,
+          call.detail.hasPrefix(path.string), !done.withLock({ $0.exchange(true) })
+        else { return }
+        do {
+          try lab.session { engine in
+            try engine.catalog.rebuild(because: nil)
+            try lab.put(engine, [("back", noise(0, 3_000))])
+          }
+        } catch { throw BlobStorageError(.io, "\(error)") }
+      }
+      let result = Result {
+        do { _ = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0.1)) } catch {
+          // It may have noticed.
+          guard (error as? BlobStorageError)?.code == .busy else { throw error }
+        }
+        lab.disk.beforeMutations(nil)
+        try collector.close()
+        try writer.close()
+        try lab.checkInvariants(afterPowerCut: false)
+      }
+      #expect(done.withLock { $0 })
+      if weaknesses.isEmpty {
+        try result.get()
+      } else {
+        #expect(throws: (any Error).self) { try result.get() }
+        _ = counted("")
+      }
+    }
+  }
+
+  @Test("H6: a reader that does not look again when its pack has gone")
+  func lookedUpOnce() throws {
+    let broken = counted(try firstBreak(race: "reading, and a collection", .secondStops, .looksUpOnce))
+    #expect(broken != nil)
+  }
+
+  @Test("H7: a pack that goes before the new one is on the medium")
+  func retiredBeforeSync() throws {
+    let broken = counted(
+      try firstBreak("a collection that compacts packs", .retiresBeforeSync) { _ in [.dropAll] })
+    #expect(broken != nil)
+  }
+
+  @Test("H9: what a dead writer left is not taken in")
+  func skippedRecovery() throws {
+    let broken = counted(try firstBreak("a durable put", .skipsRecovery) { _ in [.kill] })
+    #expect(broken != nil)
+  }
+
+  @Test("H10: a pack that is recovered while its writer lives")
+  func recoveredWithoutLock() throws {
+    for weaknesses in [[], Weaknesses.recoversWithoutLock] {
+      let lab = try Lab()
+      let writer = try lab.open()
+      try lab.put(writer, [("a", noise(1, 2_000))], durability: .relaxed)
+      lab.weaknesses = weaknesses
+      let other = try lab.open()
+      lab.weaknesses = []
+      try lab.delete(other, ["a"])
+      let result = Result {
+        // What is sealed, and garbage through and through, goes; what is being written to stays.
+        _ = try other.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        try lab.put(writer, [("b", noise(2, 3_000))])
+        try writer.close()
+        try other.close()
+        try lab.checkInvariants(afterPowerCut: false)
+      }
+      if weaknesses.isEmpty {
+        try result.get()
+      } else {
+        #expect(throws: (any Error).self) { try result.get() }
+        _ = counted("")
+      }
+    }
+  }
+
+  @Test("H11: a collection that goes on when it cannot read a manifest")
+  func obstacleIgnored() throws {
+    for weaknesses in [[], Weaknesses.collectsDespiteObstacles] {
+      let lab = try Lab()
+      try lab.session { try lab.put($0, [("a", noise(1, 9_000))]) }
+      try lab.session { try lab.put($0, [("b", noise(1, 9_000) + prose(1, 100))]) }
+      try lab.session { try lab.delete($0, ["a"]) }
+      // The second pack has the manifest of "b", whose chunks lie in the first.
+      let path = try #require(try DamageTests.paths(lab).first { try DamageTests.holds(lab, $0, key: "b") })
+      let place = try DamageTests.manifestOffset(lab, path)
+      func flip() throws { try DamageTests.change(lab, path) { $0[place] ^= 1 } }
+      try flip()
+      lab.weaknesses = weaknesses
+      try lab.session { engine in
+        let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        if weaknesses.isEmpty { #expect(!report.obstacles.isEmpty) }
+      }
+      lab.weaknesses = []
+      // Once the medium can be read again, all must be there.
+      try flip()
+      let result = Result { try lab.session { try lab.checkSound($0, "afterwards") } }
+      if weaknesses.isEmpty {
+        try result.get()
+      } else {
+        #expect(throws: (any Error).self) { try result.get() }
+        _ = counted("")
+      }
+    }
+  }
+
+  @Test("H12: a pack's name is used a second time")
   func nameUsedTwice() throws {
+    for weaknesses in [[], Weaknesses.reusesPackNames] {
+      let lab = try Lab()
+      try lab.session { try lab.put($0, [("a", noise(1, 100))]) }
+      lab.weaknesses = weaknesses
+      let engine = try lab.open()
+      let name = try #require(try engine.backend.packNames().live.first)
+      let result = Result { _ = try engine.backend.createPack(name, header: [1, 2, 3]) }
+      let read = Result { try engine.data("a", nil) }
+      if weaknesses.isEmpty {
+        #expect(throws: BlobStorageError.self) { try result.get() }
+        let data = try read.get()
+        #expect(data == noise(1, 100))
+        try engine.backend.retirePacks([name])
+        #expect(throws: BlobStorageError.self) { _ = try engine.backend.createPack(name, header: []) }
+      } else {
+        #expect(throws: BlobStorageError.self) { try read.get() }
+        _ = counted("")
+      }
+    }
+  }
+
+  @Test("a length that is not compared with what is there")
+  func uncheckedLength() async throws {
+    try Self.scanCut([])
+    await #expect(processExitsWith: .failure) { try Self.scanCut(.trustsLengths) }
+    _ = counted("")
+  }
+
+  /// Scans a pack that ends in the middle of a record.
+  private static func scanCut(_ weaknesses: Weaknesses) throws {
     let lab = try Lab()
     let engine = try lab.open()
     try lab.put(engine, [("a", noise(1, 100))])
     let name = try #require(try engine.backend.packNames().live.first)
-    #expect(throws: BlobStorageError.self) { _ = try engine.backend.createPack(name, header: []) }
-    try engine.backend.retirePacks([name])
-    #expect(throws: BlobStorageError.self) { _ = try engine.backend.createPack(name, header: []) }
+    let path = try #require(try DamageTests.paths(lab).first)
+    try DamageTests.change(lab, path) { $0.removeLast(20) }
+    let file = try #require(try engine.backend.openPack(name))
+    let outcome = try PackScanner(file: file, name: name, codecs: engine.codecs, weaknesses: weaknesses).scan
+    {
+      _ in
+    }
+    #expect(outcome.recordCount == 1)
+  }
+}
+
+extension Bool {
+  /// Sets it and says what it was.
+  fileprivate mutating func exchange(_ new: Bool) -> Bool {
+    defer { self = new }
+    return self
   }
 }

@@ -4,119 +4,212 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Another process does something between any two steps of a collection.
-@Suite("Between the steps of a collection", .serialized)
+/// Two processes at once: the one is stopped before each of its calls in turn, while the other does all of its work.
+@Suite("Two at once", .serialized)
 struct RaceTests {
-  /// Collects, and runs `body` right before the `step`-th call that takes names away or forces something to the
-  /// medium. False when the collection has fewer such steps.
-  static func collect(_ lab: Lab, step: Int, _ body: @escaping (Lab) throws -> Void) throws -> Bool {
-    let collector = lab.disk.process()
-    let engine = try lab.open(collector)
-    let other = Unsafe(lab)
-    let seen = Mutex(0)
-    let failure = Mutex<(any Error)?>(nil)
-    let work = Unsafe(body)
-    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
-      // Not inside a write: the collector may be in the one write transaction of all processes then.
-      guard call.process == collector.number,
-        [.rename, .remove, .synchronize, .syncDirectory, .create].contains(call.kind)
-      else { return }
-      let isDue = seen.withLock { seen in
-        seen += 1
-        return seen == step
+  typealias Work = @Sendable (Lab) throws -> Void
+
+  /// A pair of processes and what was there before.
+  struct Race: Sendable, CustomTestStringConvertible {
+    let name: String
+    var setUp: @Sendable (Lab) throws -> Void
+    let first: Work
+    let second: Work
+    var testDescription: String { name }
+  }
+
+  static let all: [Race] = [
+    Race(name: "a put of what is about to go, and a collection (H2)", setUp: garbage, first: collect) { lab in
+      try lab.session { engine in
+        // The bytes of "k0", which was deleted, and of a version of "a" that was replaced.
+        try lab.put(engine, [("back", noise(0, 3_000))])
+        try lab.put(engine, [("a", noise(50, 2_500))])
       }
-      guard isDue else { return }
-      do { try work.value(other.value) } catch { failure.withLock { $0 = error } }
-    }
-    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
-    lab.disk.beforeMutations(nil)
-    if let failure = failure.withLock({ $0 }) { throw failure }
-    try engine.close()
-    return seen.withLock { $0 } >= step
-  }
-
-  private struct Unsafe<T>: @unchecked Sendable {
-    let value: T
-    init(_ value: T) { self.value = value }
-  }
-
-  /// Puts what gc is about to remove.
-  static func resurrect(_ lab: Lab, weaknesses: Weaknesses, streamed: Bool) throws -> Int {
-    let origin = try Lab()
-    try CrashTests.garbageInEveryPack(origin)
-    for step in 1... {
-      let run = try origin.copy()
-      let isDone = try collect(run, step: step) { run in
-        run.weaknesses = weaknesses
-        try run.session { engine in
-          // The bytes of "k0", which was deleted, and of a version of "a" that was replaced.
-          try run.put(engine, [("back", noise(0, 3_000))], streamed: streamed)
-          try run.put(engine, [("a", noise(50, 2_500))], streamed: streamed)
-        }
-        run.weaknesses = []
+    },
+    Race(
+      name: "a streamed put of what is about to go, and a collection (H2, H3)", setUp: garbage, first: collect
+    ) {
+      lab in
+      try lab.session { engine in
+        try lab.putAgainIfBusy(engine, "back", noise(0, 3_000))
+        try lab.putAgainIfBusy(engine, "a", noise(50, 2_500))
       }
-      do { try run.checkInvariants(afterPowerCut: false) } catch {
-        throw Broken("step \(step): \(error)")
-      }
-      Soak.count("gc races")
-      if !isDone { return step }
-    }
-    return 0
-  }
-
-  @Test("a put of what is about to go stays readable (H2)", arguments: [false, true])
-  func resurrection(streamed: Bool) throws {
-    let lab = try Lab()
-    #expect(try Self.resurrect(lab, weaknesses: [], streamed: streamed) > 5)
-  }
-
-  @Test("a put that counts on condemned packs is noticed")
-  func resurrectionWithoutCheck() throws {
-    let lab = try Lab()
-    #expect(throws: (any Error).self) {
-      _ = try Self.resurrect(lab, weaknesses: .trustsCondemnedPacks, streamed: false)
-    }
-  }
-
-  @Test("the catalog can be rebuilt at any step (H5)")
-  func rebuild() throws {
-    let origin = try Lab()
-    try CrashTests.garbageInEveryPack(origin)
-    for step in 1... {
-      let lab = try origin.copy()
-      let isDone = try Self.collect(lab, step: step) { lab in
-        let engine = try lab.open()
+    },
+    Race(name: "a rebuild of the catalog, and a collection (H5)", setUp: garbage, first: collect) { lab in
+      try lab.session { engine in
         try engine.catalog.rebuild(because: nil)
-        try lab.put(engine, [("a", noise(91, 700))])
-        try engine.close()
+        try lab.put(engine, [("back", noise(0, 3_000))])
       }
-      do { try lab.checkInvariants(afterPowerCut: false) } catch {
-        Issue.record("rebuilt at step \(step): \(error)")
-        return
+    },
+    Race(name: "reading, and a collection (H6)", setUp: garbage, first: collect) { lab in
+      let engine = try lab.open()
+      for _ in 0..<2 { try lab.checkReads(engine) }
+      try engine.close()
+    },
+    Race(name: "an open reader, and a drop with a collection (H3)", setUp: garbage, first: dropAndCollect) {
+      lab in
+      let engine = try lab.open()
+      if let blob = try engine.openBlob("k2", nil) {
+        guard Data(try blob.read(0..<3_000)) == noise(2, 3_000) else {
+          throw Broken("an open reader lost its bytes")
+        }
+        blob.close()
       }
-      Soak.count("gc races")
-      if !isDone { return }
+      try engine.close()
+    },
+    Race(name: "two that recover a dead writer's pack (H10)", setUp: CrashTests.packOfADeadWriter) { lab in
+      try lab.session { try lab.checkReads($0) }
+    } second: { lab in
+      try lab.session { try lab.checkReads($0) }
+    },
+    Race(
+      name: "recovery of a dead writer's pack, and a collection", setUp: deadWriterAndGarbage, first: collect
+    ) {
+      lab in
+      try lab.session { try lab.put($0, [("back", noise(0, 3_000))]) }
+    },
+    Race(name: "two collections", setUp: garbage, first: collect, second: collect),
+    Race(name: "closing, and opening", setUp: garbage) { lab in
+      try lab.session { try lab.put($0, [("x", noise(200, 900))]) }
+    } second: { lab in
+      try lab.session { try lab.put($0, [("y", noise(201, 900))]) }
+    },
+    Race(name: "sharing what the other has not synced (H1)", setUp: { _ in }) { lab in
+      try lab.session { engine in
+        try lab.put(engine, [("x", noise(202, 3_000))], durability: .relaxed)
+        try lab.put(engine, [("x", noise(203, 2_000))], durability: .relaxed)
+      }
+    } second: { lab in
+      try lab.session { engine in
+        try lab.put(engine, [("y", noise(202, 3_000))])
+        try lab.put(engine, [("y", noise(203, 2_000) + prose(1, 80))])
+      }
+    },
+  ]
+
+  /// The first makes `step` calls, then the second goes on as far as it can, then whoever can.
+  struct Outcome {
+    /// Calls that the first made in all.
+    var stepCount: Int
+    var lab: Lab
+  }
+
+  static func run(
+    _ origin: Lab, _ works: [Work], _ step: Int, weaknesses: Weaknesses = []
+  ) throws -> Outcome {
+    let lab = try origin.copy()
+    lab.weaknesses = weaknesses
+    let counts = Mutex([Int](repeating: 0, count: works.count))
+    let scheduler = Scheduler { situation in
+      counts.withLock { counts in
+        let isFirstDue = counts[0] < step || !situation.ready.contains(1)
+        let next = situation.ready.contains(0) && isFirstDue ? 0 : situation.ready.last ?? 0
+        counts[next] += 1
+        return .run(next)
+      }
+    }
+    lab.scheduler = scheduler
+    let failure = Mutex<(any Error)?>(nil)
+    scheduler.run(
+      works.map { work in
+        {
+          do { try work(lab) } catch { failure.withLock { $0 = $0 ?? error } }
+        }
+      })
+    lab.scheduler = nil
+    lab.weaknesses = []
+    if scheduler.isDeadlocked { throw Broken("everybody waits for somebody") }
+    if let failure = failure.withLock({ $0 }) { throw failure }
+    Soak.count("races")
+    return Outcome(stepCount: counts.withLock { $0[0] }, lab: lab)
+  }
+
+  /// Who is stopped while the other does all of its work.
+  enum Order: CaseIterable {
+    case firstStops, secondStops
+
+    func works(_ race: Race) -> [Work] {
+      self == .firstStops ? [race.first, race.second] : [race.second, race.first]
     }
   }
 
-  @Test("a second process that opens the store recovers a dead writer's pack only once (H10)")
-  func recoveredTwice() throws {
+  /// Stops the first before each of its calls, then the second, and checks what they leave.
+  static func explore(
+    _ race: Race, _ orders: [Order] = Order.allCases, weaknesses: Weaknesses = [], distance: Int = 1,
+    dailyCount: Int = 10
+  ) throws {
     let origin = try Lab()
-    try CrashTests.packOfADeadWriter(origin)
-    let first = origin.disk.process()
-    let stopped = Mutex(false)
-    var second: Engine?
-    // The first is stopped just before it seals what it recovers; the second opens with a catalog of its own.
-    origin.disk.beforeMutations { (call) throws(BlobStorageError) in
-      if call.process == first.number, call.kind == .synchronize { stopped.withLock { $0 = true } }
+    try race.setUp(origin)
+    var stops: [(order: Order, step: Int)] = []
+    for order in orders {
+      let stepCount = try run(origin, order.works(race), .max, weaknesses: weaknesses).stepCount
+      stops += stride(from: 1, through: stepCount, by: distance).map { (order, $0) }
     }
-    let engine = try origin.open(first)
-    let firstCatalog = origin.catalog
-    defer { withExtendedLifetime(firstCatalog) {} }
-    try origin.forgetCatalog()
-    second = try origin.open()
-    try origin.checkSound(engine, "in the first")
-    if let second { try origin.checkSound(second, "in the second") }
-    #expect(stopped.withLock { $0 })
+    Soak.count("possible races", stops.count)
+    for (order, step) in Soak.some(of: stops, daily: distance == 1 ? dailyCount : stops.count) {
+      do {
+        let outcome = try run(origin, order.works(race), step, weaknesses: weaknesses)
+        try outcome.lab.checkInvariants(afterPowerCut: false)
+      } catch { throw Broken("\(order) at its call \(step): \(error)") }
+    }
+  }
+
+  @Test("lose nothing", arguments: all)
+  func explore(_ race: Race) throws {
+    try Self.explore(race)
+    Soak.printCounts(race.name)
+  }
+
+  // MARK: What they do
+
+  @Sendable static func garbage(_ lab: Lab) throws { try CrashTests.garbageInEveryPack(lab) }
+
+  @Sendable static func collect(_ lab: Lab) throws {
+    let engine = try lab.open()
+    do {
+      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1, waitSeconds: 0))
+      if !report.obstacles.isEmpty { throw Broken("4: obstacles \(report.obstacles)") }
+    } catch let error as BlobStorageError {
+      // The catalog was rebuilt, or another collects.
+      guard error.code == .busy else { throw error }
+    }
+    try engine.close()
+  }
+
+  @Sendable static func dropAndCollect(_ lab: Lab) throws {
+    try lab.session { try lab.delete($0, ["k2"]) }
+    try collect(lab)
+    try collect(lab)
+  }
+
+  @Sendable static func deadWriterAndGarbage(_ lab: Lab) throws {
+    try CrashTests.garbageInEveryPack(lab)
+    let engine = try lab.open()
+    try lab.put(engine, [("a", noise(61, 1_000))])
+    try lab.put(engine, [("c", noise(0, 3_000))], durability: .relaxed)
+    try lab.delete(engine, ["c"], durability: .relaxed)
+    lab.restart(with: try CatalogFolder(copyOf: lab.catalog))
+  }
+}
+
+extension Lab {
+  /// A streamed put may find that what it shares has gone; then it says so, and does it all once more.
+  func putAgainIfBusy(_ engine: Engine, _ key: String, _ data: Data) throws {
+    for attempt in 1... {
+      do { return try put(engine, [(key, data)], streamed: true) } catch let error as BlobStorageError {
+        guard error.code == .busy, attempt < 5 else { throw error }
+      }
+    }
+  }
+
+  /// Every key reads as some version that was put under it.
+  func checkReads(_ engine: Engine) throws {
+    for entry in try engine.keys("", after: nil, limit: 1_000) {
+      guard let data = try engine.data(entry.key, nil) else { continue }
+      let isKnown = model.changes.contains { change in
+        change.made.contains { $0.key == entry.key && model.contents[$0.number] == data }
+      }
+      guard isKnown else { throw Broken("2: key \(entry.key) reads as \(data.count) bytes that nobody put") }
+    }
   }
 }

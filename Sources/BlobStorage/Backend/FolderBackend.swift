@@ -5,12 +5,16 @@ package struct FolderBackend: Backend {
   private let folder: FilePath
   private let asideFolder: FilePath
   private let files: any FileSystem
+  private let weaknesses: Weaknesses
 
   /// Packs in `folder`, which exists; damaged ones go to `asideFolder`, made when it is needed.
-  package init(folder: FilePath, asideFolder: FilePath, files: any FileSystem) {
+  package init(
+    folder: FilePath, asideFolder: FilePath, files: any FileSystem, weaknesses: Weaknesses = []
+  ) {
     self.folder = folder
     self.asideFolder = asideFolder
     self.files = files
+    self.weaknesses = weaknesses
   }
 
   package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
@@ -29,14 +33,15 @@ package struct FolderBackend: Backend {
   package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
     let final = path(name, "pack")
     let temporary = path(name, "new")
-    guard try files.status(of: final) == nil, try files.status(of: path(name, "gone")) == nil else {
+    let isThere = try files.status(of: final) != nil
+    let isRetired = try files.status(of: path(name, "gone")) != nil
+    guard !isThere && !isRetired || weaknesses.contains(.reusesPackNames) else {
       throw BlobStorageError(
         .io, "There is a pack \(name) already; its name is not used twice.", pack: name.description)
     }
-    let file = try files.open(temporary, .create)
+    let file = try createLocked(temporary)
     var succeeded = false
     defer { if !succeeded { file.close() } }
-    _ = try file.lock(.exclusive, wait: true)
     do {
       try bridge(header) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
       // A power cut must not leave the name without the header: that would look like damage.
@@ -51,6 +56,19 @@ package struct FolderBackend: Backend {
     return file
   }
 
+  /// Creates a file that nobody takes for a leftover.
+  private func createLocked(_ path: FilePath) throws(BlobStorageError) -> any File {
+    while true {
+      let file = try files.open(path, .create)
+      var isOurs = false
+      defer { if !isOurs { file.close() } }
+      _ = try file.lock(.exclusive, wait: true)
+      // Between creating and locking, another process may have found it without a lock and removed it.
+      isOurs = try file.status().linkCount > 0
+      if isOurs { return file }
+    }
+  }
+
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     if let file = try openIfThere(path(name, "pack"), .read) { return file }
     return try openIfThere(path(name, "gone"), .read)
@@ -59,7 +77,8 @@ package struct FolderBackend: Backend {
   package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     guard let file = try openIfThere(path(name, "pack"), .readWrite) else { return nil }
     // It may have been retired between opening and locking: then it has another name by now.
-    guard try file.lock(.exclusive, wait: false), try files.status(of: path(name, "pack")) != nil else {
+    let isLocked = try file.lock(.exclusive, wait: false) || weaknesses.contains(.recoversWithoutLock)
+    guard isLocked, try files.status(of: path(name, "pack")) != nil else {
       file.close()
       return nil
     }
@@ -81,6 +100,11 @@ package struct FolderBackend: Backend {
     if try files.status(of: asideFolder) == nil {
       try files.createDirectory(asideFolder)
       try files.syncDirectory(asideFolder.removingLastComponent())
+    }
+    guard try files.status(of: asideFolder)?.kind == .directory else {
+      throw BlobStorageError(
+        .notAStore, "\(asideFolder) is not a folder: a damaged pack cannot be set aside.",
+        path: asideFolder.string)
     }
     let target = asideFolder.appending(name.fileName)
     try files.rename(path(name, "pack"), to: target)

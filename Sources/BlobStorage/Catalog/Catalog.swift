@@ -12,8 +12,8 @@ import SystemPackage
 ///    them open.
 /// 4. Every process that has the store open holds `users` shared; the last one to close makes it clean.
 package final class Catalog: Sendable {
-  private let folder: FilePath
-  private let files: any FileSystem
+  let folder: FilePath
+  let files: any FileSystem
   private let store: StoreHeader
   private let bootIdentity: String
   private let mapByteCount: Int
@@ -31,6 +31,7 @@ package final class Catalog: Sendable {
     var isMarkedDirty: Bool
   }
 
+  let randomNumber: @Sendable () -> UInt64
   /// What rebuilds it: fills an empty environment from the packs.
   private let fill: @Sendable (Environment) throws(BlobStorageError) -> Void
 
@@ -40,7 +41,8 @@ package final class Catalog: Sendable {
   ///   calls its second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
-    logger: Logger, fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
+    logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
+    fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
     catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     self.folder = folder
@@ -49,23 +51,35 @@ package final class Catalog: Sendable {
     self.bootIdentity = bootIdentity
     self.mapByteCount = mapByteCount
     self.logger = logger
+    self.randomNumber = randomNumber
     self.fill = fill
     if try files.status(of: folder) == nil {
       do { try files.createDirectory(folder) } catch {
         guard error.errno == Errno.fileExists.rawValue else { throw error }
       }
     }
+    guard try files.status(of: folder)?.kind == .directory else {
+      throw BlobStorageError(
+        .notAStore, "\(folder) is not a folder: what belongs to a store lies in it, not behind a link.",
+        path: folder.string)
+    }
     lockFile = try files.open(folder.appending("lock"), .openOrCreate)
     usersFile = try files.open(folder.appending("users"), .openOrCreate)
     _ = try lockFile.lock(.exclusive, wait: true)
     defer { unlock() }
     _ = try usersFile.lock(.shared, wait: true)
-    do {
+    do throws(BlobStorageError) {
       if let opened = try openInUse() {
         current.withLock {
           $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: false)
         }
-        try catchUp(opened.environment) { () throws(BlobStorageError) in try markDirty(opened.generation) }
+        do throws(BlobStorageError) {
+          try catchUp(opened.environment) { () throws(BlobStorageError) in try markDirty(opened.generation) }
+        } catch {
+          // What a dead writer's pack has beyond the catalog was never said to be done: reading need not wait for room.
+          guard error.code == .noSpace || error.code == .readOnly else { throw error }
+          logger.warning("Packs are not taken in yet.", metadata: ["reason": "\(error.message)"])
+        }
         return
       }
     } catch {
@@ -176,8 +190,14 @@ package final class Catalog: Sendable {
     if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
       !(try last.environment.isSuperseded())
     {
-      try last.environment.synchronize()
-      try writeState(generation: last.generation, mark: "clean")
+      var generation = last.generation
+      if let compact = compacted(last.environment) {
+        generation = compact
+      } else {
+        try last.environment.synchronize()
+      }
+      try writeState(generation: generation, mark: "clean")
+      for old in try generations() where old != generation { try removeGeneration(old) }
     }
   }
 
@@ -226,7 +246,9 @@ package final class Catalog: Sendable {
       state.mark == "clean" || (state.mark == bootIdentity && !bootIdentity.isEmpty)
     else { return nil }
     let place = folder.appending(state.generation)
-    guard try files.status(of: place.appending("data.mdb"))?.kind == .regular else { return nil }
+    guard try files.status(of: place)?.kind == .directory,
+      try files.status(of: place.appending("data.mdb"))?.kind == .regular
+    else { return nil }
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     let storeID = try environment.read { (transaction) throws(BlobStorageError) in
       try transaction.value(.meta, Array("store".utf8)).map { Array($0) }
@@ -240,14 +262,14 @@ package final class Catalog: Sendable {
   private func rebuildLocked() throws(BlobStorageError) {
     let old = try generations()
     let poisoned = poisonedPacks()
-    let generation = "g" + Hex.text(randomUInt64())
+    let generation = "g" + Hex.text(randomNumber())
     let place = folder.appending(generation)
     try files.createDirectory(place)
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
       // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.
-      try transaction.setMeta(.nextPack, randomUInt64() >> 33)
+      try transaction.setMeta(.nextPack, randomNumber() >> 33)
     }
     try fill(environment)
     try environment.write { (transaction) throws(BlobStorageError) in
@@ -272,14 +294,24 @@ package final class Catalog: Sendable {
     }
   }
 
-  private func generations() throws(BlobStorageError) -> [String] {
+  func generations() throws(BlobStorageError) -> [String] {
     try files.list(folder).filter { $0.hasPrefix("g") }
   }
 
-  private func removeGeneration(_ name: String) throws(BlobStorageError) {
+  func removeGeneration(_ name: String) throws(BlobStorageError) {
     let place = folder.appending(name)
-    for file in try files.list(place) { try files.remove(place.appending(file)) }
-    try files.removeDirectory(place)
+    guard try files.status(of: place)?.kind == .directory else {
+      try files.remove(place)
+      return
+    }
+    do throws(BlobStorageError) {
+      for file in try files.list(place) { try files.remove(place.appending(file)) }
+      try files.removeDirectory(place)
+    } catch {
+      // Something that is not the catalog's lies in it; what tells the others is that this file is gone.
+      guard try files.status(of: place.appending("data.mdb")) == nil else { throw error }
+      logger.warning("\(place) cannot be removed.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   // MARK: The state file

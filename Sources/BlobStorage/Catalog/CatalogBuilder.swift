@@ -10,14 +10,19 @@ package struct CatalogBuilder: Sendable {
   private let codecs: CodecPool
   private let store: StoreHeader
   private let logger: Logger
+  private let weaknesses: Weaknesses
   /// Records a transaction takes before the next begins, so that none grows without bound.
   private static let recordCountOfBatch = 20_000
 
-  package init(backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger) {
+  package init(
+    backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger,
+    weaknesses: Weaknesses = []
+  ) {
     self.backend = backend
     self.codecs = codecs
     self.store = store
     self.logger = logger
+    self.weaknesses = weaknesses
   }
 
   /// Fills an empty catalog from all packs.
@@ -47,6 +52,7 @@ package struct CatalogBuilder: Sendable {
     if let lost = known.keys.first(where: { !present.contains($0) }) {
       throw BlobStorageError(.catalogDamaged, "Pack \(lost) is in the catalog and not in the store.")
     }
+    if weaknesses.contains(.skipsRecovery) { return }
     var hasWritten = false
     for name in names.live where known[name].map({ !$0.isSealed }) ?? true {
       guard let file = try backend.adoptPack(name) else { continue }
@@ -80,27 +86,57 @@ package struct CatalogBuilder: Sendable {
         "Pack \(name) was not synced from \(tail) on when its writer ended: that part is cut off.")
       try file.truncate(to: tail)
     }
-    guard let outcome = try apply(name, file, into: environment), !outcome.isSealed, outcome.gaps.isEmpty
-    else {
-      return
-    }
+    guard let outcome = try apply(name, file, into: environment), outcome.gaps.isEmpty else { return }
+    if outcome.isSealed, !(try isPoisoned(name, environment)) { return }
     do throws(BlobStorageError) {
-      let sealed = try PackRecovery.seal(file, outcome, codecs: codecs)
+      let sealed =
+        outcome.isSealed
+        ? try synchronizeAnew(file) : try PackRecovery.seal(file, outcome, codecs: codecs)
       try backend.synchronizeNames()
       try environment.write { (transaction) throws(BlobStorageError) in
         guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
           return
         }
         row.isSealed = true
+        row.isPoisoned = false
         row.durableByteCount = sealed
         try transaction.setPackRow(number, row)
         try transaction.bumpEpoch()
       }
     } catch {
+      if error.code == .poisoned {
+        // A second sync would succeed, whatever this one has lost: nobody may count on the pack.
+        try environment.write { (transaction) throws(BlobStorageError) in
+          guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number)
+          else {
+            return
+          }
+          row.isPoisoned = true
+          try transaction.setPackRow(number, row)
+        }
+      }
       // All that matters has been applied; on a full disk the footer can wait for the next opening.
       guard error.code == .noSpace || error.code == .readOnly else { throw error }
       logger.warning("Pack \(name) is left without a footer.", metadata: ["reason": "\(error.message)"])
     }
+  }
+
+  private func isPoisoned(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
+    try environment.read { (transaction) throws(BlobStorageError) in
+      guard let number = try transaction.packNumber(name) else { return false }
+      return try transaction.packRow(number)?.isPoisoned ?? false
+    }
+  }
+
+  /// Forces a sealed pack to the medium of which a sync has failed, and returns its length.
+  private func synchronizeAnew(_ file: any File) throws(BlobStorageError) -> Int64 {
+    let byteCount = try file.status().byteCount
+    try PackRecovery.rewrite(file, 0..<byteCount)
+    do throws(BlobStorageError) { try file.synchronize() } catch {
+      throw BlobStorageError(
+        .poisoned, "Syncing a pack failed: \(error.message)", path: error.path, errno: error.errno)
+    }
+    return byteCount
   }
 
   /// Where the part begins that a power cut has torn holes into; nil when there is no such part.

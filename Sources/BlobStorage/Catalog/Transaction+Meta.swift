@@ -8,6 +8,8 @@ extension Transaction {
     case epoch
     /// The next number for a pack, a key, a long key's rest.
     case nextPack, nextKey
+    /// How many small chunks there were when no dictionary was worth it.
+    case dictionaryTrial
 
     var bytes: [UInt8] { Array(rawValue.utf8) }
   }

@@ -19,7 +19,7 @@ package final class BlobSource: Sendable {
   ///
   /// - Throws: `corrupted` when its manifest cannot be read.
   package func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
-    for _ in 0..<8 {
+    for _ in 0..<chunks.lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
         if let row = try transaction.chunkRow(digest) { return .chunk(row.plainByteCount) }
         guard let row = try transaction.manifestRow(digest),

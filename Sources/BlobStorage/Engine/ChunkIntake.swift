@@ -24,7 +24,7 @@ struct ChunkIntake: Sendable {
     var range: Range<Int>
     var features: SIMD3<UInt32>?
     var previous: PreviousVersion.Candidate?
-    var base: BaseSearch.Base?
+    var found = BaseSearch.Found()
   }
 
   private let engine: Engine
@@ -69,7 +69,7 @@ struct ChunkIntake: Sendable {
       for chunk in missing {
         let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
         let encoded = try search.encode(
-          chunk.digest, plain, hint: batch.hint, features: chunk.features, base: chunk.base,
+          chunk.digest, plain, hint: batch.hint, features: chunk.features, chunk.found,
           &guesses)
         let added: Int
         if let stored = encoded.stored {
@@ -90,16 +90,20 @@ struct ChunkIntake: Sendable {
   private func findBases(_ missing: inout [Missing], _ result: inout BatchResult) throws(BlobStorageError) {
     guard missing.contains(where: { $0.features != nil || $0.previous != nil }) else { return }
     let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      var found: [BaseSearch.Base?] = []
+      var found: [BaseSearch.Found] = []
+      // Chunks of a long blob are no small blobs: no dictionary is tried.
+      let use = BaseSearch.Use(isWhole: false, archives: false)
       var unsynced: Set<PackName> = []
       for chunk in missing {
-        let base = try search.base(for: chunk.digest, chunk.features, previous: chunk.previous, transaction)
-        if let base { unsynced.formUnion(try engine.unsyncedPacks(base.row, transaction)) }
-        found.append(base)
+        let entry = ChunkEntry(digest: chunk.digest, plainByteCount: chunk.range.count)
+        let tried = try search.find(
+          for: entry, chunk.features, previous: chunk.previous, use, transaction)
+        for base in tried.bases { unsynced.formUnion(try engine.unsyncedPacks(base.row, transaction)) }
+        found.append(tried)
       }
       return (found, unsynced)
     }
-    let digests = found.compactMap { $0?.digest }
+    let digests = found.flatMap { $0.bases.map(\.digest) }
     for name in unsynced { try engine.writer.synchronizeOther(name) }
     guard !digests.isEmpty else { return }
     result.holds.append(try engine.leases.hold(digests.map { .chunk($0) }))
@@ -107,17 +111,19 @@ struct ChunkIntake: Sendable {
     var confirmed = found
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for index in found.indices {
-        guard let base = found[index] else { continue }
-        guard let row = try transaction.baseToShare(base.digest),
-          try engine.unsyncedPacks(row, transaction).isEmpty
-        else {
-          confirmed[index] = nil
-          continue
+        for part in [\BaseSearch.Found.base, \.other] {
+          guard let base = found[index][keyPath: part] else { continue }
+          guard let row = try transaction.baseToShare(base.digest),
+            try engine.unsyncedPacks(row, transaction).isEmpty
+          else {
+            confirmed[index][keyPath: part] = nil
+            continue
+          }
+          try shared.note(row, transaction)
         }
-        try shared.note(row, transaction)
       }
     }
-    for index in missing.indices { missing[index].base = confirmed[index] }
+    for index in missing.indices { missing[index].found = confirmed[index] }
     result.shared.merge(shared)
   }
 

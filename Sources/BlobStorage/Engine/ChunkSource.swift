@@ -16,9 +16,14 @@ package final class ChunkSource: Sendable {
   private let packs: PackFiles
   private let codecs: CodecPool
   package let cache: ChunkCache
+  /// How often a place is looked up whose pack has gone by the time it is read (H6).
+  let lookUpCountMax: Int
   private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
 
-  package init(catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache) {
+  package init(
+    catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, looksUpAgain: Bool = true
+  ) {
+    lookUpCountMax = looksUpAgain ? 8 : 1
     self.catalog = catalog
     self.packs = packs
     self.codecs = codecs
@@ -84,7 +89,7 @@ package final class ChunkSource: Sendable {
     _ digest: Digest, _ body: (Located) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
     var lastPack: PackName?
-    for _ in 0..<8 {
+    for _ in 0..<lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> (ChunkRow, PackName)? in
         guard let row = try transaction.chunkRow(digest), let pack = try transaction.packRow(row.place.pack)
         else {

@@ -20,6 +20,14 @@ extension Engine {
     var record: ChunkRecord
     /// Nil when the stored bytes are the plain ones.
     var stored: [UInt8]?
+    /// Only with a chunk that has no base.
+    var companion: Companion?
+  }
+
+  /// A chunk that the store has with a dictionary, stored anew with the chunk it comes with as its base.
+  package struct Companion: Sendable {
+    var record: ChunkRecord
+    var stored: [UInt8]
   }
 
   /// - Parameter key: where the blob will go: its current version may be similar.
@@ -68,15 +76,21 @@ extension Engine {
       missing[place].features = search.features(
         UnsafeRawBufferPointer(rebasing: bytes[chunks[missing[place].index].range]), hint: hint)
     }
+    let use = BaseSearch.Use(
+      isWhole: chunks.count == 1 && hint == .unknown, archives: options.replacement == .archiveCurrent)
     let previous = try previousChunks(of: key, chunks, search, hint)
-    let mayHaveBase = missing.contains { $0.features != nil } || previous.contains { $0 != nil }
-    if mayHaveBase {
+    if use.isWhole || missing.contains(where: { $0.features != nil })
+      || previous.contains(where: { $0 != nil })
+    {
       try catalog.read { (transaction) throws(BlobStorageError) in
         for place in missing.indices {
           let index = missing[place].index
-          missing[place].base = try search.base(
-            for: chunks[index].digest, missing[place].features, previous: previous[index], transaction)
-          if let base = missing[place].base { unsynced.formUnion(try unsyncedPacks(base.row, transaction)) }
+          missing[place].found = try search.find(
+            for: ChunkEntry(digest: chunks[index].digest, plainByteCount: chunks[index].range.count),
+            missing[place].features, previous: previous[index], use, transaction)
+          for base in missing[place].found.bases {
+            unsynced.formUnion(try unsyncedPacks(base.row, transaction))
+          }
         }
       }
     }
@@ -85,7 +99,7 @@ extension Engine {
     for chunk in missing {
       let plain = UnsafeRawBufferPointer(rebasing: bytes[chunks[chunk.index].range])
       chunks[chunk.index].encoded = try search.encode(
-        chunks[chunk.index].digest, plain, hint: hint, features: chunk.features, base: chunk.base, &guesses)
+        chunks[chunk.index].digest, plain, hint: hint, features: chunk.features, chunk.found, &guesses)
     }
     return PreparedBlob(digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: choice)
   }
@@ -105,7 +119,7 @@ extension Engine {
   private struct MissingChunk {
     var index: Int
     var features: SIMD3<UInt32>?
-    var base: BaseSearch.Base?
+    var found = BaseSearch.Found()
   }
 
   package func codecChoice(_ kind: CodecKind?) throws(BlobStorageError) -> CodecChoice {

@@ -99,6 +99,7 @@ extension Engine {
             } else {
               added += try commit.append(.chunk(encoded.record), payload: plain)
             }
+            if let companion = encoded.companion { added += try append(companion, &commit) }
             newByteCount += Int64(plain.count)
           }
         }
@@ -120,12 +121,26 @@ extension Engine {
     return (results, watermark)
   }
 
+  /// Appends a companion right behind its base, if it still helps.
+  private func append(
+    _ companion: Companion, _ commit: inout WriterSession.Commit
+  ) throws(BlobStorageError) -> Int {
+    guard let row = try commit.transaction.chunkToShare(companion.record.digest),
+      row.baseKind == .dictionary
+    else { return 0 }
+    return try bridge(companion.stored) { (raw) throws(BlobStorageError) in
+      try commit.append(.chunk(companion.record), payload: raw)
+    }
+  }
+
   /// Whether the base of an encoded chunk, if it has one, is still there to be counted on.
   private func isUsable(
     _ record: ChunkRecord, _ commit: WriterSession.Commit, _ shared: inout SharedPacks
   ) throws(BlobStorageError) -> Bool {
     guard let base = record.base else { return true }
-    guard try commit.transaction.chunkRow(record.digest) == nil else { return false }
+    guard try commit.transaction.chunkRow(record.digest) == nil,
+      try !commit.transaction.isBase(record.digest)
+    else { return false }
     guard let row = try commit.transaction.baseToShare(base), try commit.canRefer(to: row.place) else {
       return false
     }

@@ -112,7 +112,7 @@ extension Engine {
   package func openBlob(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> OpenBlob? {
     for _ in 0..<8 {
       guard let version = try version(key, id) else { return nil }
-      let hold = try leases.hold([.blob(version.digest)])
+      let hold = try leases.holdWhereThereIsRoom([.blob(version.digest)])
       // Only a version that is still there after the lease was written is sure to stay readable.
       guard try self.version(key, id)?.id == version.id else {
         leases.release(hold)
@@ -137,7 +137,7 @@ extension Engine {
   package func openBlob(_ digest: Digest) throws(BlobStorageError) -> OpenBlob? {
     try checkOpen()
     try check(digest)
-    let hold = try leases.hold([.blob(digest)])
+    let hold = try leases.holdWhereThereIsRoom([.blob(digest)])
     do throws(BlobStorageError) {
       if let layout = try blobs.layout(digest) { return OpenBlob(engine: self, layout: layout, hold: hold) }
     } catch {
@@ -151,7 +151,7 @@ extension Engine {
   package func holdVersions(_ key: String) throws(BlobStorageError) -> HeldVersions {
     for _ in 0..<8 {
       let versions = try versions(key)
-      let hold = try leases.hold(versions.map { .blob($0.digest) })
+      let hold = try leases.holdWhereThereIsRoom(versions.map { .blob($0.digest) })
       if try self.versions(key) == versions {
         return HeldVersions(versions: versions, hold: hold, leases: leases)
       }

@@ -22,12 +22,16 @@ package final class Engine: Sendable {
   package let logger: Logger
   package let weaknesses: Weaknesses
   let streamHeadByteCount: Int
+  let dictionaryTrials = DictionaryTrials()
   private let packByteCountTarget: Int64
+  private let randomNumber: @Sendable () -> UInt64
   private let isClosed = Atomic<Bool>(false)
 
   /// What tests put in place of the system.
   package struct Environment: Sendable {
     package var files: any FileSystem = SystemFiles()
+    /// The catalog's files, as far as this library itself opens, locks and replaces them; LMDB opens its own.
+    package var catalogFiles: any FileSystem = SystemFiles()
     /// Where the catalog is kept, when not in the store's folder: LMDB needs real files.
     package var catalogFolder: FilePath?
     package var clock = WallClock.system
@@ -37,6 +41,10 @@ package final class Engine: Sendable {
     package var weaknesses: Weaknesses = []
     /// Content that streams in and ends before so many bytes is put like content in memory.
     package var streamHeadByteCount = Engine.inMemoryByteCountMax
+    /// Where names and writer identities come from.
+    package var randomNumber: @Sendable () -> UInt64 = randomUInt64
+    /// Does the work of the pool on the caller's thread, so that what happens has one order.
+    package var worksInline = false
 
     package init() {}
   }
@@ -51,7 +59,9 @@ package final class Engine: Sendable {
       flags: options.usesSimilarity ? .similarity : [], digestAlgorithm: options.digestAlgorithm,
       codecNumber: codec.kind.rawValue, level: Int8(codec.level),
       chunkByteCountAverage: UInt32(sizes.average),
-      storeID: withUnsafeBytes(of: (randomUInt64(), randomUInt64())) { Array($0) },
+      storeID: withUnsafeBytes(
+        of: (environment.randomNumber(), environment.randomNumber())
+      ) { Array($0) },
       created: environment.clock.now())
     try StoreFolder(try absolute(path), files: environment.files).create(header)
   }
@@ -75,6 +85,7 @@ package final class Engine: Sendable {
         "The store at \(path) uses a codec that this build does not know: use a later build.",
         path: path)
     }
+    try folder.finishCreation()
     self.folder = folder
     self.header = header
     sizes = try ChunkSizes(average: Int(header.chunkByteCountAverage))
@@ -82,33 +93,34 @@ package final class Engine: Sendable {
     logger = configuration.logger
     clock = environment.clock
     weaknesses = environment.weaknesses
-    let backend = folder.backend
+    let backend = FolderBackend(
+      folder: folder.packs, asideFolder: folder.aside, files: environment.files, weaknesses: weaknesses)
     self.backend = backend
     codecs = CodecPool()
-    for part in [folder.packs, folder.leases] where try environment.files.status(of: part) == nil {
-      do throws(BlobStorageError) { try environment.files.createDirectory(part) } catch {
-        guard error.errno == Errno.fileExists.rawValue else { throw error }
-      }
-    }
+    for part in [folder.packs, folder.leases] { try folder.makePart(part) }
     try backend.removeLeftovers()
     let builder = CatalogBuilder(
-      backend: backend, codecs: codecs, store: header, logger: configuration.logger)
-    catalog = try Catalog(
-      folder: environment.catalogFolder ?? folder.catalog, files: SystemFiles(), store: header,
-      bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
-      logger: configuration.logger,
-      fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
-      catchUp: { (database, willWrite) throws(BlobStorageError) in
-        try builder.catchUp(database, willWrite: willWrite)
-      })
+      backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses)
+    catalog = try folder.withReserve { () throws(BlobStorageError) in
+      try Catalog(
+        folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
+        bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
+        logger: configuration.logger, randomNumber: environment.randomNumber,
+        fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
+        catchUp: { (database, willWrite) throws(BlobStorageError) in
+          try builder.catchUp(database, willWrite: willWrite)
+        })
+    }
     packs = PackFiles(backend: backend)
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
-      cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax))
+      cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax),
+      looksUpAgain: !weaknesses.contains(.looksUpOnce))
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
     packByteCountTarget = environment.packByteCountTarget
     streamHeadByteCount = environment.streamHeadByteCount
-    let writerID = randomUInt64()
+    randomNumber = environment.randomNumber
+    let writerID = randomNumber()
     leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
     writer = WriterSession(
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
@@ -116,7 +128,8 @@ package final class Engine: Sendable {
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger)
     let cores = ProcessInfo.processInfo.activeProcessorCount
-    work = WorkPool(width: configuration.threadCount > 0 ? configuration.threadCount : cores)
+    work = WorkPool(
+      width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
   }
 
   deinit {
@@ -143,7 +156,7 @@ package final class Engine: Sendable {
   /// A session with packs of its own, for work that must not share a pack with puts.
   package func newSession() -> WriterSession {
     WriterSession(
-      writerID: randomUInt64(), store: header, backend: backend, catalog: catalog, codecs: codecs,
+      writerID: randomNumber(), store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
       packByteCountTarget: packByteCountTarget, weaknesses: weaknesses, logger: logger)
   }

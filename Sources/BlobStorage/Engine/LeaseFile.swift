@@ -64,6 +64,15 @@ package final class LeaseFile: Sendable {
     }
   }
 
+  /// The same for readers, who go without where nothing can be written: on a full disk, that is worth more than that
+  /// no collection takes away what is dropped while it is read.
+  package func holdWhereThereIsRoom(_ held: [Held]) throws(BlobStorageError) -> Hold {
+    do { return try hold(held) } catch {
+      guard error.code == .noSpace || error.code == .readOnly else { throw error }
+      return Hold(slots: 0..<0)
+    }
+  }
+
   /// Lets go of them.
   package func release(_ hold: Hold) {
     guard !hold.slots.isEmpty else { return }

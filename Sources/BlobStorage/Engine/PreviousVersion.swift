@@ -9,6 +9,8 @@ struct PreviousVersion: Sendable {
     var digest: Digest
     /// Chunks near it are in both versions, or both are one chunk each: else it is a guess.
     var isAligned: Bool
+    /// Both versions are one chunk each.
+    var isOnly: Bool
   }
 
   /// How far content is expected to move without a chunk near it being in both versions.
@@ -77,7 +79,8 @@ struct PreviousVersion: Sendable {
     for (entry, twin) in zip(entries, shifts) {
       shift = twin ?? shift
       let middle = offset + Int64(entry.plainByteCount) / 2 + (shift ?? 0)
-      let candidate = Candidate(digest: chunk(at: middle, old), isAligned: isWhole || shift != nil)
+      let candidate = Candidate(
+        digest: chunk(at: middle, old), isAligned: isWhole || shift != nil, isOnly: isWhole)
       candidates.append(twin == nil ? candidate : nil)
       offset += Int64(entry.plainByteCount)
     }

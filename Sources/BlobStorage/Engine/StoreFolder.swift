@@ -20,9 +20,6 @@ package struct StoreFolder: Sendable {
   package var collecting: FilePath { path.appending("gc.lock") }
   package var reserve: FilePath { path.appending("reserve") }
 
-  /// The packs of this folder.
-  package var backend: FolderBackend { FolderBackend(folder: packs, asideFolder: aside, files: files) }
-
   /// Makes an empty store; of two that try at once, one succeeds.
   ///
   /// - Throws: `storeExists`, or `notAStore` for a path that holds anything else; nothing was changed.
@@ -43,19 +40,84 @@ package struct StoreFolder: Sendable {
     try bridge(newHeader.encoded()) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
     try file.synchronize()
     try files.rename(temporary, to: header)
-    try files.syncDirectory(path)
-    try files.syncDirectory(path.removingLastComponent())
+    try synchronizeNames()
     try files.remove(path.appending(".init.lock"))
+    // A store on a disk that is nearly full goes without.
+    do throws(BlobStorageError) { try keepReserve() } catch {}
+  }
+
+  /// Ends a creation that was cut short after the store was there and before it was sure to stay.
+  package func finishCreation() throws(BlobStorageError) {
+    let lockPath = path.appending(".init.lock")
+    guard try files.status(of: lockPath) != nil else { return }
+    try synchronizeNames()
+    do throws(BlobStorageError) {
+      let lock = try files.open(lockPath, .readWrite)
+      defer { lock.close() }
+      // Whoever is still creating it removes the file.
+      if try lock.lock(.exclusive, wait: false) { try files.remove(lockPath) }
+    } catch {
+      // It does no harm: what stays is looked at again by the next opening.
+    }
+  }
+
+  /// Forces the names in the store's folder to the medium, and those of the folders that lead to it: an earlier
+  /// creation, cut short, may have made any of them.
+  private func synchronizeNames() throws(BlobStorageError) {
+    try files.syncDirectory(path)
+    var folder = path
+    while folder != folder.removingLastComponent() {
+      folder = folder.removingLastComponent()
+      do { try files.syncDirectory(folder) } catch {
+        // A folder that may not be read is not one that was made here.
+        guard
+          error.code == .permissionDenied || error.code == .readOnly
+            || error.errno == Errno.invalidArgument.rawValue
+        else { throw error }
+      }
+    }
   }
 
   static let reserveByteCount: Int64 = 1 << 20
 
-  /// Keeps some space taken, so that gc can work on a full disk by giving it free.
+  /// Keeps some space taken, so that a full disk can be opened, dropped from and collected by giving it free.
   package func keepReserve() throws(BlobStorageError) {
     let file = try files.open(reserve, .openOrCreate)
     defer { file.close() }
     guard try file.status().byteCount < Self.reserveByteCount else { return }
-    try file.allocate(byteCount: Self.reserveByteCount)
+    do { try file.allocate(byteCount: Self.reserveByteCount) } catch {
+      try files.remove(reserve)
+      throw error
+    }
+  }
+
+  /// Runs `body`; if the disk is full, gives the reserve free and runs it once more. The next collection puts the
+  /// reserve back.
+  package func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do throws(BlobStorageError) { return try body() } catch {
+      guard error.code == .noSpace, try files.status(of: reserve) != nil else { throw error }
+      do { try files.remove(reserve) } catch {
+        // Another process has given it free at this moment.
+        guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      }
+    }
+    return try body()
+  }
+
+  /// Makes the folder of that name if it is missing.
+  ///
+  /// - Throws: `notAStore` for a symbolic link or a file: nothing is written outside of the store.
+  package func makePart(_ part: FilePath) throws(BlobStorageError) {
+    if try files.status(of: part) == nil {
+      do { try files.createDirectory(part) } catch {
+        guard error.errno == Errno.fileExists.rawValue else { throw error }
+      }
+    }
+    guard try files.status(of: part)?.kind == .directory else {
+      throw BlobStorageError(
+        .notAStore, "\(part) is not a folder: what belongs to a store lies in it, not behind a link.",
+        path: part.string)
+    }
   }
 
   /// The header of the store that is here.

@@ -31,7 +31,7 @@ package final class WorkPool: Sendable {
   private let available = DispatchSemaphore(value: 0)
   package let width: Int
 
-  /// A pool of `width` threads, which end with ``close()``.
+  /// A pool of `width` threads, which end with ``close()``; without any, whoever waits for work does it.
   package init(width: Int) {
     self.width = width
     for index in 0..<width {

@@ -21,4 +21,14 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let collectsDespiteObstacles = Weaknesses(rawValue: 1 << 7)
   /// A durable put returns without a sync.
   package static let skipsSync = Weaknesses(rawValue: 1 << 8)
+  /// A collection goes on after the catalog it planned by was rebuilt (H5).
+  package static let ignoresRebuilds = Weaknesses(rawValue: 1 << 9)
+  /// A reader whose pack has gone does not look again (H6).
+  package static let looksUpOnce = Weaknesses(rawValue: 1 << 10)
+  /// What a dead writer left is not taken in (H9).
+  package static let skipsRecovery = Weaknesses(rawValue: 1 << 11)
+  /// A pack may take the name of another (H12).
+  package static let reusesPackNames = Weaknesses(rawValue: 1 << 12)
+  /// Lengths in packs are not compared with what is there.
+  package static let trustsLengths = Weaknesses(rawValue: 1 << 13)
 }

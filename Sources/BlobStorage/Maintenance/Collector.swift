@@ -5,7 +5,8 @@ import Logging
 ///
 /// Invariants, in the order of the steps; nothing rests on elapsed time:
 /// 1. One collector at a time (a lock that dies with its process).
-/// 2. Packs to go are *condemned* in the catalog first: from then on no writer counts on what lies in them.
+/// 2. Only packs go that were sealed before marking began: a chunk's row can move into any other meanwhile, and what
+///    was marked is the place where it lay. Packs to go are *condemned* in the catalog first: from then on no writer counts on what lies in them.
 /// 3. Then leases are read, versions are marked once more, and leases are read again. Whoever relied on a condemned
 ///    pack before has its lease, or its version, seen by one of the three; whoever comes later sees the pack
 ///    condemned.
@@ -18,7 +19,7 @@ import Logging
 /// Killed at any point, the store is valid, and the next collection goes on.
 final class Collector {
   /// One pack that is to go.
-  private struct Candidate {
+  struct Candidate {
     var number: UInt32
     var row: PackRow
     var content: PackContent
@@ -33,10 +34,17 @@ final class Collector {
   let engine: Engine
   let options: CollectionOptions
   let progress: ProgressHandler
-  private var marker: Marker
+  private(set) var marker: Marker
   /// Marks and candidates go by the numbers of this generation of the catalog.
   private var generation: String?
-  private var report = CollectionReport()
+  var report = CollectionReport()
+  /// For the small chunks of packs that are copied from.
+  var dictionary: DictionaryPlan?
+  var isDictionaryStored = false
+  /// What dictionaries saved in packs that have been copied from and are not gone yet.
+  var gains: [PackName: Compaction.Gain] = [:]
+  /// By how much packs become smaller or larger without garbage going.
+  var gainedByteCount: Int64 = 0
 
   init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError)
   {
@@ -67,15 +75,19 @@ final class Collector {
       }
     }
     generation = engine.catalog.generation
+    // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
+    let sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
     try mark()
-    try rebase()
+    // What rebasing adds is live, and in packs of its own.
     let rows = try packRows()
+    try rebase()
     let garbageByteCount = rows.reduce(0) {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
     }
     noteObstacles(rows)
-    var candidates = try plan(rows)
+    var candidates = try planWithDictionary(rows.filter { sealed.contains($0.number) })
     if options.isDryRun {
+      try tryDictionary(candidates)
       account(candidates)
     } else if report.obstacles.isEmpty, !candidates.isEmpty {
       try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
@@ -95,7 +107,8 @@ final class Collector {
       }
     }
     keepReserve()
-    report.garbageByteCount = max(0, garbageByteCount - report.freedByteCount)
+    report.freedByteCount += gainedByteCount
+    report.garbageByteCount = max(0, garbageByteCount + gainedByteCount - report.freedByteCount)
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
@@ -136,7 +149,7 @@ final class Collector {
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
     try rebasing.run(&marker.marks)
     report.reencodedChunkCount = rebasing.reencodedChunkCount
-    report.freedByteCount -= rebasing.addedByteCount
+    gainedByteCount -= rebasing.addedByteCount
   }
 
   func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
@@ -152,7 +165,7 @@ final class Collector {
     }
   }
 
-  private func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
+  func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
     let leases = try markLeases()
     let open = rows.filter {
       $0.row.isSealed && !$0.row.isDamaged && $0.row.state == .live && !isProtected($0.row, leases)
@@ -163,22 +176,29 @@ final class Collector {
     // Oldest first: by the time a record that hides versions is looked at, their refs are gone.
     for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
       try CancellationFlag.check()
-      let live = marker.marks.liveByteCount(number)
+      let gain = dictionary?.savedByteCount(number) ?? 0
+      let live = marker.marks.liveByteCount(number) - gain
       let isSmall = merges && row.recordsByteCount < Self.smallPackByteCount
-      guard isSmall || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin) else {
+      // What was not synced for sure is stored anew.
+      guard
+        isSmall || row.isPoisoned
+          || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin)
+      else {
         continue
       }
       let content: PackContent
       do throws(BlobStorageError) {
-        content = try PackContent(engine, number: number, row: row, marks: marker.marks)
+        content = try PackContent(
+          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)
       } catch {
         guard error.code == .corrupted else { throw error }
         report.obstacles.append(error.message)
         continue
       }
       guard
-        isSmall
-          || Self.isWorthwhile(content.recordsByteCount, kept: content.keptByteCount, options.garbageShareMin)
+        isSmall || row.isPoisoned
+          || Self.isWorthwhile(
+            content.recordsByteCount, kept: content.keptByteCount - gain, options.garbageShareMin)
       else { continue }
       candidates.append(Candidate(number: number, row: row, content: content))
     }
@@ -196,18 +216,6 @@ final class Collector {
     return row.name.sequence >= first
   }
 
-  private func account(_ candidates: [Candidate]) {
-    for candidate in candidates {
-      report.deletedChunkCount += candidate.content.deletedChunkCount
-      report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
-      if candidate.content.kept.isEmpty {
-        report.deletedPackCount += 1
-      } else {
-        report.compactedPackCount += 1
-      }
-    }
-  }
-
   // MARK: Executing
 
   /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
@@ -215,13 +223,17 @@ final class Collector {
     let before = try markLeases()
     try marker.markVersions(countsRefs: false)
     let after = try markLeases()
+    try dictionary?.confirm(
+      engine, marker.marks, in: Set(candidates.map(\.number)), leased: before.held.union(after.held))
     var confirmed: [Candidate] = []
     for candidate in candidates
     where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
       confirmed.append(
         Candidate(
           number: candidate.number, row: candidate.row,
-          content: try PackContent(engine, number: candidate.number, row: candidate.row, marks: marker.marks))
+          content: try PackContent(
+            engine, number: candidate.number, row: candidate.row, marks: marker.marks,
+            small: dictionary?.chunks))
       )
     }
     return confirmed
@@ -260,9 +272,11 @@ final class Collector {
   private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
     let session = engine.newSession()
     var copied: [Candidate] = []
+    if batch.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
     for candidate in batch {
       do throws(BlobStorageError) {
-        try Compaction.copy(candidate.content.kept, of: candidate.row.name, engine: engine, to: session)
+        gains[candidate.row.name] = try Compaction.copy(
+          candidate.content.kept, of: candidate.row.name, engine: engine, to: session, dictionary)
         copied.append(candidate)
       } catch {
         // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.
@@ -270,7 +284,11 @@ final class Collector {
         report.obstacles.append(error.message)
       }
     }
-    try session.rollOver()
+    if engine.weaknesses.contains(.retiresBeforeSync) {
+      _ = try session.commit { _ in }
+    } else {
+      try session.rollOver()
+    }
     try takeAway(copied)
   }
 
@@ -289,9 +307,9 @@ final class Collector {
     let renamed = try engine.catalog.write { (transaction) throws(BlobStorageError) in
       var retired: [PackName] = []
       for name in names {
-        guard let number = try transaction.packNumber(name),
-          try transaction.packRow(number)?.state == .retired
-        else { continue }
+        var state: PackRow.State?
+        if let number = try transaction.packNumber(name) { state = try transaction.packRow(number)?.state }
+        guard state == .retired || engine.weaknesses.contains(.ignoresRebuilds) else { continue }
         retired.append(name)
       }
       try engine.backend.retirePacks(retired)
@@ -326,6 +344,7 @@ final class Collector {
 
   /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
   func synchronizeOpenPacks() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.retiresBeforeSync) { return }
     for (_, row) in try packRows() where !row.isSealed && row.state == .live {
       try engine.writer.synchronizeOther(row.name)
     }
@@ -345,6 +364,7 @@ final class Collector {
 
   /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
   private func checkGeneration() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.ignoresRebuilds) { return }
     guard engine.catalog.generation == generation else {
       throw BlobStorageError(
         .busy, "The catalog was rebuilt while garbage was being collected: collect again.")

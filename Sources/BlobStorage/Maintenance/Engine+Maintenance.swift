@@ -2,8 +2,8 @@
 extension Engine {
   /// Plans and executes one collection of garbage.
   package func collectGarbage(
-    _ options: CollectionOptions = CollectionOptions()
-  ) throws(BlobStorageError) -> CollectionReport { try Collector(self, options, nil).run() }
+    _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
+  ) throws(BlobStorageError) -> CollectionReport { try Collector(self, options, progress).run() }
 
   /// Reads the store back.
   package func verify(isQuick: Bool = false) throws(BlobStorageError) -> VerificationReport {

@@ -137,7 +137,7 @@ struct Marker {
     var baseRow: ChunkRow?
     if let base = row.base {
       baseRow = try transaction.chunkRow(base)
-      if let baseRow { marks.insertBase(baseRow) } else { missing.insert(base) }
+      if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { missing.insert(base) }
     }
     return marks.insert(row, base: baseRow)
   }

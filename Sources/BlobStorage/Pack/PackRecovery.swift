@@ -1,6 +1,6 @@
 /// Ends the pack of a writer that is gone.
 package enum PackRecovery {
-  /// Cuts off the torn tail, writes the footer and syncs. The pack's lock is held. Returns its length.
+  /// Cuts off the torn tail, writes anew what may not be on the medium, and the footer, and syncs. The pack's lock is held. Returns its length.
   ///
   /// A crash at any point leaves the same whole records, and the next recovery does the same again.
   package static func seal(
@@ -11,7 +11,9 @@ package enum PackRecovery {
     let writer = PackWriter(
       adopting: file, header: outcome.header, byteCount: outcome.endOffset, codecs: codecs)
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+    var syncedByteCount: Int64 = 0
     _ = try scanner.scan { (record) throws(BlobStorageError) in
+      syncedByteCount = max(syncedByteCount, record.syncedByteCount)
       let headerAndMeta = try file.bytes(
         at: record.offset, RecordHeader.byteCount + record.metaByteCount, pack: name)
       var payload: [UInt8] = []
@@ -23,6 +25,20 @@ package enum PackRecovery {
         try writer.list(headerAndMeta, dropPayload: raw)
       }
     }
+    try rewrite(file, syncedByteCount..<outcome.endOffset)
     return try writer.seal()
+  }
+
+  /// Writes bytes anew as they are.
+  ///
+  /// A sync of them may have failed. The system then takes for written what never was: another sync would succeed and
+  /// change nothing. What is written anew it has to write. A crash in between finds the same bytes.
+  package static func rewrite(_ file: any File, _ range: Range<Int64>) throws(BlobStorageError) {
+    var offset = range.lowerBound
+    while offset < range.upperBound {
+      let bytes = try file.bytes(at: offset, Int(min(range.upperBound - offset, 1 << 20)), pack: nil)
+      try bridge(bytes) { (raw) throws(BlobStorageError) in try file.write(raw, at: offset) }
+      offset += Int64(bytes.count)
+    }
   }
 }

@@ -18,8 +18,12 @@ package struct PackScanner {
   private let name: PackName
   private let codecs: CodecPool
   private let byteCount: Int64
+  private let trustsLengths: Bool
 
-  package init(file: any File, name: PackName, codecs: CodecPool) throws(BlobStorageError) {
+  package init(
+    file: any File, name: PackName, codecs: CodecPool, weaknesses: Weaknesses = []
+  ) throws(BlobStorageError) {
+    trustsLengths = weaknesses.contains(.trustsLengths)
     self.file = file
     self.name = name
     self.codecs = codecs
@@ -166,7 +170,7 @@ package struct PackScanner {
       recordCount += held.count
       held = []
     }
-    var window = Window(file: file, end: end)
+    var window = Window(file: file, end: end, trustsLengths: trustsLengths)
     while offset < end {
       let record: PackRecord?
       do { record = try wholeRecord(at: offset, &window, header) } catch {
@@ -289,17 +293,19 @@ package struct PackScanner {
 private struct Window {
   let file: any File
   let end: Int64
+  let trustsLengths: Bool
   var start: Int64 = 0
   var content: [UInt8] = []
   static let byteCount = 1 << 20
 
-  init(file: any File, end: Int64) {
+  init(file: any File, end: Int64, trustsLengths: Bool) {
+    self.trustsLengths = trustsLengths
     self.file = file
     self.end = end
   }
 
   mutating func bytes(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
-    guard offset + Int64(count) <= end else {
+    guard offset + Int64(count) <= end || trustsLengths else {
       throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
     }
     if offset < start || offset + Int64(count) > start + Int64(content.count) {

@@ -1,6 +1,6 @@
 /// What a ref's metadata says of the file that was imported: enough to know it again without reading it, and to
 /// restore its time. Format.md, "Metadata of imported files".
-struct FileMark: Hashable {
+package struct FileMark: Hashable {
   static let byteCount = 32
   private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x31]  // FIL1
 
@@ -15,7 +15,7 @@ struct FileMark: Hashable {
   }
 
   /// The mark in a version's metadata, or nil when that is something else.
-  init?(metadata: [UInt8]) {
+  package init?(metadata: [UInt8]) {
     guard metadata.count == Self.byteCount, metadata.starts(with: Self.tag) else { return nil }
     func field<T: FixedWidthInteger>(_ offset: Int, _ type: T.Type) -> T {
       metadata.withUnsafeBytes { T(littleEndian: $0.loadUnaligned(fromByteOffset: offset, as: T.self)) }
@@ -27,7 +27,7 @@ struct FileMark: Hashable {
     inode = field(24, UInt64.self)
   }
 
-  var metadata: [UInt8] {
+  package var metadata: [UInt8] {
     var writer = ByteWriter(capacity: Self.byteCount)
     writer.raw(Self.tag)
     writer.integer(modified.nanoseconds)

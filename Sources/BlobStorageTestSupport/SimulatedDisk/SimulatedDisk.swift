@@ -21,6 +21,9 @@ package final class SimulatedDisk: FileSystem {
     var node: DiskImage.NodeNumber
     var process: Int
     var isWritable: Bool
+    /// A sync of the file failed since it was opened and this handle has not been told yet: it will be once, as on
+    /// Linux since 4.13.
+    var lostData: Errno?
   }
 
   struct State: Sendable {
@@ -36,6 +39,8 @@ package final class SimulatedDisk: FileSystem {
     var faults: [Fault] = []
     var byteCountMax: Int?
     var hook: Hook?
+    var afterHook: Hook?
+    var scheduler: Scheduler?
     var calls: [CallRecord] = []
     var callCount = 0
     var mutationCount = 0
@@ -54,6 +59,9 @@ package final class SimulatedDisk: FileSystem {
     state.image = image
     self.state = Mutex(state)
   }
+
+  /// The same disk once more, with what is not synced, and without processes.
+  package func copy() -> SimulatedDisk { SimulatedDisk(state.withLock { $0.image }) }
 
   // MARK: Processes
 
@@ -88,6 +96,7 @@ package final class SimulatedDisk: FileSystem {
     state.withLock { state in
       state.faults = []
       state.hook = nil
+      state.afterHook = nil
       state.byteCountMax = nil
     }
   }
@@ -97,6 +106,12 @@ package final class SimulatedDisk: FileSystem {
 
   /// Sets what is called before every mutating call.
   package func beforeMutations(_ hook: Hook?) { state.withLock { $0.hook = hook } }
+
+  /// Sets what is called after every mutating call that succeeded, before its caller learns of it.
+  package func afterMutations(_ hook: Hook?) { state.withLock { $0.afterHook = hook } }
+
+  /// Has every call of every process wait for its turn.
+  package func schedule(by scheduler: Scheduler?) { state.withLock { $0.scheduler = scheduler } }
 
   /// Kills the process that is about to make the `number`-th mutating call, counted from the disk's beginning.
   package func stop(beforeMutation number: Int) {
@@ -124,19 +139,15 @@ package final class SimulatedDisk: FileSystem {
     _ body: (inout State) throws(SimulatedErrno) -> Value
   ) throws(BlobStorageError) -> Value {
     let record = CallDescription(kind: kind, process: process, detail: "\(path) \(detail)")
+    // A process that is dead ends without anybody else having a turn.
+    let scheduler = state.withLock { $0.aliveProcesses.contains(process) ? $0.scheduler : nil }
+    scheduler?.takeTurn()
     let (call, fault, hook) = try state.withLock { (state) throws(BlobStorageError) in
       guard state.aliveProcesses.contains(process) else { throw .simulatedStop }
       let call = state.log(record)
       return (call, state.takeFault(kind), kind.isMutating ? state.hook : nil)
     }
-    if let hook {
-      do throws(BlobStorageError) {
-        try hook(call)
-      } catch {
-        if error.code == .simulatedStop { state.withLock { $0.kill(process) } }
-        throw error
-      }
-    }
+    try run(hook, call)
     let outcome = state.withLock { (state) -> Result<Value, BlobStorageError> in
       guard state.aliveProcesses.contains(process) else { return .failure(.simulatedStop) }
       do throws(SimulatedErrno) {
@@ -149,7 +160,17 @@ package final class SimulatedDisk: FileSystem {
         return .failure(.systemCall("\(kind.rawValue) (simulated)", path: path, errno: error.errno))
       }
     }
-    return try outcome.get()
+    let value = try outcome.get()
+    if kind.isMutating { try run(state.withLock { $0.afterHook }, call) }
+    return value
+  }
+
+  private func run(_ hook: Hook?, _ call: CallRecord) throws(BlobStorageError) {
+    guard let hook else { return }
+    do throws(BlobStorageError) { try hook(call) } catch {
+      if error.code == .simulatedStop { state.withLock { $0.kill(call.process) } }
+      throw error
+    }
   }
 
   struct CallDescription {
@@ -200,6 +221,7 @@ extension SimulatedDisk.State {
   mutating func wakeWaiters() {
     for waiter in waiters { waiter.signal() }
     waiters = []
+    scheduler?.wake()
   }
 
   /// A time that moves with every mutating call, so that runs can be repeated.

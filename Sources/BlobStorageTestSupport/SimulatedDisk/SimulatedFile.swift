@@ -62,8 +62,20 @@ package final class SimulatedFile: File {
     let handle = self.handle
     try call(
       .synchronize, "",
-      onFault: { state, _ in if let node = state.handles[handle]?.node { state.image.loseData(of: node) } }
-    ) { (state, opened) throws(SimulatedErrno) in state.image.syncData(of: opened.node) }
+      onFault: { state, fault in
+        guard let node = state.handles[handle]?.node else { return }
+        state.image.loseData(of: node)
+        for other in state.handles.keys where other != handle && state.handles[other]?.node == node {
+          state.handles[other]?.lostData = fault.errno
+        }
+      }
+    ) { (state, opened) throws(SimulatedErrno) in
+      if let errno = opened.lostData {
+        state.handles[handle]?.lostData = nil
+        throw .init(errno)
+      }
+      state.image.syncData(of: opened.node)
+    }
   }
 
   /// What is not synced may be on the medium at any time in any case.
@@ -110,7 +122,11 @@ package final class SimulatedFile: File {
         return isFree
       }
       if isHeld || !wait { return isHeld }
-      waiter.wait()
+      if let scheduler = disk.state.withLock({ $0.scheduler }) {
+        scheduler.waitForWake()
+      } else {
+        waiter.wait()
+      }
     }
   }
 

@@ -11,8 +11,11 @@ package struct SimulatedProcess: FileSystem {
   /// Ends the process: locks are free, and all its later calls throw code `simulatedStop`.
   package func kill() { disk.state.withLock { $0.kill(number) } }
 
+  /// Whether it can still do anything.
+  package var isAlive: Bool { disk.state.withLock { $0.aliveProcesses.contains(number) } }
+
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
-    let path = FilePath("/").pushing(path).lexicallyNormalized()
+    let path = FilePath("/" + DiskImage.components(path).joined(separator: "/"))
     let creates = intent == .create || intent == .openOrCreate
     let exists = try? disk.state.withLock { (state) throws(SimulatedErrno) in try state.image.find(path) }
     // Only a call that is about to create is a mutating one.

@@ -15,7 +15,7 @@ struct ModelTests {
     }
   }
 
-  private static func check(_ engine: Engine, _ model: Model) throws {
+  static func check(_ engine: Engine, _ model: Model) throws {
     let keys = model.versions.filter { !$0.value.isEmpty }.keys.sorted {
       Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8))
     }
@@ -93,7 +93,8 @@ struct ModelTests {
         #expect(
           after.uniqueByteCount == before.uniqueByteCount && after.plainByteCount == before.plainByteCount)
         #expect(after.chunkCount <= before.chunkCount)
-        #expect(after.garbageByteCount <= before.garbageByteCount)
+        // What is stored anew without its base leaves garbage where it was, for later if that is little.
+        #expect(after.garbageByteCount <= before.garbageByteCount || report.reencodedChunkCount > 0)
       case 17:
         try await store.close()
         store = try await place.opened()

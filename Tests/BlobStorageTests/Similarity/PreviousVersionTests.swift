@@ -65,7 +65,7 @@ struct PreviousVersionTests {
     let place = try StorePlace()
     let engine = try place.engine()
     var seed = CodecSeed(2)
-    var bytes = seed.text(1_500_000)
+    var bytes = seed.noise(1_500_000)
     try way.put(engine, "k", bytes, place)
     // The features are made of 64 bytes each, so that none is left.
     for offset in stride(from: 7, to: bytes.count, by: 37) { bytes[offset] = 0x2e }
@@ -74,7 +74,7 @@ struct PreviousVersionTests {
     let changed = bytes.map { $0 == 0x2e ? 0x2c : $0 }
     try way.put(engine, "k", changed, place)
     let (count, total) = try Self.based(engine, "k")
-    #expect(count * 2 > total && total > 3, "\(count) of \(total)")
+    #expect(count >= 3 && total > 3, "\(count) of \(total)")
     try Self.check(engine, "k", changed)
     try engine.close()
   }
@@ -90,10 +90,10 @@ struct PreviousVersionTests {
     // Noise with a byte changed here and there: nothing but the right chunk makes it smaller.
     var changed = part
     for offset in stride(from: 11, to: changed.count, by: 41) { changed[offset] ^= 0xff }
-    let bytes = seed.text(95_000) + same + changed
+    let bytes = seed.text(5_000) + same + changed
     try way.put(engine, "k", bytes, place)
     let (count, _) = try Self.based(engine, "k")
-    #expect(count >= 4)
+    #expect(count >= 2)
     try Self.check(engine, "k", bytes)
     try engine.close()
   }

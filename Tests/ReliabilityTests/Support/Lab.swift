@@ -6,7 +6,9 @@ import Synchronization
 import SystemPackage
 
 /// A store on a simulated disk, its catalog in a real folder, and a model beside it.
-final class Lab {
+///
+/// Unchecked: one thread uses it at a time, which is what a scheduler is for when there are several.
+final class Lab: @unchecked Sendable {
   static let storePath = "/store"
   private(set) var disk: SimulatedDisk
   private(set) var catalog: CatalogFolder {
@@ -19,32 +21,60 @@ final class Lab {
   /// What engines are opened with.
   var packByteCountTarget: Int64 = 64 << 10
   var weaknesses = Weaknesses()
-  private var boot = 1
+  /// Who says which process goes on, when there are several.
+  var scheduler: Scheduler? {
+    didSet { disk.schedule(by: scheduler) }
+  }
+  fileprivate var boot = 1
+  private let random: Mutex<SeededGenerator>
 
-  init(_ options: StoreOptions = Lab.options) throws {
+  init(_ options: StoreOptions = Lab.options, seed: UInt64 = 0) throws {
+    random = Mutex(SeededGenerator(seed: seed))
     disk = SimulatedDisk()
     catalog = try CatalogFolder()
     try Engine.create(at: Self.storePath, options: options, environment: environment(disk.process()))
   }
 
-  private init(copy other: Lab) throws {
-    disk = other.disk.powerCut(keeping: other.disk.pendingChanges.map { ($0.number, .whole) })
-    catalog = try CatalogFolder(copyOf: other.catalog)
+  private init(copy other: Lab, _ disk: SimulatedDisk, _ catalog: CatalogFolder) {
+    self.disk = disk
+    self.catalog = catalog
     model = other.model
     clock = TestClock(other.clock.now)
     packByteCountTarget = other.packByteCountTarget
     weaknesses = other.weaknesses
     boot = other.boot
+    random = Mutex(other.random.withLock { $0 })
   }
 
   static let options = StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: false)
 
   /// The same store once more, with nothing in common; no engine may be open on it.
-  func copy() throws -> Lab { try Lab(copy: self) }
+  func copy() throws -> Lab {
+    Lab(
+      copy: self, disk.powerCut(keeping: disk.pendingChanges.map { ($0.number, .whole) }),
+      try CatalogFolder(copyOf: catalog))
+  }
 
-  func environment(_ files: any FileSystem) -> Engine.Environment {
+  /// The store as all processes left it when they were killed with the catalog as given.
+  func afterKill(_ catalog: CatalogFolder) throws -> Lab {
+    Lab(copy: self, disk.copy(), try CatalogFolder(copyOf: catalog))
+  }
+
+  /// The store after a power cut.
+  func afterPowerCut(_ cut: (SimulatedDisk) -> SimulatedDisk) throws -> Lab {
+    let lab = Lab(copy: self, cut(disk), try CatalogFolder())
+    lab.boot += 1
+    return lab
+  }
+
+  func environment(_ process: SimulatedProcess) -> Engine.Environment {
     var environment = Engine.Environment()
-    environment.files = files
+    environment.files = process
+    if let scheduler {
+      environment.catalogFiles = CatalogFiles(process, catalog.locks, scheduler)
+    }
+    environment.randomNumber = { [self] in random.withLock { $0.next() } }
+    environment.worksInline = true
     environment.catalogFolder = catalog.path
     let clock = clock
     environment.clock = WallClock(now: { clock.now })
@@ -58,10 +88,10 @@ final class Lab {
   }
 
   /// Opens the store as a process of its own.
-  func open(_ process: SimulatedProcess? = nil, threadCount: Int = 1) throws -> Engine {
+  func open(_ process: SimulatedProcess? = nil) throws -> Engine {
     try Engine(
       path: Self.storePath,
-      configuration: StoreConfiguration(cacheByteCountMax: 64 << 10, threadCount: threadCount),
+      configuration: StoreConfiguration(cacheByteCountMax: 64 << 10, threadCount: 1),
       environment: environment(process ?? disk.process()))
   }
 
@@ -73,11 +103,13 @@ final class Lab {
   ) throws {
     let change = model.beginPut(
       items.map { (key: $0.0, data: $0.1) }, archives: archives, isDurable: durability == .durable)
+    let names = model.changes[change].made.map { Self.metadata($0.number) }
     let options = PutOptions(
-      durability: durability, replacement: archives ? .archiveCurrent : .replaceCurrent)
+      durability: durability, replacement: archives ? .archiveCurrent : .replaceCurrent, metadata: names[0])
     do {
       if items.count > 1 {
-        _ = try engine.put(items.map { PutItem(key: $0.0, data: $0.1) }, options)
+        _ = try engine.put(
+          zip(items, names).map { PutItem(key: $0.0, data: $0.1, metadata: $1) }, options)
       } else if streamed {
         let rest = Mutex(items[0].1)
         _ = try engine.put(
@@ -99,6 +131,14 @@ final class Lab {
     model.end(change)
   }
 
+  /// A version says by its metadata which one of the model it is.
+  static func number(_ metadata: [UInt8]) -> Int? { Int(String(decoding: metadata, as: UTF8.self)) }
+
+  /// What was ever put, by the numbers of the model.
+  var contents: [Int: Data] { model.contents }
+
+  static func metadata(_ number: Int) -> [UInt8] { Array("\(number)".utf8) }
+
   func keep(_ engine: Engine, _ key: String, upTo count: Int, durability: Durability = .durable) throws {
     let change = model.beginDrop([key], kept: count + 1, isDurable: durability == .durable)
     do { _ = try engine.keep(upTo: count, keys: [key], durability) } catch {
@@ -117,9 +157,9 @@ final class Lab {
     model.end(change)
   }
 
-  /// What a failed call leaves: after a failed sync, or a kill, nobody knows; after any other failure, nothing.
+  /// What a failed call leaves: who was turned away has changed nothing; of any other failure nobody knows.
   private func settle(_ change: Int, _ error: any Error) {
-    model.leaveOpen(change)
+    if (error as? BlobStorageError)?.code == .busy { model.fail(change) } else { model.leaveOpen(change) }
   }
 
   // MARK: Crashes
@@ -154,6 +194,7 @@ final class TestClock: Sendable {
 /// A real folder for a catalog, gone when this object is.
 final class CatalogFolder: Sendable {
   let path: FilePath
+  let locks = CatalogLocks()
 
   init() throws {
     // Memory, where the system offers it: what is here need not outlive anything.

@@ -1,3 +1,4 @@
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 
@@ -15,6 +16,12 @@ enum Soak {
   /// Adds to a count that is printed at the end.
   static func count(_ name: String, _ number: Int = 1) {
     counts.withLock { $0[name, default: 0] += number }
+  }
+
+  /// Writes what led to a failure to the file that `BLOB_STORAGE_TRACE` names.
+  static func trace(_ text: String) {
+    guard let path = environment("BLOB_STORAGE_TRACE") else { return }
+    try? text.write(toFile: path, atomically: true, encoding: .utf8)
   }
 
   /// Prints what was counted so far, on one line that `tools/soak` picks up.
@@ -40,6 +47,32 @@ enum Soak {
       guard done < count || (Soak.isOn && Date() < end) else { return nil }
       defer { done += 1 }
       return Soak.firstSeed + UInt64(done)
+    }
+  }
+
+  /// Of many things to try: every day so many, evenly spread; in a soak all in an order by chance, as far as its time
+  /// allows.
+  static func some<T>(of all: [T], daily count: Int) -> Some<T> { Some(all, count) }
+
+  struct Some<T>: Sequence, IteratorProtocol {
+    private var rest: ArraySlice<T>
+    private let end: Date?
+
+    init(_ all: [T], _ count: Int) {
+      guard Soak.isOn else {
+        let step = Swift.max(1, (all.count + count - 1) / count)
+        rest = stride(from: 0, to: all.count, by: step).map { all[$0] }[...]
+        end = nil
+        return
+      }
+      var generator = SeededGenerator(seed: Soak.firstSeed)
+      rest = all.shuffled(using: &generator)[...]
+      end = Date().addingTimeInterval(Soak.seconds)
+    }
+
+    mutating func next() -> T? {
+      if let end, Date() > end { return nil }
+      return rest.popFirst()
     }
   }
 

@@ -1,0 +1,151 @@
+import BlobStorage
+import Dispatch
+import Synchronization
+import SystemPackage
+
+/// The real files of a catalog, as one simulated process has them: it dies with the process, and waits for a lock as
+/// the scheduler says.
+///
+/// Locks are kept here and not by the system. Whoever locks the file `lock`, if only shared, has it alone: a write
+/// transaction of LMDB would wait for another where no scheduler sees it.
+package struct CatalogFiles: FileSystem {
+  private let process: SimulatedProcess
+  private let scheduler: Scheduler?
+  private let locks: CatalogLocks
+  private let system = SystemFiles()
+
+  /// - Parameter locks: shared by all processes that use the catalog.
+  package init(_ process: SimulatedProcess, _ locks: CatalogLocks, _ scheduler: Scheduler?) {
+    self.process = process
+    self.locks = locks
+    self.scheduler = scheduler
+  }
+
+  private func begin() throws(BlobStorageError) {
+    guard process.isAlive else { throw .simulatedStop }
+  }
+
+  package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
+    try begin()
+    let file = try system.open(path, intent)
+    guard path.string.hasSuffix("/lock") || path.string.hasSuffix("/users") else { return file }
+    return LockedFile(file, process, locks, scheduler)
+  }
+  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
+    try begin()
+    return try system.status(of: path)
+  }
+  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
+    try begin()
+    return try system.list(directory)
+  }
+  package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try begin()
+    try system.createDirectory(path)
+  }
+  package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
+    try begin()
+    try system.rename(from, to: to)
+  }
+  package func remove(_ path: FilePath) throws(BlobStorageError) {
+    try begin()
+    try system.remove(path)
+  }
+  package func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try begin()
+    try system.removeDirectory(path)
+  }
+  /// What is here need not survive a power cut.
+  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) { try begin() }
+}
+
+/// Who holds which lock of a catalog.
+package final class CatalogLocks: Sendable {
+  struct Holder: Sendable {
+    let file: ObjectIdentifier
+    let process: SimulatedProcess
+    let kind: LockKind
+  }
+  private let holders = Mutex<[FilePath: [Holder]]>([:])
+
+  package init() {}
+
+  func take(_ path: FilePath, _ new: Holder) -> Bool {
+    holders.withLock { holders in
+      var others = (holders[path] ?? []).filter { $0.process.isAlive && $0.file != new.file }
+      defer { holders[path] = others }
+      let isFree = new.kind == .shared ? others.allSatisfy { $0.kind == .shared } : others.isEmpty
+      if isFree { others.append(new) }
+      return isFree
+    }
+  }
+
+  func giveBack(_ path: FilePath, _ file: ObjectIdentifier) {
+    holders.withLock { $0[path]?.removeAll { $0.file == file } }
+  }
+}
+
+private final class LockedFile: File {
+  private let file: any File
+  private let process: SimulatedProcess
+  private let locks: CatalogLocks
+  private let scheduler: Scheduler?
+
+  init(_ file: any File, _ process: SimulatedProcess, _ locks: CatalogLocks, _ scheduler: Scheduler?) {
+    self.file = file
+    self.process = process
+    self.locks = locks
+    self.scheduler = scheduler
+  }
+
+  deinit { giveBack() }
+
+  var path: FilePath { file.path }
+
+  func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
+    let kind: LockKind = path.string.hasSuffix("/lock") ? .exclusive : kind
+    while true {
+      guard process.isAlive else { throw .simulatedStop }
+      scheduler?.takeTurn()
+      guard process.isAlive else { throw .simulatedStop }
+      let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
+      if locks.take(path, holder) { return true }
+      guard wait else { return false }
+      guard let scheduler else { preconditionFailure("nobody would end this waiting") }
+      scheduler.waitForWake()
+    }
+  }
+
+  func unlock() throws(BlobStorageError) { giveBack() }
+
+  func close() {
+    giveBack()
+    file.close()
+  }
+
+  private func giveBack() {
+    locks.giveBack(path, ObjectIdentifier(self))
+    scheduler?.wake()
+  }
+
+  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) throws(BlobStorageError) -> Int {
+    try file.read(into: buffer, at: offset)
+  }
+  func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {
+    file.readIfCached(into: buffer, at: offset)
+  }
+  func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
+    try file.write(bytes, at: offset)
+  }
+  func synchronize() throws(BlobStorageError) {}
+  func beginWriteback(from offset: Int64, byteCount: Int64) {}
+  func truncate(to byteCount: Int64) throws(BlobStorageError) { try file.truncate(to: byteCount) }
+  func allocate(byteCount: Int64) throws(BlobStorageError) { try file.allocate(byteCount: byteCount) }
+  func status() throws(BlobStorageError) -> FileStatus { try file.status() }
+  func readThroughDispatch(
+    offset: Int64, byteCount: Int, queue: DispatchQueue,
+    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
+  ) {
+    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue, completion: completion)
+  }
+}

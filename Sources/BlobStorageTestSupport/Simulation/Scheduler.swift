@@ -1,0 +1,164 @@
+import BlobStorage
+import Dispatch
+import Foundation
+import Synchronization
+
+/// Runs actors, each on a thread of its own, one at a time: at each of their calls it is decided who goes on.
+///
+/// Whoever decides alike gets the same run again. Actors must not wait for each other in any way but through locks
+/// that tell the scheduler (``waitForWake()``, ``wake()``).
+package final class Scheduler: Sendable {
+  /// What happens next.
+  package enum Decision: Sendable, Hashable {
+    case run(Int)
+    /// The actor's process dies: the actor runs, all its calls fail, and nobody else has a turn until it has ended or
+    /// begun anew.
+    case kill(Int)
+  }
+
+  /// What is known when it is decided.
+  package struct Situation: Sendable {
+    /// Actors that could go on, in order; never empty.
+    package var ready: [Int]
+    /// Actors that have not ended, those that wait included.
+    package var living: [Int]
+    /// Who ran last, if it could go on.
+    package var current: Int?
+    /// Calls made so far, by all.
+    package var stepCount: Int
+  }
+
+  private struct Actor: Sendable {
+    var turn = DispatchSemaphore(value: 0)
+    var isWaiting = false
+    var hasEnded = false
+  }
+
+  private struct State: Sendable {
+    var actors: [Actor] = []
+    var running: Int?
+    var stepCount = 0
+    var isDeadlocked = false
+  }
+
+  private let state = Mutex(State())
+  private let allEnded = DispatchSemaphore(value: 0)
+  private let decide: @Sendable (Situation) -> Decision
+  private let kill: @Sendable (Int) -> Void
+
+  /// - Parameters:
+  ///   - decide: called with the scheduler's lock held; uses nothing that waits for it.
+  ///   - kill: ends the process of an actor.
+  package init(
+    decide: @escaping @Sendable (Situation) -> Decision, kill: @escaping @Sendable (Int) -> Void = { _ in }
+  ) {
+    self.decide = decide
+    self.kill = kill
+  }
+
+  /// Calls made so far.
+  package var stepCount: Int { state.withLock { $0.stepCount } }
+  /// Who runs now.
+  package var running: Int? { state.withLock { $0.running } }
+  /// All that had not ended waited for a lock; they were killed.
+  package var isDeadlocked: Bool { state.withLock { $0.isDeadlocked } }
+
+  /// Runs the bodies, each as the actor of its place, until all have ended.
+  package func run(_ bodies: [@Sendable () -> Void]) {
+    guard !bodies.isEmpty else { return }
+    state.withLock { state in
+      precondition(state.running == nil, "a scheduler runs once at a time")
+      state.actors = bodies.map { _ in Actor() }
+    }
+    for (index, body) in bodies.enumerated() {
+      let turn = state.withLock { $0.actors[index].turn }
+      // Taken out and let go of, because a thread's object may outlive the thread.
+      let once = Once(body)
+      let thread = Thread { [self] in
+        turn.wait()
+        once.take()?()
+        end()
+      }
+      thread.stackSize = 4 << 20
+      thread.start()
+    }
+    giveTurn()
+    allEnded.wait()
+  }
+
+  /// Called by an actor before each of its calls: others may run before it returns.
+  package func takeTurn() {
+    let turn = state.withLock { state -> DispatchSemaphore? in
+      guard let running = state.running else { return nil }
+      state.stepCount += 1
+      return state.actors[running].turn
+    }
+    guard let turn else { return }
+    giveTurn()
+    turn.wait()
+  }
+
+  /// Called by an actor that cannot go on until somebody calls ``wake()``.
+  package func waitForWake() {
+    state.withLock { state in
+      if let running = state.running { state.actors[running].isWaiting = true }
+    }
+    takeTurn()
+  }
+
+  /// Lets all who wait try again.
+  package func wake() {
+    state.withLock { state in
+      for index in state.actors.indices { state.actors[index].isWaiting = false }
+    }
+  }
+
+  private func end() {
+    let isLast = state.withLock { state in
+      if let running = state.running { state.actors[running].hasEnded = true }
+      state.running = nil
+      return state.actors.allSatisfy(\.hasEnded)
+    }
+    if isLast { allEnded.signal() } else { giveTurn() }
+  }
+
+  private func giveTurn() {
+    let (turn, killed) = state.withLock { state -> (DispatchSemaphore, Int?) in
+      var ready = state.actors.indices.filter { !state.actors[$0].hasEnded && !state.actors[$0].isWaiting }
+      var decision: Decision
+      if ready.isEmpty {
+        // Everybody waits for somebody: they die one after the other, and the test is told.
+        state.isDeadlocked = true
+        ready = state.actors.indices.filter { !state.actors[$0].hasEnded }
+        decision = .kill(ready[0])
+      } else {
+        let current = state.running.flatMap { ready.contains($0) ? $0 : nil }
+        let living = state.actors.indices.filter { !state.actors[$0].hasEnded }
+        decision = decide(
+          Situation(ready: ready, living: living, current: current, stepCount: state.stepCount))
+      }
+      switch decision {
+      case .run(let next):
+        precondition(ready.contains(next), "actor \(next) cannot go on")
+        state.running = next
+        return (state.actors[next].turn, nil)
+      case .kill(let next):
+        precondition(!state.actors[next].hasEnded, "actor \(next) has ended")
+        state.running = next
+        state.actors[next].isWaiting = false
+        return (state.actors[next].turn, next)
+      }
+    }
+    if let killed { kill(killed) }
+    turn.signal()
+  }
+}
+
+/// A closure that is handed out once.
+private final class Once: Sendable {
+  private let body: Mutex<(@Sendable () -> Void)?>
+
+  init(_ body: @escaping @Sendable () -> Void) { self.body = Mutex(body) }
+
+  func take() -> (@Sendable () -> Void)? { body.withLock { $0.take() } }
+}

@@ -1,0 +1,186 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// Damage that puts whole records where they do not belong, and what is said about damage.
+@Suite("Damage of records", .serialized)
+struct DamagedRecordTests {
+  /// Where the records of a pack lie.
+  static func records(_ lab: Lab, _ path: FilePath) throws -> [Range<Int>] {
+    let name = try #require(PackName(fileName: path.lastComponent?.string ?? ""))
+    let file = try lab.disk.open(path, .read)
+    defer { file.close() }
+    var ranges: [Range<Int>] = []
+    _ = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
+      ranges.append(Int(record.offset)..<Int(record.offset) + record.byteCount)
+    }
+    return ranges
+  }
+
+  static func bytes(_ lab: Lab, _ path: FilePath) throws -> [UInt8] {
+    var bytes: [UInt8] = []
+    try DamageTests.change(lab, path) { bytes = $0 }
+    return bytes
+  }
+
+  /// A store whose chunks are encoded against each other.
+  static func similarStore() throws -> Lab {
+    let lab = try Lab(StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: true))
+    let text = noise(9, 900) + prose(9, 2_000)
+    try lab.session { engine in
+      try lab.put(engine, [("first", text)])
+      try lab.put(engine, [("second", text + Data("a little more".utf8))])
+      try lab.put(engine, [("second", Data("and before".utf8) + text)], archives: true)
+    }
+    return lab
+  }
+
+  @Test("two records of a pack in each other's place")
+  func swappedWithin() throws {
+    let origin = try DamageTests.store()
+    for path in try DamageTests.paths(origin) {
+      let records = try Self.records(origin, path)
+      for first in records.indices {
+        for second in records.indices.dropFirst(first + 1) where Soak.isOn || (first + second) % 16 == 1 {
+          try check("records \(first) and \(second) of \(path)") { keepsCatalog in
+            try DamageTests.examine(origin, keepsCatalog: keepsCatalog) { lab in
+              try DamageTests.change(lab, path) { bytes in
+                let (a, b) = (records[first], records[second])
+                bytes =
+                  Array(bytes[..<a.lowerBound]) + bytes[b] + bytes[a.upperBound..<b.lowerBound] + bytes[a]
+                  + bytes[b.upperBound...]
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  @Test("a record of another pack in a record's place, and at the end")
+  func swappedBetween() throws {
+    let origin = try DamageTests.store()
+    let paths = try DamageTests.paths(origin)
+    for path in paths {
+      let targets = try Self.records(origin, path)
+      for other in paths where other != path {
+        let from = try Self.bytes(origin, other)
+        for (index, source) in try Self.records(origin, other).enumerated() {
+          for (place, target) in targets.enumerated() where Soak.isOn || (index + place) % 16 == 0 {
+            try check("record \(index) of \(other) for record \(place) of \(path)") { keepsCatalog in
+              try DamageTests.examine(origin, keepsCatalog: keepsCatalog) { lab in
+                try DamageTests.change(lab, path) { $0.replaceSubrange(target, with: from[source]) }
+              }
+            }
+          }
+          guard Soak.isOn || index % 4 == 0 else { continue }
+          try check("record \(index) of \(other) behind \(path)") { keepsCatalog in
+            try DamageTests.examine(origin, keepsCatalog: keepsCatalog) { lab in
+              try DamageTests.change(lab, path) { $0.append(contentsOf: from[source]) }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  @Test("a pack under the name of another, and the header of another store")
+  func foreignPacks() throws {
+    let origin = try DamageTests.store()
+    let other = try DamageTests.store()
+    let path = try #require(try DamageTests.paths(origin).first)
+    let foreign = try Self.bytes(other, try #require(try DamageTests.paths(other).first))
+    let second = try Self.bytes(origin, try #require(try DamageTests.paths(origin).last))
+    for bytes in [foreign, second] {
+      try check("another pack") { keepsCatalog in
+        try DamageTests.examine(origin, keepsCatalog: keepsCatalog) { lab in
+          try DamageTests.change(lab, path) { $0 = bytes }
+        }
+      }
+    }
+    let header = try Self.bytes(other, FilePath("\(Lab.storePath)/store"))
+    try check("another header") { keepsCatalog in
+      try DamageTests.examine(origin, keepsCatalog: keepsCatalog) { lab in
+        try DamageTests.change(lab, FilePath("\(Lab.storePath)/store")) { $0 = header }
+      }
+    }
+  }
+
+  @Test("the header, cut at any length, is told apart from no store")
+  func cutHeader() throws {
+    let origin = try DamageTests.store()
+    for length in 0..<64 {
+      let lab = try origin.copy()
+      try DamageTests.change(lab, FilePath("\(Lab.storePath)/store")) { $0.removeLast(64 - length) }
+      let error = #expect(throws: BlobStorageError.self) { try lab.open() }
+      #expect([.corrupted, .notAStore].contains(error?.code), "\(length): \(error?.message ?? "")")
+    }
+  }
+
+  @Test("a chunk or its base with a flipped bit, in any byte")
+  func bases() throws {
+    let origin = try Self.similarStore()
+    let path = try #require(try DamageTests.paths(origin).first)
+    let count = try Self.bytes(origin, path).count
+    for offset in stride(from: 64, to: count, by: Soak.isOn ? 1 : 607) {
+      try check("byte \(offset) of \(path)") { keepsCatalog in
+        try DamageTests.examine(origin, keepsCatalog: keepsCatalog) { lab in
+          try DamageTests.change(lab, path) { $0[offset] ^= 1 << UInt8(offset % 8) }
+        }
+      }
+    }
+    Soak.printCounts("bases")
+  }
+
+  @Test("every damaged chunk is named with its place and the keys that need it, and is healed by a put")
+  func names() throws {
+    let origin = try DamageTests.store()
+    for path in try DamageTests.paths(origin) {
+      let pack = String(path.lastComponent?.string.dropLast(5) ?? "")
+      for range in try Self.records(origin, path) {
+        let lab = try origin.copy()
+        var isChunk = false
+        try DamageTests.change(lab, path) { bytes in
+          isChunk = bytes[range.lowerBound + 4] == RecordType.chunk.rawValue
+          // The last byte of the payload, before its checksum.
+          bytes[range.upperBound - 5] ^= 1
+        }
+        guard isChunk else { continue }
+        let engine = try lab.open()
+        let damaged = try engine.verify().damaged
+        #expect(
+          damaged.map(\.pack) == [pack] && damaged.map(\.offset) == [Int64(range.lowerBound)], "\(damaged)")
+        let keys = damaged.first?.keys ?? []
+        for key in keys {
+          var errors: [BlobStorageError] = []
+          for version in try engine.versions(key) {
+            do throws(BlobStorageError) { _ = try engine.data(key, version.id) } catch {
+              errors.append(error)
+            }
+          }
+          #expect(!errors.isEmpty, "\(key) is named and can be read")
+          for error in errors {
+            #expect(error.code == .corrupted && error.digest == damaged.first?.digest)
+            #expect(error.pack == pack && error.offset == Int64(range.lowerBound), "\(error)")
+            #expect(error.message.contains(pack) && error.key == key)
+          }
+        }
+        let lost = try engine.repair().unreadable.map(\.key)
+        #expect(Set(lost) == Set(keys), "repair names \(lost), verify \(keys)")
+        try engine.close()
+      }
+    }
+  }
+
+  private func check(_ what: String, _ body: (_ keepsCatalog: Bool) throws -> Void) throws {
+    for keepsCatalog in [true, false] {
+      do { try body(keepsCatalog) } catch {
+        Issue.record("\(what), catalog kept: \(keepsCatalog): \(error)")
+        throw error
+      }
+      Soak.count("misplaced records")
+    }
+  }
+}

@@ -1,0 +1,88 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// Every scenario of the crash tests, recovery and collection among them, with one of its calls failing.
+@Suite("Calls that fail", .serialized)
+struct FaultTests {
+  /// What fails, and how.
+  struct Failing: CustomStringConvertible {
+    var errno: Errno
+    var isPermanent = false
+    /// Of a write, half its bytes land.
+    var landsInPart = false
+
+    static let all = [
+      Failing(errno: .ioError), Failing(errno: .ioError, isPermanent: true),
+      Failing(errno: .noSpace, landsInPart: true), Failing(errno: .noSpace, isPermanent: true),
+      Failing(errno: .interrupted),
+    ]
+
+    var description: String { "\(errno)\(isPermanent ? " for good" : "")\(landsInPart ? ", in part" : "")" }
+  }
+
+  /// What comes after the failure.
+  enum Sequel: CaseIterable {
+    /// The process ends and another opens the store.
+    case restart
+    case powerCut
+    /// Another process puts the same bytes under other keys, durably; then the power fails.
+    case sharing
+  }
+
+  @Test("lose nothing that was acknowledged", arguments: CrashTests.scenarios)
+  func enumerate(_ scenario: CrashTests.Scenario) throws {
+    let origin = try Lab()
+    try scenario.setUp(origin)
+    let whole = try origin.copy()
+    let before = whole.disk.callCount
+    try scenario.act(whole)
+    let count = whole.disk.callCount - before
+    var all: [(number: Int, failing: Failing, sequel: Sequel)] = []
+    for number in 1...count {
+      for failing in Failing.all { all += Sequel.allCases.map { (number, failing, $0) } }
+    }
+    for (number, failing, sequel) in Soak.some(of: all, daily: 8) {
+      do { try Self.check(origin, scenario, number, failing, sequel) } catch {
+        Issue.record(
+          "\(scenario.name), call \(number) of \(count) failed with \(failing), \(sequel): \(error)")
+        return
+      }
+      Soak.count("failing calls")
+    }
+    Soak.count("possible failing calls", all.count)
+    Soak.printCounts("failing calls in \(scenario.name)")
+  }
+
+  static func check(
+    _ origin: Lab, _ scenario: CrashTests.Scenario, _ number: Int, _ failing: Failing, _ sequel: Sequel
+  ) throws {
+    let lab = try origin.copy()
+    lab.disk.plan(
+      Fault(
+        nil, count: number, errno: failing.errno, landingByteCount: failing.landsInPart ? 200 : 0,
+        isPermanent: failing.isPermanent))
+    // An error is an answer; that it says the right thing is for other tests.
+    do { try scenario.act(lab) } catch is BlobStorageError {}
+    lab.restart()
+    switch sequel {
+    case .restart:
+      try lab.checkInvariants(afterPowerCut: false)
+    case .powerCut:
+      try lab.loseData { $0.powerCut() }
+      try lab.checkInvariants(afterPowerCut: true)
+    case .sharing:
+      try lab.session { engine in
+        let found = try lab.observed(engine)
+        for number in Set(found.values.joined()).sorted() {
+          guard let data = lab.model.contents[number] else { continue }
+          try lab.put(engine, [("again-\(number)", data)])
+        }
+      }
+      try lab.loseData { $0.powerCut() }
+      try lab.checkInvariants(afterPowerCut: true)
+    }
+  }
+}

@@ -1,0 +1,245 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// Packs that are whole, with right checksums, and that claim what nobody would write.
+@Suite("A hostile store", .serialized)
+struct HostileTests {
+  /// Writes a pack of these records into a store, as some other program would.
+  static func plant(
+    _ lab: Lab, _ sequence: UInt32 = 1, _ records: [(content: PackRecord.Content, payload: [UInt8])]
+  ) throws {
+    let folder = StoreFolder(FilePath(Lab.storePath), files: lab.disk)
+    let header = PackHeader(
+      name: PackName(writer: 0xbad, sequence: sequence), storeID: try folder.readHeader().storeID,
+      digestAlgorithm: .blake3, created: 1 << 40)
+    let writer = try PackWriter(
+      header: header,
+      backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: lab.disk),
+      codecs: CodecPool())
+    for (content, payload) in records {
+      let outcome = payload.withUnsafeBytes { raw in
+        Result { () throws(BlobStorageError) in try writer.append(content, payload: raw) }
+      }
+      _ = try outcome.get()
+    }
+    try writer.seal()
+    writer.file.close()
+  }
+
+  static func ref(
+    _ key: String, _ digest: Digest, byteCount: Int64, time: UInt64 = 1 << 41, created: UInt64 = .max
+  ) -> (content: PackRecord.Content, payload: [UInt8]) {
+    let ref = RefRecord(
+      key: Array(key.utf8), version: Stamp(time: time, writer: 1), replaced: .none, digest: digest,
+      byteCount: byteCount, created: created, metadata: [])
+    return (.ref(ref), [])
+  }
+
+  static func encoded(_ plain: [UInt8], _ choice: CodecChoice) throws -> [UInt8] {
+    let outcome = plain.withUnsafeBytes { raw in
+      Result { () throws(BlobStorageError) in
+        try ChunkEncoder().withEncoded(raw, by: choice) { _, stored in Array(stored) }
+      }
+    }
+    return try outcome.get()
+  }
+
+  /// Reads, counts, verifies, collects and repairs; puts go on afterwards.
+  static func use(_ lab: Lab) throws {
+    let engine = try lab.open()
+    _ = try engine.verify()
+    _ = try engine.statistics()
+    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    _ = try engine.repair()
+    _ = try engine.put("good", .data(Data([1, 2, 3])), PutOptions())
+    #expect(try engine.data("good", nil) == Data([1, 2, 3]))
+    try engine.close()
+  }
+
+  /// How much more memory than before the process has ever had, in bytes.
+  static func growth(_ body: () throws -> Void) rethrows -> Int {
+    func peak() -> Int {
+      // Where the system does not tell, nothing is found to grow.
+      let status = (try? String(contentsOfFile: "/proc/self/status", encoding: .utf8)) ?? ""
+      let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") }
+      return (line.flatMap { Int($0.filter(\.isNumber)) } ?? 0) * 1_024
+    }
+    let before = peak()
+    try body()
+    return peak() - before
+  }
+
+  @Test("with chunks that grow beyond what they say stops there", arguments: [CodecChoice.zstd, .zlib])
+  func bombs(_ choice: CodecChoice) throws {
+    let lab = try Lab()
+    let stored = try Self.encoded([UInt8](repeating: 0, count: 8 << 20), choice)
+    let claimed = 64 << 10
+    let digest = Digest.of([UInt8](repeating: 0, count: claimed))
+    let record = ChunkRecord(digest: digest, plainByteCount: claimed, codecNumber: choice.kind.rawValue)
+    try Self.plant(lab, 1, [(.chunk(record), stored), Self.ref("bomb", digest, byteCount: Int64(claimed))])
+    let engine = try lab.open()
+    let error = #expect(throws: BlobStorageError.self) { try engine.data("bomb", nil) }
+    #expect(error?.code == .corrupted)
+    #expect(error?.digest == digest && error?.pack != nil && error?.offset == 64, "the place is named")
+    try engine.close()
+    try Self.use(lab)
+  }
+
+  @Test("with a blob of 512 GiB out of one chunk is read at any place, and counted in little memory")
+  func hugeBlob() throws {
+    let lab = try Lab()
+    let plain = [UInt8](repeating: 7, count: 8 << 20)
+    let chunk = Digest.of(plain)
+    var list = ByteWriter()
+    for _ in 0..<4_096 { ChunkEntry(digest: chunk, plainByteCount: plain.count).encode(into: &list) }
+    let span = Int64(4_096) * Int64(plain.count)
+    var lists = ByteWriter()
+    for _ in 0..<16 {
+      ListEntry(digest: Digest.of(list.bytes), chunkCount: 4_096, spanByteCount: span).encode(into: &lists)
+    }
+    let blob = Digest.of([42] as [UInt8])
+    try Self.plant(
+      lab, 1,
+      [
+        (
+          .chunk(ChunkRecord(digest: chunk, plainByteCount: plain.count, codecNumber: 1)),
+          try Self.encoded(plain, .zstd)
+        ),
+        (
+          .chunk(
+            ChunkRecord(digest: Digest.of(list.bytes), plainByteCount: list.bytes.count, codecNumber: 0)),
+          list.bytes
+        ),
+        (
+          .manifest(
+            ManifestRecord(
+              digest: blob, byteCount: 16 * span, chunkCount: 16 * 4_096, depth: 1, listedCount: 16)),
+          lists.bytes
+        ),
+        Self.ref("huge", blob, byteCount: 16 * span),
+      ])
+    let growth = try Self.growth {
+      let engine = try lab.open()
+      let open = try #require(try engine.openBlob("huge", nil))
+      for start in [0, 8 * span + 12_345, 16 * span - 10] {
+        let bytes = try open.read(start..<min(start + 100, 16 * span))
+        #expect(bytes.allSatisfy { $0 == 7 } && !bytes.isEmpty)
+      }
+      open.close()
+      try engine.close()
+      try Self.use(lab)
+    }
+    #expect(growth < 400 << 20, "\(growth >> 20) MiB")
+  }
+
+  @Test(
+    "with manifests that claim 10⁹ chunks, or lengths that no sum can hold, is refused there and read elsewhere"
+  )
+  func manifests() throws {
+    let lab = try Lab()
+    let entry = ListEntry(
+      digest: Digest.of([1] as [UInt8]), chunkCount: 1, spanByteCount: Limits.blobByteCountMax)
+    var overflowing = ByteWriter(capacity: 40_000 * ListEntry.byteCount)
+    for _ in 0..<40_000 { entry.encode(into: &overflowing) }
+    let claims: [(ManifestRecord, [UInt8])] = [
+      (
+        ManifestRecord(
+          digest: Digest.of([2] as [UInt8]), byteCount: 1 << 40, chunkCount: 1_000_000_000, depth: 0,
+          listedCount: 1_000_000_000), []
+      ),
+      (
+        ManifestRecord(
+          digest: Digest.of([3] as [UInt8]), byteCount: 1 << 40, chunkCount: 1_000_000_000, depth: 1,
+          listedCount: 0), []
+      ),
+      (
+        ManifestRecord(
+          digest: Digest.of([4] as [UInt8]), byteCount: .max, chunkCount: .max, depth: 1, listedCount: 0), []
+      ),
+      (
+        ManifestRecord(
+          digest: Digest.of([5] as [UInt8]), byteCount: 1 << 48, chunkCount: 40_000, depth: 1,
+          listedCount: 40_000), overflowing.bytes
+      ),
+    ]
+    for (index, (manifest, payload)) in claims.enumerated() {
+      try Self.plant(
+        lab, UInt32(index + 1),
+        [(.manifest(manifest), payload), Self.ref("claim \(index)", manifest.digest, byteCount: 1 << 40)])
+    }
+    let engine = try lab.open()
+    for index in claims.indices {
+      // Where not even the record is possible, the pack ends before it, and the key is not known.
+      var data: Data?
+      do throws(BlobStorageError) { data = try engine.data("claim \(index)", nil) } catch {
+        #expect(error.code == .corrupted && error.key == "claim \(index)")
+      }
+      #expect(data == nil)
+    }
+    try engine.close()
+    try Self.use(lab)
+  }
+
+  @Test("with refs whose lengths add up to more than a number holds is counted all the same")
+  func lengths() throws {
+    let lab = try Lab()
+    let digest = Digest.of([1] as [UInt8])
+    try Self.plant(
+      lab, 1,
+      [(.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1])]
+        + (0..<33_000).map {
+          Self.ref("k\($0)", digest, byteCount: Limits.blobByteCountMax, time: 1 << 41 + UInt64($0))
+        })
+    let engine = try lab.open()
+    #expect(try engine.statistics().plainByteCount == .max)
+    #expect(try engine.data("k7", nil) == Data([1]))
+    try engine.close()
+  }
+
+  @Test("with a stamp at the end of the clock is read and collected, and takes no put, with a word why")
+  func endOfClock() throws {
+    let lab = try Lab()
+    let digest = Digest.of([1] as [UInt8])
+    try Self.plant(
+      lab, 1,
+      [
+        (.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1]),
+        Self.ref("last", digest, byteCount: 1, time: Stamp.timeMax - 1),
+      ])
+    let engine = try lab.open()
+    #expect(try engine.data("last", nil) == Data([1]))
+    for data in [Data([2]), noise(1, 3 << 20)] {
+      let error = #expect(throws: BlobStorageError.self) { try engine.put("next", .data(data), PutOptions()) }
+      #expect(error?.code == .limitExceeded)
+    }
+    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    #expect(try engine.data("last", nil) == Data([1]))
+    try engine.close()
+  }
+
+  @Test("with bases in a circle, and bases of bases, ends")
+  func circles() throws {
+    let lab = try Lab()
+    let contents = (0..<3).map { [UInt8](prose(UInt64($0), 3_000)) }
+    let digests = contents.map { Digest.of($0) }
+    var records: [(content: PackRecord.Content, payload: [UInt8])] = []
+    for index in 0..<3 {
+      let record = ChunkRecord(
+        digest: digests[index], plainByteCount: 3_000, codecNumber: 1, baseKind: .prefix,
+        base: digests[(index + 1) % 3])
+      records.append((.chunk(record), try Self.encoded(contents[index], .zstd)))
+      records.append(Self.ref("k\(index)", digests[index], byteCount: 3_000, time: 1 << 41 + UInt64(index)))
+    }
+    try Self.plant(lab, 1, records)
+    let engine = try lab.open()
+    for index in 0..<3 {
+      let error = #expect(throws: BlobStorageError.self) { try engine.data("k\(index)", nil) }
+      #expect(error?.code == .corrupted)
+    }
+    try engine.close()
+    try Self.use(lab)
+  }
+}
