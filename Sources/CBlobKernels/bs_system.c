@@ -105,6 +105,15 @@ ssize_t bs_allocate(int fd, int64_t byte_count) {
 #endif
 }
 
+void bs_begin_writeback(int fd, int64_t offset, int64_t byte_count) {
+#if defined(__linux__)
+  // Without a flag to wait, the call takes no error away from fdatasync.
+  (void)sync_file_range(fd, offset, byte_count, SYNC_FILE_RANGE_WRITE);
+#else
+  (void)fd, (void)offset, (void)byte_count;
+#endif
+}
+
 void bs_advise_sequential(int fd) {
 #if defined(__APPLE__)
   (void)fcntl(fd, F_RDAHEAD, 1);

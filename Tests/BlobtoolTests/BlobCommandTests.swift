@@ -53,6 +53,23 @@ struct VersionLine: Decodable {
     #expect(again.newByteCount == 0)
   }
 
+  @Test("what is put from standard input is encoded against the version before")
+  func similarInput() async throws {
+    struct InformationLine: Decodable {
+      var basedChunks: Int
+      var storedByteCount: Int
+    }
+    let workshop = try await Workshop()
+    var text = noise(300, seed: 9).map { 97 + $0 % 26 }
+    try await workshop.expect(0, ["put", "k", "-", "--archive"], input: Data(text))
+    text[150] = 0x2e
+    try await workshop.expect(0, ["put", "k", "-", "--archive"], input: Data(text))
+    let information = try await workshop.expect(0, ["info", "k", "--json"]).json(InformationLine.self)
+    #expect(information.first?.basedChunks == 1)
+    #expect(information.first?.storedByteCount ?? .max < 60)
+    #expect(try await workshop.expect(0, ["get", "k"]).bytes == Data(text))
+  }
+
   @Test("a mebibyte goes through a pipe both ways")
   func pipe() async throws {
     let workshop = try await Workshop()

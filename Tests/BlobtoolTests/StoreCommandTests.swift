@@ -165,7 +165,8 @@ struct VerificationLine: Decodable {
     let outcome = try await workshop.expect(0, ["gc", "--json"])
     #expect(
       try outcome.fields() == [
-        "dryRun", "chunksDeleted", "packsDeleted", "packsCompacted", "chunksReencoded", "freedByteCount",
+        "dryRun", "chunksDeleted", "packsDeleted", "packsCompacted", "chunksReencoded", "dictionariesTrained",
+        "dictionaryChunks", "freedByteCount",
         "garbageByteCount",
         "seconds",
       ])

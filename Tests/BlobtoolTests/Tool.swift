@@ -132,6 +132,11 @@ final class Running: @unchecked Sendable {
     try process.run()
   }
 
+  /// Sends it a signal, if it is still there.
+  func signal(_ number: Int32) {
+    if process.isRunning { kill(process.processIdentifier, number) }
+  }
+
   /// Waits for its end.
   func outcome() async throws -> Outcome {
     var status: Int32 = -1

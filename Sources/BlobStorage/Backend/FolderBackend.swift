@@ -101,6 +101,11 @@ package struct FolderBackend: Backend {
       try files.createDirectory(asideFolder)
       try files.syncDirectory(asideFolder.removingLastComponent())
     }
+    guard try files.status(of: asideFolder)?.kind == .directory else {
+      throw BlobStorageError(
+        .notAStore, "\(asideFolder) is not a folder: a damaged pack cannot be set aside.",
+        path: asideFolder.string)
+    }
     let target = asideFolder.appending(name.fileName)
     try files.rename(path(name, "pack"), to: target)
     try files.syncDirectory(asideFolder)

@@ -12,8 +12,8 @@ import SystemPackage
 ///    them open.
 /// 4. Every process that has the store open holds `users` shared; the last one to close makes it clean.
 package final class Catalog: Sendable {
-  private let folder: FilePath
-  private let files: any FileSystem
+  let folder: FilePath
+  let files: any FileSystem
   private let store: StoreHeader
   private let bootIdentity: String
   private let mapByteCount: Int
@@ -31,7 +31,7 @@ package final class Catalog: Sendable {
     var isMarkedDirty: Bool
   }
 
-  private let randomNumber: @Sendable () -> UInt64
+  let randomNumber: @Sendable () -> UInt64
   /// What rebuilds it: fills an empty environment from the packs.
   private let fill: @Sendable (Environment) throws(BlobStorageError) -> Void
 
@@ -58,33 +58,40 @@ package final class Catalog: Sendable {
         guard error.errno == Errno.fileExists.rawValue else { throw error }
       }
     }
+    guard try files.status(of: folder)?.kind == .directory else {
+      throw BlobStorageError(
+        .notAStore, "\(folder) is not a folder: what belongs to a store lies in it, not behind a link.",
+        path: folder.string)
+    }
     lockFile = try files.open(folder.appending("lock"), .openOrCreate)
     usersFile = try files.open(folder.appending("users"), .openOrCreate)
     _ = try lockFile.lock(.exclusive, wait: true)
     defer { unlock() }
     _ = try usersFile.lock(.shared, wait: true)
-    do {
+    do throws(BlobStorageError) {
       if let opened = try openInUse() {
         current.withLock {
           $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: false)
         }
-        try catchUp(opened.environment) { () throws(BlobStorageError) in try markDirty(opened.generation) }
+        do throws(BlobStorageError) {
+          try catchUp(opened.environment) { () throws(BlobStorageError) in try markDirty(opened.generation) }
+        } catch {
+          // What a dead writer's pack has beyond the catalog was never said to be done: reading need not wait for room.
+          guard error.code == .noSpace || error.code == .readOnly else { throw error }
+          logger.warning("Packs are not taken in yet.", metadata: ["reason": "\(error.message)"])
+        }
         return
       }
     } catch {
       guard error.code == .catalogDamaged else { throw error }
       logger.warning("The catalog cannot be used and is rebuilt.", metadata: ["reason": "\(error.message)"])
     }
-    try rebuildLocked()
+    do { try rebuildLocked() } catch { throw Self.final(error) }
   }
 
   /// Runs `body` on a snapshot. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    do { return try environment().read(body) } catch {
-      guard error.code == .catalogDamaged else { throw error }
-      try rebuild(because: error)
-      return try environment().read(body)
-    }
+    try mended { () throws(BlobStorageError) in try environment().read(body) }
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
@@ -94,11 +101,24 @@ package final class Catalog: Sendable {
   package func write<T>(
     _ body: (Transaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> T {
-    do { return try writeOnce(body, undo) } catch {
+    try mended { () throws(BlobStorageError) in try writeOnce(body, undo) }
+  }
+
+  /// Runs `body`, and once more after a rebuild when it finds the catalog damaged.
+  private func mended<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do { return try body() } catch {
       guard error.code == .catalogDamaged else { throw error }
       try rebuild(because: error)
-      return try writeOnce(body, undo)
     }
+    do { return try body() } catch { throw Self.final(error) }
+  }
+
+  /// What the caller is told when even a catalog that was just made anew cannot be used.
+  private static func final(_ error: BlobStorageError) -> BlobStorageError {
+    guard error.code == .catalogDamaged else { return error }
+    return BlobStorageError(
+      .io, "The catalog was made anew and cannot be used still: \(error.message) Check the medium.",
+      path: error.path, errno: error.errno)
   }
 
   private func writeOnce<T>(
@@ -127,7 +147,7 @@ package final class Catalog: Sendable {
       if let reason {
         logger.warning("The catalog is damaged and is rebuilt.", metadata: ["reason": "\(reason.message)"])
       }
-      try rebuildLocked()
+      do throws(BlobStorageError) { try rebuildLocked() } catch { throw Self.final(error) }
     }
   }
 
@@ -135,12 +155,14 @@ package final class Catalog: Sendable {
   package func maintain(
     _ body: (Environment) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    try inTurn { () throws(BlobStorageError) in
-      _ = try lockFile.lock(.exclusive, wait: true)
-      defer { unlock() }
-      let environment = try environmentLocked()
-      try markDirty(current.withLock { $0?.generation ?? "" })
-      try body(environment)
+    try mended { () throws(BlobStorageError) in
+      try inTurn { () throws(BlobStorageError) in
+        _ = try lockFile.lock(.exclusive, wait: true)
+        defer { unlock() }
+        let environment = try environmentLocked()
+        try markDirty(current.withLock { $0?.generation ?? "" })
+        try body(environment)
+      }
     }
   }
 
@@ -168,19 +190,29 @@ package final class Catalog: Sendable {
     if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
       !(try last.environment.isSuperseded())
     {
-      try last.environment.synchronize()
-      try writeState(generation: last.generation, mark: "clean")
+      var generation = last.generation
+      if let compact = compacted(last.environment) {
+        generation = compact
+      } else {
+        try last.environment.synchronize()
+      }
+      try writeState(generation: generation, mark: "clean")
+      for old in try generations() where old != generation { try removeGeneration(old) }
     }
   }
 
   /// Bytes of the medium that it takes.
-  package func allocatedByteCount() throws(BlobStorageError) -> Int64 { try environment().byteCount() }
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
+    try mended { () throws(BlobStorageError) in try environment().byteCount() }
+  }
 
   /// The name of the generation in use: numbers of packs and keys mean something within one only.
   package var generation: String? { current.withLock { $0?.generation } }
 
   /// Clears the places of readers whose process died.
-  package func clearDeadReaders() throws(BlobStorageError) { try environment().clearDeadReaders() }
+  package func clearDeadReaders() throws(BlobStorageError) {
+    try mended { () throws(BlobStorageError) in try environment().clearDeadReaders() }
+  }
 
   // MARK: Generations
 
@@ -214,7 +246,9 @@ package final class Catalog: Sendable {
       state.mark == "clean" || (state.mark == bootIdentity && !bootIdentity.isEmpty)
     else { return nil }
     let place = folder.appending(state.generation)
-    guard try files.status(of: place.appending("data.mdb"))?.kind == .regular else { return nil }
+    guard try files.status(of: place)?.kind == .directory,
+      try files.status(of: place.appending("data.mdb"))?.kind == .regular
+    else { return nil }
     let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
     let storeID = try environment.read { (transaction) throws(BlobStorageError) in
       try transaction.value(.meta, Array("store".utf8)).map { Array($0) }
@@ -227,6 +261,7 @@ package final class Catalog: Sendable {
 
   private func rebuildLocked() throws(BlobStorageError) {
     let old = try generations()
+    let poisoned = poisonedPacks()
     let generation = "g" + Hex.text(randomNumber())
     let place = folder.appending(generation)
     try files.createDirectory(place)
@@ -237,19 +272,46 @@ package final class Catalog: Sendable {
       try transaction.setMeta(.nextPack, randomNumber() >> 33)
     }
     try fill(environment)
+    try environment.write { (transaction) throws(BlobStorageError) in
+      for name in poisoned { try transaction.poison(name) }
+    }
     try writeState(generation: generation, mark: bootIdentity)
     current.withLock { $0 = Current(environment: environment, generation: generation, isMarkedDirty: true) }
     for name in old { try removeGeneration(name) }
   }
 
-  private func generations() throws(BlobStorageError) -> [String] {
+  /// The packs that may not have reached the medium, as far as the catalog in use still tells: no pack says it itself,
+  /// and the system gives their bytes back whole until it is started again.
+  private func poisonedPacks() -> [PackName] {
+    guard let environment = current.withLock({ $0?.environment }) else { return [] }
+    do throws(BlobStorageError) {
+      return try environment.read { (transaction) throws(BlobStorageError) in
+        try transaction.packRows().filter(\.row.isPoisoned).map(\.row.name)
+      }
+    } catch {
+      logger.warning("What could not be synced is forgotten.", metadata: ["reason": "\(error.message)"])
+      return []
+    }
+  }
+
+  func generations() throws(BlobStorageError) -> [String] {
     try files.list(folder).filter { $0.hasPrefix("g") }
   }
 
-  private func removeGeneration(_ name: String) throws(BlobStorageError) {
+  func removeGeneration(_ name: String) throws(BlobStorageError) {
     let place = folder.appending(name)
-    for file in try files.list(place) { try files.remove(place.appending(file)) }
-    try files.removeDirectory(place)
+    guard try files.status(of: place)?.kind == .directory else {
+      try files.remove(place)
+      return
+    }
+    do throws(BlobStorageError) {
+      for file in try files.list(place) { try files.remove(place.appending(file)) }
+      try files.removeDirectory(place)
+    } catch {
+      // Something that is not the catalog's lies in it; what tells the others is that this file is gone.
+      guard try files.status(of: place.appending("data.mdb")) == nil else { throw error }
+      logger.warning("\(place) cannot be removed.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   // MARK: The state file
@@ -302,4 +364,4 @@ package final class Catalog: Sendable {
 }
 
 /// Carries a value out of a lock's closure on the thread that took it in.
-struct Unchecked<T>: @unchecked Sendable { let value: T }
+struct Unchecked<T>: @unchecked Sendable { var value: T }

@@ -2,14 +2,14 @@
 /// the process down with it.
 ///
 /// Read breadth first, from both roots down: both meta pages, then branch pages, then leaves, up to
-/// ``pageCountMax`` pages. A file of up to 64 MiB is thereby checked whole: every page's header, every node's
+/// ``pageCountMax`` pages. A file of up to 4 MiB is thereby checked whole: every page's header, every node's
 /// place and length, the order of keys, that no page is used twice or both used and free, the counts of pages and
 /// entries, and each value's own guard. Of a larger one, all that lies near the roots is; a leaf further down that
 /// is damaged is found by the guard of its values, or not at all if its very structure is.
 ///
 /// To be run while nobody writes. Layout: `lmdb.h` and `mdb.c` of LMDB 0.9, 64-bit, little-endian.
 struct CatalogInspection {
-  static let pageCountMax = 16_384
+  static let pageCountMax = 1_024
 
   private struct Tree {
     var root: UInt64

@@ -15,7 +15,7 @@ package final class Environment: @unchecked Sendable {
   /// Ended read transactions that can be begun again without an allocation.
   private let spareReaders = Mutex<[Spare]>([])
   private let dataFile: any File
-  private let pageByteCount: Int
+  let pageByteCount: Int
   private let place: SharedEnvironments.Place
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
@@ -41,6 +41,7 @@ package final class Environment: @unchecked Sendable {
       defer { file.close() }
       try CatalogInspection.check(file)
     }
+    try Self.allocateLock(folder.appending("lock.mdb"), files)
     // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
     try Environment.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")
@@ -67,6 +68,21 @@ package final class Environment: @unchecked Sendable {
     mdb_env_close(handle)
     dataFile.close()
     SharedEnvironments.closed(place)
+  }
+
+  /// Makes room for LMDB's table of readers before it is mapped: on a full disk, touching a page of it that was never
+  /// written would end the process. Nobody else opens the environment meanwhile.
+  private static func allocateLock(_ path: FilePath, _ files: any FileSystem) throws(BlobStorageError) {
+    let status = try files.status(of: path)
+    guard status == nil || status?.kind == .regular else {
+      throw BlobStorageError(.catalogDamaged, "The catalog's table of readers is not a file.")
+    }
+    let file = try files.open(path, .openOrCreate)
+    defer { file.close() }
+    // LMDB takes as many readers as fit; the length is not changed under those that have it mapped.
+    let byteCount = max(status?.byteCount ?? 0, 68 << 10)
+    if let status, status.byteCount > 0, status.allocatedByteCount >= status.byteCount { return }
+    try file.allocate(byteCount: status.map { $0.byteCount > 0 ? $0.byteCount : byteCount } ?? byteCount)
   }
 
   private static func openTables(_ handle: OpaquePointer) throws(BlobStorageError) -> [MDB_dbi] {

@@ -14,12 +14,13 @@ extension Transaction {
     let place = Place(pack: number, offset: record.offset, ordinal: pack.recordCount)
     switch record.content {
     case .chunk(let chunk):
+      if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
       let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
       if let old = try chunkRow(chunk.digest), !old.isSuspect, try counts(old, over: row, from: pack) {
         break
       }
       try setChunkRow(chunk.digest, row)
-      if let features = chunk.features, chunk.base == nil { try insert(features, of: chunk.digest) }
+      if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
     case .manifest(let manifest):
       if let old = try manifestRow(manifest.digest), try isOlder(pack, than: old.place.pack) { break }
       try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
@@ -97,6 +98,7 @@ extension Transaction {
   {
     switch record.content {
     case .chunk(let chunk):
+      if let base = chunk.base { try countBase(base, chunk.baseKind, by: -1) }
       if let row = try chunkRow(chunk.digest), row.place.pack == number, row.place.offset == record.offset {
         try setChunkRow(chunk.digest, nil)
         if let features = chunk.features { try remove(features, of: chunk.digest) }

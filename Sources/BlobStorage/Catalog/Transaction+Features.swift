@@ -1,4 +1,4 @@
-/// Features of chunks that can be bases: which chunks might be similar to a new one.
+/// Features of chunks that are stored without a similar one: which chunks might be similar to a new one.
 ///
 /// For each of a chunk's three keys there is an entry of 8 bytes in a bucket: 16 bits of the key and the first 48 of
 /// the digest. A bucket holds the youngest ``bucketCountMax`` entries, so the table is bounded: about 94 MB, enough for
@@ -39,20 +39,34 @@ extension Transaction {
     }
   }
 
-  /// A chunk that shares a key with these features, youngest first, and can be a base; nil when there is none.
-  package func similarChunk(
+  /// What shares a key with a chunk.
+  package struct Similar: Sendable {
+    /// A chunk that can be a base.
+    package var base: (digest: Digest, row: ChunkRow)?
+    /// One that is encoded with a dictionary; looked for only until there is a base.
+    package var withDictionary: Digest?
+  }
+
+  /// Chunks that share a key with these features, youngest first.
+  package func similarChunks(
     _ features: SIMD3<UInt32>, algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
+  ) throws(BlobStorageError) -> Similar {
+    var similar = Similar()
     for index in 0..<3 {
       guard let bucket = try value(.features, Self.bucketKey(index, features[index])) else { continue }
       let tag = UInt16(truncatingIfNeeded: features[index])
       for start in stride(from: 0, to: bucket.count - Self.entryByteCount + 1, by: Self.entryByteCount)
       where bucket.loadUnaligned(fromByteOffset: start, as: UInt16.self).littleEndian == tag {
         let prefix = Array(bucket[start + 2..<start + Self.entryByteCount])
-        if let found = try base(prefix, algorithm: algorithm) { return found }
+        guard let (digest, row) = try chunk(prefix, algorithm: algorithm) else { continue }
+        if row.base == nil, row.plainByteCount > 0 {
+          similar.base = (digest, row)
+          return similar
+        }
+        if row.baseKind == .dictionary, similar.withDictionary == nil { similar.withDictionary = digest }
       }
     }
-    return nil
+    return similar
   }
 
   /// The chunk if it can be a base: there to be shared, and without a base itself.
@@ -61,7 +75,8 @@ extension Transaction {
     return row
   }
 
-  private func base(
+  /// The chunk whose digest begins so, if it is there to be shared.
+  private func chunk(
     _ prefix: [UInt8], algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
     var digest: Digest?
@@ -71,7 +86,7 @@ extension Transaction {
       }
       return false
     }
-    guard let digest, let row = try baseToShare(digest) else { return nil }
+    guard let digest, let row = try chunkToShare(digest) else { return nil }
     return (digest, row)
   }
 

@@ -8,6 +8,8 @@ extension Transaction {
     case epoch
     /// The next number for a pack, a key, a long key's rest.
     case nextPack, nextKey
+    /// How many small chunks there were when no dictionary was worth it.
+    case dictionaryTrial
 
     var bytes: [UInt8] { Array(rawValue.utf8) }
   }
@@ -72,6 +74,13 @@ extension Transaction {
     try setPackRow(number, row)
     try noteTime(row.created)
     return number
+  }
+
+  /// Notes that a pack may not have reached the medium, whatever a later sync says: nobody counts on what is in it.
+  package func poison(_ name: PackName) throws(BlobStorageError) {
+    guard let number = try packNumber(name), var row = try packRow(number) else { return }
+    row.isPoisoned = true
+    try setPackRow(number, row)
   }
 
   /// Forgets a pack whose records have all been taken out.

@@ -2,7 +2,7 @@ import CLMDB
 
 /// The catalog's tables. Architecture.md says what is in each.
 package enum Table: Int, CaseIterable, Sendable {
-  case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features
+  case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features, bases
 
   var name: String { "\(self)" }
 }

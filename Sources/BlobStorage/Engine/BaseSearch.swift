@@ -1,4 +1,4 @@
-/// Finds for a new chunk a similar one to encode it against, and decides whether that is worth it.
+/// Finds for a new chunk what to encode it against, and decides whether that is worth it.
 ///
 /// One hop only: a base is stored without a base, so that a read touches at most two chunks. What is compressed
 /// already costs no feature work. Format.md, "Bases".
@@ -7,6 +7,40 @@ struct BaseSearch: Sendable {
   struct Base: Sendable {
     var digest: Digest
     var row: ChunkRow
+    /// Nothing but its place speaks for it.
+    var isGuess = false
+  }
+
+  /// All that speaks for trying something with a chunk.
+  struct Found: Sendable {
+    /// A similar chunk.
+    var base: Base?
+    var dictionary: Base?
+    /// A similar chunk that is encoded with a dictionary, so that it cannot be a base.
+    var kin: Digest?
+
+    /// What the chunk's record may refer to.
+    var bases: [Base] { [base, dictionary].compactMap { $0 } }
+  }
+
+  /// What is known of the blob.
+  struct Use: Sendable {
+    /// The chunk is all of it.
+    var isWhole: Bool
+    /// The version that is current stays in the key's history.
+    var archives: Bool
+  }
+
+  /// How guesses went in one batch of chunks: after two that were worth nothing, no more are tried, so that content
+  /// that has nothing to do with the version before costs little.
+  struct Guesses {
+    private static let failureCountMax = 2
+    private var failureCount = 0
+
+    fileprivate var areWorthTrying: Bool { failureCount < Self.failureCountMax }
+    fileprivate mutating func note(_ isWorthwhile: Bool) {
+      failureCount = isWorthwhile ? 0 : failureCount + 1
+    }
   }
 
   /// Against a base that shrinks the chunk to less than this share of what it is expected to take alone, encoding it
@@ -25,6 +59,9 @@ struct BaseSearch: Sendable {
     isOn = engine.header.flags.contains(.similarity) && codec.kind.takesBase
   }
 
+  /// Whether chunks of a blob that begins like this are tried against others.
+  func triesBases(_ hint: CompressibilityHint) -> Bool { isOn && hint == .unknown }
+
   /// The features of a chunk that may profit from a base; nil when it cannot.
   func features(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> SIMD3<UInt32>? {
     guard isOn, hint == .unknown, plain.count >= SuperFeatures.plainByteCountMin else { return nil }
@@ -32,67 +69,189 @@ struct BaseSearch: Sendable {
     return SuperFeatures.of(plain).map { SIMD3($0[0], $0[1], $0[2]) }
   }
 
-  /// A base for a chunk with these features.
+  /// What to try for a chunk with these features.
   ///
-  /// - Parameter previous: the blob that was the key's current version: its only chunk is tried first.
-  func base(
-    for digest: Digest, _ features: SIMD3<UInt32>?, previous: Digest?, _ transaction: Transaction
-  ) throws(BlobStorageError) -> Base? {
-    // A chunk that is there already, if not to be shared, may be a base of others: its new copy must have none.
-    guard isOn, try transaction.chunkRow(digest) == nil else { return nil }
-    if let previous, previous != digest, let row = try transaction.chunkToShare(previous) {
-      let name = row.base ?? previous
-      if row.baseKind != .dictionary, name != digest, let base = try transaction.baseToShare(name) {
-        return Base(digest: name, row: base)
-      }
+  /// - Parameter previous: a chunk of the version that the key has so far: tried first if it is aligned, else last.
+  func find(
+    for chunk: ChunkEntry, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?, _ use: Use,
+    _ transaction: Transaction
+  ) throws(BlobStorageError) -> Found {
+    var found = Found()
+    // A chunk that others are encoded against, and that was lost or is not to be shared, must have no base.
+    guard isOn, try transaction.chunkRow(chunk.digest) == nil, try !transaction.isBase(chunk.digest) else {
+      return found
     }
-    guard let features, let found = try transaction.similarChunk(features, algorithm: digest.algorithm),
-      found.digest != digest
-    else { return nil }
-    return Base(digest: found.digest, row: found.row)
+    if let previous, previous.isAligned { try find(for: chunk, like: previous, &found, transaction) }
+    if found.base == nil, let features {
+      let similar = try transaction.similarChunks(features, algorithm: chunk.digest.algorithm)
+      if let base = similar.base { found.base = Base(digest: base.digest, row: base.row) }
+      found.kin = found.kin ?? similar.withDictionary
+    }
+    if found.base == nil, features != nil, let previous, !previous.isAligned {
+      try find(for: chunk, like: previous, &found, transaction)
+    }
+    // What is replaced goes: nothing is gained by storing it anew.
+    if !use.archives, found.kin == previous?.digest { found.kin = nil }
+    guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
+      let dictionary = try transaction.currentDictionary(algorithm: chunk.digest.algorithm),
+      dictionary.digest != chunk.digest, found.kin != nil || engine.dictionaryTrials.isDue()
+    else { return found }
+    found.dictionary = Base(digest: dictionary.digest, row: dictionary.row)
+    return found
   }
 
-  /// Encodes a chunk against its base if that is worth it, else alone.
+  /// A chunk of the version before, or what that is encoded against.
+  private func find(
+    for chunk: ChunkEntry, like previous: PreviousVersion.Candidate, _ found: inout Found,
+    _ transaction: Transaction
+  ) throws(BlobStorageError) {
+    guard previous.digest != chunk.digest, let row = try transaction.chunkToShare(previous.digest) else {
+      return
+    }
+    if row.baseKind == .dictionary {
+      found.kin = previous.digest
+      return
+    }
+    let name = row.base ?? previous.digest
+    guard name != chunk.digest, let base = try transaction.baseToShare(name) else { return }
+    found.base = Base(digest: name, row: base, isGuess: !previous.isAligned)
+  }
+}
+
+// MARK: Encoding
+
+extension BaseSearch {
+  /// Encodes a chunk in the best of the ways that were found, or alone if none is worth it.
   func encode(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
-    base: Base?
+    _ found: Found, _ guesses: inout Guesses
   ) throws(BlobStorageError) -> Engine.EncodedChunk {
-    guard let base, plain.count > ChunkEncoder.savedByteCountMin else {
-      return try alone(digest, plain, hint: hint, features: features)
+    var found = found
+    let isGuess = found.base?.isGuess == true
+    if plain.count <= ChunkEncoder.savedByteCountMin || isGuess && !guesses.areWorthTrying {
+      found.base = nil
     }
-    let baseBytes: [UInt8]
-    do throws(BlobStorageError) { baseBytes = try engine.chunks.bytes(base.digest, keeps: true) } catch {
-      // A base that cannot be read is none.
-      guard error.code == .corrupted else { throw error }
-      return try alone(digest, plain, hint: hint, features: features)
+    let chunk = try choose(digest, plain, hint: hint, features: features, found)
+    if isGuess, let base = found.base { guesses.note(chunk.record.base == base.digest) }
+    // What a similar chunk is better for says nothing about the dictionary.
+    if found.dictionary != nil, chunk.record.baseKind != .prefix, chunk.companion == nil {
+      engine.dictionaryTrials.note(isSuccess: chunk.record.baseKind == .dictionary)
     }
-    let based = try bridge(baseBytes) { (raw) throws(BlobStorageError) in
-      try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
-        try encoder.withEncoded(plain, by: codec, base: .prefix(raw), hint: hint) { (kind, stored) in
-          kind == .none ? nil : Array(stored)
-        }
-      }
-    }
-    guard let based else { return try alone(digest, plain, hint: hint, features: features) }
-    let record = ChunkRecord(
-      digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: .prefix,
-      base: base.digest)
-    let expected =
-      Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
-    if Double(based.count) <= expected * Self.sureShare {
-      return Engine.EncodedChunk(record: record, stored: based)
-    }
-    let single = try alone(digest, plain, hint: hint, features: features)
-    let singleByteCount = single.stored?.count ?? plain.count
-    return Double(based.count) <= Double(singleByteCount) * Self.worthwhileShare
-      ? Engine.EncodedChunk(record: record, stored: based) : single
+    return chunk
   }
 
-  private func alone(
+  private func choose(
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ found: Found
+  ) throws(BlobStorageError) -> Engine.EncodedChunk {
+    var best: Engine.EncodedChunk?
+    var isSure = false
+    if let base = found.base {
+      best = try encode(digest, plain, hint: hint, against: base, .prefix)
+      let expected =
+        Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
+      isSure = Double(best?.byteCountWithBase ?? .max) <= expected * Self.sureShare
+    }
+    if let dictionary = found.dictionary {
+      var with = try encode(digest, plain, hint: hint, against: dictionary, .dictionary)
+      with?.record.features = features
+      if let with, with.byteCountWithBase < best?.byteCountWithBase ?? .max {
+        best = with
+        isSure = Double(with.byteCountWithBase) <= Double(plain.count) * DictionaryPolicy.sureShare
+      }
+      if let best, let kin = found.kin,
+        let group = try group(digest, plain, hint: hint, features: features, kin, best)
+      {
+        return group
+      }
+    }
+    if let best, isSure { return best }
+    let single = try alone(digest, plain, hint: hint, features: features)
+    let singleByteCount = single.stored?.count ?? plain.count
+    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * Self.worthwhileShare {
+      return best
+    }
+    return single
+  }
+
+  /// Encodes a chunk without a base.
+  func alone(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?
   ) throws(BlobStorageError) -> Engine.EncodedChunk {
     var encoded = try engine.encode(digest, plain, by: codec, hint: hint)
     encoded.record.features = features
     return encoded
+  }
+
+  /// The chunk alone, and its kin against it, if the two are much alike: the beginning of a group of versions, which
+  /// take less with one of them as their base than each with a dictionary.
+  private func group(
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ kin: Digest, _ best: Engine.EncodedChunk
+  ) throws(BlobStorageError) -> Engine.EncodedChunk? {
+    guard let other = try bytes(of: kin),
+      let stored = try bridge(
+        other,
+        { (raw) throws(BlobStorageError) in
+          try encoded(raw, .prefix(plain), hint: hint)
+        })
+    else { return nil }
+    let record = ChunkRecord(
+      digest: kin, plainByteCount: other.count, codecNumber: codec.kind.rawValue, baseKind: .prefix,
+      base: digest)
+    let companion = Engine.Companion(record: record, stored: stored)
+    guard
+      Double(stored.count + DictionaryPolicy.refByteCount)
+        <= Double(best.byteCountWithBase) * DictionaryPolicy.groupShare
+    else { return nil }
+    var single = try alone(digest, plain, hint: hint, features: features)
+    single.companion = companion
+    return single
+  }
+
+  /// The chunk encoded against a base; nil when that makes it no smaller, or the base cannot be read.
+  private func encode(
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, against base: Base,
+    _ kind: ChunkRecord.BaseKind
+  ) throws(BlobStorageError) -> Engine.EncodedChunk? {
+    guard let baseBytes = try bytes(of: base.digest) else { return nil }
+    let stored = try bridge(baseBytes) { (raw) throws(BlobStorageError) in
+      try encoded(
+        plain,
+        kind == .prefix
+          ? .prefix(raw)
+          : .dictionary(raw, identity: base.digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }),
+        hint: hint)
+    }
+    guard let stored else { return nil }
+    let record = ChunkRecord(
+      digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: kind,
+      base: base.digest)
+    return Engine.EncodedChunk(record: record, stored: stored)
+  }
+
+  private func encoded(
+    _ plain: UnsafeRawBufferPointer, _ base: EncodingBase, hint: CompressibilityHint
+  ) throws(BlobStorageError) -> [UInt8]? {
+    try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      try encoder.withEncoded(plain, by: codec, base: base, hint: hint) { (kind, stored) in
+        kind == .none ? nil : Array(stored)
+      }
+    }
+  }
+
+  /// The bytes of a chunk; a base that cannot be read is none.
+  private func bytes(of digest: Digest) throws(BlobStorageError) -> [UInt8]? {
+    do throws(BlobStorageError) { return try engine.chunks.bytes(digest, keeps: true) } catch {
+      guard error.code == .corrupted else { throw error }
+      return nil
+    }
+  }
+}
+
+extension Engine.EncodedChunk {
+  /// Stored bytes, and what the ref to the base takes.
+  fileprivate var byteCountWithBase: Int {
+    (stored?.count ?? record.plainByteCount) + (record.base == nil ? 0 : DictionaryPolicy.refByteCount)
   }
 }

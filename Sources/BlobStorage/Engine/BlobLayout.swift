@@ -35,7 +35,7 @@ package struct BlobLayout: Sendable {
     var count: Int64 = 0
     for list in lists {
       starts.append(sum)
-      // Each span is at most 2⁴⁸ and there are at most 2¹⁷ lists, so neither sum can overflow.
+      // Decoding has checked that all spans together are at most 2⁴⁸, and there are at most 2¹⁷ lists.
       sum += list.spanByteCount
       count += Int64(list.chunkCount)
     }

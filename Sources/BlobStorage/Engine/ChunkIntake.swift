@@ -5,6 +5,10 @@ struct ChunkIntake: Sendable {
     var bytes: [UInt8]
     var chunks: [Range<Int>]
     var hint: CompressibilityHint
+    /// Where it begins in its blob.
+    var start: Int64 = 0
+    /// It is all of its blob.
+    var isWhole = false
   }
 
   struct BatchResult: Sendable {
@@ -19,7 +23,8 @@ struct ChunkIntake: Sendable {
     var digest: Digest
     var range: Range<Int>
     var features: SIMD3<UInt32>?
-    var base: BaseSearch.Base?
+    var previous: PreviousVersion.Candidate?
+    var found = BaseSearch.Found()
   }
 
   private let engine: Engine
@@ -30,7 +35,11 @@ struct ChunkIntake: Sendable {
     search = BaseSearch(engine, codec)
   }
 
-  func process(_ batch: Batch) throws(BlobStorageError) -> BatchResult {
+  /// Whether chunks are tried against others at all.
+  var usesBases: Bool { search.triesBases(.unknown) }
+
+  /// - Parameter previous: what the blob's key holds so far.
+  func process(_ batch: Batch, previous: PreviousVersion? = nil) throws(BlobStorageError) -> BatchResult {
     var result = BatchResult()
     return try bridge(batch.bytes) { (bytes) throws(BlobStorageError) in
       for range in batch.chunks {
@@ -40,18 +49,28 @@ struct ChunkIntake: Sendable {
       }
       let present = try share(result.entries.map(\.digest), &result)
       var missing: [Missing] = []
+      var missingIndices: [Int] = []
       for (index, range) in batch.chunks.enumerated() {
         let digest = result.entries[index].digest
         if present.contains(digest) || engine.writer.hasPendingChunk(digest) { continue }
         let plain = UnsafeRawBufferPointer(rebasing: bytes[range])
         missing.append(
           Missing(digest: digest, range: range, features: search.features(plain, hint: batch.hint)))
+        missingIndices.append(index)
+      }
+      if let previous, !missing.isEmpty, search.triesBases(batch.hint) {
+        let candidates = try previous.candidates(
+          for: result.entries, at: batch.start, isWhole: batch.isWhole && batch.chunks.count == 1,
+          from: engine.chunks)
+        for (place, index) in missingIndices.enumerated() { missing[place].previous = candidates[index] }
       }
       try findBases(&missing, &result)
+      var guesses = BaseSearch.Guesses()
       for chunk in missing {
         let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
         let encoded = try search.encode(
-          chunk.digest, plain, hint: batch.hint, features: chunk.features, base: chunk.base)
+          chunk.digest, plain, hint: batch.hint, features: chunk.features, chunk.found,
+          &guesses)
         let added: Int
         if let stored = encoded.stored {
           added = try bridge(stored) { (raw) throws(BlobStorageError) in
@@ -69,19 +88,22 @@ struct ChunkIntake: Sendable {
 
   /// Finds bases, and leases them before they are looked up again, like chunks that are shared.
   private func findBases(_ missing: inout [Missing], _ result: inout BatchResult) throws(BlobStorageError) {
+    guard missing.contains(where: { $0.features != nil || $0.previous != nil }) else { return }
     let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      var found: [BaseSearch.Base?] = []
+      var found: [BaseSearch.Found] = []
+      // Chunks of a long blob are no small blobs: no dictionary is tried.
+      let use = BaseSearch.Use(isWhole: false, archives: false)
       var unsynced: Set<PackName> = []
       for chunk in missing {
-        let base =
-          chunk.features == nil
-          ? nil : try search.base(for: chunk.digest, chunk.features, previous: nil, transaction)
-        if let base { unsynced.formUnion(try engine.unsyncedPacks(base.row, transaction)) }
-        found.append(base)
+        let entry = ChunkEntry(digest: chunk.digest, plainByteCount: chunk.range.count)
+        let tried = try search.find(
+          for: entry, chunk.features, previous: chunk.previous, use, transaction)
+        for base in tried.bases { unsynced.formUnion(try engine.unsyncedPacks(base.row, transaction)) }
+        found.append(tried)
       }
       return (found, unsynced)
     }
-    let digests = found.compactMap { $0?.digest }
+    let digests = found.flatMap { $0.bases.map(\.digest) }
     for name in unsynced { try engine.writer.synchronizeOther(name) }
     guard !digests.isEmpty else { return }
     result.holds.append(try engine.leases.hold(digests.map { .chunk($0) }))
@@ -89,17 +111,17 @@ struct ChunkIntake: Sendable {
     var confirmed = found
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for index in found.indices {
-        guard let base = found[index] else { continue }
+        guard let base = found[index].base else { continue }
         guard let row = try transaction.baseToShare(base.digest),
           try engine.unsyncedPacks(row, transaction).isEmpty
         else {
-          confirmed[index] = nil
+          confirmed[index].base = nil
           continue
         }
         try shared.note(row, transaction)
       }
     }
-    for index in missing.indices { missing[index].base = confirmed[index] }
+    for index in missing.indices { missing[index].found = confirmed[index] }
     result.shared.merge(shared)
   }
 

@@ -49,6 +49,23 @@ package final class ChunkSource: Sendable {
     return bytes
   }
 
+  /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
+  /// is no such chunk, or if it has moved meanwhile.
+  func bytes(
+    _ find: (Transaction) throws(BlobStorageError) -> Digest?
+  ) throws(BlobStorageError) -> [UInt8]? {
+    let found = try catalog.read { (transaction) throws(BlobStorageError) -> (Digest, ChunkRow, PackName)? in
+      guard let digest = try find(transaction), let row = try transaction.chunkRow(digest),
+        let pack = try transaction.packRow(row.place.pack)
+      else { return nil }
+      return (digest, row, pack.name)
+    }
+    guard let (digest, row, pack) = found else { return nil }
+    if let bytes = cache.bytes(digest) { return bytes }
+    guard let file = try packs.file(pack) else { return nil }
+    return try read(Located(row: row, pack: pack, file: file), digest, access: .sequential)
+  }
+
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
   func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }

@@ -4,7 +4,8 @@ struct Cutter {
   private let batchByteCount: Int
   /// Bytes of the chunk under way, carried over to the next batch.
   private var carried: [UInt8] = []
-  private var isAtEnd = false
+  /// All has been read: there is no other batch.
+  private(set) var isAtEnd = false
   private var isFirst = true
   private(set) var hint = CompressibilityHint.unknown
   private let chunkByteCountMax: Int

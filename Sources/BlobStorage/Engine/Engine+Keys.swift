@@ -101,6 +101,13 @@ extension Engine {
   private func drop(
     _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability
   ) throws(BlobStorageError) -> RetentionResult {
+    // Whoever drops something wants room: that must not need room.
+    try folder.withReserve { () throws(BlobStorageError) in try dropOnce(keys, keeping: count, durability) }
+  }
+
+  private func dropOnce(
+    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability
+  ) throws(BlobStorageError) -> RetentionResult {
     let algorithm = header.digestAlgorithm
     let (result, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
       var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)

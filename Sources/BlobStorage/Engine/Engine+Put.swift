@@ -13,7 +13,7 @@ extension Engine {
     try Self.check(options.metadata)
     if case .data(let data) = content, data.count <= Self.inMemoryByteCountMax {
       let prepared = try bridge(data) { (bytes) throws(BlobStorageError) in
-        try prepare(bytes, key: keyBytes, codec: options.codec)
+        try prepare(bytes, key: keyBytes, options)
       }
       let item = CommitItem(key: keyBytes, blob: prepared, data: data, metadata: options.metadata)
       return try commit([item], options)[0]
@@ -35,7 +35,7 @@ extension Engine {
           key: item.key)
       }
       let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
-        try prepare(bytes, key: key, codec: options.codec)
+        try prepare(bytes, key: key, options)
       }
       prepared.append(CommitItem(key: key, blob: blob, data: item.data, metadata: item.metadata))
     }
@@ -50,122 +50,11 @@ extension Engine {
     }
   }
 
-  /// A blob ready to be committed: cut, named, and encoded as far as it seemed to be new.
-  package struct PreparedBlob: Sendable {
-    var digest: Digest
-    var byteCount: Int
-    var chunks: [PreparedChunk]
-    var hint: CompressibilityHint
-    var codec: CodecChoice
-  }
-
-  package struct PreparedChunk: Sendable {
-    var digest: Digest
-    var range: Range<Int>
-    /// The encoded form, unless it seemed to be there already.
-    var encoded: EncodedChunk?
-  }
-
-  package struct EncodedChunk: Sendable {
-    var record: ChunkRecord
-    /// Nil when the stored bytes are the plain ones.
-    var stored: [UInt8]?
-  }
-
   package struct CommitItem: Sendable {
     var key: [UInt8]
     var blob: PreparedBlob
     var data: Data
     var metadata: [UInt8]
-  }
-
-  /// - Parameter key: where the blob will go: its current version may be similar.
-  package func prepare(
-    _ bytes: UnsafeRawBufferPointer, key: [UInt8], codec name: CodecKind?
-  ) throws(BlobStorageError) -> PreparedBlob {
-    let algorithm = header.digestAlgorithm
-    let choice = try codecChoice(name)
-    let digest = Digest.of(bytes, by: algorithm)
-    var ranges: [Range<Int>] = []
-    var chunker = Chunker(sizes: sizes)
-    var start = 0
-    while start < bytes.count {
-      let cut = chunker.nextCut(in: UnsafeRawBufferPointer(rebasing: bytes[start...]))
-      let begin = ranges.last?.upperBound ?? 0
-      start += cut.byteCount
-      if cut.endsChunk || start == bytes.count { ranges.append(begin..<start) }
-    }
-    if ranges.isEmpty { ranges = [0..<0] }
-    let hint = CompressibilityHint(beginning: bytes)
-    var chunks: [PreparedChunk] = []
-    chunks.reserveCapacity(ranges.count)
-    for range in ranges {
-      let name =
-        ranges.count == 1 ? digest : Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: algorithm)
-      chunks.append(PreparedChunk(digest: name, range: range, encoded: nil))
-    }
-    var (missing, unsynced) = try catalog.read { (transaction) throws(BlobStorageError) in
-      var missing: [MissingChunk] = []
-      var unsynced: Set<PackName> = []
-      for (index, chunk) in chunks.enumerated() {
-        guard let row = try transaction.chunkToShare(chunk.digest) else {
-          missing.append(MissingChunk(index: index))
-          continue
-        }
-        unsynced.formUnion(try unsyncedPacks(row, transaction))
-      }
-      return (missing, unsynced)
-    }
-    guard !missing.isEmpty else {
-      for name in unsynced { try writer.synchronizeOther(name) }
-      return PreparedBlob(digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: choice)
-    }
-    let search = BaseSearch(self, choice)
-    for place in missing.indices {
-      missing[place].features = search.features(
-        UnsafeRawBufferPointer(rebasing: bytes[chunks[missing[place].index].range]), hint: hint)
-    }
-    try catalog.read { (transaction) throws(BlobStorageError) in
-      var previous: Digest?
-      if ranges.count == 1, hint == .unknown, let name = try transaction.nameRow(key) {
-        previous = try transaction.currentVersion(key: name.key, algorithm: algorithm)?.row.digest
-      }
-      for place in missing.indices {
-        missing[place].base = try search.base(
-          for: chunks[missing[place].index].digest, missing[place].features, previous: previous, transaction)
-        if let base = missing[place].base { unsynced.formUnion(try unsyncedPacks(base.row, transaction)) }
-      }
-    }
-    for name in unsynced { try writer.synchronizeOther(name) }
-    for chunk in missing {
-      let plain = UnsafeRawBufferPointer(rebasing: bytes[chunks[chunk.index].range])
-      chunks[chunk.index].encoded = try search.encode(
-        chunks[chunk.index].digest, plain, hint: hint, features: chunk.features, base: chunk.base)
-    }
-    return PreparedBlob(digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: choice)
-  }
-
-  private struct MissingChunk {
-    var index: Int
-    var features: SIMD3<UInt32>?
-    var base: BaseSearch.Base?
-  }
-
-  package func codecChoice(_ kind: CodecKind?) throws(BlobStorageError) -> CodecChoice {
-    guard let kind, kind != codec.kind else { return codec }
-    return try CodecChoice(kind)
-  }
-
-  package func encode(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, hint: CompressibilityHint
-  ) throws(BlobStorageError) -> EncodedChunk {
-    try codecs.withEncoder { (encoder) throws(BlobStorageError) in
-      try encoder.withEncoded(plain, by: choice, hint: hint) { (kind, stored) in
-        EncodedChunk(
-          record: ChunkRecord(digest: digest, plainByteCount: plain.count, codecNumber: kind.rawValue),
-          stored: kind == .none ? nil : Array(stored))
-      }
-    }
   }
 
   /// Makes prepared blobs visible under their keys, all or none.
@@ -210,6 +99,7 @@ extension Engine {
             } else {
               added += try commit.append(.chunk(encoded.record), payload: plain)
             }
+            if let companion = encoded.companion { added += try append(companion, &commit) }
             newByteCount += Int64(plain.count)
           }
         }
@@ -231,12 +121,26 @@ extension Engine {
     return (results, watermark)
   }
 
+  /// Appends a companion right behind its base, if it still helps.
+  private func append(
+    _ companion: Companion, _ commit: inout WriterSession.Commit
+  ) throws(BlobStorageError) -> Int {
+    guard let row = try commit.transaction.chunkToShare(companion.record.digest),
+      row.baseKind == .dictionary
+    else { return 0 }
+    return try bridge(companion.stored) { (raw) throws(BlobStorageError) in
+      try commit.append(.chunk(companion.record), payload: raw)
+    }
+  }
+
   /// Whether the base of an encoded chunk, if it has one, is still there to be counted on.
   private func isUsable(
     _ record: ChunkRecord, _ commit: WriterSession.Commit, _ shared: inout SharedPacks
   ) throws(BlobStorageError) -> Bool {
     guard let base = record.base else { return true }
-    guard try commit.transaction.chunkRow(record.digest) == nil else { return false }
+    guard try commit.transaction.chunkRow(record.digest) == nil,
+      try !commit.transaction.isBase(record.digest)
+    else { return false }
     guard let row = try commit.transaction.baseToShare(base), try commit.canRefer(to: row.place) else {
       return false
     }

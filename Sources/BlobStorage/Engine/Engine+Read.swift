@@ -2,6 +2,7 @@ import Foundation
 
 extension Engine {
   package func data(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
+    if let data = try smallData(key, id) { return data }
     // Between looking up the version and reading its chunks, it can be dropped and collected: then it is looked up
     // again, and what is missing then is missing.
     for attempt in 0..<3 {
@@ -24,6 +25,26 @@ extension Engine {
     return nil
   }
 
+  /// The blob of a version if it is a single chunk that can be read at once: looked up in one snapshot.
+  private func smallData(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
+    try checkOpen()
+    let bytes = try Self.keyBytes(key)
+    let algorithm = header.digestAlgorithm
+    do throws(BlobStorageError) {
+      return try chunks.bytes { (transaction) throws(BlobStorageError) in
+        guard let name = try transaction.nameRow(bytes) else { return nil }
+        guard let id else {
+          return try transaction.currentVersion(key: name.key, algorithm: algorithm)?.row.digest
+        }
+        return try transaction.versionRow(key: name.key, id.stamp, algorithm: algorithm)?.digest
+      }.map { Data($0) }
+    } catch {
+      // It may have been dropped and collected meanwhile: the long way finds out.
+      guard error.code == .corrupted else { throw error }
+      return nil
+    }
+  }
+
   package func data(_ digest: Digest) throws(BlobStorageError) -> Data? {
     try checkOpen()
     try check(digest)
@@ -34,7 +55,8 @@ extension Engine {
         .limitExceeded, "Blob \(digest) is too long for memory: use a reader.", digest: digest)
     }
     if layout.chunkCount == 1 { return Data(try chunks.bytes(digest)) }
-    var data = Data(capacity: Int(layout.byteCount))
+    // A manifest may claim any length: what is not there yet is not paid for in advance.
+    var data = Data(capacity: Int(min(layout.byteCount, 64 << 20)))
     try stream(layout, 0..<layout.byteCount) { data.append(contentsOf: $0) }
     return data
   }
@@ -90,7 +112,7 @@ extension Engine {
   package func openBlob(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> OpenBlob? {
     for _ in 0..<8 {
       guard let version = try version(key, id) else { return nil }
-      let hold = try leases.hold([.blob(version.digest)])
+      let hold = try leases.holdWhereThereIsRoom([.blob(version.digest)])
       // Only a version that is still there after the lease was written is sure to stay readable.
       guard try self.version(key, id)?.id == version.id else {
         leases.release(hold)
@@ -115,7 +137,7 @@ extension Engine {
   package func openBlob(_ digest: Digest) throws(BlobStorageError) -> OpenBlob? {
     try checkOpen()
     try check(digest)
-    let hold = try leases.hold([.blob(digest)])
+    let hold = try leases.holdWhereThereIsRoom([.blob(digest)])
     do throws(BlobStorageError) {
       if let layout = try blobs.layout(digest) { return OpenBlob(engine: self, layout: layout, hold: hold) }
     } catch {
@@ -129,7 +151,7 @@ extension Engine {
   package func holdVersions(_ key: String) throws(BlobStorageError) -> HeldVersions {
     for _ in 0..<8 {
       let versions = try versions(key)
-      let hold = try leases.hold(versions.map { .blob($0.digest) })
+      let hold = try leases.holdWhereThereIsRoom(versions.map { .blob($0.digest) })
       if try self.versions(key) == versions {
         return HeldVersions(versions: versions, hold: hold, leases: leases)
       }

@@ -21,6 +21,8 @@ package final class Engine: Sendable {
   package let clock: WallClock
   package let logger: Logger
   package let weaknesses: Weaknesses
+  let streamHeadByteCount: Int
+  let dictionaryTrials = DictionaryTrials()
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
   private let isClosed = Atomic<Bool>(false)
@@ -37,6 +39,8 @@ package final class Engine: Sendable {
     package var mapByteCount = 1 << 30
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
+    /// Content that streams in and ends before so many bytes is put like content in memory.
+    package var streamHeadByteCount = Engine.inMemoryByteCountMax
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
     /// Does the work of the pool on the caller's thread, so that what happens has one order.
@@ -93,22 +97,20 @@ package final class Engine: Sendable {
       folder: folder.packs, asideFolder: folder.aside, files: environment.files, weaknesses: weaknesses)
     self.backend = backend
     codecs = CodecPool()
-    for part in [folder.packs, folder.leases] where try environment.files.status(of: part) == nil {
-      do throws(BlobStorageError) { try environment.files.createDirectory(part) } catch {
-        guard error.errno == Errno.fileExists.rawValue else { throw error }
-      }
-    }
+    for part in [folder.packs, folder.leases] { try folder.makePart(part) }
     try backend.removeLeftovers()
     let builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses)
-    catalog = try Catalog(
-      folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
-      bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
-      logger: configuration.logger, randomNumber: environment.randomNumber,
-      fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
-      catchUp: { (database, willWrite) throws(BlobStorageError) in
-        try builder.catchUp(database, willWrite: willWrite)
-      })
+    catalog = try folder.withReserve { () throws(BlobStorageError) in
+      try Catalog(
+        folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
+        bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
+        logger: configuration.logger, randomNumber: environment.randomNumber,
+        fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
+        catchUp: { (database, willWrite) throws(BlobStorageError) in
+          try builder.catchUp(database, willWrite: willWrite)
+        })
+    }
     packs = PackFiles(backend: backend)
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
@@ -116,6 +118,7 @@ package final class Engine: Sendable {
       looksUpAgain: !weaknesses.contains(.looksUpOnce))
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
     packByteCountTarget = environment.packByteCountTarget
+    streamHeadByteCount = environment.streamHeadByteCount
     randomNumber = environment.randomNumber
     let writerID = randomNumber()
     leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)

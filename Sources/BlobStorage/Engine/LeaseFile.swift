@@ -64,6 +64,15 @@ package final class LeaseFile: Sendable {
     }
   }
 
+  /// The same for readers, who go without where nothing can be written: on a full disk, that is worth more than that
+  /// no collection takes away what is dropped while it is read.
+  package func holdWhereThereIsRoom(_ held: [Held]) throws(BlobStorageError) -> Hold {
+    do { return try hold(held) } catch {
+      guard error.code == .noSpace || error.code == .readOnly else { throw error }
+      return Hold(slots: 0..<0)
+    }
+  }
+
   /// Lets go of them.
   package func release(_ hold: Hold) {
     guard !hold.slots.isEmpty else { return }
@@ -129,14 +138,32 @@ package final class LeaseFile: Sendable {
 
   private func opened(_ state: inout State) throws(BlobStorageError) -> any File {
     if let file = state.file { return file }
-    // The name appears only once the lock is held.
-    let temporary = folder.appending(Hex.text(writer) + ".new")
-    let file = try files.open(temporary, .create)
-    _ = try file.lock(.exclusive, wait: true)
-    try files.rename(temporary, to: path)
+    let file = try created()
     state.file = file
     try writeFirstSlot(&state)
     return file
+  }
+
+  private func created() throws(BlobStorageError) -> any File {
+    // The name appears only once the lock is held.
+    let temporary = folder.appending(Hex.text(writer) + ".new")
+    var attempt = 0
+    while true {
+      attempt += 1
+      let file = try files.open(temporary, .create)
+      do throws(BlobStorageError) {
+        _ = try file.lock(.exclusive, wait: true)
+        try files.rename(temporary, to: path)
+        return file
+      } catch {
+        file.close()
+        // A collector that came before the lock has taken it for a dead writer's, and removed it.
+        if error.errno == Errno.noSuchFileOrDirectory.rawValue, attempt < 8 { continue }
+        // Best effort: what stays is removed by the next collection.
+        do throws(BlobStorageError) { try files.remove(temporary) } catch {}
+        throw error
+      }
+    }
   }
 
   private func writeFirstSlot(_ state: inout State) throws(BlobStorageError) {
@@ -212,9 +239,9 @@ package struct Leases: Sendable {
       }
       defer { file.close() }
       if try file.lock(.exclusive, wait: false) {
-        // Between creating and locking, a living writer's `.new` can be locked by us: it holds nothing yet, and its
-        // rename brings it back or fails.
-        if name.hasSuffix(".lease") { do { try files.remove(path) } catch {} }
+        // Between creating and locking, a living writer's `.new` can be locked by us: it holds nothing yet, and
+        // is made again.
+        do { try files.remove(path) } catch {}
         continue
       }
       guard name.hasSuffix(".lease") else { continue }

@@ -42,6 +42,8 @@ package struct StoreFolder: Sendable {
     try files.rename(temporary, to: header)
     try synchronizeNames()
     try files.remove(path.appending(".init.lock"))
+    // A store on a disk that is nearly full goes without.
+    do throws(BlobStorageError) { try keepReserve() } catch {}
   }
 
   /// Ends a creation that was cut short after the store was there and before it was sure to stay.
@@ -78,12 +80,44 @@ package struct StoreFolder: Sendable {
 
   static let reserveByteCount: Int64 = 1 << 20
 
-  /// Keeps some space taken, so that gc can work on a full disk by giving it free.
+  /// Keeps some space taken, so that a full disk can be opened, dropped from and collected by giving it free.
   package func keepReserve() throws(BlobStorageError) {
     let file = try files.open(reserve, .openOrCreate)
     defer { file.close() }
     guard try file.status().byteCount < Self.reserveByteCount else { return }
-    try file.allocate(byteCount: Self.reserveByteCount)
+    do { try file.allocate(byteCount: Self.reserveByteCount) } catch {
+      try files.remove(reserve)
+      throw error
+    }
+  }
+
+  /// Runs `body`; if the disk is full, gives the reserve free and runs it once more. The next collection puts the
+  /// reserve back.
+  package func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    do throws(BlobStorageError) { return try body() } catch {
+      guard error.code == .noSpace, try files.status(of: reserve) != nil else { throw error }
+      do { try files.remove(reserve) } catch {
+        // Another process has given it free at this moment.
+        guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      }
+    }
+    return try body()
+  }
+
+  /// Makes the folder of that name if it is missing.
+  ///
+  /// - Throws: `notAStore` for a symbolic link or a file: nothing is written outside of the store.
+  package func makePart(_ part: FilePath) throws(BlobStorageError) {
+    if try files.status(of: part) == nil {
+      do { try files.createDirectory(part) } catch {
+        guard error.errno == Errno.fileExists.rawValue else { throw error }
+      }
+    }
+    guard try files.status(of: part)?.kind == .directory else {
+      throw BlobStorageError(
+        .notAStore, "\(part) is not a folder: what belongs to a store lies in it, not behind a link.",
+        path: part.string)
+    }
   }
 
   /// The header of the store that is here.

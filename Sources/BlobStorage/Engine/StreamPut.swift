@@ -89,14 +89,64 @@ struct StreamPut {
     beforeCommit: () throws(BlobStorageError) -> Void = {},
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    try CancellationFlag.check()
+    let head = try head(read)
+    guard head.count == engine.streamHeadByteCount else {
+      return try runShort(key, head, &shared, beforeCommit)
+    }
+    var rest = head[...]
+    return try runLong(key, &shared, beforeCommit) { (target) throws(BlobStorageError) in
+      let count = min(rest.count, target.count)
+      rest.prefix(count).withUnsafeBytes { target.copyMemory(from: $0) }
+      rest = count == rest.count ? [] : rest.dropFirst(count)
+      guard count < target.count else { return count }
+      return count + (try read(UnsafeMutableRawBufferPointer(rebasing: target[count...])))
+    }
+  }
+
+  /// The beginning of the content, as much as is put from memory.
+  private func head(
+    _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError) -> [UInt8] {
+    var failure: BlobStorageError?
+    let head = [UInt8](unsafeUninitializedCapacity: engine.streamHeadByteCount) { buffer, count in
+      do throws(BlobStorageError) { count = try read(UnsafeMutableRawBufferPointer(buffer)) } catch {
+        failure = error
+      }
+    }
+    if let failure { throw failure }
+    return head
+  }
+
+  /// Content that has ended already needs neither leases nor a pipeline.
+  private func runShort(
+    _ key: [UInt8], _ bytes: [UInt8], _ shared: inout Engine.SharedPacks,
+    _ beforeCommit: () throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    progress(Int64(bytes.count))
+    let blob = try bridge(bytes) { (raw) throws(BlobStorageError) in
+      try engine.prepare(raw, key: key, options)
+    }
+    try beforeCommit()
+    let item = Engine.CommitItem(key: key, blob: blob, data: Data(bytes), metadata: options.metadata)
+    let (results, watermark) = try engine.commit([item], options.replacement, &shared)
+    return (results[0], watermark)
+  }
+
+  private func runLong(
+    _ key: [UInt8], _ shared: inout Engine.SharedPacks,
+    _ beforeCommit: () throws(BlobStorageError) -> Void,
+    _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
     defer { engine.leases.endPut(put) }
     let lossCount = engine.writer.lossCount
+    let previous = intake.usesBases ? try PreviousVersion(engine, key: key) : nil
     var holds: [LeaseFile.Hold] = []
     defer { for hold in holds { engine.leases.release(hold) } }
     var total = BatchResult()
     var manifest = ManifestBuilder()
-    var whole = DigestStream(engine.header.digestAlgorithm)
+    var whole = BlobDigest(engine.header.digestAlgorithm, on: engine.work)
     var byteCount: Int64 = 0
     var committedMark = engine.writer.addedByteCount
     var cutter = Cutter(sizes: engine.sizes, batchByteCount: Self.batchByteCount)
@@ -121,15 +171,19 @@ struct StreamPut {
       next: { () throws(BlobStorageError) -> Batch? in
         try CancellationFlag.check()
         guard let (bytes, chunks) = try cutter.next(read) else { return nil }
-        bytes.withUnsafeBytes { whole.update($0) }
+        whole.update(bytes)
+        let start = byteCount
         byteCount += Int64(bytes.count)
         progress(byteCount)
         guard byteCount <= Limits.blobByteCountMax else {
           throw BlobStorageError(.limitExceeded, "A blob has at most \(Limits.blobByteCountMax) bytes.")
         }
-        return Batch(bytes: bytes, chunks: chunks, hint: cutter.hint)
+        return Batch(
+          bytes: bytes, chunks: chunks, hint: cutter.hint, start: start,
+          isWhole: start == 0 && cutter.isAtEnd)
       },
-      transform: { [intake] (batch) throws(BlobStorageError) in try intake.process(batch) },
+      transform: { [intake] (batch) throws(BlobStorageError) in try intake.process(batch, previous: previous)
+      },
       consume: take)
 
     let digest = whole.finalize()

@@ -48,6 +48,13 @@ package final class WorkPool: Sendable {
     for _ in 0..<width { available.signal() }
   }
 
+  /// Runs `body` once: on one of the threads, or on that of whoever calls what is returned before one is free.
+  package func run(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
+    let job = Job(body)
+    submit(job)
+    return { _ = job.run() }
+  }
+
   fileprivate func submit(_ job: Job) {
     state.withLock { $0.jobs.append(job) }
     available.signal()

@@ -126,13 +126,7 @@ extension WriterSession {
   /// Tells all writers not to count on what may not have reached the medium.
   func markPoisoned(_ name: PackName) {
     do throws(BlobStorageError) {
-      try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
-          return
-        }
-        row.isPoisoned = true
-        try transaction.setPackRow(number, row)
-      }
+      try catalog.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }
     } catch { logger.error("Pack \(name) could not be marked as not synced.") }
   }
 }

@@ -217,6 +217,9 @@ package final class WriterSession: Sendable {
     default: break
     }
     if state.writer == nil {
+      guard time < Stamp.timeMax else {
+        throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+      }
       let name = PackName(writer: writerID, sequence: state.nextSequence)
       let header = PackHeader(
         name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)

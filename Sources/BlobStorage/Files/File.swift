@@ -24,6 +24,11 @@ package protocol File: AnyObject, Sendable {
   /// call says: the system may have forgotten that it was never written.
   func synchronize() throws(BlobStorageError)
 
+  /// Lets the system begin to write those bytes to the medium, so that the next ``synchronize()`` waits for less.
+  ///
+  /// It promises nothing, and nothing happens where the system has no such call.
+  func beginWriteback(from offset: Int64, byteCount: Int64)
+
   /// Makes the file that long; new bytes are zero.
   func truncate(to byteCount: Int64) throws(BlobStorageError)
 

@@ -22,16 +22,21 @@ package final class InputFile: Sendable {
       if opened == -Int(Errno.tooManySymbolicLinkLevels.rawValue) { throw Self.notRegular(path) }
       throw .systemCall("open", path: path, errno: Int32(-opened))
     }
-    descriptor = Int32(opened)
-    isOwner = true
+    let found: FileStatus
     do throws(BlobStorageError) {
-      status = try Self.status(of: descriptor, path)
-      guard status.kind == .regular else { throw Self.notRegular(path) }
+      found = try Self.status(of: Int32(opened), path)
+      guard found.kind == .regular else { throw Self.notRegular(path) }
     } catch {
-      _ = bs_close(descriptor)
+      // Before the properties are set: a throw behind them runs `deinit`, which would close the number once more,
+      // and by then it may be another file's.
+      _ = bs_close(Int32(opened))
       throw error
     }
-    bs_advise_sequential(descriptor)
+    descriptor = Int32(opened)
+    isOwner = true
+    status = found
+    // The system reads as much ahead without being told.
+    if status.byteCount > 128 << 10 { bs_advise_sequential(descriptor) }
   }
 
   /// Reads an open descriptor of any kind, such as standard input, from where it stands; does not close it.

@@ -73,6 +73,10 @@ package final class SystemFile: File {
     try call("sync") { bs_sync_data($0) }
   }
 
+  package func beginWriteback(from offset: Int64, byteCount: Int64) {
+    _ = gate.enter { bs_begin_writeback($0, offset, byteCount) }
+  }
+
   package func truncate(to byteCount: Int64) throws(BlobStorageError) {
     precondition(byteCount >= 0)
     try call("truncate") { bs_truncate($0, byteCount) }

@@ -125,13 +125,15 @@ package struct ListEntry: Hashable, Sendable {
     var reader = ByteReader(bytes)
     var entries: [ListEntry] = []
     entries.reserveCapacity(bytes.count / byteCount)
+    var sum: Int64 = 0
     while reader.remainingByteCount > 0 {
       let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
       let chunkCount = Int(try reader.integer(UInt32.self))
       let span: Int64 = try reader.integer()
-      guard 1...Limits.manifestListCountMax ~= chunkCount, 1...Limits.blobByteCountMax ~= span,
+      guard 1...Limits.manifestListCountMax ~= chunkCount, 1...Limits.blobByteCountMax - sum ~= span,
         chunkCount * ChunkEntry.byteCount <= Limits.chunkByteCountMax
       else { throw BlobStorageError(.corrupted, "A manifest names a list of an impossible length.") }
+      sum += span
       entries.append(ListEntry(digest: digest, chunkCount: chunkCount, spanByteCount: span))
     }
     return entries

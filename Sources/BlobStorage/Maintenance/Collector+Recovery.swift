@@ -22,15 +22,9 @@ extension Collector {
 
   // MARK: A full disk
 
-  /// Runs `body`; if the disk is full, gives the reserve free and runs it once more.
+  /// Runs `body`, with the reserve given free if the disk is full.
   func withReserve(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    do throws(BlobStorageError) { try body() } catch {
-      guard error.code == .noSpace, try engine.folder.files.status(of: engine.folder.reserve) != nil else {
-        throw error
-      }
-      try engine.folder.files.remove(engine.folder.reserve)
-      try body()
-    }
+    try engine.folder.withReserve(body)
   }
 
   /// Puts the reserve back, where there is room for it.

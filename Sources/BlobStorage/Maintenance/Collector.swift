@@ -19,7 +19,7 @@ import Logging
 /// Killed at any point, the store is valid, and the next collection goes on.
 final class Collector {
   /// One pack that is to go.
-  private struct Candidate {
+  struct Candidate {
     var number: UInt32
     var row: PackRow
     var content: PackContent
@@ -34,10 +34,17 @@ final class Collector {
   let engine: Engine
   let options: CollectionOptions
   let progress: ProgressHandler
-  private var marker: Marker
+  private(set) var marker: Marker
   /// Marks and candidates go by the numbers of this generation of the catalog.
   private var generation: String?
-  private var report = CollectionReport()
+  var report = CollectionReport()
+  /// For the small chunks of packs that are copied from.
+  var dictionary: DictionaryPlan?
+  var isDictionaryStored = false
+  /// What dictionaries saved in packs that have been copied from and are not gone yet.
+  var gains: [PackName: Compaction.Gain] = [:]
+  /// By how much packs become smaller or larger without garbage going.
+  var gainedByteCount: Int64 = 0
 
   init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError)
   {
@@ -71,14 +78,16 @@ final class Collector {
     // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
     let sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
     try mark()
-    try rebase()
+    // What rebasing adds is live, and in packs of its own.
     let rows = try packRows()
+    try rebase()
     let garbageByteCount = rows.reduce(0) {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
     }
     noteObstacles(rows)
-    var candidates = try plan(rows.filter { sealed.contains($0.number) })
+    var candidates = try planWithDictionary(rows.filter { sealed.contains($0.number) })
     if options.isDryRun {
+      try tryDictionary(candidates)
       account(candidates)
     } else if report.obstacles.isEmpty, !candidates.isEmpty {
       try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
@@ -98,7 +107,8 @@ final class Collector {
       }
     }
     keepReserve()
-    report.garbageByteCount = max(0, garbageByteCount - report.freedByteCount)
+    report.freedByteCount += gainedByteCount
+    report.garbageByteCount = max(0, garbageByteCount + gainedByteCount - report.freedByteCount)
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
@@ -139,7 +149,7 @@ final class Collector {
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
     try rebasing.run(&marker.marks)
     report.reencodedChunkCount = rebasing.reencodedChunkCount
-    report.freedByteCount -= rebasing.addedByteCount
+    gainedByteCount -= rebasing.addedByteCount
   }
 
   func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
@@ -155,7 +165,7 @@ final class Collector {
     }
   }
 
-  private func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
+  func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
     let leases = try markLeases()
     let open = rows.filter {
       $0.row.isSealed && !$0.row.isDamaged && $0.row.state == .live && !isProtected($0.row, leases)
@@ -166,7 +176,8 @@ final class Collector {
     // Oldest first: by the time a record that hides versions is looked at, their refs are gone.
     for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
       try CancellationFlag.check()
-      let live = marker.marks.liveByteCount(number)
+      let gain = dictionary?.savedByteCount(number) ?? 0
+      let live = marker.marks.liveByteCount(number) - gain
       let isSmall = merges && row.recordsByteCount < Self.smallPackByteCount
       // What was not synced for sure is stored anew.
       guard
@@ -177,7 +188,8 @@ final class Collector {
       }
       let content: PackContent
       do throws(BlobStorageError) {
-        content = try PackContent(engine, number: number, row: row, marks: marker.marks)
+        content = try PackContent(
+          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)
       } catch {
         guard error.code == .corrupted else { throw error }
         report.obstacles.append(error.message)
@@ -185,7 +197,8 @@ final class Collector {
       }
       guard
         isSmall || row.isPoisoned
-          || Self.isWorthwhile(content.recordsByteCount, kept: content.keptByteCount, options.garbageShareMin)
+          || Self.isWorthwhile(
+            content.recordsByteCount, kept: content.keptByteCount - gain, options.garbageShareMin)
       else { continue }
       candidates.append(Candidate(number: number, row: row, content: content))
     }
@@ -203,18 +216,6 @@ final class Collector {
     return row.name.sequence >= first
   }
 
-  private func account(_ candidates: [Candidate]) {
-    for candidate in candidates {
-      report.deletedChunkCount += candidate.content.deletedChunkCount
-      report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
-      if candidate.content.kept.isEmpty {
-        report.deletedPackCount += 1
-      } else {
-        report.compactedPackCount += 1
-      }
-    }
-  }
-
   // MARK: Executing
 
   /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
@@ -222,13 +223,17 @@ final class Collector {
     let before = try markLeases()
     try marker.markVersions(countsRefs: false)
     let after = try markLeases()
+    try dictionary?.confirm(
+      engine, marker.marks, in: Set(candidates.map(\.number)), leased: before.held.union(after.held))
     var confirmed: [Candidate] = []
     for candidate in candidates
     where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
       confirmed.append(
         Candidate(
           number: candidate.number, row: candidate.row,
-          content: try PackContent(engine, number: candidate.number, row: candidate.row, marks: marker.marks))
+          content: try PackContent(
+            engine, number: candidate.number, row: candidate.row, marks: marker.marks,
+            small: dictionary?.chunks))
       )
     }
     return confirmed
@@ -267,9 +272,11 @@ final class Collector {
   private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
     let session = engine.newSession()
     var copied: [Candidate] = []
+    if batch.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
     for candidate in batch {
       do throws(BlobStorageError) {
-        try Compaction.copy(candidate.content.kept, of: candidate.row.name, engine: engine, to: session)
+        gains[candidate.row.name] = try Compaction.copy(
+          candidate.content.kept, of: candidate.row.name, engine: engine, to: session, dictionary)
         copied.append(candidate)
       } catch {
         // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.

@@ -43,32 +43,43 @@ struct DamageSearch {
     _ digest: Digest, _ isInteresting: (Digest) -> Bool
   ) throws(BlobStorageError) -> [(Digest, isPresent: Bool)] {
     var needed: [(Digest, isPresent: Bool)] = []
+    // A hostile manifest names a chunk more often than memory could hold.
+    var known: Set<Digest> = []
+    func need(_ digest: Digest, isPresent: Bool) {
+      if known.insert(digest).inserted { needed.append((digest, isPresent)) }
+    }
     func look(_ digests: [Digest]) throws(BlobStorageError) {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         for digest in digests {
           let row = try transaction.chunkRow(digest)
-          if row == nil || isInteresting(digest) { needed.append((digest, row != nil)) }
+          if row == nil || isInteresting(digest) { need(digest, isPresent: row != nil) }
           if let base = row?.base {
             let isPresent = try transaction.chunkRow(base) != nil
-            if !isPresent || isInteresting(base) { needed.append((base, isPresent)) }
+            if !isPresent || isInteresting(base) { need(base, isPresent: isPresent) }
           }
         }
       }
     }
     do throws(BlobStorageError) {
       guard let layout = try engine.blobs.layout(digest) else { return [(digest, false)] }
-      if isInteresting(digest) { needed.append((digest, true)) }
+      if isInteresting(digest) { need(digest, isPresent: true) }
       try look(layout.listDigests)
+      if layout.byteCount == 0 { try look([digest]) }
       var group: [Digest] = []
       try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
         (placed) throws(BlobStorageError) in
         group.append(placed.entry.digest)
+        if group.count == 4_096 {
+          try CancellationFlag.check()
+          try look(group)
+          group.removeAll(keepingCapacity: true)
+        }
         return true
       }
-      try look(group.filter { $0 != digest } + (layout.byteCount == 0 || group.count == 1 ? [digest] : []))
+      try look(group)
     } catch {
       guard error.code == .corrupted else { throw error }
-      needed.append((error.digest ?? digest, true))
+      need(error.digest ?? digest, isPresent: true)
     }
     return needed
   }

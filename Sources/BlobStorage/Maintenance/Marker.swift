@@ -16,7 +16,9 @@ struct Marker {
 
   private let engine: Engine
   private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
-  private static let pageCount = 2_000
+  /// Versions, and chunks of a blob, that are looked up together: in the order of digests, so that neighbours in the
+  /// catalog are asked for one after the other. In a catalog of a million chunks that takes a third of the time.
+  private static let pageCount = 32_768
 
   init(_ engine: Engine) { self.engine = engine }
 
@@ -51,7 +53,9 @@ struct Marker {
       for (key, stamp, row) in page where !isLeftOut(key, stamp) {
         if countsRefs {
           versionCount += 1
-          versionByteCount += row.byteCount
+          // What refs claim, hostile ones too.
+          let sum = versionByteCount.addingReportingOverflow(row.byteCount)
+          versionByteCount = sum.overflow ? .max : sum.partialValue
           marks.insertRef(
             row.place,
             recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count
@@ -67,7 +71,7 @@ struct Marker {
   mutating func markBlobs(_ digests: [Digest]) throws(BlobStorageError) {
     var manifests: [Digest] = []
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      for digest in digests {
+      for digest in digests.sorted() {
         if let row = try transaction.chunkRow(digest) {
           if try mark(row, transaction) { blobCount += 1 }
         } else if let row = try transaction.manifestRow(digest) {
@@ -103,7 +107,7 @@ struct Marker {
       try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
         (placed) throws(BlobStorageError) in
         group.append(placed.entry.digest)
-        if group.count == 4_096 {
+        if group.count == Self.pageCount {
           try markAll(group)
           group.removeAll(keepingCapacity: true)
         }
@@ -118,7 +122,7 @@ struct Marker {
 
   private mutating func markAll(_ digests: [Digest]) throws(BlobStorageError) {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      for digest in digests {
+      for digest in digests.sorted() {
         if let row = try transaction.chunkRow(digest) {
           _ = try mark(row, transaction)
         } else {
@@ -133,7 +137,7 @@ struct Marker {
     var baseRow: ChunkRow?
     if let base = row.base {
       baseRow = try transaction.chunkRow(base)
-      if let baseRow { marks.insertBase(baseRow) } else { missing.insert(base) }
+      if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { missing.insert(base) }
     }
     return marks.insert(row, base: baseRow)
   }

@@ -8,7 +8,12 @@ struct Marks: Sendable {
     var liveByteCount: Int64 = 0
   }
 
-  private(set) var packs: [UInt32: PackMarks] = [:]
+  private var packs: [PackMarks] = []
+  /// Where in `packs` a pack's number is found; what was asked for last, by the number's low bits, without hashing.
+  private var indices: [UInt32: Int] = [:]
+  private var recent = [(number: UInt32, index: Int)](repeating: (0, -1), count: recentCount)
+  private static let recentCount = 1_024
+
   /// Live chunks, those that are only bases of others included.
   private(set) var chunkCount = 0
   private(set) var plainByteCount: Int64 = 0
@@ -21,6 +26,14 @@ struct Marks: Sendable {
   /// without is not known; its base's own ratio stands in.
   private(set) var codecSavedByteCount: Int64 = 0
   private(set) var similaritySavedByteCount: Int64 = 0
+  /// Live chunks that are encoded with a dictionary: what they would take without is not in those sums.
+  private(set) var dictionaryChunkCount = 0
+  private(set) var dictionaryChunkPlainByteCount: Int64 = 0
+  private(set) var dictionaryChunkStoredByteCount: Int64 = 0
+  /// Stored bytes of each live dictionary.
+  private(set) var dictionaries: [Place: Int] = [:]
+  /// Live small chunks that are stored without a base.
+  private(set) var smallCount = 0
 
   /// Marks the record at a place; false when it was marked before.
   private mutating func insert(_ place: Place, recordByteCount: Int) -> Bool {
@@ -50,7 +63,8 @@ struct Marks: Sendable {
   }
 
   /// Marks a chunk that another is encoded against.
-  mutating func insertBase(_ row: ChunkRow) {
+  mutating func insertBase(_ row: ChunkRow, kind: ChunkRecord.BaseKind) {
+    if kind == .dictionary { dictionaries[row.place] = row.storedByteCount }
     guard insert(row.place, recordByteCount: row.recordByteCount) else { return }
     count(row, nil, sign: 1)
     setOnlyBase(row, true)
@@ -59,6 +73,7 @@ struct Marks: Sendable {
   /// Takes a mark back: the chunk has been stored anew elsewhere, or its last dependant has.
   mutating func remove(_ row: ChunkRow, base: ChunkRow?) {
     guard contains(row.place) else { return }
+    dictionaries[row.place] = nil
     if isOnlyBase(row.place) { setOnlyBase(row, false) }
     count(row, base, sign: -1)
     withPack(row.place.pack) { pack in
@@ -71,6 +86,13 @@ struct Marks: Sendable {
     chunkCount += Int(sign)
     plainByteCount += sign * Int64(row.plainByteCount)
     storedByteCount += sign * Int64(row.storedByteCount)
+    if row.base == nil, SmallChunks.isSmall(row) { smallCount += Int(sign) }
+    if row.baseKind == .dictionary {
+      dictionaryChunkCount += Int(sign)
+      dictionaryChunkPlainByteCount += sign * Int64(row.plainByteCount)
+      dictionaryChunkStoredByteCount += sign * Int64(row.storedByteCount)
+      return
+    }
     let alone = base.map { row.expectedByteCount(like: $0) } ?? row.storedByteCount
     codecSavedByteCount += sign * Int64(row.plainByteCount - alone)
     similaritySavedByteCount += sign * Int64(alone - row.storedByteCount)
@@ -78,8 +100,10 @@ struct Marks: Sendable {
 
   /// Whether the chunk is live only as a base.
   func isOnlyBase(_ place: Place) -> Bool {
-    guard let pack = packs[place.pack], pack.baseBits.count > place.ordinal / 64 else { return false }
-    return pack.baseBits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
+    guard let index = index(place.pack), packs[index].baseBits.count > place.ordinal / 64 else {
+      return false
+    }
+    return packs[index].baseBits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
   }
 
   private mutating func setOnlyBase(_ row: ChunkRow, _ isBase: Bool) {
@@ -104,14 +128,25 @@ struct Marks: Sendable {
   }
 
   func contains(_ place: Place) -> Bool {
-    guard let pack = packs[place.pack], pack.bits.count > place.ordinal / 64 else { return false }
-    return pack.bits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
+    guard let index = index(place.pack), packs[index].bits.count > place.ordinal / 64 else { return false }
+    return packs[index].bits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
   }
 
-  func liveByteCount(_ pack: UInt32) -> Int64 { packs[pack]?.liveByteCount ?? 0 }
+  func liveByteCount(_ pack: UInt32) -> Int64 { index(pack).map { packs[$0].liveByteCount } ?? 0 }
+
+  private func index(_ number: UInt32) -> Int? {
+    let hit = recent[Int(number) % Self.recentCount]
+    return hit.number == number && hit.index >= 0 ? hit.index : indices[number]
+  }
 
   private mutating func withPack<T>(_ number: UInt32, _ body: (inout PackMarks) -> T) -> T {
-    body(&packs[number, default: PackMarks()])
+    let index = index(number) ?? packs.count
+    if index == packs.count {
+      packs.append(PackMarks())
+      indices[number] = index
+    }
+    recent[Int(number) % Self.recentCount] = (number, index)
+    return body(&packs[index])
   }
 }
 

@@ -7,6 +7,8 @@ struct PackContent: Sendable {
   enum Kept: Sendable {
     /// Copied with its payload.
     case copy(PackRecord)
+    /// The same, and encoded with a dictionary if that is worth it.
+    case small(PackRecord)
     /// Written anew, without payload or with one of its own.
     case ref(RefRecord)
     case drop(DropRecord)
@@ -15,6 +17,8 @@ struct PackContent: Sendable {
   private(set) var kept: [Kept] = []
   private(set) var keptByteCount: Int64 = 0
   private(set) var deletedChunkCount = 0
+  /// Whether a dictionary may change what is kept.
+  private(set) var hasSmall = false
   private(set) var recordsByteCount: Int64 = 0
   /// Chunk and manifest records that are marked; they must not point here any more when the pack is retired.
   private(set) var records: [PackRecord] = []
@@ -22,8 +26,11 @@ struct PackContent: Sendable {
 
   /// Looks at the pack `number`.
   ///
+  /// - Parameter small: which chunks may be encoded with a dictionary.
   /// - Throws: `corrupted` when a record cannot be read: then the pack is left alone.
-  init(_ engine: Engine, number: UInt32, row: PackRow, marks: Marks) throws(BlobStorageError) {
+  init(
+    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, small: SmallChunks? = nil
+  ) throws(BlobStorageError) {
     guard let file = try engine.backend.openPack(row.name) else {
       throw BlobStorageError(.corrupted, "Pack \(row.name) is not there.", pack: row.name.description)
     }
@@ -47,7 +54,8 @@ struct PackContent: Sendable {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for (ordinal, record) in found.enumerated() {
         try decide(
-          record, Place(pack: number, offset: record.offset, ordinal: ordinal), transaction, marks, copies)
+          record, Place(pack: number, offset: record.offset, ordinal: ordinal), transaction, marks, copies,
+          small)
       }
     }
   }
@@ -64,13 +72,15 @@ struct PackContent: Sendable {
 
   private mutating func decide(
     _ record: PackRecord, _ place: Place, _ transaction: Transaction, _ marks: Marks,
-    _ copiesHere: [Name: Int]
+    _ copiesHere: [Name: Int], _ small: SmallChunks?
   ) throws(BlobStorageError) {
     switch record.content {
     case .chunk(let chunk):
       let row = try transaction.chunkRow(chunk.digest)
       if row?.place == place, marks.contains(place) {
-        keep(.copy(record), record.byteCount)
+        let isSmall = small?.contains(place) == true
+        hasSmall = hasSmall || isSmall
+        keep(isSmall ? .small(record) : .copy(record), record.byteCount)
       } else {
         deletedChunkCount += 1
       }

@@ -5,11 +5,32 @@
 /// follows, so that a crash in between loses nothing.
 struct Rebasing {
   private struct Group {
-    var base: ChunkRow
-    var dependants: [(digest: Digest, row: ChunkRow)] = []
-    /// What the base saves, summed over its dependants.
-    var savedByteCount = 0
+    /// A dictionary with more dependants is worth it in any case, and their list stays short.
+    private static let dictionaryDependantCountMax = 4_096
+
+    let base: ChunkRow
+    let kind: ChunkRecord.BaseKind
+    private(set) var dependants: [(digest: Digest, row: ChunkRow)] = []
+    private(set) var isLarge = false
+    /// What the base saves, summed over its dependants; not known for a dictionary.
+    private(set) var savedByteCount = 0
+
+    init(base: ChunkRow, kind: ChunkRecord.BaseKind) {
+      self.base = base
+      self.kind = kind
+    }
+
+    mutating func add(_ digest: Digest, _ row: ChunkRow) {
+      if kind == .dictionary, dependants.count == Self.dictionaryDependantCountMax {
+        isLarge = true
+        return
+      }
+      dependants.append((digest, row))
+      if kind == .prefix { savedByteCount += row.expectedByteCount(like: base) - row.storedByteCount }
+    }
   }
+
+  private static let sampleCountMax = 128
 
   private(set) var reencodedChunkCount = 0
   /// Bytes of the records that were added.
@@ -17,7 +38,6 @@ struct Rebasing {
 
   private let engine: Engine
   private let isDryRun: Bool
-  private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
 
   init(_ engine: Engine, isDryRun: Bool) {
     self.engine = engine
@@ -62,43 +82,44 @@ struct Rebasing {
   /// The bases that are live for their dependants alone, and save less than they take.
   private func plan(_ marks: Marks) throws(BlobStorageError) -> [Group] {
     var groups: [Digest: Group] = [:]
-    var last: Digest?
-    while true {
-      try CancellationFlag.check()
-      var pageCount = 0
-      var end: Digest?
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachChunk(algorithm: algorithm, after: last) {
-          (digest, row) throws(BlobStorageError) in
-          end = digest
-          pageCount += 1
-          guard row.baseKind == .prefix, let base = row.base, marks.contains(row.place) else {
-            return pageCount < 20_000
-          }
-          var group = groups[base]
-          if group == nil, let baseRow = try transaction.chunkRow(base), marks.isOnlyBase(baseRow.place) {
-            group = Group(base: baseRow)
-          }
-          if var found = group {
-            found.dependants.append((digest, row))
-            found.savedByteCount += row.expectedByteCount(like: found.base) - row.storedByteCount
-            groups[base] = found
-          }
-          return pageCount < 20_000
-        }
+    try engine.forEachChunk { (digest, row, transaction) throws(BlobStorageError) in
+      guard let base = row.base, marks.contains(row.place) else { return true }
+      if groups[base] == nil, let baseRow = try transaction.chunkRow(base), marks.isOnlyBase(baseRow.place) {
+        groups[base] = Group(base: baseRow, kind: row.baseKind)
       }
-      if pageCount < 20_000 { break }
-      last = end
+      groups[base]?.add(digest, row)
+      return true
     }
-    return groups.values.filter { $0.savedByteCount < $0.base.recordByteCount }
+    var costly: [Group] = []
+    for group in groups.values where try isCostly(group) { costly.append(group) }
+    return costly
+  }
+
+  /// Whether the base saves less than it takes.
+  private func isCostly(_ group: Group) throws(BlobStorageError) -> Bool {
+    guard group.kind == .dictionary else { return group.savedByteCount < group.base.recordByteCount }
+    guard !group.isLarge else { return false }
+    // How small a chunk would be without its dictionary can only be tried.
+    let sample = group.dependants.prefix(Self.sampleCountMax)
+    var savedByteCount = 0
+    for (digest, row) in sample {
+      let plain: [UInt8]
+      do throws(BlobStorageError) { plain = try engine.chunks.bytes(digest) } catch {
+        guard error.code == .corrupted else { throw error }
+        return false
+      }
+      let alone = try encodeAlone(digest, plain)
+      savedByteCount += (alone.stored ?? plain).count - row.storedByteCount - DictionaryPolicy.refByteCount
+    }
+    return savedByteCount * group.dependants.count < group.base.recordByteCount * sample.count
   }
 
   private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> Engine.EncodedChunk
   {
     try bridge(plain) { (raw) throws(BlobStorageError) in
       let search = BaseSearch(engine, engine.codec)
-      return try search.encode(
-        digest, raw, hint: .unknown, features: search.features(raw, hint: .unknown), base: nil)
+      return try search.alone(
+        digest, raw, hint: .unknown, features: search.features(raw, hint: .unknown))
     }
   }
 
@@ -106,9 +127,7 @@ struct Rebasing {
     _ chunk: Engine.EncodedChunk, _ plain: [UInt8], to session: WriterSession
   ) throws(BlobStorageError) {
     let payload = chunk.stored ?? plain
-    let metaByteCount = chunk.record.encodedMeta().count
-    addedByteCount += Int64(
-      RecordHeader.byteCount + metaByteCount + payload.count + (payload.isEmpty ? 0 : 4))
+    addedByteCount += Int64(chunk.record.recordByteCount(payloadByteCount: payload.count))
     guard !isDryRun else { return }
     try bridge(payload) { (raw) throws(BlobStorageError) in
       _ = try session.append(.chunk(chunk.record), payload: raw)

@@ -19,11 +19,45 @@ extension StoreStatistics {
     statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
     statistics.codecSavedByteCount = marker.marks.codecSavedByteCount
     statistics.similaritySavedByteCount = marker.marks.similaritySavedByteCount
+    try statistics.addDictionaries(marker.marks, engine)
     for (number, row) in rows {
       statistics.garbageByteCount += row.recordsByteCount - marker.marks.liveByteCount(number)
     }
     statistics.diskByteCount = try engine.folder.allocatedByteCount()
     return statistics
+  }
+
+  /// How many chunks tell what those with a dictionary would take alone.
+  private static let sampleCountMax = 64
+
+  private mutating func addDictionaries(_ marks: Marks, _ engine: Engine) throws(BlobStorageError) {
+    dictionaryCount = marks.dictionaries.count
+    dictionaryByteCount = marks.dictionaries.values.reduce(0) { $0 + Int64($1) }
+    dictionaryChunkCount = marks.dictionaryChunkCount
+    guard dictionaryChunkCount > 0 else { return }
+    var sample: [Digest] = []
+    try engine.forEachChunk { (digest, row, _) in
+      if row.baseKind == .dictionary, marks.contains(row.place) { sample.append(digest) }
+      return sample.count < Self.sampleCountMax
+    }
+    var (plainByteCount, aloneByteCount) = (0, 0)
+    for digest in sample {
+      let plain: [UInt8]
+      do throws(BlobStorageError) { plain = try engine.chunks.bytes(digest) } catch {
+        guard error.code == .corrupted else { throw error }
+        continue
+      }
+      let alone = try bridge(plain) { (raw) throws(BlobStorageError) in
+        try engine.encode(digest, raw, by: engine.codec, hint: .unknown)
+      }
+      plainByteCount += plain.count
+      aloneByteCount += alone.stored?.count ?? plain.count
+    }
+    let share = plainByteCount == 0 ? 1 : Double(aloneByteCount) / Double(plainByteCount)
+    let total = marks.dictionaryChunkPlainByteCount
+    let alone = max(marks.dictionaryChunkStoredByteCount, min(total, Int64(Double(total) * share)))
+    codecSavedByteCount += total - alone
+    similaritySavedByteCount += alone - marks.dictionaryChunkStoredByteCount
   }
 }
 
@@ -33,7 +67,7 @@ extension PackRow {
 }
 
 extension BlobInformation {
-  static func take(
+  package static func take(
     _ engine: Engine, _ key: String, _ id: BlobVersion.ID?
   ) throws(BlobStorageError) -> BlobInformation? {
     guard let version = try engine.version(key, id) else { return nil }
@@ -46,7 +80,8 @@ extension BlobInformation {
     let keyBytes = Array(key.utf8)
     try others.markVersions(isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(
-      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0,
+      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, dictionaryChunkCount: 0,
+      storedByteCount: 0,
       exclusiveByteCount: 0)
     var seen: Set<Digest> = []
     func count(_ digest: Digest) throws(BlobStorageError) {
@@ -61,6 +96,7 @@ extension BlobInformation {
       information.storedByteCount += Int64(row.storedByteCount)
       if !others.marks.contains(row.place) { information.exclusiveByteCount += Int64(row.storedByteCount) }
       if row.base != nil { information.basedChunkCount += 1 }
+      if row.baseKind == .dictionary { information.dictionaryChunkCount += 1 }
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }
     if layout.byteCount == 0 { try count(version.digest) }

@@ -27,9 +27,11 @@ package final class PackFiles: Sendable {
       return file
     }
     if let known { return known }
-    guard let file = try backend.openPack(name) else { return nil }
-    state.withLock { state in
+    guard let opened = try backend.openPack(name) else { return nil }
+    return state.withLock { state in
       state.clock += 1
+      // Another thread may have opened it meanwhile: one is enough, and this one closes.
+      let file = state.files[name]?.file ?? opened
       state.files[name] = (file, state.clock)
       // A file closes when the last read that uses it has ended.
       if state.files.count > countMax,
@@ -37,8 +39,8 @@ package final class PackFiles: Sendable {
       {
         state.files[oldest.key] = nil
       }
+      return file
     }
-    return file
   }
 
   /// Forgets packs, so that the space of removed ones is given back.

@@ -18,7 +18,11 @@ package final class PackWriter {
   private var block = ByteWriter(capacity: 4_096)
   private var footerPlainByteCount = 0
   private let codecs: CodecPool
+  /// Bytes whose writing to the medium has begun.
+  private var begunByteCount: Int64 = 0
   private static let bufferByteCountTarget = 1 << 20
+  /// So much is left to the system before it is told to begin: a sync then finds most of a pack on the medium.
+  private static let begunByteCountStep: Int64 = 8 << 20
 
   package var name: PackName { header.name }
 
@@ -97,6 +101,10 @@ package final class PackWriter {
       throw error
     }
     writtenByteCount += Int64(buffer.count)
+    if writtenByteCount - begunByteCount >= Self.begunByteCountStep {
+      file.beginWriteback(from: begunByteCount, byteCount: writtenByteCount - begunByteCount)
+      begunByteCount = writtenByteCount
+    }
     buffer.removeAll(keepingCapacity: buffer.capacity <= 4 * Self.bufferByteCountTarget)
   }
 

@@ -39,7 +39,7 @@ package struct SuperFeatures: Hashable, Sendable {
 
   /// The keys of a chunk, or nil if it is too small or too uniform to have any.
   ///
-  /// - Complexity: One pass, about 1 GB/s.
+  /// - Complexity: One pass, about 2.5 GB/s with AVX2, 0.7 without.
   package static func of(_ plain: UnsafeRawBufferPointer) -> SuperFeatures? {
     guard plain.count >= plainByteCountMin else { return nil }
     var features = SuperFeatures(0, 0, 0)

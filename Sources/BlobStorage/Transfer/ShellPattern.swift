@@ -1,14 +1,28 @@
 /// A shell pattern: `*` and `?` stand for any bytes and any one character, `[…]` for one of a set, `\` takes the next
 /// character as it is. `*` and `?` match '/' as well.
-struct ShellPattern {
+package struct ShellPattern: Sendable {
   private let pattern: [Character]
+  private let isOfFolders: Bool
+  private let isOfPaths: Bool
 
-  init(_ text: String) { pattern = Array(text) }
+  /// A pattern that ends in '/' is one of folders, and that '/' is no part of it.
+  package init(_ text: String) {
+    isOfFolders = text.count > 1 && text.last == "/"
+    pattern = Array(isOfFolders ? text.dropLast() : text[...])
+    isOfPaths = pattern.contains("/")
+  }
+
+  /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
+  package func matches(path: String, isFolder: Bool) -> Bool {
+    if isOfFolders, !isFolder { return false }
+    if isOfPaths { return matches(path) }
+    return matches(path.split(separator: "/").last.map(String.init) ?? path)
+  }
 
   /// Whether the whole text matches.
   ///
   /// - Complexity: text times pattern: the last `*` alone is tried again.
-  func matches(_ text: String) -> Bool {
+  package func matches(_ text: String) -> Bool {
     let text = Array(text)
     var (position, place) = (0, 0)
     var star: (place: Int, position: Int)?
@@ -38,13 +52,14 @@ struct ShellPattern {
     case "?": return place + 1
     case "\\" where place + 1 < pattern.count: return pattern[place + 1] == character ? place + 2 : nil
     case "[":
-      guard let end = pattern[(place + 1)...].dropFirst().firstIndex(of: "]") else {
+      let first = pattern.dropFirst(place + 1).first
+      let isNegated = first == "!" || first == "^"
+      let start = place + (isNegated ? 2 : 1)
+      // A ']' that stands first is one of the set: POSIX.1-2017, Shell, 2.13.1.
+      guard let end = pattern.dropFirst(start + 1).firstIndex(of: "]") else {
         return character == "[" ? place + 1 : nil
       }
-      var set = pattern[(place + 1)..<end]
-      let isNegated = set.first == "!" || set.first == "^"
-      if isNegated { set = set.dropFirst() }
-      return Self.contains(Array(set), character) != isNegated ? end + 1 : nil
+      return Self.contains(Array(pattern[start..<end]), character) != isNegated ? end + 1 : nil
     default: return pattern[place] == character ? place + 1 : nil
     }
   }

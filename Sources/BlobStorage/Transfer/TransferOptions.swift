@@ -12,7 +12,7 @@ public struct ImportOptions: Sendable, Hashable {
   /// Reads and compares everything, and changes nothing.
   public var isDryRun: Bool
   /// Files and folders to leave out: shell patterns (`*`, `?`, `[…]`) matched against the name, or against the
-  /// relative path when the pattern holds a '/'.
+  /// relative path when the pattern holds a '/'. One that ends in '/' means folders alone.
   public var excluded: [String]
   /// Reads files again that seem unchanged.
   public var readsUnchanged: Bool

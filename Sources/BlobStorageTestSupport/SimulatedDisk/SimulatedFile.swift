@@ -78,6 +78,9 @@ package final class SimulatedFile: File {
     }
   }
 
+  /// What is not synced may be on the medium at any time in any case.
+  package func beginWriteback(from offset: Int64, byteCount: Int64) {}
+
   package func truncate(to byteCount: Int64) throws(BlobStorageError) {
     precondition(byteCount >= 0)
     try call(.truncate, "to \(byteCount)") { (state, opened) throws(SimulatedErrno) in

@@ -138,6 +138,7 @@ private final class LockedFile: File {
     try file.write(bytes, at: offset)
   }
   func synchronize() throws(BlobStorageError) {}
+  func beginWriteback(from offset: Int64, byteCount: Int64) {}
   func truncate(to byteCount: Int64) throws(BlobStorageError) { try file.truncate(to: byteCount) }
   func allocate(byteCount: Int64) throws(BlobStorageError) { try file.allocate(byteCount: byteCount) }
   func status() throws(BlobStorageError) -> FileStatus { try file.status() }

@@ -53,6 +53,9 @@ ssize_t bs_sync_all(int fd);
 ssize_t bs_truncate(int fd, int64_t byte_count);
 // Reserves blocks for the first byte_count bytes and makes the file at least that long.
 ssize_t bs_allocate(int fd, int64_t byte_count);
+// Lets the system begin to write those bytes to the medium, waiting for nothing. Advice only: failure is not
+// reported here, and is left for the next sync to report.
+void bs_begin_writeback(int fd, int64_t offset, int64_t byte_count);
 // Tells the system that the file will be read from front to back. Advice only: failure is not reported.
 void bs_advise_sequential(int fd);
 

@@ -32,6 +32,9 @@ struct CollectCommand: StoreCommand {
       facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
       facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
       facts.add(dryRun ? "chunks to encode anew" : "chunks encoded anew", report.reencodedChunkCount)
+      facts.add(dryRun ? "dictionaries to train" : "dictionaries trained", report.addedDictionaryCount)
+      facts.add(
+        dryRun ? "chunks to encode with one" : "chunks encoded with one", report.dictionaryChunkCount)
       facts.add("garbage left", byteCount: report.garbageByteCount)
       facts.add("time", HumanText.duration(report.seconds))
       try facts.print()
@@ -48,6 +51,8 @@ struct CollectCommand: StoreCommand {
     var packsDeleted: Int
     var packsCompacted: Int
     var chunksReencoded: Int
+    var dictionariesTrained: Int
+    var dictionaryChunks: Int
     var freedByteCount: Int64
     var garbageByteCount: Int64
     var seconds: Double
@@ -58,6 +63,8 @@ struct CollectCommand: StoreCommand {
       packsDeleted = report.deletedPackCount
       packsCompacted = report.compactedPackCount
       chunksReencoded = report.reencodedChunkCount
+      dictionariesTrained = report.addedDictionaryCount
+      dictionaryChunks = report.dictionaryChunkCount
       freedByteCount = report.freedByteCount
       garbageByteCount = report.garbageByteCount
       seconds = report.seconds.roundedToMilliseconds

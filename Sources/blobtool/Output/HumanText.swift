@@ -64,9 +64,11 @@ enum HumanText {
 extension Date {
   /// ISO 8601 in UTC with milliseconds.
   var text: String {
-    let milliseconds = Int64((timeIntervalSince1970 * 1_000).rounded())
-    let (seconds, rest) = milliseconds.quotientAndRemainder(dividingBy: 1_000)
-    let whole = rest < 0 ? seconds - 1 : seconds
+    // A store made by who knows whom may name any time: the years 1 to 9999 have four digits.
+    let seconds = min(max(timeIntervalSince1970, -62_135_596_800), 253_402_300_799.999)
+    let milliseconds = Int64((seconds * 1_000).rounded())
+    let (quotient, rest) = milliseconds.quotientAndRemainder(dividingBy: 1_000)
+    let whole = rest < 0 ? quotient - 1 : quotient
     let fraction = rest < 0 ? rest + 1_000 : rest
     let date = Date(timeIntervalSince1970: Double(whole)).formatted(.iso8601)
     return date.dropLast() + String(format: ".%03dZ", Int(fraction))

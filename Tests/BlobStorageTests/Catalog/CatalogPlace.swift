@@ -14,9 +14,13 @@ final class CatalogPlace {
 
   init(mapByteCount: Int = 1 << 24) throws {
     temporary = try TemporaryFolder()
-    catalog = try Catalog(
-      folder: temporary.path.appending("catalog"), files: SystemFiles(), store: Self.store,
-      bootIdentity: "boot",
+    catalog = try Self.open(in: temporary, mapByteCount: mapByteCount)
+  }
+
+  /// The catalog of that folder; empty if it is made or has to be made anew.
+  static func open(in temporary: TemporaryFolder, mapByteCount: Int = 1 << 24) throws -> Catalog {
+    try Catalog(
+      folder: temporary.path.appending("catalog"), files: SystemFiles(), store: store, bootIdentity: "boot",
       mapByteCount: mapByteCount, logger: StoreConfiguration().logger, fill: { _ in }, catchUp: { _, _ in })
   }
 

@@ -48,6 +48,23 @@ struct FailureTests {
     try reopened.close()
   }
 
+  @Test("does not forget in a rebuild of the catalog what could not be synced")
+  func poisonSurvivesRebuild() throws {
+    let place = try Place()
+    let engine = try place.engine()
+    _ = try engine.put("a", [1], PutOptions())
+    place.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(failure { _ = try engine.put("b", [2], PutOptions()) }?.code == .poisoned)
+    func poisonedCount() throws -> Int {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packRows().filter(\.row.isPoisoned).count
+      }
+    }
+    #expect(try poisonedCount() == 1)
+    try engine.catalog.rebuild(because: nil)
+    #expect(try poisonedCount() == 1)
+  }
+
   @Test("that is full says so, keeps what it has, and goes on when there is room")
   func noSpace() throws {
     let place = try Place()

@@ -38,6 +38,18 @@ struct LeaseTests {
     #expect(try read().held.isEmpty)
   }
 
+  @Test("leave no file behind when they cannot be made, nor when their process dies while it makes them")
+  func leftovers() throws {
+    let process = disk.process()
+    disk.plan(Fault(.rename, errno: .ioError))
+    let lease = LeaseFile(folder: Self.folder, writer: 1, files: process)
+    #expect(throws: BlobStorageError.self) { try lease.hold([.chunk(Self.first)]) }
+    #expect(try disk.list(Self.folder) == [])
+    _ = try disk.process().open("/leases/0000000000000002.new", .create)
+    #expect(try read().held.isEmpty)
+    #expect(try disk.list(Self.folder) == [])
+  }
+
   @Test("take the places of those that were let go")
   func reuse() throws {
     let lease = lease(1)

@@ -15,7 +15,7 @@ struct ModelTests {
     }
   }
 
-  private static func check(_ engine: Engine, _ model: Model) throws {
+  static func check(_ engine: Engine, _ model: Model) throws {
     let keys = model.versions.filter { !$0.value.isEmpty }.keys.sorted {
       Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8))
     }

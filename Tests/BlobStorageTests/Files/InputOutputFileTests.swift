@@ -65,6 +65,24 @@ struct InputOutputFileTests {
     #expect(error?.errno == ENOENT)
   }
 
+  @Test("an input file that is refused closes its own descriptor, and nobody else's")
+  func refusesOnce() async throws {
+    try files.createDirectory(root.appending("folder"))
+    let path = root.appending("folder")
+    // A number that is closed twice is somebody else's the second time, if somebody opens files at that moment.
+    async let refusals: Void = Task.detached {
+      for _ in 0..<20_000 { _ = try? InputFile(path) }
+    }.value
+    var lostCount = 0
+    for _ in 0..<20_000 {
+      let descriptor = open("/dev/null", O_RDONLY)
+      if fcntl(descriptor, F_GETFD) < 0 { lostCount += 1 }
+      if close(descriptor) != 0 { lostCount += 1 }
+    }
+    await refusals
+    #expect(lostCount == 0)
+  }
+
   @Test("a pipe is read to its end, however it arrives in pieces")
   func readsPipe() throws {
     let pipe = Pipe()

@@ -82,6 +82,8 @@ final class Lab: @unchecked Sendable {
     environment.mapByteCount = 4 << 20
     environment.packByteCountTarget = packByteCountTarget
     environment.weaknesses = weaknesses
+    // All that streams in goes through the pipeline.
+    environment.streamHeadByteCount = 1
     return environment
   }
 

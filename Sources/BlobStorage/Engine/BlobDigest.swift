@@ -1,0 +1,85 @@
+import Dispatch
+import Synchronization
+
+/// The digest of a blob whose bytes come in batches, worked out beside the pipeline: it must take them in order, and
+/// the thread that reads and cuts has enough to do.
+struct BlobDigest {
+  /// Batches held for it before the caller waits: they are the pipeline's, which holds about as many.
+  private static let waitingCountMax = 4
+
+  private let work: Work
+  private let pool: WorkPool
+  /// Works here and now unless a thread of the pool has begun to.
+  private var lendHand: @Sendable () -> Void = {}
+
+  init(_ algorithm: Digest.Algorithm, on pool: WorkPool) {
+    work = Work(algorithm)
+    self.pool = pool
+  }
+
+  /// Takes the bytes that follow.
+  mutating func update(_ bytes: [UInt8]) {
+    let (starts, waitingCount) = work.add(bytes)
+    if starts { lendHand = pool.run { [work] in work.run() } }
+    if waitingCount > Self.waitingCountMax { wait() }
+  }
+
+  /// The digest of all bytes so far.
+  func finalize() -> Digest {
+    wait()
+    return work.stream.withLock { $0.value.finalize() }
+  }
+
+  private func wait() {
+    lendHand()
+    work.running.wait()
+  }
+
+  /// What waits to be hashed, by one thread at a time.
+  private final class Work: Sendable {
+    private struct State: Sendable {
+      var waiting: [[UInt8]] = []
+      var isRunning = false
+    }
+
+    private let state = Mutex(State())
+    let stream: Mutex<Unchecked<DigestStream>>
+    let running = DispatchGroup()
+
+    init(_ algorithm: Digest.Algorithm) {
+      stream = Mutex(Unchecked(value: DigestStream(algorithm)))
+    }
+
+    /// Returns whether it has to be run, and how many batches wait.
+    func add(_ bytes: [UInt8]) -> (starts: Bool, waitingCount: Int) {
+      state.withLock { state in
+        state.waiting.append(bytes)
+        if state.isRunning { return (false, state.waiting.count) }
+        state.isRunning = true
+        running.enter()
+        return (true, state.waiting.count)
+      }
+    }
+
+    func run() {
+      while let batches = takeWaiting() {
+        stream.withLock { stream in
+          for batch in batches { batch.withUnsafeBytes { stream.value.update($0) } }
+        }
+      }
+      running.leave()
+    }
+
+    /// What waits, or nil once there is nothing: then the next to be added begins anew.
+    private func takeWaiting() -> [[UInt8]]? {
+      state.withLock { state in
+        if state.waiting.isEmpty {
+          state.isRunning = false
+          return nil
+        }
+        defer { state.waiting = [] }
+        return state.waiting
+      }
+    }
+  }
+}

@@ -1,0 +1,97 @@
+/// The chunks of the version that a key has so far: the first to be tried as bases for those of the next.
+///
+/// A new chunk is compared with the one that lay in its place. What "its place" is follows the chunks that are in both
+/// versions: behind one that has moved, everything is taken to have moved as far. Only the part of the old version
+/// near the new chunks is looked at, so that memory stays bounded for blobs of any length.
+struct PreviousVersion: Sendable {
+  /// A chunk of the old version that may resemble a new one.
+  struct Candidate: Sendable {
+    var digest: Digest
+    /// Chunks near it are in both versions, or both are one chunk each: else it is a guess.
+    var isAligned: Bool
+  }
+
+  /// How far content is expected to move without a chunk near it being in both versions.
+  private static let reachByteCount: Int64 = 1 << 20
+
+  private let layout: BlobLayout
+
+  /// The current version of a key, or nil when there is none that can be read.
+  init?(_ engine: Engine, key: [UInt8]) throws(BlobStorageError) {
+    let digest = try engine.catalog.read { (transaction) throws(BlobStorageError) -> Digest? in
+      guard let name = try transaction.nameRow(key) else { return nil }
+      return try transaction.currentVersion(key: name.key, algorithm: engine.header.digestAlgorithm)?.row
+        .digest
+    }
+    guard let digest else { return nil }
+    do throws(BlobStorageError) {
+      guard let layout = try engine.blobs.layout(digest), layout.byteCount > 0 else { return nil }
+      self.layout = layout
+    } catch {
+      // What cannot be read is no base.
+      guard error.code == .corrupted else { throw error }
+      return nil
+    }
+  }
+
+  /// For each of some chunks that follow each other, the old one to try.
+  ///
+  /// - Parameters:
+  ///   - start: where the first of them begins in the new blob.
+  ///   - isWhole: they are all that the blob has.
+  func candidates(
+    for entries: [ChunkEntry], at start: Int64, isWhole: Bool, from source: ChunkSource
+  ) throws(BlobStorageError) -> [Candidate?] {
+    let byteCount = entries.reduce(Int64(0)) { $0 + Int64($1.plainByteCount) }
+    let first = min(max(start - Self.reachByteCount, 0), layout.byteCount - 1)
+    let end = min(max(start + byteCount + Self.reachByteCount, first + 1), layout.byteCount)
+    var old: [BlobLayout.PlacedChunk] = []
+    do throws(BlobStorageError) {
+      try layout.forEachChunk(in: first..<end, from: source) { placed in
+        old.append(placed)
+        return true
+      }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return entries.map { _ in nil }
+    }
+    return Self.align(entries, at: start, isWhole: isWhole && layout.chunkCount == 1, with: old)
+  }
+
+  private static func align(
+    _ entries: [ChunkEntry], at start: Int64, isWhole: Bool, with old: [BlobLayout.PlacedChunk]
+  ) -> [Candidate?] {
+    guard !old.isEmpty else { return entries.map { _ in nil } }
+    var starts: [Digest: Int64] = [:]
+    for placed in old where starts[placed.entry.digest] == nil { starts[placed.entry.digest] = placed.start }
+    var shifts: [Int64?] = []
+    var offset = start
+    for entry in entries {
+      shifts.append(starts[entry.digest].map { $0 - offset })
+      offset += Int64(entry.plainByteCount)
+    }
+    // Until the first chunk that is in both, the shift is what it is there.
+    var shift = shifts.lazy.compactMap { $0 }.first
+    var candidates: [Candidate?] = []
+    offset = start
+    for (entry, twin) in zip(entries, shifts) {
+      shift = twin ?? shift
+      let middle = offset + Int64(entry.plainByteCount) / 2 + (shift ?? 0)
+      let candidate = Candidate(digest: chunk(at: middle, old), isAligned: isWhole || shift != nil)
+      candidates.append(twin == nil ? candidate : nil)
+      offset += Int64(entry.plainByteCount)
+    }
+    return candidates
+  }
+
+  /// The chunk that holds an offset, or the one nearest to it.
+  private static func chunk(at offset: Int64, _ old: [BlobLayout.PlacedChunk]) -> Digest {
+    var low = 0
+    var high = old.count
+    while low < high {
+      let middle = (low + high) / 2
+      if old[middle].start <= offset { low = middle + 1 } else { high = middle }
+    }
+    return old[max(low - 1, 0)].entry.digest
+  }
+}

@@ -1,0 +1,60 @@
+/// Encoding small chunks with a dictionary on the way, and counting what a collection does.
+extension Collector {
+  /// Plans with the dictionary that would pay for itself in the packs that are to go, if there is one.
+  func planWithDictionary(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
+    guard report.obstacles.isEmpty else { return try plan(rows) }
+    progress(WorkProgress(phase: "training"))
+    dictionary = try DictionaryPlan.make(
+      engine, marker.marks, in: Set(rows.map(\.number)), isDryRun: options.isDryRun)
+    let candidates = try plan(rows)
+    guard let found = dictionary, found.isNew, report.obstacles.isEmpty else { return candidates }
+    let savedByteCount = candidates.reduce(0) { $0 + found.savedByteCount($1.number) }
+    if savedByteCount >= found.recordByteCount * DictionaryPolicy.paybackMin { return candidates }
+    dictionary = nil
+    if !options.isDryRun { try DictionaryPlan.noteTrial(found.chunks.count, engine) }
+    return try plan(rows)
+  }
+
+  /// Writes a new dictionary before the first chunk that needs it.
+  func storeDictionary(in session: WriterSession) throws(BlobStorageError) {
+    guard let dictionary, dictionary.isNew, !isDictionaryStored else { return }
+    let (record, payload) = try dictionary.ownRecord(engine)
+    try bridge(payload) { (raw) throws(BlobStorageError) in
+      _ = try session.append(.chunk(record), payload: raw)
+    }
+    noteDictionary(dictionary)
+  }
+
+  /// On a dry run: what encoding with the dictionary would bring.
+  func tryDictionary(_ candidates: [Candidate]) throws(BlobStorageError) {
+    guard let dictionary else { return }
+    for candidate in candidates where candidate.content.hasSmall {
+      try CancellationFlag.check()
+      if dictionary.isNew, !isDictionaryStored { noteDictionary(dictionary) }
+      gains[candidate.row.name] = try Compaction.copy(
+        candidate.content.kept, of: candidate.row.name, engine: engine, to: nil, dictionary)
+    }
+  }
+
+  private func noteDictionary(_ dictionary: DictionaryPlan) {
+    isDictionaryStored = true
+    report.addedDictionaryCount += 1
+    gainedByteCount -= dictionary.recordByteCount
+  }
+
+  /// Counts packs that are gone, or would be.
+  func account(_ candidates: [Candidate]) {
+    for candidate in candidates {
+      report.deletedChunkCount += candidate.content.deletedChunkCount
+      report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
+      if candidate.content.kept.isEmpty {
+        report.deletedPackCount += 1
+      } else {
+        report.compactedPackCount += 1
+      }
+      guard let gain = gains.removeValue(forKey: candidate.row.name) else { continue }
+      report.dictionaryChunkCount += gain.chunkCount
+      gainedByteCount += gain.savedByteCount
+    }
+  }
+}

@@ -1,0 +1,19 @@
+/// Places of records: one bit a record.
+struct PlaceSet: Sendable {
+  private var bits: [UInt32: [UInt64]] = [:]
+
+  func contains(_ place: Place) -> Bool {
+    guard let words = bits[place.pack], words.count > place.ordinal / 64 else { return false }
+    return words[place.ordinal / 64] & Self.bit(place) != 0
+  }
+
+  mutating func insert(_ place: Place) {
+    let word = place.ordinal / 64
+    var words = bits.removeValue(forKey: place.pack) ?? []
+    if words.count <= word { words.append(contentsOf: repeatElement(0, count: word + 1 - words.count)) }
+    words[word] |= Self.bit(place)
+    bits[place.pack] = words
+  }
+
+  private static func bit(_ place: Place) -> UInt64 { 1 << UInt64(place.ordinal % 64) }
+}

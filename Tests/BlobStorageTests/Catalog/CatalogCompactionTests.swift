@@ -1,0 +1,60 @@
+import BlobStorage
+import SystemPackage
+import Testing
+
+@Suite("A catalog with more free pages than others")
+struct CatalogCompactionTests {
+  private static func digests(_ catalog: Catalog) throws -> [Digest] {
+    try catalog.read { (transaction) throws(BlobStorageError) in
+      var found: [Digest] = []
+      try transaction.forEachChunk(algorithm: .blake3) { digest, _ in
+        found.append(digest)
+        return true
+      }
+      return found
+    }
+  }
+
+  private static func generations(_ place: CatalogPlace) throws -> [String] {
+    try SystemFiles().list(place.temporary.path.appending("catalog")).filter { $0.hasPrefix("g") }
+  }
+
+  @Test("is left without them by the last who closes it, and says the same", .timeLimit(.minutes(5)))
+  func shrinks() throws {
+    let place = try CatalogPlace()
+    var gone = SamplePack(PackPlace.header(sequence: 1))
+    for number in 0..<30_000 { gone.append(.chunk(Array("chunk \(number)".utf8))) }
+    var kept = SamplePack(PackPlace.header(sequence: 2))
+    for number in 0..<500 { kept.append(.chunk(Array("kept \(number)".utf8))) }
+    try place.apply(gone, 0..<gone.records.count)
+    try place.apply(kept, 0..<kept.records.count)
+    try place.retract(gone)
+    let digests = try Self.digests(place.catalog)
+    #expect(digests.count == 500)
+    let before = try place.catalog.allocatedByteCount()
+    let generations = try Self.generations(place)
+    place.catalog.close()
+
+    #expect(try Self.generations(place).count == 1)
+    #expect(try Self.generations(place) != generations)
+    let again = try CatalogPlace.open(in: place.temporary)
+    defer { again.close() }
+    #expect(try again.allocatedByteCount() * 4 < before)
+    #expect(try Self.digests(again) == digests)
+  }
+
+  @Test("is left alone while another has it open")
+  func waits() throws {
+    let place = try CatalogPlace()
+    var gone = SamplePack(PackPlace.header(sequence: 1))
+    for number in 0..<30_000 { gone.append(.chunk(Array("chunk \(number)".utf8))) }
+    try place.apply(gone, 0..<gone.records.count)
+    try place.retract(gone)
+    let other = try CatalogPlace.open(in: place.temporary)
+    defer { other.close() }
+    let generations = try Self.generations(place)
+    place.catalog.close()
+    #expect(try Self.generations(place) == generations)
+    #expect(try Self.digests(other) == [])
+  }
+}

@@ -1,0 +1,137 @@
+import BlobStorage
+import Foundation
+import Testing
+
+@Suite("A damaged base", .serialized)
+struct DamagedBaseTests {
+  /// Flips a bit in the payload of a chunk.
+  static func damage(_ digest: Digest, in place: StorePlace) throws {
+    let engine = try place.engine()
+    let (row, name) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      let row = try transaction.chunkRow(digest)
+      return (
+        row, try row.flatMap { row throws(BlobStorageError) in try transaction.packRow(row.place.pack) }?.name
+      )
+    }
+    try engine.close()
+    let chunk = try #require(row)
+    let url = URL(filePath: place.path).appending(path: "packs/\(try #require(name)).pack")
+    var data = try Data(contentsOf: url)
+    data[Int(chunk.payloadOffset) + chunk.storedByteCount / 2] ^= 4
+    try data.write(to: url)
+  }
+
+  /// Two versions of a key, the second encoded against the first, and another key that needs neither.
+  private static func versions() throws -> (place: StorePlace, bytes: [[UInt8]], digests: [Digest]) {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    var seed = CodecSeed(1)
+    var bytes = [seed.text(9_000)]
+    bytes.append(bytes[0])
+    bytes[1].replaceSubrange(4_000..<4_010, with: Array("0123456789".utf8))
+    bytes.append(seed.noise(5_000))
+    var digests: [Digest] = []
+    for (key, content) in zip(["a", "a", "b"], bytes) {
+      let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+      digests.append(try engine.put(key, content, options).version.digest)
+    }
+    #expect(try BlobInformation.take(engine, "a", nil)?.basedChunkCount == 1)
+    try engine.close()
+    return (place, bytes, digests)
+  }
+
+  private static func read(_ engine: Engine, _ digest: Digest) throws -> [UInt8]? {
+    do { return try engine.data(digest).map { [UInt8]($0) } } catch {
+      #expect(error.code == .corrupted)
+      return nil
+    }
+  }
+
+  @Test(
+    "is reported with what depends on it, and healed by a put of its bytes",
+    arguments: [false, true], [false, true])
+  func base(repairs: Bool, rebuilds: Bool) throws {
+    let (place, bytes, digests) = try Self.versions()
+    try Self.damage(digests[0], in: place)
+    if rebuilds { try place.removeCatalog() }
+    let engine = try place.engine()
+    let found = try engine.verify().damaged
+    #expect(Set(found.compactMap(\.digest)) == Set(digests[0...1]))
+    #expect(found.allSatisfy { $0.keys == ["a"] })
+    let dependant = try #require(found.first { $0.digest == digests[1] })
+    #expect(dependant.reason.contains("its base is damaged") && dependant.reason.contains("\(digests[0])"))
+    #expect(try Self.read(engine, digests[0]) == nil)
+    #expect(try Self.read(engine, digests[1]) == nil)
+    #expect(try Self.read(engine, digests[2]) == bytes[2])
+    if repairs {
+      let report = try engine.repair()
+      #expect(report.setAside.count == 1)
+      #expect(Set(report.damaged.compactMap(\.digest)) == Set(digests[0...1]))
+      #expect(Set(report.unreadable.map(\.digest)) == Set(digests[0...1]))
+      // Lost for good: what needs it is missing, and told.
+      #expect(try engine.verify().damaged.contains { $0.keys == ["a"] })
+      #expect(try Self.read(engine, digests[1]) == nil)
+      #expect(try Self.read(engine, digests[2]) == bytes[2])
+    }
+    // Something similar is there by now: a base must come back without a base.
+    var similar = bytes[0]
+    similar.replaceSubrange(7_000..<7_010, with: Array("0123456789".utf8))
+    _ = try engine.put("similar", similar)
+    _ = try engine.put("again", bytes[0])
+    for number in 0...2 { #expect(try Self.read(engine, digests[number]) == bytes[number], "\(number)") }
+    try engine.close()
+    let again = try place.engine()
+    if repairs { #expect(try again.verify().damaged.isEmpty) }
+    try again.close()
+    try place.removeCatalog()
+    let rebuilt = try place.engine()
+    for number in 0...2 { #expect(try Self.read(rebuilt, digests[number]) == bytes[number], "\(number)") }
+    try rebuilt.close()
+  }
+
+  @Test(
+    "that is a dictionary is reported with all that need it; they are healed by it, or by their own bytes",
+    arguments: [false, true])
+  func dictionary(healsWithDocuments: Bool) throws {
+    let (place, documents) = try DictionaryTests.documents(200)
+    var engine = try place.engine()
+    _ = try engine.collectGarbage()
+    let (dictionary, bytes) = try Self.currentDictionary(engine)
+    try engine.close()
+    try Self.damage(dictionary, in: place)
+    engine = try place.engine()
+    let dependantCount = try engine.statistics().dictionaryChunkCount
+    let found = try engine.verify().damaged
+    let damaged = try #require(found.first { $0.digest == dictionary })
+    #expect(damaged.keys.count == dependantCount && dependantCount > 150)
+    #expect(found.count == dependantCount + 1)
+    #expect(found.allSatisfy { $0.digest == dictionary || $0.reason.contains("its base is damaged") })
+    // It stands in nobody's way: new documents are stored, and gc goes on.
+    var source = SampleDocuments(seed: 2)
+    let other = source.next()
+    _ = try engine.put("other", other)
+    #expect(try engine.data("other", nil).map { [UInt8]($0) } == other)
+    _ = try engine.collectGarbage()
+    let report = try engine.repair()
+    #expect(report.unreadable.count == dependantCount)
+    #expect(try engine.data("other", nil).map { [UInt8]($0) } == other)
+    if healsWithDocuments {
+      for (index, document) in documents.enumerated() { _ = try engine.put("d/\(index)", document) }
+    } else {
+      _ = try engine.put("dictionary", bytes)
+    }
+    try DictionaryTests.check(engine, documents)
+    _ = try engine.collectGarbage()
+    #expect(try engine.verify().damaged.isEmpty)
+    try DictionaryTests.check(engine, documents)
+    try engine.close()
+  }
+
+  private static func currentDictionary(_ engine: Engine) throws -> (Digest, [UInt8]) {
+    let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.currentDictionary(algorithm: engine.header.digestAlgorithm)?.digest
+    }
+    let digest = try #require(found)
+    return (digest, try engine.chunks.bytes(digest))
+  }
+}

@@ -1,0 +1,35 @@
+import BlobStorage
+import Testing
+
+@Suite("A shell pattern")
+struct ShellPatternTests {
+  @Test(
+    "matches as a shell would",
+    arguments: [
+      ("*", "", true), ("*", "a/b", true), ("a?c", "abc", true), ("a?c", "ac", false),
+      ("*.log", "x.log", true),
+      ("*.log", "x.log.gz", false), ("a*b*c", "aXbYbZc", true), ("a*b*c", "aXbYb", false),
+      ("[abc]x", "bx", true), ("[a-c]x", "dx", false), ("[!a-c]x", "dx", true), ("[^a-c]x", "ax", false),
+      ("[]a]", "]", true), ("[]a]", "a", true), ("[]a]", "b", false),
+      ("[!]a]", "b", true), ("[!]a]", "]", false), ("[!]a]", "a", false), ("[!]", "[!]", true),
+      ("[", "[", true), ("[a", "[a", true), ("[a", "a", false), ("[a-]", "-", true), ("[-a]", "-", true),
+      ("\\*", "*", true), ("\\*", "a", false), ("\\", "\\", true), ("é?", "éa", true), ("", "", true),
+      ("", "a", false),
+    ] as [(String, String, Bool)])
+  func matching(_ pattern: String, _ text: String, _ expected: Bool) {
+    #expect(ShellPattern(pattern).matches(text) == expected, "\(pattern) and \(text)")
+  }
+
+  @Test(
+    "means names, paths when it holds a slash, and folders when it ends in one",
+    arguments: [
+      ("build", "a/build", false, true), ("build", "a/build", true, true), ("build/", "a/build", true, true),
+      ("build/", "a/build", false, false), ("a/build", "a/build", true, true),
+      ("a/build/", "a/build", true, true), ("a/build/", "a/build", false, false),
+      ("a/build", "x/a/build", true, false), ("/", "a", true, false),
+    ] as [(String, String, Bool, Bool)])
+  func paths(_ pattern: String, _ path: String, _ isFolder: Bool, _ expected: Bool) {
+    #expect(
+      ShellPattern(pattern).matches(path: path, isFolder: isFolder) == expected, "\(pattern) and \(path)")
+  }
+}

@@ -1,0 +1,75 @@
+import Foundation
+import Testing
+
+/// A disk that is really full: a file system of a few megabytes, mounted for as long as the test runs.
+@Suite("A full disk", .serialized, .enabled(if: Mounting.isAllowed, "nothing may be mounted here"))
+struct FullDiskTests {
+  /// Fills `full/`, and says on each line that begins with `!` what is wrong. The mount ends with its namespace.
+  private static let script = #"""
+    export BLOBTOOL_STORE=$PWD/full/store
+    wrong() { echo "! $*"; }
+    $TOOL init > /dev/null || wrong init
+    count=0
+    for i in $(seq 1 40); do
+      $TOOL put k$i f$i > /dev/null 2> err; status=$?
+      [ $status = 0 ] || break
+      count=$i
+    done
+    [ $status = 1 ] || wrong "the put that found no room ended with $status"
+    grep -qi "space" err || wrong "no word about space: $(cat err)"
+    [ $(wc -l < err) = 1 ] || wrong "not one sentence: $(cat err)"
+    [ $count -gt 5 ] || wrong "only $count puts"
+    # A writer that died in the middle, whose pack the next opening has to take in without room.
+    $TOOL put dead f1 > /dev/null 2>&1 & sleep 0.02; kill -KILL $! 2> /dev/null; wait $! 2> /dev/null
+    dd if=/dev/zero of=full/filler bs=1k 2> /dev/null
+    for i in 1 $count; do $TOOL get k$i | cmp -s - f$i || wrong "k$i reads as other bytes"; done
+    $TOOL verify > /dev/null || wrong "verify on the full disk: $?"
+    $TOOL put more f2 > /dev/null 2>&1 && wrong "a put went through on the full disk"
+    [ -e full/store/reserve ] || wrong "the reserve went before the drop"
+    $TOOL delete k1 k2 k3 > /dev/null || wrong "delete on the full disk: $?"
+    dd if=/dev/zero of=full/filler2 bs=1k count=100 2> /dev/null
+    before=$(du -sk full/store/packs | cut -f 1)
+    $TOOL gc > /dev/null || wrong "gc on the full disk: $?"
+    after=$(du -sk full/store/packs | cut -f 1)
+    [ $after -lt $((before - 500)) ] || wrong "gc freed nothing: $before, $after"
+    rm full/filler*
+    $TOOL put again f1 > /dev/null || wrong "put after the gc: $?"
+    $TOOL get again | cmp -s - f1 || wrong "what was put again reads as other bytes"
+    $TOOL gc > /dev/null || wrong "gc: $?"
+    [ -e full/store/reserve ] || wrong "the reserve was not put back"
+    $TOOL verify > /dev/null || wrong "verify: $?"
+    $TOOL get k1 > /dev/null 2>&1 && wrong "k1 is there still"
+    for i in $(seq 4 $count); do $TOOL get k$i | cmp -s - f$i || wrong "k$i reads as other bytes at the end"; done
+    """#
+
+  @Test(
+    "ends a put with one clear sentence, can be read, dropped from and collected, and then puts go on",
+    arguments: [
+      "mount -t tmpfs -o size=4m none full",
+      "truncate -s 5M image && mkfs.ext4 -q -F -O ^has_journal -m 0 image && mount -o loop image full",
+    ])
+  func full(_ mount: String) async throws {
+    let workshop = try await Workshop(hasStore: false)
+    for index in 1...40 {
+      try workshop.write(noise(250_000, seed: UInt64(index)), to: "f\(index)")
+    }
+    try workshop.write(Data(Self.script.utf8), to: "script")
+    let outcome = try await workshop.shell(
+      "mkdir full; unshare -m bash -c '{ \(mount); } 2> /dev/null || exit 77; source ./script'")
+    // A loop device is not to be had everywhere.
+    if outcome.status == 77 { return print("skipped: \(mount)") }
+    #expect(outcome.lines.filter { $0.hasPrefix("!") } == [], "\(mount): \(outcome.errors)")
+  }
+}
+
+/// Whether this process may mount file systems, tried once.
+enum Mounting {
+  static let isAllowed: Bool = {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/bash")
+    process.arguments = ["-c", "unshare -m mount -t tmpfs -o size=1m none /tmp 2> /dev/null"]
+    do { try process.run() } catch { return false }
+    process.waitUntilExit()
+    return process.terminationStatus == 0
+  }()
+}
