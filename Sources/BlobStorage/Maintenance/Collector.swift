@@ -34,9 +34,11 @@ final class Collector {
   let engine: Engine
   let options: CollectionOptions
   let progress: ProgressHandler
-  private(set) var marker: Marker
+  var marker: Marker
   /// Marks and candidates go by the numbers of this generation of the catalog.
   private var generation: String?
+  /// Packs that were sealed when marking began.
+  private(set) var sealed: Set<UInt32> = []
   var report = CollectionReport()
   /// For the small chunks of packs that are copied from.
   var dictionary: DictionaryPlan?
@@ -76,7 +78,7 @@ final class Collector {
     }
     generation = engine.catalog.generation
     // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
-    let sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
+    sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
     try mark()
     // What rebasing adds is live, and in packs of its own.
     let rows = try packRows()
@@ -222,6 +224,7 @@ final class Collector {
   private func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
     try marker.markVersions(countsRefs: false)
+    try markNewBases()
     let after = try markLeases()
     try dictionary?.confirm(
       engine, marker.marks, in: Set(candidates.map(\.number)), leased: before.held.union(after.held))
