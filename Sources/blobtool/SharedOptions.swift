@@ -50,23 +50,6 @@ extension StoreCommand {
     }
     try await store.closeWhole()
   }
-
-  private func open(_ path: String) async throws -> BlobStore {
-    do { return try await BlobStore.open(at: path) } catch {
-      switch error.code {
-      case .noStore:
-        throw Failure(
-          ExitStatus.failed,
-          "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
-      case .notAStore:
-        throw Failure(
-          ExitStatus.failed,
-          "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a folder"
-            + " that is empty or missing.")
-      default: throw error
-      }
-    }
-  }
 }
 
 extension BlobStore {
