@@ -8,20 +8,8 @@ final class Importer {
     var path: FilePath
     var key: String
     var status: FileStatus
-    /// It is short enough to be held in memory whole.
-    var isShort: Bool
-
-    init(path: FilePath, key: String, status: FileStatus) {
-      self.path = path
-      self.key = key
-      self.status = status
-      isShort =
-        status.byteCount <= shortByteCountMax
-        || status.byteCount <= shortByteCountMaxIfCompressed && Self.isCompressed(path)
-    }
-
     /// Whether it begins like an image, an archive or a film.
-    private static func isCompressed(_ path: FilePath) -> Bool {
+    var isCompressed: Bool {
       do throws(BlobStorageError) {
         let file = try InputFile(path)
         var beginning = Data(count: 16)
@@ -136,7 +124,7 @@ final class Importer {
         while true {
           guard let source = held ?? single.take() ?? self.nextSource(&walker, path) else { break }
           held = nil
-          if !source.isShort {
+          if !(try self.isShort(source)) {
             if batch.isEmpty { return .large(source) }
             held = source
             break
@@ -163,6 +151,13 @@ final class Importer {
         }
         self.tell()
       })
+  }
+
+  /// Whether the file can be held in memory whole; one that is unchanged is not read to find out.
+  private func isShort(_ source: Source) throws(BlobStorageError) -> Bool {
+    if source.status.byteCount <= Self.shortByteCountMax { return true }
+    guard source.status.byteCount <= Self.shortByteCountMaxIfCompressed else { return false }
+    return try Self.isUnchanged(source, engine, options) || source.isCompressed
   }
 
   // MARK: Finding files
