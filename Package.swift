@@ -85,7 +85,8 @@ let package = Package(
       ],
       swiftSettings: strict),
     // Runs the tool that is built beside it as a process; it sees nothing of its inside.
-    .testTarget(name: "BlobtoolTests", dependencies: ["blobtool"], swiftSettings: strict),
+    .testTarget(
+      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorageTestSupport"], swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]
 )

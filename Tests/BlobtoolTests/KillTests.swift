@@ -1,3 +1,4 @@
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -56,7 +57,7 @@ struct KilledActor {
   private(set) var counts: [String: Int] = [:]
   private let workshop: Workshop
   private let number: Int
-  private var generator: SeededNumbers
+  private var generator: SeededGenerator
   /// Seconds that a command took, by its name.
   private var durations: [String: Double] = [:]
   private var seedByDigest: [String: UInt64] = [:]
@@ -64,7 +65,7 @@ struct KilledActor {
   init(_ workshop: Workshop, number: Int, seed: UInt64) {
     self.workshop = workshop
     self.number = number
-    generator = SeededNumbers(state: seed)
+    generator = SeededGenerator(seed: seed)
   }
 
   /// Contents that all actors share, so that chunks are shared too, of lengths from nothing to a third of a MiB.
@@ -272,18 +273,7 @@ struct KilledActor {
   }
 }
 
-/// Numbers that are the same for the same seed.
-struct SeededNumbers {
-  var state: UInt64
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    return z ^ (z >> 31)
-  }
-
+extension SeededGenerator {
   mutating func below(_ bound: Int) -> Int { Int(next() % UInt64(bound)) }
 
   /// From 0 to 1.
