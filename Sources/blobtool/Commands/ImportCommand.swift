@@ -7,7 +7,12 @@ struct ImportCommand: StoreCommand {
     commandName: "import", abstract: "Stores files and every regular file below folders.",
     discussion: """
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
-      A file whose size, modification time and inode are as at the last import is not read again.
+      A file whose size, modification time and inode are as at the last import is not read again: an import that was \
+      interrupted goes on when it is started again.
+
+      --dry-run reads, looks up and encodes everything and stores nothing: how many files there are, how much of them \
+      is new, how much is there already, and how much the new part would take on disk. It knows nothing of similarity \
+      among the new files, and may say too much.
       """)
 
   @Argument(help: "Files and folders.", completion: .file())
