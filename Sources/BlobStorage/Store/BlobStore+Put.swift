@@ -14,7 +14,12 @@ extension BlobStore {
     _ key: String, _ content: BlobContent, options: PutOptions = PutOptions(),
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult {
-    try await run { (engine) throws(BlobStorageError) in try engine.put(key, content, options, progress) }
+    try await run { (engine) throws(BlobStorageError) in
+      if case .data = content { return try engine.put(key, content, options, progress) }
+      return try engine.watched("put", on: key, byteCountMin: 16 << 20, progress) {
+        (progress) throws(BlobStorageError) in try engine.put(key, content, options, progress)
+      }
+    }
   }
 
   /// Stores bytes as the current version of a key, in place of the one that was current.
