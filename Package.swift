@@ -84,9 +84,11 @@ let package = Package(
         "BlobStorage", "BlobStorageTestSupport", .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
-    // Runs the tool that is built beside it as a process; it sees nothing of its inside.
+    // Runs the tool that is built beside it as a process; it sees nothing of its inside. Of the library it uses a
+    // decoder, for screenshots.
     .testTarget(
-      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorageTestSupport"], swiftSettings: strict),
+      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorage", "BlobStorageTestSupport"],
+      swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]
 )

@@ -132,6 +132,8 @@ final class Running: @unchecked Sendable {
     try process.run()
   }
 
+  var isRunning: Bool { process.isRunning }
+
   /// Sends it a signal, if it is still there.
   func signal(_ number: Int32) {
     if process.isRunning { kill(process.processIdentifier, number) }

@@ -1,13 +1,13 @@
 /// The few largest of many, in bounded memory.
-struct Largest<Element> {
+package struct Largest<Element> {
   private let countMax: Int
   /// A heap: the smallest of those kept comes first.
   private var heap: [(element: Element, rank: Int64)] = []
 
-  init(countMax: Int) { self.countMax = max(0, countMax) }
+  package init(countMax: Int) { self.countMax = max(0, countMax) }
 
   /// Of equal ranks, those that came first stay.
-  mutating func insert(_ element: @autoclosure () -> Element, rank: Int64) {
+  package mutating func insert(_ element: @autoclosure () -> Element, rank: Int64) {
     if heap.count < countMax {
       heap.append((element(), rank))
       rise()
@@ -18,7 +18,7 @@ struct Largest<Element> {
   }
 
   /// The largest first.
-  var descending: [Element] { heap.sorted { $0.rank > $1.rank }.map(\.element) }
+  package var descending: [Element] { heap.sorted { $0.rank > $1.rank }.map(\.element) }
 
   private mutating func rise() {
     var index = heap.count - 1

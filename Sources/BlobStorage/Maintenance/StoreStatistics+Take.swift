@@ -35,7 +35,7 @@ extension StoreStatistics {
       statistics.garbageByteCount += row.recordsByteCount - liveByteCount
       packs.append(
         StoreReport.Pack(
-          name: row.name.description, created: Date(timeIntervalSince1970: Double(row.created) / 1_000),
+          name: row.name.description, created: Date(timeIntervalSince1970: Double(row.created >> 16) / 1_000),
           isSealed: row.isSealed, byteCount: row.recordsByteCount, liveByteCount: liveByteCount))
     }
     packs.sort { $0.created != $1.created ? $0.created < $1.created : $0.name < $1.name }

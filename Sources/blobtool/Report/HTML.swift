@@ -40,10 +40,15 @@ enum HTML {
     return String(format: percent < 10 ? "%.1f %%" : "%.0f %%", percent)
   }
 
-  /// A moment in UTC, to the minute.
-  static func time(_ date: Date) -> String {
+  /// A moment in UTC, to the minute, or to the second where that matters.
+  static func time(_ date: Date, hasSeconds: Bool = false) -> String {
+    "<time datetime=\"\(date.text)\">\(moment(date, hasSeconds: hasSeconds))</time>"
+  }
+
+  /// The same without markup.
+  static func moment(_ date: Date, hasSeconds: Bool = false) -> String {
     let text = date.text
-    return "<time datetime=\"\(text)\">\(text.prefix(10)) \(text.dropFirst(11).prefix(5))</time>"
+    return "\(text.prefix(10)) \(text.dropFirst(11).prefix(hasSeconds ? 8 : 5))"
   }
 
   /// A part of the page with a heading and a sentence that says what is to be seen.
@@ -54,7 +59,7 @@ enum HTML {
 
 /// What a color stands for, the same in every chart of the page. The style has a color of that name, in light and dark.
 enum Tone: String {
-  case plain, deduplication, codecs, similarity, bases, live, garbage, records, rest
+  case plain, deduplication, codecs, similarity, bases, live, garbage, versions, records, rest
 }
 
 /// Horizontal bars, one below the other, each with its name and its numbers beside it.
@@ -68,11 +73,16 @@ struct BarChart {
   /// - Parameters:
   ///   - name: markup.
   ///   - range: where the bar begins and ends, in the chart's unit.
-  mutating func add(_ name: String, _ range: Range<Int64>, _ tone: Tone, value: String, note: String = "") {
+  ///   - faint: where a faint bar behind it ends, which shows what there was before.
+  mutating func add(
+    _ name: String, _ range: Range<Int64>, _ tone: Tone, value: String, note: String = "", faint: Int64 = 0
+  ) {
+    let shadow =
+      faint > 0 ? "<g class=\"faint\">\(Self.bar(0..<min(faint, whole), whole, tone))</g>" : ""
     rows += """
       <div class="row"><div class="name">\(name)</div>\
       <svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">\
-      <rect class="track" width="1000" height="10"/>\(Self.bar(range, whole, tone))</svg>\
+      <rect class="track" width="1000" height="10"/>\(shadow)\(Self.bar(range, whole, tone))</svg>\
       <div class="value">\(value)</div><div class="note">\(note)</div></div>
 
       """
@@ -108,7 +118,8 @@ struct ColumnChart {
   var label: String
 
   var html: String {
-    let highest = max(Int64(1), columns.map { $0.parts.reduce(Int64(0)) { $0.addingClamped($1.value) } }.max() ?? 1)
+    let highest = max(
+      Int64(1), columns.map { $0.parts.reduce(Int64(0)) { $0.addingClamped($1.value) } }.max() ?? 1)
     let width = 1_000.0 / Double(max(columns.count, 1))
     let gap = columns.count > 1 ? min(width * 0.2, 6) : 0
     var shapes = ""

@@ -139,12 +139,13 @@ struct ReportPage {
       let name = codec.name == "none" ? "kept plain" : HTML.text(codec.name.printable)
       chart.add(
         name, 0..<codec.storedByteCount, .live,
-        value: HTML.size(codec.storedByteCount), note: "of \(HTML.size(codec.plainByteCount))")
+        value: HTML.size(codec.storedByteCount), note: "of \(HTML.size(codec.plainByteCount))",
+        faint: codec.plainByteCount)
     }
     return HTML.section(
       "Codecs",
-      "What live chunks take by the codec that encoded them, of what they would take plain. The whole width is the "
-        + "largest plain size.", chart.html)
+      "What live chunks take by the codec that encoded them, and faintly what they would take "
+        + "plain.", chart.html)
   }
 
   // MARK: Keys
@@ -168,7 +169,7 @@ struct ReportPage {
     var chart = BarChart(whole: Int64(whole))
     for key in report.busiestKeys {
       chart.add(
-        HTML.key(key.key), 0..<Int64(key.versionCount), .similarity,
+        HTML.key(key.key), 0..<Int64(key.versionCount), .versions,
         value: HumanText.grouped(key.versionCount),
         note: key.exclusiveByteCount > 0 ? HTML.size(key.exclusiveByteCount) : "")
     }
@@ -183,15 +184,19 @@ struct ReportPage {
   private var history: String {
     guard let first = report.history.first, let last = report.history.last else { return "" }
     let highest = report.history.map(\.byteCount).max() ?? 0
+    let isShort = last.end.timeIntervalSince(first.start) < 3_600
     let columns = report.history.map { span in
       ColumnChart.Column(
-        parts: [(span.byteCount, .deduplication)],
-        title: "\(Self.minute(span.start)) to \(Self.minute(span.end)): "
+        parts: [(span.byteCount, .versions)],
+        title:
+          "\(HTML.moment(span.start, hasSeconds: isShort)) to \(HTML.moment(span.end, hasSeconds: isShort)): "
           + "\(HumanText.count(span.versionCount, "version")), \(HumanText.size(span.byteCount))")
     }
     let chart = ColumnChart(
-      columns: columns, top: "\(HTML.size(highest)) at most in one column", left: HTML.time(first.start),
-      right: HTML.time(last.end), label: "Plain bytes of the versions that are there, by when they were put")
+      columns: columns, top: "\(HTML.size(highest)) at most in one column",
+      left: HTML.time(first.start, hasSeconds: isShort),
+      right: HTML.time(last.end, hasSeconds: isShort),
+      label: "Plain bytes of the versions that are there, by when they were put")
     return HTML.section(
       "When versions were put",
       "Plain bytes of the versions that are in the store, by the time they were put (UTC). Dropped ones leave no trace.",
@@ -200,6 +205,7 @@ struct ReportPage {
 
   private var packs: String {
     guard let first = report.packs.first, let last = report.packs.last else { return "" }
+    let isShort = last.created.timeIntervalSince(first.created) < 3_600
     let groups = Self.grouped(report.packs, countMax: 96)
     let columns = groups.map { group in
       let live = group.reduce(0) { $0 + $1.liveByteCount }
@@ -207,14 +213,16 @@ struct ReportPage {
       let name = group.count == 1 ? "pack \(group[0].name)" : "\(group.count) packs"
       return ColumnChart.Column(
         parts: [(live, .live), (max(0, all - live), .garbage)],
-        title: "\(name), begun \(group.first.map { Self.minute($0.created) } ?? ""): "
+        title: "\(name), begun \(HTML.moment(group[0].created, hasSeconds: isShort)): "
           + "\(HumanText.size(live)) live of \(HumanText.size(all))")
     }
     let highest = groups.map { $0.reduce(0) { $0 + $1.byteCount } }.max() ?? 0
     let each = groups.count == report.packs.count ? "one pack" : "some packs of about the same age"
     let chart = ColumnChart(
-      columns: columns, top: "\(HTML.size(highest)) at most in one column", left: HTML.time(first.created),
-      right: HTML.time(last.created), label: "Live and garbage bytes of packs, from old to new")
+      columns: columns, top: "\(HTML.size(highest)) at most in one column",
+      left: HTML.time(first.created, hasSeconds: isShort),
+      right: HTML.time(last.created, hasSeconds: isShort),
+      label: "Live and garbage bytes of packs, from old to new")
     let live = report.packs.reduce(0) { $0 + $1.liveByteCount }
     let all = report.packs.reduce(0) { $0 + $1.byteCount }
     let legend =
@@ -232,10 +240,5 @@ struct ReportPage {
     return stride(from: 0, to: packs.count, by: max(1, size)).map {
       Array(packs[$0..<min($0 + size, packs.count)])
     }
-  }
-
-  private static func minute(_ date: Date) -> String {
-    let text = date.text
-    return "\(text.prefix(10)) \(text.dropFirst(11).prefix(5))"
   }
 }

@@ -6,13 +6,13 @@ enum ReportStyle {
       color-scheme: light dark;
       --page: #ffffff; --card: #f5f6f8; --ink: #1b1f24; --soft: #58606b; --line: #d9dde3; --track: #e9ecf0;
       --plain: #8a94a3; --deduplication: #009e73; --codecs: #4aa8df; --similarity: #c4699b; --bases: #b3a100;
-      --live: #0072b2; --garbage: #e69f00; --records: #7b8794; --rest: #b9c1cc;
+      --live: #0072b2; --garbage: #e69f00; --versions: #d55e00; --records: #7b8794; --rest: #b9c1cc;
     }
     @media (prefers-color-scheme: dark) {
       :root {
         --page: #14171b; --card: #1d2126; --ink: #e8eaed; --soft: #a3abb6; --line: #343a42; --track: #262b32;
         --plain: #7d8794; --deduplication: #1fb58c; --codecs: #62b9ec; --similarity: #d88bb5; --bases: #d6c64a;
-        --live: #3f9fe0; --garbage: #f0b030; --records: #8f9aa7; --rest: #566070;
+        --live: #3f9fe0; --garbage: #f0b030; --versions: #f0803c; --records: #8f9aa7; --rest: #566070;
       }
     }
     * { box-sizing: border-box; }
@@ -29,10 +29,10 @@ enum ReportStyle {
     .path { overflow-wrap: anywhere; margin-bottom: 1.75rem; }
     .lead { max-width: 44rem; margin-bottom: 1.1rem; }
     section { margin-top: 2.75rem; padding-top: 1.75rem; border-top: 1px solid var(--line); }
-    .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .75rem; margin: 0; }
+    .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 0; }
     .tiles > div { background: var(--card); border-radius: .5rem; padding: .8rem 1rem; }
     .tiles dt { color: var(--soft); font-size: .85rem; }
-    .tiles dd { margin: 0; font-size: 1.45rem; font-weight: 600; line-height: 1.3; white-space: nowrap; }
+    .tiles dd { margin: 0; font-size: 1.35rem; font-weight: 600; line-height: 1.3; white-space: nowrap; }
     .bars { display: grid; gap: .5rem; }
     .row {
       display: grid; grid-template-columns: 15rem 1fr 5.5rem 7rem; column-gap: .9rem; align-items: center;
@@ -43,7 +43,6 @@ enum ReportStyle {
     .value, .note { text-align: right; white-space: nowrap; }
     .value { font-weight: 600; }
     .note { font-size: .85rem; }
-    .total .name, .total { font-weight: 600; }
     .bar { width: 100%; height: .95rem; border-radius: .2rem; display: block; }
     .track { fill: var(--track); }
     .touch { fill: transparent; }
@@ -55,6 +54,8 @@ enum ReportStyle {
     .bases { fill: var(--bases); background: var(--bases); }
     .live { fill: var(--live); background: var(--live); }
     .garbage { fill: var(--garbage); background: var(--garbage); }
+    .versions { fill: var(--versions); background: var(--versions); }
+    .faint { opacity: .35; }
     .records { fill: var(--records); background: var(--records); }
     .rest { fill: var(--rest); background: var(--rest); }
     .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.25rem; margin: 0 0 .75rem; padding: 0; list-style: none; }
