@@ -58,7 +58,7 @@ struct ReportPage {
     let facts = [
       ("Keys", HumanText.grouped(statistics.keyCount)),
       ("Versions", HumanText.grouped(statistics.versionCount)),
-      ("All versions, plain", HTML.size(statistics.plainByteCount)),
+      ("Plain size", HTML.size(statistics.plainByteCount)),
       ("On disk", HTML.size(statistics.diskByteCount)), ("Plain to disk", ratio),
       ("Garbage", HTML.size(statistics.garbageByteCount)),
     ]
@@ -77,7 +77,7 @@ struct ReportPage {
     func step(_ name: String, _ saved: Int64, _ tone: Tone) {
       let after = max(0, level - max(0, saved))
       chart.add(
-        name, after..<level, tone, value: "−\(HTML.size(level - after))",
+        name, after..<level, tone, value: (level > after ? "−" : "") + HTML.size(level - after),
         note: HTML.percent(level - after, of: whole))
       level = after
     }

@@ -35,7 +35,7 @@ enum ReportStyle {
     .tiles dd { margin: 0; font-size: 1.35rem; font-weight: 600; line-height: 1.3; white-space: nowrap; }
     .bars { display: grid; gap: .5rem; }
     .row {
-      display: grid; grid-template-columns: 15rem 1fr 5.5rem 7rem; column-gap: .9rem; align-items: center;
+      display: grid; grid-template-columns: 15rem 1fr 6rem 6.5rem; column-gap: .9rem; align-items: center;
       min-height: 1.6rem;
     }
     .name { overflow-wrap: anywhere; line-height: 1.3; }
@@ -73,7 +73,7 @@ enum ReportStyle {
       .tiles { grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); }
       .tiles dd { font-size: 1.2rem; }
       .bars { gap: .8rem; }
-      .row { grid-template-columns: 1fr auto auto; row-gap: .2rem; }
+      .row { grid-template-columns: 1fr 5.5rem 5.5rem; row-gap: .2rem; column-gap: .5rem; }
       .bar { grid-column: 1 / -1; grid-row: 2; }
       .columns svg { height: 9rem; }
     }
