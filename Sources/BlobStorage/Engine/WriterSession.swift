@@ -47,6 +47,8 @@ package final class WriterSession: Sendable {
   let clock: WallClock
   let logger: Logger
   private let packByteCountTarget: Int64
+  /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
+  var fillByteCount: Int { Int(packByteCountTarget / 64) }
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
