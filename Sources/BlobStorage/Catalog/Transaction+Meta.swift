@@ -8,6 +8,8 @@ extension Transaction {
     case epoch
     /// The next number for a pack, a key, a long key's rest.
     case nextPack, nextKey
+    /// The greatest tick of a cache's order, and whether the cache's tables are whole.
+    case cacheTick, cacheIndexed
 
     var bytes: [UInt8] { Array(rawValue.utf8) }
   }
@@ -78,6 +80,7 @@ extension Transaction {
   package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
     try remove(.packNumbers, Self.nameKey(name))
     try remove(.packs, Self.packKey(number))
+    try remove(.packGarbage, Self.packKey(number))
   }
 
   /// All packs, in the order in which this catalog came to know them.
@@ -93,7 +96,7 @@ extension Transaction {
     return rows
   }
 
-  private static func packKey(_ number: UInt32) -> [UInt8] {
+  static func packKey(_ number: UInt32) -> [UInt8] {
     withUnsafeBytes(of: number.bigEndian) { Array($0) }
   }
 

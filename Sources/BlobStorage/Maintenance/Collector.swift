@@ -37,9 +37,12 @@ final class Collector {
   /// Marks and candidates go by the numbers of this generation of the catalog.
   private var generation: String?
   private var report = CollectionReport()
+  /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
+  private let scope: Set<UInt32>?
 
-  init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError)
-  {
+  init(
+    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil
+  ) throws(BlobStorageError) {
     guard 0...1 ~= options.garbageShareMin else {
       throw BlobStorageError(.invalidArgument, "The share of garbage must be from 0 to 1.")
     }
@@ -50,6 +53,7 @@ final class Collector {
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }
+    self.scope = scope
     marker = Marker(engine)
     report.isDryRun = options.isDryRun
   }
@@ -59,7 +63,9 @@ final class Collector {
     let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
     try engine.catalog.clearDeadReaders()
-    if !options.isDryRun {
+    if scope != nil {
+      try withReserve { () throws(BlobStorageError) in try finishLast() }
+    } else if !options.isDryRun {
       try withReserve { () throws(BlobStorageError) in
         try recover()
         if let count = options.archivedCountMax { _ = try engine.keep(upTo: count, prefix: "", .durable) }
@@ -67,9 +73,16 @@ final class Collector {
       }
     }
     generation = engine.catalog.generation
-    try mark()
-    try rebase()
-    let rows = try packRows()
+    let rows: [(number: UInt32, row: PackRow)]
+    if scope != nil {
+      // Marking all of the store for a few packs is what a scope is there to save.
+      rows = try packRows()
+      try markScope(rows)
+    } else {
+      try mark()
+      try rebase()
+      rows = try packRows()
+    }
     let garbageByteCount = rows.reduce(0) {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
     }
@@ -94,7 +107,7 @@ final class Collector {
         }
       }
     }
-    keepReserve()
+    if scope == nil, options.keepsReserve { keepReserve() }
     report.garbageByteCount = max(0, garbageByteCount - report.freedByteCount)
     report.seconds = Date().timeIntervalSince(start)
     return report
@@ -109,6 +122,15 @@ final class Collector {
       progress(WorkProgress(phase: "marking", doneCount: $0))
     }
     _ = try markLeases()
+  }
+
+  /// Marks what is live in the packs of the scope; the whole store where chunks may be bases of others.
+  private func markScope(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) {
+    guard let scope, !engine.header.flags.contains(.similarity) else {
+      try marker.markVersions(countsRefs: false)
+      return
+    }
+    try marker.markLive(in: rows.filter { scope.contains($0.number) }.map(\.row.name))
   }
 
   /// Marks what all leases hold, and says which packs of living writers have chunks of unfinished puts.
@@ -163,8 +185,9 @@ final class Collector {
     // Oldest first: by the time a record that hides versions is looked at, their refs are gone.
     for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
       try CancellationFlag.check()
+      if let scope, !scope.contains(number) { continue }
       let live = marker.marks.liveByteCount(number)
-      let isSmall = merges && row.recordsByteCount < Self.smallPackByteCount
+      let isSmall = scope != nil || (merges && row.recordsByteCount < Self.smallPackByteCount)
       guard isSmall || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin) else {
         continue
       }
@@ -199,6 +222,7 @@ final class Collector {
   private func account(_ candidates: [Candidate]) {
     for candidate in candidates {
       report.deletedChunkCount += candidate.content.deletedChunkCount
+      report.copiedByteCount += candidate.content.keptByteCount
       report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
       if candidate.content.kept.isEmpty {
         report.deletedPackCount += 1
@@ -213,7 +237,11 @@ final class Collector {
   /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
   private func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
-    try marker.markVersions(countsRefs: false)
+    if scope == nil {
+      try marker.markVersions(countsRefs: false)
+    } else {
+      try markScope(candidates.map { ($0.number, $0.row) })
+    }
     let after = try markLeases()
     var confirmed: [Candidate] = []
     for candidate in candidates
@@ -248,7 +276,7 @@ final class Collector {
       batch.append(candidate)
       batchByteCount += candidate.content.keptByteCount
       doneCount += 1
-      if batchByteCount >= Limits.packByteCountTarget {
+      if batchByteCount >= options.batchByteCountMax {
         try compact(batch)
         (batch, batchByteCount) = ([], 0)
       }
@@ -317,17 +345,11 @@ final class Collector {
         if case .ref = record.content { return false }
         if marker.marks.contains(place) { return false }
       }
+      try noteGarbage(candidate.content, transaction)
       row.state = .retired
       try transaction.setPackRow(candidate.number, row)
       try transaction.bumpEpoch()
       return true
-    }
-  }
-
-  /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
-  func synchronizeOpenPacks() throws(BlobStorageError) {
-    for (_, row) in try packRows() where !row.isSealed && row.state == .live {
-      try engine.writer.synchronizeOther(row.name)
     }
   }
 
@@ -354,6 +376,7 @@ final class Collector {
   /// Lifts the sentence from packs that stay.
   func pardon() {
     do throws(BlobStorageError) {
+      guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for (number, row) in try transaction.packRows() where row.state == .condemned {
           var row = row

@@ -14,9 +14,9 @@ struct Marker {
   /// Needed, and not in the store.
   private(set) var missing: Set<Digest> = []
 
-  private let engine: Engine
+  let engine: Engine
   private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
-  private static let pageCount = 2_000
+  static let pageCount = 2_000
 
   init(_ engine: Engine) { self.engine = engine }
 

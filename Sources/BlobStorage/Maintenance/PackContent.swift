@@ -13,6 +13,8 @@ struct PackContent: Sendable {
   }
 
   private(set) var kept: [Kept] = []
+  /// Chunks among them that are blobs with versions.
+  private(set) var keptBlobs: [Digest] = []
   private(set) var keptByteCount: Int64 = 0
   private(set) var deletedChunkCount = 0
   private(set) var recordsByteCount: Int64 = 0
@@ -71,6 +73,7 @@ struct PackContent: Sendable {
       let row = try transaction.chunkRow(chunk.digest)
       if row?.place == place, marks.contains(place) {
         keep(.copy(record), record.byteCount)
+        if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.append(chunk.digest) }
       } else {
         deletedChunkCount += 1
       }

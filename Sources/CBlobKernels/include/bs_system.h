@@ -53,8 +53,15 @@ ssize_t bs_sync_all(int fd);
 ssize_t bs_truncate(int fd, int64_t byte_count);
 // Reserves blocks for the first byte_count bytes and makes the file at least that long.
 ssize_t bs_allocate(int fd, int64_t byte_count);
+// Reserves blocks for the first byte_count bytes and leaves the length as it is; where the file system cannot, nothing
+// happens. Truncating the file to its length gives back what was not used.
+ssize_t bs_reserve(int fd, int64_t byte_count);
 // Tells the system that the file will be read from front to back. Advice only: failure is not reported.
 void bs_advise_sequential(int fd);
+
+// Adds up the bytes of the medium that all below a directory takes, at most 16 levels deep. What goes away meanwhile takes
+// nothing.
+ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count);
 
 ssize_t bs_status_of(int fd, bs_status *status);
 ssize_t bs_status_at(int directory, const char *path, bs_status *status);

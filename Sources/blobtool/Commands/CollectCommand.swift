@@ -4,7 +4,8 @@ import BlobStorage
 /// `gc`: what no version needs goes.
 struct CollectCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "gc", abstract: "Removes what no version needs; safe at any time.")
+    commandName: "gc", abstract: "Removes what no version needs; safe at any time.",
+    discussion: "In a store with a cache, the cache is trimmed to its limits first: see `blobtool cache`.")
 
   @Flag(help: "Only say what would be removed.")
   var dryRun = false
@@ -32,6 +33,7 @@ struct CollectCommand: StoreCommand {
       facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
       facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
       facts.add(dryRun ? "chunks to encode anew" : "chunks encoded anew", report.reencodedChunkCount)
+      if report.evictedKeyCount > 0 { facts.add("keys evicted", report.evictedKeyCount) }
       facts.add("garbage left", byteCount: report.garbageByteCount)
       facts.add("time", HumanText.duration(report.seconds))
       try facts.print()
@@ -48,6 +50,8 @@ struct CollectCommand: StoreCommand {
     var packsDeleted: Int
     var packsCompacted: Int
     var chunksReencoded: Int
+    /// Only where keys of a cache had to go.
+    var keysEvicted: Int?
     var freedByteCount: Int64
     var garbageByteCount: Int64
     var seconds: Double
@@ -58,6 +62,7 @@ struct CollectCommand: StoreCommand {
       packsDeleted = report.deletedPackCount
       packsCompacted = report.compactedPackCount
       chunksReencoded = report.reencodedChunkCount
+      keysEvicted = report.evictedKeyCount > 0 ? report.evictedKeyCount : nil
       freedByteCount = report.freedByteCount
       garbageByteCount = report.garbageByteCount
       seconds = report.seconds.roundedToMilliseconds
