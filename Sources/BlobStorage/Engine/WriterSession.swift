@@ -37,6 +37,8 @@ package final class WriterSession: Sendable {
     /// Why the last pack could not be sealed.
     var sealFailure: BlobStorageError?
     var addedByteCount: Int64 = 0
+    /// When the pack under way is full, if it was begun for so many bytes.
+    var packByteCountTarget: Int64?
   }
 
   package let writerID: UInt64
@@ -161,7 +163,7 @@ package final class WriterSession: Sendable {
       }
       state.pending.removeFirst(settled)
       state.settledCount += settled
-      if let writer = state.writer, writer.byteCount >= packByteCountTarget {
+      if let writer = state.writer, writer.byteCount >= state.packByteCountTarget ?? packByteCountTarget {
         state.full.append(writer)
         state.writer = nil
       }
@@ -216,17 +218,7 @@ package final class WriterSession: Sendable {
     case .manifest(let manifest) where state.pendingManifests.contains(manifest.digest): return 0
     default: break
     }
-    if state.writer == nil {
-      guard time < Stamp.timeMax else {
-        throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
-      }
-      let name = PackName(writer: writerID, sequence: state.nextSequence)
-      let header = PackHeader(
-        name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
-      state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
-      state.nextSequence += 1
-      state.needsNameSync = true
-    }
+    if state.writer == nil { try begin(&state, time: time) }
     guard let writer = state.writer else { return 0 }
     var content = content
     // At most a pack's length, which 32 bits hold.
@@ -247,6 +239,20 @@ package final class WriterSession: Sendable {
     note(content, &state)
     state.addedByteCount += Int64(record.byteCount)
     return record.byteCount
+  }
+
+  /// Begins the next pack.
+  func begin(_ state: inout State, time: UInt64) throws(BlobStorageError) {
+    guard time < Stamp.timeMax else {
+      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+    }
+    let name = PackName(writer: writerID, sequence: state.nextSequence)
+    let header = PackHeader(
+      name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
+    state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    state.packByteCountTarget = nil
+    state.nextSequence += 1
+    state.needsNameSync = true
   }
 
   private func flush(_ state: inout State) throws(BlobStorageError) {

@@ -14,11 +14,11 @@ struct Marker {
   /// Needed, and not in the store.
   private(set) var missing: Set<Digest> = []
 
-  private let engine: Engine
+  let engine: Engine
   private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
   /// Versions, and chunks of a blob, that are looked up together: in the order of digests, so that neighbours in the
   /// catalog are asked for one after the other. In a catalog of a million chunks that takes a third of the time.
-  private static let pageCount = 32_768
+  static let pageCount = 32_768
 
   init(_ engine: Engine) { self.engine = engine }
 

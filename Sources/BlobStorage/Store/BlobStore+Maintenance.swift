@@ -3,11 +3,15 @@ import Foundation
 extension BlobStore {
   /// Removes what no version needs. Safe at any time beside readers and writers of any process.
   ///
+  /// A store that has a cache is brought below the cache's limits first.
+  ///
   /// - Throws: `busy` when another process has been collecting for longer than `options.waitSeconds`.
   public func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> CollectionReport {
-    try await run { (engine) throws(BlobStorageError) in try Collector(engine, options, progress).run() }
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.trimAndCollectGarbage(options, progress: progress)
+    }
   }
 
   /// Reads everything back and checks each checksum and digest; `isQuick` looks at the structure only.
