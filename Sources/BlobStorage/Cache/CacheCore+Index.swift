@@ -48,7 +48,7 @@ extension CacheCore {
         }
       }
       for entry in page where isExpired(entry.current) {
-        expired.append(String(decoding: Array(entry.key.utf8).dropFirst(prefixBytes.count), as: UTF8.self))
+        expired.append(key(of: entry.key))
       }
     }
   }
@@ -89,6 +89,31 @@ extension CacheCore {
     report.byteCountMax = limits.byteCountMax
     report.seconds = Date().timeIntervalSince(start)
     return report
+  }
+
+  /// Notes keys that were put past the cache as just used, and holds the limits.
+  package func adopt(_ keys: [String]) throws(BlobStorageError) {
+    try engine.checkOpen()
+    var bytes: [[UInt8]] = []
+    for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
+    let algorithm = engine.header.digestAlgorithm
+    let adopted = bytes
+    try engine.writer.rollOver()
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      for key in adopted {
+        guard let name = try transaction.nameRow(key),
+          let current = try transaction.currentVersion(key: name.key, algorithm: algorithm)
+        else { continue }
+        try transaction.setCachedKey(
+          Transaction.cachedKeyID(key),
+          CachedKeyRow(
+            priority: CacheMark(metadata: current.row.metadata).priority.rawValue,
+            tick: try transaction.nextCacheTick(), byteCount: current.row.byteCount,
+            digest: current.row.digest, key: key), algorithm: algorithm)
+      }
+    }
+    try dropBeyondCount()
+    try holdLimit()
   }
 
   /// Forgets keys that were dropped past the cache.

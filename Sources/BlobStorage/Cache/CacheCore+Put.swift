@@ -167,7 +167,7 @@ extension CacheCore {
     while true {
       let page = try engine.keys(prefix, after: nil, limit: 1_000)
       if page.isEmpty { return count }
-      let removed = try remove(page.map { String($0.key.dropFirst(prefix.count)) })
+      let removed = try remove(page.map { key(of: $0.key) })
       count += removed
       // Somebody else removes them too.
       if removed == 0 { return count }

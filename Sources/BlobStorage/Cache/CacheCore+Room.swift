@@ -42,7 +42,6 @@ extension CacheCore {
     try locked { () throws(BlobStorageError) in
       try adoptLimits()
       try indexIfNeeded()
-      try recoverTheDead()
       let limits = limits
       let wanted = max(need, limits.packByteCountTarget)
       let least = need < wanted ? need : wanted
@@ -63,7 +62,6 @@ extension CacheCore {
       try locked { () throws(BlobStorageError) in
         try adoptLimits()
         try indexIfNeeded()
-        try recoverTheDead()
         let missing = try free(0, limits, atLeast: 0)
         if missing > 0 {
           engine.logger.warning("The cache takes \(missing) bytes more than its limit: other keys need them.")
@@ -80,6 +78,10 @@ extension CacheCore {
   ) throws(BlobStorageError) -> Int64 {
     var missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
     var goal = max(missing, least)
+    guard goal > 0 else { return missing }
+    try recoverTheDead()
+    missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
+    goal = max(missing, least)
     var isCounted = false
     for _ in 0..<Self.roundCountMax where goal > 0 {
       // Far above the limit, bigger steps: what is copied is bounded apart from that.

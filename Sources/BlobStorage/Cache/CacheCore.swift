@@ -5,7 +5,7 @@ import SystemPackage
 
 /// A cache on a store: values that go by themselves, least recently used first, so that the folder keeps its limit.
 ///
-/// Blocking and on the caller's thread, like the engine below it. The design, with its invariants, is in Cache.md.
+/// Blocking and on the caller's thread, like the engine below it. The design, with its invariants, is in Caching.md.
 /// Locks, in the order in which they are taken: `turn`, the file `cache.lock`, the collector's, the catalog's.
 package final class CacheCore: Sendable {
   package let engine: Engine
@@ -85,6 +85,11 @@ package final class CacheCore: Sendable {
     // What was used lately is only advice.
     do throws(BlobStorageError) { try flushTouches() } catch {}
     memory.removeAll()
+  }
+
+  /// A key of the store without the prefix: byte by byte, because a prefix may end inside a character.
+  func key(of whole: String) -> String {
+    String(decoding: whole.utf8.dropFirst(prefixBytes.count), as: UTF8.self)
   }
 
   package var limits: CacheLimits { state.withLock { $0.limits } }

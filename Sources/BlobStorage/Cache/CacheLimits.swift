@@ -30,18 +30,19 @@ public struct CacheLimits: Sendable, Hashable {
     return StoreOptions(chunkByteCountAverage: average, usesSimilarity: false)
   }
 
-  // Shares of the limit, from a simulation of 200,000 requests for 20,000 values of 1 to 200 KB, Zipf 0.9, at 100 MB:
-  // packs of 1 %, 2 % freed a step and the coldest 10 % to choose from lose 0.4 points of hit rate against an exact
-  // LRU and write each byte 1.2 times. Packs of 2 % lose 1.1 points; a choice of 2 % writes each byte 30 times.
+  // Shares of the limit, from a simulation of 200,000 requests for 20,000 values of 1 to 200 KB, Zipf 0.9, 4 processes,
+  // 100 MB: packs of 0.25 %, 2 % freed a step and the coldest 4 % to choose from lose 0.5 points of hit rate against an
+  // exact LRU and write each byte 1.06 times. Packs of 1 % lose 1.2 points, those of 0.5 % 0.8 and write 1.5 times; a
+  // choice from the coldest 10 % leaves more garbage and loses 1.4.
 
   /// Bytes of a pack.
-  var packByteCountTarget: Int64 { min(max(byteCountMax / 100, 128 << 10), Limits.packByteCountTarget) }
+  var packByteCountTarget: Int64 { min(max(byteCountMax / 400, 128 << 10), Limits.packByteCountTarget) }
   /// What is freed in one step beyond what is needed.
   var stepByteCount: Int64 { byteCountMax / 50 }
   /// Live bytes that a step may copy before it has freed anything: by so much the limit can be exceeded.
   var copiedByteCountMax: Int64 { byteCountMax / 40 }
   /// Plain bytes of the least recently used keys among which a step chooses those whose packs free most.
-  var coldByteCount: Int64 { byteCountMax / 10 }
+  var coldByteCount: Int64 { byteCountMax / 25 }
 
   func check() throws(BlobStorageError) {
     guard byteCountMax >= Self.byteCountMaxMin else {

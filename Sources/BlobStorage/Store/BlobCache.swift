@@ -5,7 +5,7 @@ import Synchronization
 /// A cache on a store, or on the keys of one that begin with a prefix: values that go by themselves so that the
 /// folder keeps its limit.
 ///
-/// The limit holds for what the folder really takes, garbage and catalog included; <doc:Cache> says how exactly. Room
+/// The limit holds for what the folder really takes, garbage and catalog included; <doc:Caching> says how exactly. Room
 /// is made before it is needed, by whoever needs it: there is no daemon. Any number of processes share a cache, each
 /// with a `BlobCache` of its own. A value that is read is whole and right, or it is not there: whoever counts on a
 /// value to be in a cache is wrong. All methods may be called from any task.

@@ -13,6 +13,19 @@ struct CacheCommand: AsyncParsableCommand {
     throw ValidationError("say which: stats, trim or set-limit")
   }
 
+  /// Has a store's cache, if it has one, take in a key that was just put, or all that were for nil, and hold its limits.
+  static func hold(_ store: BlobStore, for key: String? = nil) async throws {
+    guard let cache = try await store.cache() else { return }
+    guard let key else {
+      _ = try await cache.trim()
+      return
+    }
+    // Byte by byte: a prefix may end inside what a reader takes for one character.
+    let isIn = key.utf8.starts(with: cache.prefix.utf8)
+    let rest = String(decoding: key.utf8.dropFirst(cache.prefix.utf8.count), as: UTF8.self)
+    try await cache.adopt(isIn && !rest.isEmpty ? [rest] : [])
+  }
+
   /// The cache of a store; a store without one says what makes it one.
   static func cache(of store: BlobStore) async throws -> BlobCache {
     guard let cache = try await store.cache() else {
@@ -107,7 +120,7 @@ struct CacheLimitCommand: StoreCommand {
 
   func validate() throws {
     guard byteCount.value >= CacheLimits.byteCountMaxMin else {
-      throw ValidationError("a cache needs \(CacheLimits.byteCountMaxMin) bytes or more")
+      throw ValidationError("a cache needs \(HumanText.size(CacheLimits.byteCountMaxMin)) or more")
     }
     guard count ?? 1 > 0 else { throw ValidationError("--count is 1 or more") }
     guard lifetime.map({ $0 > 0 && $0 < 1e11 }) ?? true else {

@@ -31,6 +31,7 @@ struct PutCommand: StoreCommand {
     let result = try await shared.withProgress { meter in
       try await withContent(meter) { try await store.put(key, $0, options: options) }
     }
+    try await CacheCommand.hold(store, for: key)
     if shared.json {
       try JSONText.print(Output(result))
     } else {

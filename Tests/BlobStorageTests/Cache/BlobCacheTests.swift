@@ -127,6 +127,11 @@ struct BlobCacheTests {
     await #expect(throws: BlobStorageError.self) { try await store.cache() }
     _ = try await store.cache(prefix: "images/ä", limits: limits)
     #expect(try await store.cache()?.limits == limits)
+    // A key can go on inside what a reader takes for one character of the prefix.
+    let other = try #require(try await store.cache())
+    try await other.set("\u{308}k", to: Data("v".utf8))
+    #expect(try await other.data(forKey: "\u{308}k") == Data("v".utf8))
+    #expect(try await other.removeAll() == 2)
     try await store.close()
   }
 
@@ -140,7 +145,7 @@ struct BlobCacheTests {
     let closed = try folder.allocatedByteCount()
     #expect(closed < 1_500_000)
     // Where the file system can: overlay and network ones may not.
-    withKnownIssue(isIntermittent: true) { #expect(reserved > closed + 500_000) }
+    withKnownIssue(isIntermittent: true) { #expect(reserved > closed + 100_000) }
   }
 
   @Test("the README's example does what its comments say, and stands there")

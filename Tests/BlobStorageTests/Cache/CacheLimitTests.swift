@@ -143,6 +143,23 @@ struct CacheLimitTests {
     #expect(failure { _ = try place.cache(prefix: "other/") }?.code == .invalidArgument)
   }
 
+  @Test("holds for keys that were put past the cache, once it takes them in")
+  func adopting() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    var random = SplitMix64(seed: 11)
+    for index in 0..<60 { #expect(try cache.put("k\(index)", random.noise(60_000))) }
+    for index in 0..<80 {
+      _ = try cache.engine.put("past-\(index)", .data(random.noise(100_000)), .relaxed)
+      try cache.adopt(["past-\(index)"])
+      #expect(try cache.excess() <= 0)
+      #expect(try cache.contains("past-\(index)"))
+    }
+    #expect(try !cache.contains("k0"))
+    #expect(try !cache.contains("past-0"))
+    #expect(try cache.statistics().keyCount > 40)
+  }
+
   @Test("holds while garbage is collected, which trims the cache first")
   func collecting() throws {
     let place = try CachePlace()

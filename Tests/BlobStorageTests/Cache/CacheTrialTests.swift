@@ -46,7 +46,7 @@ struct CacheTrialTests {
     print("trial: seed \(seed)")
     let (_, output) = try Self.run(
       "CacheTrial",
-      ["run", folder.path.appending("store").string, "30000000", "1500", "3", "600", "0.9", "\(seed)"])
+      ["run", folder.path.appending("store").string, "12000000", "800", "3", "250", "0.9", "\(seed)"])
     let result = try JSONDecoder().decode(Result.self, from: Data(output.utf8))
     #expect(result.excessPercentage < 5)
     #expect(result.wrongCount == 0)
