@@ -5,6 +5,8 @@
 /// many times; choosing among the coldest tenth costs next to no hits.
 struct CacheChoice {
   var packs: Set<UInt32> = []
+  /// Whether one of them takes more to copy than a step may.
+  var hasLarge = false
   var keys: [(id: Transaction.CachedKeyID, row: CachedKeyRow)] = []
 
   private struct Pack {
@@ -21,15 +23,19 @@ struct CacheChoice {
   }
 
   /// Chooses packs that free `goal` bytes, or as many as can be.
+  ///
+  /// - Parameter copiesLarge: whether a pack that is larger than those of a cache may be copied from, beyond what a step
+  ///   copies else. It was made before there was a limit; to take it away without copying would empty the cache.
   static func make(
-    _ cache: CacheCore, goal: Int64, _ limits: CacheLimits
+    _ cache: CacheCore, goal: Int64, _ limits: CacheLimits, copiesLarge: Bool
   ) throws(BlobStorageError) -> CacheChoice {
     var coldByteCount = max(limits.coldByteCount, goal * 2)
     var enoughByteCount = goal * 2
     while true {
-      let (choice, freed, isAll) = try make(cache, goal: goal, coldByteCount, enoughByteCount, limits)
+      let (choice, freed, isAll) = try make(
+        cache, goal: goal, coldByteCount, enoughByteCount, limits, copiesLarge)
       // An eighth less is enough: more cold keys would be less cold.
-      if isAll || freed >= goal - goal / 8 { return choice }
+      if isAll || choice.hasLarge || freed >= goal - goal / 8 { return choice }
       coldByteCount *= 3
       enoughByteCount = coldByteCount
     }
@@ -37,7 +43,7 @@ struct CacheChoice {
 
   private static func make(
     _ cache: CacheCore, goal: Int64, _ coldByteCountMax: Int64, _ enoughByteCount: Int64,
-    _ limits: CacheLimits
+    _ limits: CacheLimits, _ copiesLarge: Bool
   ) throws(BlobStorageError) -> (CacheChoice, freed: Int64, isAll: Bool) {
     let engine = cache.engine
     let algorithm = engine.header.digestAlgorithm
@@ -77,17 +83,36 @@ struct CacheChoice {
     var choice = CacheChoice()
     var freed: Int64 = 0
     var kept: Int64 = 0
-    for (number, pack) in packs.sorted(by: { ($0.value.rank, $1.key) > ($1.value.rank, $0.key) }) {
+    let sorted = packs.sorted { ($0.value.rank, $1.key) > ($1.value.rank, $0.key) }
+    for (number, pack) in sorted {
       if freed >= goal || pack.freedByteCount == 0 { break }
       guard kept + pack.keptByteCount <= limits.copiedByteCountMax else { continue }
       choice.packs.insert(number)
       freed += pack.freedByteCount
       kept += pack.keptByteCount
     }
+    let largeByteCount = limits.packByteCountTarget * 8
+    for (number, pack) in sorted where copiesLarge && pack.byteCount >= largeByteCount {
+      // One at a time, and for a sixteenth of it at least.
+      guard freed < goal - goal / 8, pack.freedByteCount >= pack.byteCount / 16 else { break }
+      guard choice.packs.insert(number).inserted else { continue }
+      choice.hasLarge = true
+      freed += pack.freedByteCount
+      break
+    }
     choice.addSmall(packs.mapValues(\.byteCount), limits)
     let chosen = choice.packs
     choice.keys = cold.filter { _, row in
       placesByDigest[row.digest]?.contains { chosen.contains($0.pack) } ?? false
+    }
+    if choice.hasLarge {
+      // What stays is copied anyway: no more keys go than have to.
+      var byteCount = goal
+      choice.keys = Array(
+        choice.keys.prefix { _, row in
+          defer { byteCount -= row.byteCount }
+          return byteCount > 0
+        })
     }
     return (choice, freed, isAll)
   }

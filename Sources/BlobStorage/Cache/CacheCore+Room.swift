@@ -101,12 +101,19 @@ extension CacheCore {
   /// Evicts what is needed to empty some packs as far as possible, and takes them away.
   ///
   /// - Returns: bytes by which packs became smaller.
-  private func step(goal: Int64, _ limits: CacheLimits) throws(BlobStorageError) -> Int64 {
+  private func step(
+    goal: Int64, _ limits: CacheLimits, copiesLarge: Bool = true
+  ) throws(BlobStorageError) -> Int64 {
     try flushTouches()
-    let choice = try CacheChoice.make(self, goal: goal, limits)
+    let choice = try CacheChoice.make(self, goal: goal, limits, copiesLarge: copiesLarge)
     guard !choice.packs.isEmpty else { return 0 }
     try evict(choice.keys)
-    let report = try engine.collectGarbage(in: choice.packs)
+    let report: CollectionReport
+    do throws(BlobStorageError) { report = try engine.collectGarbage(in: choice.packs) } catch {
+      // No room for a copy: then the pack goes with all that is in it.
+      guard error.code == .noSpace, choice.hasLarge else { throw error }
+      return try step(goal: goal, limits, copiesLarge: false)
+    }
     if let obstacle = report.obstacles.first {
       engine.logger.warning("The cache cannot free space.", metadata: ["reason": "\(obstacle)"])
       try heal()
@@ -168,6 +175,7 @@ extension CacheCore {
     do throws(BlobStorageError) {
       guard let file = try CacheFile.read(engine.folder), file.prefix == prefixBytes else { return }
       state.withLock { $0.limits = file.limits }
+      engine.limitPacks(to: file.limits.packByteCountTarget)
     } catch {
       // Those that are known hold on.
       guard error.code == .corrupted else { throw error }

@@ -74,6 +74,7 @@ package final class CacheCore: Sendable {
     self.durability = durability
     memory = MemoryTier(byteCountMax: memoryByteCountMax)
     state = Mutex(State(limits: limits))
+    engine.limitPacks(to: limits.packByteCountTarget)
     try indexIfNeeded()
     if isLower { try holdLimit() }
   }

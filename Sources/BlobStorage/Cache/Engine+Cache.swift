@@ -5,6 +5,16 @@ extension Engine {
     try CacheFile.read(folder).map { (String(decoding: $0.prefix, as: UTF8.self), $0.limits) }
   }
 
+  /// Has packs be as small as the store's cache needs them, if it has one: a large one can only be emptied as a whole.
+  package func adoptCacheLimits() throws(BlobStorageError) {
+    do throws(BlobStorageError) {
+      if let (_, limits) = try cacheSettings() { limitPacks(to: limits.packByteCountTarget) }
+    } catch {
+      // Whoever opens the cache is told.
+      guard error.code == .corrupted else { throw error }
+    }
+  }
+
   /// Collects garbage, after trimming the cache if there is one: so that its limit holds also while packs are
   /// compacted.
   package func trimAndCollectGarbage(

@@ -1,5 +1,14 @@
+import Synchronization
+
 /// Packs of a known length, for which there is space before anything is written.
 extension WriterSession {
+  /// Bytes that long work appends between commits: a pack ends with a commit, when it is full.
+  package var commitByteCountMax: Int64 { min(16 << 20, packByteCountTarget.load(ordering: .relaxed)) }
+
+  func packByteCountTarget(_ state: State) -> Int64 {
+    state.packByteCountTarget ?? packByteCountTarget.load(ordering: .relaxed)
+  }
+
   /// Has the pack under way, begun if there is none, take `byteCount` more bytes, and reserves the space for them.
   /// It is full when it has them.
   package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {

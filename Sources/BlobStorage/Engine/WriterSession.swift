@@ -48,7 +48,8 @@ package final class WriterSession: Sendable {
   private let codecs: CodecPool
   let clock: WallClock
   let logger: Logger
-  private let packByteCountTarget: Int64
+  /// When a pack is full.
+  let packByteCountTarget: Atomic<Int64>
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
@@ -67,7 +68,7 @@ package final class WriterSession: Sendable {
     self.catalog = catalog
     self.codecs = codecs
     self.clock = clock
-    self.packByteCountTarget = packByteCountTarget
+    self.packByteCountTarget = Atomic(packByteCountTarget)
     self.logger = logger
     self.weaknesses = weaknesses
   }
@@ -163,7 +164,7 @@ package final class WriterSession: Sendable {
       }
       state.pending.removeFirst(settled)
       state.settledCount += settled
-      if let writer = state.writer, writer.byteCount >= state.packByteCountTarget ?? packByteCountTarget {
+      if let writer = state.writer, writer.byteCount >= packByteCountTarget(state) {
         state.full.append(writer)
         state.writer = nil
       }

@@ -160,6 +160,28 @@ struct CacheLimitTests {
     #expect(try cache.statistics().keyCount > 40)
   }
 
+  @Test("set on a store with a large pack leaves what was put last")
+  func largePack() throws {
+    let place = try CachePlace()
+    let engine = try place.engine()
+    var random = SplitMix64(seed: 13)
+    for index in 0..<100 {
+      place.clock.move(seconds: 1)
+      _ = try engine.put("k\(index)", .data(random.noise(100_000)), .relaxed)
+    }
+    try engine.writer.rollOver()
+    #expect(try engine.backend.packNames().live.count == 1)
+    let cache = try place.cache(engine)
+    _ = try cache.trim()
+    #expect(try cache.excess() <= 0)
+    let kept = try (0..<100).filter { try cache.contains("k\($0)") }
+    #expect(kept.count > 50)
+    #expect(kept == Array((100 - kept.count)..<100))
+    // What is put past a cache is in packs as small as its own.
+    #expect(try engine.backend.packNames().live.count > 20)
+    #expect(try engine.verify().damaged == [])
+  }
+
   @Test("holds while garbage is collected, which trims the cache first")
   func collecting() throws {
     let place = try CachePlace()
