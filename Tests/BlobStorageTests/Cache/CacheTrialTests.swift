@@ -1,3 +1,5 @@
+import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import SystemPackage
 import Testing
@@ -13,6 +15,16 @@ struct CacheTrialTests {
     return try #require(
       places.map { $0.appending(path: name).path }.first { FileManager.default.isExecutableFile(atPath: $0) },
       "\(name) is not built beside the tests")
+  }
+
+  /// Starts a program of which nothing is read.
+  private static func start(_ name: String, _ arguments: [String]) throws -> Process {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: try program(name))
+    process.arguments = arguments
+    process.standardOutput = FileHandle.nullDevice
+    try process.run()
+    return process
   }
 
   private static func run(
@@ -35,6 +47,7 @@ struct CacheTrialTests {
     var hitRate: Double
     var exactHitRate: Double
     var wrongCount: Int
+    var refusedCount: Int
     var sampleCount: Int
     var evictedCount: Int
   }
@@ -54,6 +67,34 @@ struct CacheTrialTests {
     #expect(result.sampleCount > 10)
     // So few requests say little of a rate; two points are for the long trial.
     #expect(result.exactHitRate - result.hitRate < 10)
+  }
+
+  @Test("goes on after its processes were killed, below its limit and with right values")
+  func kills() throws {
+    let folder = try TemporaryFolder()
+    var random = SplitMix64.announced()
+    let store = folder.path.appending("store").string
+    func words(_ requestCount: Int) -> [String] {
+      [store, "9000000", "\(requestCount)", "2", "150", "0.9", "1"]
+    }
+    let roundCount = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] == nil ? 5 : 100
+    for round in 0..<roundCount {
+      let workers = try (0..<2).map { try Self.start("CacheTrial", ["work"] + words(1_000_000) + ["\($0)"]) }
+      // The first fill the cache: later ones are killed while they make room.
+      usleep(UInt32.random(in: 20_000...(round == 0 ? 2_000_000 : 400_000), using: &random))
+      for worker in workers { kill(worker.processIdentifier, SIGKILL) }
+      for worker in workers { worker.waitUntilExit() }
+      let (_, output) = try Self.run("CacheTrial", ["run"] + words(60))
+      let result = try JSONDecoder().decode(Result.self, from: Data(output.utf8))
+      // What is measured at most includes the time before the first put after the kill.
+      #expect(result.excessPercentage < 5)
+      #expect(result.wrongCount == 0)
+      #expect(result.refusedCount == 0)
+    }
+    let engine = try Engine(path: store, configuration: StoreConfiguration())
+    let verified = try engine.verify()
+    #expect(verified.damaged == [] && verified.blobCount > 20)
+    try engine.close()
   }
 
   @Test("in the example keeps images as they are and makes each thumbnail once")
