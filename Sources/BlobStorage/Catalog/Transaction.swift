@@ -3,6 +3,7 @@ import CLMDB
 /// The catalog's tables. Architecture.md says what is in each.
 package enum Table: Int, CaseIterable, Sendable {
   case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features, bases
+  case blobs, cacheKeys, cacheOrder, packGarbage
 
   var name: String { "\(self)" }
 }

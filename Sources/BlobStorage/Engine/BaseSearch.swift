@@ -186,7 +186,9 @@ extension BaseSearch {
     if let best, isSure { return best }
     let single = try alone(digest, plain, hint: hint, features: features)
     let singleByteCount = single.stored?.count ?? plain.count
-    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * Self.worthwhileShare { return best }
+    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * Self.worthwhileShare {
+      return best
+    }
     return single
   }
 

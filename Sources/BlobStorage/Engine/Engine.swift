@@ -165,7 +165,13 @@ package final class Engine: Sendable {
     WriterSession(
       writerID: randomNumber(), store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
-      packByteCountTarget: packByteCountTarget, weaknesses: weaknesses, logger: logger)
+      packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
+      logger: logger)
+  }
+
+  /// Has packs that are begun from now on be full at `byteCount`, if that is less than usual.
+  package func limitPacks(to byteCount: Int64) {
+    writer.packByteCountTarget.store(min(byteCount, packByteCountTarget), ordering: .relaxed)
   }
 
   package func checkOpen() throws(BlobStorageError) {

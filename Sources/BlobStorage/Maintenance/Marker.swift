@@ -14,10 +14,10 @@ struct Marker {
   /// Needed, and not in the store.
   private(set) var missing: Set<Digest> = []
 
-  private let engine: Engine
+  let engine: Engine
   private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
   /// Versions that are looked up together.
-  private static let pageCount = 32_768
+  static let pageCount = 32_768
   /// Chunks that are looked up together, whatever blobs they are of: in the order of digests, so that each page of the
   /// catalog is visited once for several. In a catalog of a million chunks that takes a fifth of the time.
   private static let groupCount = 131_072

@@ -10,6 +10,8 @@ package final class PackWriter {
   package private(set) var recordCount = 0
   /// Bytes that the system has.
   package private(set) var writtenByteCount = Int64(PackHeader.byteCount)
+  /// Bytes for which there is space already; what is not used is given back when the pack is sealed.
+  package private(set) var reservedByteCount: Int64 = 0
   /// Why nothing can be written any more.
   package private(set) var failure: BlobStorageError?
   /// How many zeros to write behind the records whenever these have come to the end of those before; 0 for none.
@@ -89,6 +91,13 @@ package final class PackWriter {
     return record
   }
 
+  /// Reserves space for the pack up to that length, as far as the file system can.
+  package func reserve(byteCount: Int64) throws(BlobStorageError) {
+    guard byteCount > reservedByteCount else { return }
+    try file.reserve(byteCount: byteCount)
+    reservedByteCount = byteCount
+  }
+
   /// Takes a record into the footer.
   package func list(_ headerAndMeta: [UInt8], dropPayload: UnsafeRawBufferPointer) throws(BlobStorageError) {
     recordCount += 1
@@ -165,7 +174,12 @@ package final class PackWriter {
       poison(error)
       throw failure ?? error
     }
-    return byteCount + Int64(blocks.bytes.count)
+    let length = byteCount + Int64(blocks.bytes.count)
+    if reservedByteCount > length {
+      // Best effort: what stays reserved goes with the pack.
+      do { try file.truncate(to: length) } catch {}
+    }
+    return length
   }
 
   private func endBlock() throws(BlobStorageError) {

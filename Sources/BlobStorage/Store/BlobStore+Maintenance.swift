@@ -3,13 +3,15 @@ import Foundation
 extension BlobStore {
   /// Removes what no version needs. Safe at any time beside readers and writers of any process.
   ///
+  /// A store that has a cache is brought below the cache's limits first.
+  ///
   /// - Throws: `busy` when another process has been collecting for longer than `options.waitSeconds`.
   public func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> CollectionReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
-        try Collector(engine, options, progress).run()
+        try engine.trimAndCollectGarbage(options, progress: progress)
       }
     }
   }

@@ -53,6 +53,7 @@ struct ImportCommand: StoreCommand {
     let report = try await shared.withProgress { meter in
       try await store.importFiles(paths, options: options, progress: meter.handler)
     }
+    if !dryRun { try await CacheCommand.hold(store) }
     if shared.json {
       try JSONText.print(Output(report))
     } else {

@@ -33,6 +33,7 @@ struct PutCommand: StoreCommand {
         try await store.put(key, content, options: options, progress: progress)
       }
     }
+    try await CacheCommand.hold(store, for: key)
     if shared.json {
       try JSONText.print(Output(result))
     } else {
