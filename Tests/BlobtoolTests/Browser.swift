@@ -21,8 +21,8 @@ struct Browser {
   let workshop: Workshop
   let screen: Screen
 
-  /// What the page looks like once a script has measured it, and what the browser complained of.
-  func measure(_ file: String) async throws -> (measures: Measures, complaints: [String]) {
+  /// What the page looks like once a script has measured it.
+  func measure(_ file: String) async throws -> Measures {
     let page = String(decoding: try #require(workshop.contents(file)), as: UTF8.self)
     // The page forbids scripts: the one that measures is let in by a copy.
     let open = page.replacing(/<meta http-equiv="Content-Security-Policy"[^>]*>/, with: "")
@@ -31,16 +31,16 @@ struct Browser {
       Data(open.replacing("</body>", with: Self.script + "</body>").utf8), to: "measured.html")
     let outcome = try await run(["--dump-dom"], "measured.html")
     let text = try #require(outcome.text.firstMatch(of: /<pre id="measures">(.*?)<\/pre>/)?.1)
-    let measures = try JSONDecoder().decode(Measures.self, from: Data(text.utf8))
-    let plain = try await run(["--dump-dom"], file)
-    return (
-      measures, plain.errors.split(separator: "\n").map(String.init).filter { $0.contains("CONSOLE") }
-    )
+    return try JSONDecoder().decode(Measures.self, from: Data(text.utf8))
   }
 
-  func screenshot(_ file: String) async throws -> Picture {
-    _ = try await run(["--screenshot=\(workshop.path("shot.png"))"], file)
-    return try Picture(png: Array(try #require(workshop.contents("shot.png"))))
+  /// What the page as it is looks like, and what the browser complained of.
+  func screenshot(_ file: String) async throws -> (picture: Picture, complaints: [String]) {
+    let outcome = try await run(["--screenshot=\(workshop.path("shot.png"))"], file)
+    return (
+      try Picture(png: Array(try #require(workshop.contents("shot.png")))),
+      outcome.errors.split(separator: "\n").map(String.init).filter { $0.contains("CONSOLE") }
+    )
   }
 
   private func run(_ arguments: [String], _ file: String) async throws -> Outcome {

@@ -33,9 +33,11 @@ extension StoreStatistics {
     for (number, row) in rows {
       let liveByteCount = marker.marks.liveByteCount(number)
       statistics.garbageByteCount += row.recordsByteCount - liveByteCount
+      // The clock of an empty store has not begun: its first pack says so, too.
+      let created = max(row.created >> 16, engine.header.created)
       packs.append(
         StoreReport.Pack(
-          name: row.name.description, created: Date(timeIntervalSince1970: Double(row.created >> 16) / 1_000),
+          name: row.name.description, created: Date(timeIntervalSince1970: Double(created) / 1_000),
           isSealed: row.isSealed, byteCount: row.recordsByteCount, liveByteCount: liveByteCount))
     }
     packs.sort { $0.created != $1.created ? $0.created < $1.created : $0.name < $1.name }

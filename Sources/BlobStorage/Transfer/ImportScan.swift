@@ -11,13 +11,16 @@ struct ImportScan {
   private(set) var skipped: [Skipped] = []
 
   /// Some 300 bytes each.
-  private static let sourceCountMax = 32_768
+  static let sourceCountMax = 32_768
 
   /// Walks all paths.
   ///
-  /// - Parameter progress: is told how many files and bytes were found so far.
+  /// - Parameters:
+  ///   - sourceCountMax: how many files to read are kept.
+  ///   - progress: is told how many files and bytes were found so far.
   static func take(
-    _ paths: [String], _ engine: Engine, _ options: ImportOptions, progress: (ImportScan) -> Void
+    _ paths: [String], _ engine: Engine, _ options: ImportOptions, sourceCountMax: Int,
+    progress: (ImportScan) -> Void
   ) throws(BlobStorageError) -> ImportScan {
     var scan = ImportScan()
     var walk = ImportWalk(paths, options)

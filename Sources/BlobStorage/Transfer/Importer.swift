@@ -5,7 +5,7 @@ import SystemPackage
 /// one after the other through the pipeline.
 ///
 /// What was committed stays, whatever ends the import: the next one finds those files unchanged and goes on.
-final class Importer {
+package final class Importer {
   /// What a file of a batch came to.
   private enum Outcome: Sendable {
     case unchanged
@@ -40,25 +40,30 @@ final class Importer {
   /// What a dry run would have stored already.
   var plan = ImportPlan()
   private var scan = ImportScan()
+  private let sourceCountMax: Int
   private var lastProgress = Date.distantPast
   private var seenByteCount: Int64 = 0
   private var seenCount = 0
 
-  init(_ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?) {
+  package init(
+    _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?,
+    sourceCountMax: Int? = nil
+  ) {
     self.engine = engine
+    self.sourceCountMax = sourceCountMax ?? ImportScan.sourceCountMax
     self.options = options
     self.progress = progress
     putOptions = PutOptions(durability: .relaxed, replacement: options.replacement, codec: options.codec)
   }
 
-  func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
+  package func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
     let start = Date()
     try engine.checkOpen()
     var walk = ImportWalk(paths, options)
     var isScanned = false
     if progress != nil {
       tell("scanning", force: true)
-      scan = try ImportScan.take(paths, engine, options) { scan in
+      scan = try ImportScan.take(paths, engine, options, sourceCountMax: sourceCountMax) { scan in
         tell("scanning", scan.byteCount, scan.count)
       }
       isScanned = scan.sources != nil
