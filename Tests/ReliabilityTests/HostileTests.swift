@@ -183,6 +183,39 @@ struct HostileTests {
     try Self.use(lab)
   }
 
+  @Test(
+    "with a manifest of one chunk or none, whose bytes no name would guard, refuses the blob",
+    arguments: [0, 1])
+  func shortManifest(chunkCount: Int) throws {
+    let lab = try Lab()
+    let plain = Array("other bytes than the blob's".utf8)
+    let blob = Digest.of([6] as [UInt8])
+    var payload = ByteWriter()
+    for _ in 0..<chunkCount {
+      ChunkEntry(digest: Digest.of(plain), plainByteCount: plain.count).encode(into: &payload)
+    }
+    let byteCount = Int64(chunkCount * plain.count)
+    try Self.plant(
+      lab, 1,
+      [
+        (
+          .chunk(ChunkRecord(digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 0)), plain
+        ),
+        (
+          .manifest(
+            ManifestRecord(
+              digest: blob, byteCount: byteCount, chunkCount: Int64(chunkCount), depth: 0,
+              listedCount: chunkCount)), payload.bytes
+        ),
+        Self.ref("short", blob, byteCount: byteCount),
+      ])
+    let engine = try lab.open()
+    #expect(throws: BlobStorageError.self) { try engine.data("short", nil) }
+    #expect(throws: BlobStorageError.self) { try engine.openBlob("short", nil) }
+    try engine.close()
+    try Self.use(lab)
+  }
+
   @Test("with refs whose lengths add up to more than a number holds is counted all the same")
   func lengths() throws {
     let lab = try Lab()

@@ -66,6 +66,10 @@ package final class BlobSource: Sendable {
         guard layout.byteCount == manifest.byteCount, layout.chunkCount == manifest.chunkCount else {
           throw BlobStorageError(.corrupted, "its chunks do not add up to the blob")
         }
+        // Of one chunk, or none, no manifest is made: the chunk has the blob's name, and guards its bytes.
+        guard layout.chunkCount >= 2 else {
+          throw BlobStorageError(.corrupted, "it names fewer than two chunks")
+        }
         return layout
       }
     } catch {

@@ -6,7 +6,7 @@ extension FuzzTarget {
     var reader = InputReader(input)
     let kind = CodecKind.allCases[reader.byte() % CodecKind.allCases.count]
     let baseKind = reader.byte() % 3
-    let count = reader.short() << (reader.byte() % 8)
+    let count = reader.short() << (reader.byte() % 5)
     let base = Array("a base that both sides have, and that is repeated; ".utf8) + FuzzedPack.storeID
     let stored = reader.all()
     // A wall behind the output shows an overrun.

@@ -1,4 +1,5 @@
 import BlobStorage
+import Foundation
 
 /// A decoder that is given bytes from anywhere: it refuses them by one of a few codes, or takes them, and nothing else.
 ///
@@ -50,7 +51,10 @@ enum Fuzzing {
 
   /// Stops the process, for whoever fuzzes to see.
   static func require(_ condition: Bool, _ message: @autoclosure () -> String) {
-    if !condition { preconditionFailure(message()) }
+    guard !condition else { return }
+    // Release builds do not say it.
+    FileHandle.standardError.write(Data("Fatal error: \(message())\n".utf8))
+    preconditionFailure()
   }
 
   /// Runs a decoder on borrowed bytes.
