@@ -90,9 +90,11 @@ let package = Package(
     // An example, and no product: images kept as they are, thumbnails made once.
     .executableTarget(
       name: "image-cache", dependencies: ["BlobStorage"], path: "tools/image-cache", swiftSettings: strict),
-    // Runs the tool that is built beside it as a process; it sees nothing of its inside.
+    // Runs the tool that is built beside it as a process; it sees nothing of its inside. Of the library it uses a
+    // decoder, for screenshots.
     .testTarget(
-      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorageTestSupport"], swiftSettings: strict),
+      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorage", "BlobStorageTestSupport"],
+      swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]
 )

@@ -7,7 +7,9 @@ let package = Package(
   platforms: [.macOS(.v15)],
   dependencies: [.package(name: "blob-storage", path: "../..")],
   targets: [
+    .target(name: "CLibFuzzer"),
     .executableTarget(
-      name: "fuzz", dependencies: [.product(name: "BlobStorageTestSupport", package: "blob-storage")])
+      name: "fuzz",
+      dependencies: ["CLibFuzzer", .product(name: "BlobStorageTestSupport", package: "blob-storage")]),
   ]
 )

@@ -1,6 +1,6 @@
 /// How long chunks are, in plain bytes: set when a store is made, and kept in its header.
 public struct ChunkSizes: Sendable, Hashable {
-  /// No chunk is shorter, except the last of a blob.
+  /// No chunk is shorter, except the last of a blob and of a container's part.
   public let minimum: Int
   /// What chunks aim at: a power of two. They come out about a seventh longer.
   public let average: Int

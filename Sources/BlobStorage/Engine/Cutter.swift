@@ -1,8 +1,8 @@
 /// Reads content into batches that end with a chunk.
 struct Cutter {
-  private var chunker: Chunker
+  private var chunker: BlobChunker
   private let batchByteCount: Int
-  /// Bytes of the chunk under way, carried over to the next batch.
+  /// Bytes of the chunk under way, carried over to the next batch, and those that the chunker has not decided on.
   private var carried: [UInt8] = []
   /// All has been read: there is no other batch.
   private(set) var isAtEnd = false
@@ -11,7 +11,7 @@ struct Cutter {
   private let chunkByteCountMax: Int
 
   init(sizes: ChunkSizes, batchByteCount: Int) {
-    chunker = Chunker(sizes: sizes)
+    chunker = BlobChunker(sizes: sizes)
     self.batchByteCount = batchByteCount
     chunkByteCountMax = sizes.maximum
   }
@@ -22,7 +22,8 @@ struct Cutter {
   ) throws(BlobStorageError) -> (bytes: [UInt8], chunks: [Range<Int>])? {
     if isAtEnd { return nil }
     let carriedCount = carried.count
-    let capacity = carriedCount + max(batchByteCount, chunkByteCountMax)
+    // So that there is a chunk in it, whatever is held back.
+    let capacity = carriedCount + max(batchByteCount, chunkByteCountMax + BlobChunker.heldByteCountMax)
     var failure: BlobStorageError?
     var filled = 0
     var bytes = [UInt8](unsafeUninitializedCapacity: capacity) { buffer, count in
@@ -39,23 +40,9 @@ struct Cutter {
       hint = bytes.withUnsafeBytes { CompressibilityHint(beginning: $0) }
       isFirst = false
     }
-    var chunks: [Range<Int>] = []
-    bytes.withUnsafeBytes { raw in
-      var begin = 0
-      var offset = carriedCount
-      while offset < raw.count {
-        let cut = chunker.nextCut(in: UnsafeRawBufferPointer(rebasing: raw[offset...]))
-        offset += cut.byteCount
-        if cut.endsChunk {
-          chunks.append(begin..<offset)
-          begin = offset
-        }
-      }
-    }
+    let chunks = bytes.withUnsafeBytes { chunker.chunks(in: $0, isAtEnd: isAtEnd) }
     let end = chunks.last?.upperBound ?? 0
-    if isAtEnd {
-      if end < bytes.count { chunks.append(end..<bytes.count) }
-    } else {
+    if !isAtEnd {
       carried = Array(bytes[end...])
       bytes.removeLast(bytes.count - end)
     }

@@ -37,15 +37,8 @@ extension Engine {
     let algorithm = header.digestAlgorithm
     let choice = try codecChoice(options.codec)
     let digest = Digest.of(bytes, by: algorithm)
-    var ranges: [Range<Int>] = []
-    var chunker = Chunker(sizes: sizes)
-    var start = 0
-    while start < bytes.count {
-      let cut = chunker.nextCut(in: UnsafeRawBufferPointer(rebasing: bytes[start...]))
-      let begin = ranges.last?.upperBound ?? 0
-      start += cut.byteCount
-      if cut.endsChunk || start == bytes.count { ranges.append(begin..<start) }
-    }
+    var chunker = BlobChunker(sizes: sizes)
+    var ranges = chunker.chunks(in: bytes, isAtEnd: true)
     if ranges.isEmpty { ranges = [0..<0] }
     let hint = CompressibilityHint(beginning: bytes)
     var chunks: [PreparedChunk] = []

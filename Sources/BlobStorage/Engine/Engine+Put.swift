@@ -6,7 +6,7 @@ extension Engine {
   static let inMemoryByteCountMax = 1 << 20
 
   package func put(
-    _ key: String, _ content: BlobContent, _ options: PutOptions
+    _ key: String, _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> PutResult {
     try checkOpen()
     let keyBytes = try Self.keyBytes(key)
@@ -18,7 +18,16 @@ extension Engine {
       let item = CommitItem(key: keyBytes, blob: prepared, data: data, metadata: options.metadata)
       return try commit([item], options)[0]
     }
-    return try StreamPut(self, options).run(keyBytes, content)
+    var put = try StreamPut(self, options)
+    if let progress {
+      let total = content.knownByteCount()
+      put.progress = { done in
+        progress(
+          WorkProgress(
+            phase: "storing", doneByteCount: done, totalByteCount: total > 0 ? max(done, total) : 0))
+      }
+    }
+    return try put.run(keyBytes, content)
   }
 
   package func put(_ items: [PutItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {

@@ -73,6 +73,13 @@ package final class Engine: Sendable {
     } catch { return false }
   }
 
+  /// What processes do on the store at a path; it is not opened.
+  package static func activities(at path: String) throws(BlobStorageError) -> [Activity] {
+    let folder = StoreFolder(try absolute(path), files: SystemFiles())
+    _ = try folder.readHeader()
+    return try Activity.all(folder)
+  }
+
   /// Opens a store.
   package init(
     path: String, configuration: StoreConfiguration, environment: Environment = Environment()

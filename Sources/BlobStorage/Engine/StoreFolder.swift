@@ -17,6 +17,7 @@ package struct StoreFolder: Sendable {
   package var catalog: FilePath { path.appending("catalog") }
   package var leases: FilePath { path.appending("leases") }
   package var aside: FilePath { path.appending("set-aside") }
+  package var activities: FilePath { path.appending("activities") }
   package var collecting: FilePath { path.appending("gc.lock") }
   package var cache: FilePath { path.appending("cache") }
   package var cacheLock: FilePath { path.appending("cache.lock") }

@@ -50,6 +50,8 @@ package final class WriterSession: Sendable {
   let logger: Logger
   /// When a pack is full.
   let packByteCountTarget: Atomic<Int64>
+  /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
+  var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.

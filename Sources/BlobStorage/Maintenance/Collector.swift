@@ -123,8 +123,9 @@ final class Collector {
   func mark() throws(BlobStorageError) {
     let progress = progress
     let archivedCountMax = options.isDryRun ? options.archivedCountMax : nil
+    let total = try engine.keyCountMax()
     try marker.markVersions(archivedCountMax: archivedCountMax) {
-      progress(WorkProgress(phase: "marking", doneCount: $0))
+      progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
     }
     _ = try markLeases()
   }

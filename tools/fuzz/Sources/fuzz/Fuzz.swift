@@ -1,4 +1,5 @@
 import BlobStorageTestSupport
+import CLibFuzzer
 import Foundation
 
 /// The target that BLOB_STORAGE_FUZZ_TARGET names.
@@ -8,23 +9,25 @@ private let target: FuzzTarget = {
     print("BLOB_STORAGE_FUZZ_TARGET must be one of \(FuzzTarget.all.map(\.name).joined(separator: " "))")
     exit(64)
   }
-  // What libFuzzer begins with stands beside what it finds.
-  if let folder = ProcessInfo.processInfo.environment["BLOB_STORAGE_FUZZ_SEEDS"] {
-    for (index, seed) in target.seeds().enumerated() {
-      FileManager.default.createFile(atPath: "\(folder)/seed-\(index)", contents: Data(seed))
-    }
-  }
   return target
 }()
 
-@_cdecl("LLVMFuzzerInitialize")
-public func initialize(_ count: UnsafeMutableRawPointer, _ arguments: UnsafeMutableRawPointer) -> CInt {
-  _ = target
-  return 0
-}
-
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
-  target.run(Array(UnsafeBufferPointer(start: start, count: count)))
-  return 0
+/// A main of its own, for SwiftPM renames it and libFuzzer's would not be found.
+@main
+struct Fuzz {
+  static func main() {
+    // What libFuzzer begins with stands beside what it finds.
+    if let folder = ProcessInfo.processInfo.environment["BLOB_STORAGE_FUZZ_SEEDS"] {
+      for (index, seed) in target.seeds().enumerated() {
+        _ = FileManager.default.createFile(atPath: "\(folder)/seed-\(index)", contents: Data(seed))
+      }
+    }
+    var count = CommandLine.argc
+    var arguments = CommandLine.unsafeArgv
+    exit(
+      LLVMFuzzerRunDriver(&count, &arguments) { start, count in
+        target.run(Array(UnsafeBufferPointer(start: start, count: count)))
+        return 0
+      })
+  }
 }
