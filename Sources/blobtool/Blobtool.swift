@@ -17,7 +17,6 @@ struct Blobtool: AsyncParsableCommand {
       InitCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, VersionsCommand.self,
       DeleteCommand.self, KeepCommand.self, ImportCommand.self, ExportCommand.self, CollectCommand.self,
       VerifyCommand.self, RepairCommand.self, StatisticsCommand.self, InformationCommand.self,
-      WhyCommand.self,
       WhyCommand.self, ReportCommand.self, WatchCommand.self, CacheCommand.self, ManualCommand.self,
     ])
 

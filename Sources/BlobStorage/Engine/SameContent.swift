@@ -23,7 +23,8 @@ struct SameContent {
   init?(_ engine: Engine, key: [UInt8], byteCount: Int64) throws(BlobStorageError) {
     guard byteCount > Int64(Engine.inMemoryByteCountMax) else { return nil }
     let algorithm = engine.header.digestAlgorithm
-    let current = try engine.catalog.read { (transaction) throws(BlobStorageError) -> Transaction.StampedVersion? in
+    let current = try engine.catalog.read {
+      (transaction) throws(BlobStorageError) -> Transaction.StampedVersion? in
       guard let name = try transaction.nameRow(key),
         let current = try transaction.currentVersion(key: name.key, algorithm: algorithm),
         current.row.byteCount == byteCount, try transaction.manifestToShare(current.row.digest) != nil

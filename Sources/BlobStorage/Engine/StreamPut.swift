@@ -96,7 +96,9 @@ struct StreamPut {
     var rest = self
     // What is read once more is no progress.
     rest.progress = { [progress, compared] in progress(max($0, compared)) }
-    return try rest.run(key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }) {
+    return try rest.run(
+      key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }
+    ) {
       (target) throws(BlobStorageError) in try file.read(into: target)
     }
   }

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import SystemPackage
 import Testing
 
 @Suite("A file that is put under its key once more")
