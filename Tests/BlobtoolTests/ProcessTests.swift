@@ -57,7 +57,7 @@ import Testing
       """
       mkfifo pipe; { echo x; exec sleep 60; } > pipe & sleeper=$!
       $TOOL put k - < pipe --progress json 2> err & tool=$!
-      until grep -q reading err; do kill -0 $tool || exit 99; done
+      until grep -q storing err; do kill -0 $tool || exit 99; done
       kill -TERM $tool; wait $tool; status=$?
       kill -KILL $sleeper; exit $status
       """)

@@ -14,7 +14,6 @@ struct ChunkIntake: Sendable {
   struct BatchResult: Sendable {
     var entries: [ChunkEntry] = []
     var holds: [LeaseFile.Hold] = []
-    var shared = Engine.SharedPacks()
     var newByteCount: Int64 = 0
     var storedByteCount: Int64 = 0
   }
@@ -107,7 +106,6 @@ struct ChunkIntake: Sendable {
     for name in unsynced { try engine.writer.synchronizeOther(name) }
     guard !digests.isEmpty else { return }
     result.holds.append(try engine.leases.hold(digests.map { .chunk($0) }))
-    var shared = Engine.SharedPacks()
     var confirmed = found
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for index in found.indices {
@@ -119,12 +117,10 @@ struct ChunkIntake: Sendable {
             confirmed[index][keyPath: part] = nil
             continue
           }
-          try shared.note(row, transaction)
         }
       }
     }
     for index in missing.indices { missing[index].found = confirmed[index] }
-    result.shared.merge(shared)
   }
 
   /// Which of these chunks are there to be shared: found, leased, and found again in a snapshot taken after that.
@@ -143,19 +139,15 @@ struct ChunkIntake: Sendable {
     guard !found.isEmpty else { return [] }
     for name in unsynced { try engine.writer.synchronizeOther(name) }
     result.holds.append(try engine.leases.hold(found.map { .chunk($0) }))
-    var shared = Engine.SharedPacks()
-    let present = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var present: Set<Digest> = []
       for digest in found {
         guard let row = try transaction.chunkToShare(digest),
           try engine.unsyncedPacks(row, transaction).isEmpty
         else { continue }
-        try shared.note(row, transaction)
         present.insert(digest)
       }
       return present
     }
-    result.shared.merge(shared)
-    return present
   }
 }

@@ -26,6 +26,8 @@ extension Engine {
           WorkProgress(
             phase: "storing", doneByteCount: done, totalByteCount: total > 0 ? max(done, total) : 0))
       }
+      // A stream may keep silent for long before its first byte.
+      put.progress(0)
     }
     return try put.run(keyBytes, content)
   }
@@ -96,18 +98,16 @@ extension Engine {
     _ items: [CommitItem], _ options: PutOptions,
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> [PutResult] {
-    var shared = SharedPacks()
-    let (results, watermark) = try commit(items, options.replacement, &shared, alongside: alongside)
-    try makeDurable(options.durability, watermark, shared)
+    let (results, watermark) = try commit(items, options.replacement, alongside: alongside)
+    try makeDurable(options.durability, watermark)
     return results
   }
 
   /// The same, with durability left to the caller.
   func commit(
-    _ items: [CommitItem], _ replacement: Replacement, _ noted: inout SharedPacks,
+    _ items: [CommitItem], _ replacement: Replacement,
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
-    var shared = SharedPacks()
     let (results, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
       try alongside(&commit)
       var results: [PutResult] = []
@@ -117,13 +117,10 @@ extension Engine {
         try bridge(item.data) { (bytes) throws(BlobStorageError) in
           for chunk in item.blob.chunks {
             if commit.hasPendingChunk(chunk.digest) { continue }
-            if let row = try commit.chunkToShare(chunk.digest) {
-              try shared.note(row, commit.transaction)
-              continue
-            }
+            if try commit.chunkToShare(chunk.digest) != nil { continue }
             let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
             let encoded: EncodedChunk
-            if let ready = chunk.encoded, try isUsable(ready.record, commit, &shared) {
+            if let ready = chunk.encoded, try isUsable(ready.record, commit) {
               encoded = ready
             } else {
               encoded = try encode(chunk.digest, plain, by: item.blob.codec, hint: item.blob.hint)
@@ -143,7 +140,7 @@ extension Engine {
           added += try appendManifest(
             item.blob.digest,
             item.blob.chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) },
-            &commit, &shared)
+            &commit)
         }
         let (version, refByteCount) = try appendRef(
           item.key, item.blob.digest, Int64(item.blob.byteCount), replacement, item.metadata, &commit)
@@ -153,7 +150,6 @@ extension Engine {
       }
       return results
     }
-    noted.merge(shared)
     return (results, watermark)
   }
 
@@ -171,26 +167,21 @@ extension Engine {
 
   /// Whether the base of an encoded chunk, if it has one, is still there to be counted on.
   private func isUsable(
-    _ record: ChunkRecord, _ commit: WriterSession.Commit, _ shared: inout SharedPacks
+    _ record: ChunkRecord, _ commit: WriterSession.Commit
   ) throws(BlobStorageError) -> Bool {
     guard let base = record.base else { return true }
     guard try commit.transaction.chunkRow(record.digest) == nil,
       try !commit.transaction.isBase(record.digest)
     else { return false }
-    guard let row = try commit.transaction.baseToShare(base), try commit.canRefer(to: row.place) else {
-      return false
-    }
-    try shared.note(row, commit.transaction)
-    return true
+    guard let row = try commit.transaction.baseToShare(base) else { return false }
+    return try commit.canRefer(to: row.place)
   }
 
   /// Appends the manifest of a blob of few chunks, unless it is there.
   func appendManifest(
-    _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit,
-    _ shared: inout SharedPacks
+    _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> Int {
     if let row = try commit.transaction.manifestToShare(digest), try commit.canRefer(to: row.place) {
-      try shared.note(row.place, commit.transaction)
       return 0
     }
     var payload = ByteWriter(capacity: entries.count * ChunkEntry.byteCount)
@@ -244,33 +235,10 @@ extension Engine {
     return names
   }
 
-  /// Packs that a put counts on and did not write: before a durable put returns, they are on the medium (H1).
-  struct SharedPacks {
-    private var noted: Set<UInt32> = []
-    fileprivate(set) var names: Set<PackName> = []
-
-    mutating func note(_ place: Place, _ transaction: Transaction) throws(BlobStorageError) {
-      // Only what is on the medium is shared, or what lies in the pack that the put syncs anyway.
-      _ = noted.insert(place.pack)
-    }
-
-    mutating func note(_ chunk: ChunkRow, _ transaction: Transaction) throws(BlobStorageError) {
-      try note(chunk.place, transaction)
-      if let base = chunk.base, let row = try transaction.chunkRow(base) { try note(row.place, transaction) }
-    }
-
-    mutating func merge(_ other: SharedPacks) {
-      noted.formUnion(other.noted)
-      names.formUnion(other.names)
-    }
-  }
-
   func makeDurable(
-    _ durability: Durability, _ watermark: WriterSession.Watermark?, _ shared: SharedPacks
+    _ durability: Durability, _ watermark: WriterSession.Watermark?
   ) throws(BlobStorageError) {
-    guard durability == .durable else { return }
-    if let watermark { try writer.synchronize(watermark) }
-    for name in shared.names where name != watermark?.pack { try writer.synchronizeOther(name) }
+    if durability == .durable, let watermark { try writer.synchronize(watermark) }
   }
 }
 

