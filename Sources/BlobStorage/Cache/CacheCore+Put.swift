@@ -22,8 +22,7 @@ extension CacheCore {
     for (index, item) in items.enumerated() {
       let key = try Engine.keyBytes(prefix + item.key)
       guard item.data.count <= limits.valueByteCountMax else { continue }
-      let lifetime = (item.lifetime ?? limits.lifetime)?.milliseconds ?? 0
-      let mark = CacheMark(priority: item.priority, lifetime: lifetime)
+      let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
       let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
         try engine.prepare(bytes, key: key, putOptions)
       }

@@ -43,17 +43,28 @@ extension CacheCore {
       try adoptLimits()
       try indexIfNeeded()
       let limits = limits
-      let wanted = max(need, limits.packByteCountTarget)
-      let least = need < wanted ? need : wanted
-      let missing = try free(wanted, limits, atLeast: mediumIsFull ? limits.stepByteCount : 0)
-      // A whole pack is better, and what is needed now is enough.
-      guard missing <= wanted - least else {
-        throw BlobStorageError(
-          .limitExceeded,
-          "The store at \(engine.folder.path) takes \(missing) bytes more than the cache's limit allows.")
+      do throws(BlobStorageError) {
+        try beginPack(need, limits, freesAtLeast: mediumIsFull ? limits.stepByteCount : 0)
+      } catch {
+        // The medium is smaller than the limit: it is the limit then.
+        guard error.code == .noSpace, !mediumIsFull else { throw error }
+        try beginPack(need, limits, freesAtLeast: limits.stepByteCount)
       }
-      try engine.writer.reserveRoom(byteCount: missing > 0 ? wanted - missing : wanted)
     }
+  }
+
+  private func beginPack(
+    _ need: Int64, _ limits: CacheLimits, freesAtLeast least: Int64
+  ) throws(BlobStorageError) {
+    let wanted = max(need, limits.packByteCountTarget)
+    let missing = try free(wanted, limits, atLeast: least)
+    // A whole pack is better, and what is needed now is enough.
+    guard missing <= wanted - need else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "The store at \(engine.folder.path) takes \(missing) bytes more than the cache's limit allows.")
+    }
+    try engine.writer.reserveRoom(byteCount: missing > 0 ? wanted - missing : wanted)
   }
 
   /// Brings the folder below the limit, if it is not.
@@ -80,12 +91,16 @@ extension CacheCore {
     var goal = max(missing, least)
     guard goal > 0 else { return missing }
     try recoverTheDead()
+    if least > 0 { keepReserve() }
     missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
     goal = max(missing, least)
     var isCounted = false
     for _ in 0..<Self.roundCountMax where goal > 0 {
       // Far above the limit, bigger steps: what is copied is bounded apart from that.
-      let freed = try step(goal: goal + limits.stepByteCount, limits)
+      let freed = try engine.folder.withReserve { () throws(BlobStorageError) in
+        try step(goal: goal + limits.stepByteCount, limits)
+      }
+      if least > 0 { keepReserve() }
       let last = missing
       missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
       goal = missing
@@ -96,6 +111,13 @@ extension CacheCore {
       isCounted = true
     }
     return missing
+  }
+
+  /// Puts back what a step on a full medium was given, so that the next has it too.
+  private func keepReserve() {
+    do throws(BlobStorageError) { try engine.folder.keepReserve() } catch {
+      engine.logger.notice("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   /// Evicts what is needed to empty some packs as far as possible, and takes them away.

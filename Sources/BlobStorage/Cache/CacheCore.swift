@@ -127,7 +127,8 @@ package final class CacheCore: Sendable {
 
   func isExpired(_ version: BlobVersion) -> Bool {
     let created = UInt64(max(0, (version.created.timeIntervalSince1970 * 1_000).rounded()))
-    return CacheMark(metadata: version.metadata).isExpired(created: created, now: engine.clock.now())
+    return CacheMark(metadata: version.metadata).isExpired(
+      created: created, now: engine.clock.now(), otherwise: limits.lifetime?.milliseconds ?? 0)
   }
 
   private func counted(_ data: Data?) -> Data? {

@@ -82,7 +82,7 @@ extension Duration {
 /// What a cache keeps in a version's metadata: priority and lifetime, so that they come back with the version.
 struct CacheMark: Hashable {
   var priority: CachePriority
-  /// Milliseconds that the value is good from its put on; 0 for ever.
+  /// Milliseconds that the value is good from its put on; 0 for as long as the cache's limits say.
   var lifetime: UInt64
 
   private static let first: [UInt8] = Array("bc1".utf8)
@@ -92,7 +92,7 @@ struct CacheMark: Hashable {
     self.lifetime = lifetime
   }
 
-  /// What the metadata says; a version that no cache put has normal priority and is good for ever.
+  /// What the metadata says; a version that no cache put has normal priority and the lifetime of the limits.
   init(metadata: [UInt8]) {
     self.init(priority: .normal, lifetime: 0)
     guard metadata.count == 12, metadata.starts(with: Self.first),
@@ -111,7 +111,10 @@ struct CacheMark: Hashable {
 
   /// Whether a value put at `created` is too old at `now`, both in milliseconds since 1970. One that seems to be put
   /// in the future has an age that nobody knows: it is too old.
-  func isExpired(created: UInt64, now: UInt64) -> Bool {
+  ///
+  /// - Parameter otherwise: the lifetime that holds if the put said none; 0 for ever.
+  func isExpired(created: UInt64, now: UInt64, otherwise: UInt64) -> Bool {
+    let lifetime = lifetime > 0 ? lifetime : otherwise
     guard lifetime > 0 else { return false }
     if now < created { return created - now > min(lifetime, Self.clockStep) }
     return now - created >= lifetime

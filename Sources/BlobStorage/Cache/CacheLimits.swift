@@ -6,7 +6,7 @@ public struct CacheLimits: Sendable, Hashable {
   public var byteCountMax: Int64
   /// How many keys there may be; nil for any number.
   public var countMax: Int?
-  /// How long a value is good, unless its put says otherwise; nil for ever.
+  /// How long a value is good, unless its put says otherwise; nil for ever. Holds for what is there already, too.
   public var lifetime: Duration?
 
   /// The least that ``byteCountMax`` can be: below it, what every store takes would be most of it.
@@ -32,8 +32,8 @@ public struct CacheLimits: Sendable, Hashable {
 
   // Shares of the limit, from a simulation of 200,000 requests for 20,000 values of 1 to 200 KB, Zipf 0.9, 4 processes,
   // 100 MB: packs of 0.25 %, 2 % freed a step and the coldest 4 % to choose from lose 0.5 points of hit rate against an
-  // exact LRU and write each byte 1.06 times. Packs of 1 % lose 1.2 points, those of 0.5 % 0.8 and write 1.5 times; a
-  // choice from the coldest 10 % leaves more garbage and loses 1.4.
+  // exact LRU and write each byte 1.06 times. Packs of 1 % lose 1.2 points, those of 0.5 % 0.7 and write 1.5 times; a
+  // choice from the coldest 7 % leaves more garbage and loses 1.2.
 
   /// Bytes of a pack.
   var packByteCountTarget: Int64 { min(max(byteCountMax / 400, 128 << 10), Limits.packByteCountTarget) }

@@ -126,7 +126,8 @@ package final class PackWriter {
   }
 
   private func fill() {
-    guard fillByteCount > 0, writtenByteCount >= filledByteCount else { return }
+    // A pack with reserved space has its blocks already, and keeps them for its footer.
+    guard fillByteCount > 0, reservedByteCount == 0, writtenByteCount >= filledByteCount else { return }
     do throws(BlobStorageError) {
       try bridge([UInt8](repeating: 0, count: fillByteCount)) { (zeros) throws(BlobStorageError) in
         try file.write(zeros, at: writtenByteCount)

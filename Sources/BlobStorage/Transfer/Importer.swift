@@ -229,10 +229,7 @@ package final class Importer {
       options.metadata = FileMark(file.status).metadata
       var put = try StreamPut(engine, options)
       put.progress = { done in self.tell(extra: done) }
-      let (result, watermark) = try put.run(
-        try Engine.keyBytes(source.key), &shared,
-        beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }
-      ) { (target) throws(BlobStorageError) in try file.read(into: target) }
+      let (result, watermark) = try put.run(try Engine.keyBytes(source.key), file, &shared)
       if let watermark { watermarks[watermark.pack] = watermark }
       count(result)
     } catch {

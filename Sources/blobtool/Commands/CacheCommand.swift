@@ -14,6 +14,8 @@ struct CacheCommand: AsyncParsableCommand {
   }
 
   /// Has a store's cache, if it has one, take in a key that was just put, or all that were for nil, and hold its limits.
+  ///
+  /// - Throws: a failure when the limit left no room for the key.
   static func hold(_ store: BlobStore, for key: String? = nil) async throws {
     guard let cache = try await store.cache() else { return }
     guard let key else {
@@ -24,6 +26,12 @@ struct CacheCommand: AsyncParsableCommand {
     let isIn = key.utf8.starts(with: cache.prefix.utf8)
     let rest = String(decoding: key.utf8.dropFirst(cache.prefix.utf8.count), as: UTF8.self)
     try await cache.adopt(isIn && !rest.isEmpty ? [rest] : [])
+    guard try await store.current(key) != nil else {
+      throw Failure(
+        ExitStatus.failed,
+        "“\(key.printable)” is too long for the cache's limit of \(HumanText.size(cache.limits.byteCountMax)) and was not kept."
+      )
+    }
   }
 
   /// The cache of a store; a store without one says what makes it one.

@@ -97,6 +97,30 @@ struct CacheTrialTests {
     try engine.close()
   }
 
+  @Test("on a medium smaller than its limit evicts, and refuses nothing")
+  func smallMedium() throws {
+    let folder = try TemporaryFolder()
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/bash")
+    let place = folder.path.string
+    process.arguments = [
+      "-c",
+      "unshare -m bash -c 'mount -t tmpfs -o size=9m none \(place) && exec \(try Self.program("CacheTrial")) run "
+        + "\(place)/store 20000000 300 1 150 0.9 1' 2> /dev/null",
+    ]
+    let output = Pipe()
+    process.standardOutput = output
+    try process.run()
+    let bytes = output.fileHandleForReading.readDataToEndOfFile()
+    process.waitUntilExit()
+    // Not everybody may mount.
+    if bytes.isEmpty { return print("skipped: nothing can be mounted here") }
+    let result = try JSONDecoder().decode(Result.self, from: bytes)
+    #expect(result.wrongCount == 0)
+    #expect(result.refusedCount == 0)
+    #expect(result.evictedCount > 0)
+  }
+
   @Test("in the example keeps images as they are and makes each thumbnail once")
   func images() throws {
     let folder = try TemporaryFolder()

@@ -121,6 +121,26 @@ struct CacheTroubleTests {
     #expect(try cache.statistics().keyCount == 1)
   }
 
+  @Test("with a lifetime in its limits forgets what was put without one, by whomever")
+  func lifetime() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    #expect(try cache.put("k", [1]))
+    #expect(try cache.put("longer", [2], lifetime: .seconds(600)))
+    _ = try cache.engine.put("past", .data(Data([3])), .relaxed)
+    place.clock.move(seconds: 100)
+    var limits = place.limits
+    limits.lifetime = .seconds(200)
+    try cache.setLimits(limits)
+    #expect(try cache.data("k") != nil)
+    place.clock.move(seconds: 100)
+    #expect(try cache.data("k") == nil)
+    #expect(try cache.data("past") == nil)
+    #expect(try cache.data("longer") != nil)
+    #expect(try cache.trim().expiredKeyCount == 2)
+    #expect(try cache.engine.version("past", nil) == nil)
+  }
+
   @Test("with a damaged pack drops what cannot be read, and holds its limit")
   func damaged() throws {
     let place = try CachePlace()
