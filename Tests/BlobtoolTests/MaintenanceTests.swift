@@ -107,6 +107,7 @@ import Testing
     var lines: [WatchLine] = []
     while lines.isEmpty, running.isRunning {
       lines = try await workshop.expect(0, ["watch", "--once", "--json"]).json(WatchLine.self)
+      try await Task.sleep(for: .milliseconds(20))
     }
     let line = try #require(lines.first)
     #expect(line.operation == "put")
