@@ -69,20 +69,27 @@ final class ActivityFile: Sendable {
     try folder.makePart(folder.activities)
     // So that what the dead left does not add up where nobody ever looks.
     _ = try Activity.all(folder)
-    let name = Hex.text(randomUInt64())
-    let temporary = folder.activities.appending(name + ".new")
-    let path = folder.activities.appending(name + Self.suffix)
-    let file = try folder.files.open(temporary, .create)
-    do throws(BlobStorageError) {
-      // The name appears only once the lock is held.
-      _ = try file.lock(.exclusive, wait: true)
-      try folder.files.rename(temporary, to: path)
-    } catch {
-      file.close()
-      throw error
+    var attempt = 0
+    while true {
+      attempt += 1
+      let name = Hex.text(randomUInt64())
+      let temporary = folder.activities.appending(name + ".new")
+      let path = folder.activities.appending(name + Self.suffix)
+      let file = try folder.files.open(temporary, .create)
+      do throws(BlobStorageError) {
+        // The name appears only once the lock is held.
+        _ = try file.lock(.exclusive, wait: true)
+        try folder.files.rename(temporary, to: path)
+      } catch {
+        file.close()
+        // Somebody who looked before the lock has taken it for a dead process's, and removed it.
+        if error.errno == Errno.noSuchFileOrDirectory.rawValue, attempt < 8 { continue }
+        throw error
+      }
+      state.file = file
+      state.path = path
+      return
     }
-    state.file = file
-    state.path = path
   }
 
   private func record(_ progress: WorkProgress, _ pace: WorkPace, _ now: Double) -> ActivityRecord {

@@ -3,30 +3,35 @@ struct ManualPage {
   let fileName: String
   let text: String
 
-  /// A page for the tool, and one for each of its commands.
-  static func pages(_ tool: ToolHelp.Command, version: String) -> [ManualPage] {
-    let commands = (tool.subcommands ?? []).filter { $0.shouldDisplay != false && $0.commandName != "help" }
-    let names = commands.map { "\(tool.commandName)-\($0.commandName)" }
-    var pages = [ManualPage(name: tool.commandName, tool, commands, seeAlso: names, version: version)]
-    for (command, name) in zip(commands, names) {
-      pages.append(ManualPage(name: name, command, [], seeAlso: [tool.commandName], version: version))
+  /// A page for a command, and one for each of those below it.
+  static func pages(
+    _ command: ToolHelp.Command, version: String, above: [String] = []
+  ) -> [ManualPage] {
+    let words = above + [command.commandName]
+    let commands = (command.subcommands ?? []).filter {
+      $0.shouldDisplay != false && $0.commandName != "help"
     }
-    return pages
+    var seeAlso = commands.map { (words + [$0.commandName]).joined(separator: "-") }
+    if !above.isEmpty { seeAlso.insert(above.joined(separator: "-"), at: 0) }
+    return [ManualPage(words, command, commands, seeAlso: seeAlso, version: version)]
+      + commands.flatMap { pages($0, version: version, above: words) }
   }
 
+  /// - Parameter words: what is typed: `blobtool import`; the page's name is `blobtool-import`.
   private init(
-    name: String, _ command: ToolHelp.Command, _ commands: [ToolHelp.Command], seeAlso: [String],
+    _ words: [String], _ command: ToolHelp.Command, _ commands: [ToolHelp.Command], seeAlso: [String],
     version: String
   ) {
+    let name = words.joined(separator: "-")
     let arguments = (command.arguments ?? []).filter(\.shouldDisplay)
     var page = ManualText()
     page.macro(".TH", [name.uppercased(), "1", "", "blobtool \(version)", "blobtool"])
     page.section("NAME")
     page.line("\(name) \\- \(ManualText.escaped(command.abstract ?? ""))")
     page.section("SYNOPSIS")
-    // `blobtool-import` is the page's name; `blobtool import` is what is typed.
-    let typed = name.split(separator: "-", maxSplits: 1).joined(separator: " ")
-    page.line("\\fB\(ManualText.escaped(typed))\\fR " + (commands.isEmpty ? "" : "\\fIcommand\\fR … "))
+    page.line(
+      "\\fB\(ManualText.escaped(words.joined(separator: " ")))\\fR "
+        + (commands.isEmpty ? "" : "\\fIcommand\\fR … "))
     for argument in arguments where argument.names?.contains(where: { $0.name == "help" }) != true {
       page.line(Self.usage(argument))
     }

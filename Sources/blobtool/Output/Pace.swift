@@ -22,23 +22,29 @@ struct Pace {
   }
 
   /// One line without a bar.
-  var text: String {
+  var text: String { text(hasCounts: true, hasRate: true) }
+
+  private func text(hasCounts: Bool, hasRate: Bool) -> String {
     var facts: [String] = []
     if progress.totalByteCount > 0 {
       facts.append("\(HumanText.size(progress.doneByteCount)) of \(HumanText.size(progress.totalByteCount))")
     } else if progress.doneByteCount > 0 {
       facts.append(HumanText.size(progress.doneByteCount))
     }
-    if progress.totalCount > 0 {
-      facts.append(
-        "\(HumanText.grouped(progress.doneCount)) of \(counted(progress.totalCount))")
-    } else if progress.doneCount > 0 {
-      facts.append(counted(progress.doneCount))
+    // What is not counted in bytes is always counted.
+    if hasCounts || facts.isEmpty {
+      if progress.totalCount > 0 {
+        facts.append("\(HumanText.grouped(progress.doneCount)) of \(counted(progress.totalCount))")
+      } else if progress.doneCount > 0 {
+        facts.append(counted(progress.doneCount))
+      }
     }
-    if let bytesPerSecond, bytesPerSecond >= 1 {
-      facts.append("\(HumanText.size(Int64(bytesPerSecond)))/s")
-    } else if let countPerSecond, countPerSecond >= 1 {
-      facts.append("\(counted(Int(countPerSecond)))/s")
+    if hasRate {
+      if let bytesPerSecond, bytesPerSecond >= 1 {
+        facts.append("\(HumanText.size(Int64(bytesPerSecond)))/s")
+      } else if let countPerSecond, countPerSecond >= 1 {
+        facts.append("\(counted(Int(countPerSecond)))/s")
+      }
     }
     if let secondsLeft { facts.append("about \(HumanText.roughDuration(secondsLeft)) left") }
     return progress.phase + (facts.isEmpty ? "" : ": ") + facts.joined(separator: ", ")
@@ -54,14 +60,22 @@ struct Pace {
     }
   }
 
-  /// One line with a bar, if it fits in.
+  /// One line with a bar, if it fits in; what is left out where it is narrow are the rate and the counts.
   func bar(width: Int) -> String {
-    guard let share else { return String(text.prefix(width - 1)) }
-    let barWidth = min(30, width - 1 - text.count - 3)
-    guard barWidth >= 5 else { return String(text.prefix(width - 1)) }
-    let full = Int((share * Double(barWidth)).rounded(.down))
-    return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: barWidth - full) + "] "
-      + text
+    let variants = [(true, true), (true, false), (false, false)].map {
+      text(hasCounts: $0.0, hasRate: $0.1)
+    }
+    guard let share else {
+      return String((variants.first { $0.count < width } ?? variants[2]).prefix(width - 1))
+    }
+    for text in variants {
+      let barWidth = min(30, width - 1 - text.count - 3)
+      guard barWidth >= 8 else { continue }
+      let full = Int((share * Double(barWidth)).rounded(.down))
+      return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: barWidth - full) + "] "
+        + text
+    }
+    return String((variants.first { $0.count < width } ?? variants[2]).prefix(width - 1))
   }
 
   /// One JSON object.
