@@ -62,7 +62,7 @@ let package = Package(
     .testTarget(
       name: "BlobStorageTests",
       dependencies: [
-        "BlobStorage", "BlobStorageTestSupport", "CBlobKernels",
+        "BlobStorage", "BlobStorageTestSupport", "CBlobKernels", "CacheTrial", "image-cache",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
@@ -84,9 +84,17 @@ let package = Package(
         "BlobStorage", "BlobStorageTestSupport", .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
-    // Runs the tool that is built beside it as a process; it sees nothing of its inside.
+    // Loads a cache from several processes and watches its limit. No product; `tools/cache-trial` runs it for longer.
+    .executableTarget(
+      name: "CacheTrial", dependencies: ["BlobStorage"], path: "Tests/CacheTrial", swiftSettings: strict),
+    // An example, and no product: images kept as they are, thumbnails made once.
+    .executableTarget(
+      name: "image-cache", dependencies: ["BlobStorage"], path: "tools/image-cache", swiftSettings: strict),
+    // Runs the tool that is built beside it as a process; it sees nothing of its inside. Of the library it uses a
+    // decoder, for screenshots.
     .testTarget(
-      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorageTestSupport"], swiftSettings: strict),
+      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorage", "BlobStorageTestSupport"],
+      swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]
 )

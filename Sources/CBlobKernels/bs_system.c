@@ -114,6 +114,26 @@ void bs_begin_writeback(int fd, int64_t offset, int64_t byte_count) {
 #endif
 }
 
+ssize_t bs_reserve(int fd, int64_t byte_count) {
+#if defined(__APPLE__)
+  struct stat status;
+  if (fstat(fd, &status) < 0) return -(ssize_t)errno;
+  int64_t reserved = (int64_t)status.st_blocks * 512;
+  if (byte_count <= reserved) return 0;
+  fstore_t store = {
+    .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_length = byte_count - reserved};
+  if (fcntl(fd, F_PREALLOCATE, &store) == 0) return 0;
+#elif defined(FALLOC_FL_KEEP_SIZE)
+  if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)byte_count) == 0) return 0;
+#else
+  (void)fd;
+  (void)byte_count;
+  return 0;
+#endif
+  // A file system that cannot reserve is not an error: space is then taken as it is written.
+  return errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == ENOTSUP ? 0 : -(ssize_t)errno;
+}
+
 void bs_advise_sequential(int fd) {
 #if defined(__APPLE__)
   (void)fcntl(fd, F_RDAHEAD, 1);
@@ -254,4 +274,39 @@ size_t bs_length(const char *text) { return strlen(text); }
 
 ssize_t bs_working_directory_path(char *text, size_t capacity) {
   return getcwd(text, capacity) ? (ssize_t)strlen(text) : -(ssize_t)errno;
+}
+
+static ssize_t add_allocated(int directory, const char *path, int depth, int64_t *sum) {
+  int fd = openat(directory, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT && depth > 0 ? 0 : -(ssize_t)errno;
+  DIR *stream = fdopendir(fd);
+  if (stream == NULL) {
+    int error = errno;
+    (void)close(fd);
+    return -(ssize_t)error;
+  }
+  ssize_t outcome = 0;
+  while (outcome == 0) {
+    errno = 0;
+    struct dirent *entry = readdir(stream);
+    if (entry == NULL) {
+      outcome = -(ssize_t)errno;
+      break;
+    }
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    struct stat status;
+    if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
+      if (errno != ENOENT) outcome = -(ssize_t)errno;
+      continue;
+    }
+    *sum += (int64_t)status.st_blocks * 512;
+    if (S_ISDIR(status.st_mode) && depth < 16) outcome = add_allocated(fd, entry->d_name, depth + 1, sum);
+  }
+  (void)closedir(stream);
+  return outcome;
+}
+
+ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count) {
+  *byte_count = 0;
+  return add_allocated(directory, path, 0, byte_count);
 }

@@ -17,6 +17,7 @@ struct Blobtool: AsyncParsableCommand {
       InitCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, VersionsCommand.self,
       DeleteCommand.self, KeepCommand.self, ImportCommand.self, ExportCommand.self, CollectCommand.self,
       VerifyCommand.self, RepairCommand.self, StatisticsCommand.self, InformationCommand.self,
+      WhyCommand.self, ReportCommand.self, WatchCommand.self, CacheCommand.self, ManualCommand.self,
     ])
 
   /// Nothing was asked for: a script with an empty variable should notice.

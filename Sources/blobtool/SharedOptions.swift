@@ -60,10 +60,17 @@ extension BlobStore {
 }
 
 /// The place of a store as the user named it.
-private enum StorePath {
+enum StorePath {
   /// Opens the store there; when there is none, the message says what makes one.
   static func open(_ path: String) async throws -> BlobStore {
-    do { return try await BlobStore.open(at: path) } catch {
+    try await explaining(path) { () throws(BlobStorageError) in try await BlobStore.open(at: path) }
+  }
+
+  /// What is done to the store there; when there is none, the message says what makes one.
+  static func explaining<T>(
+    _ path: String, _ body: () async throws(BlobStorageError) -> T
+  ) async throws -> T {
+    do { return try await body() } catch {
       switch error.code {
       case .noStore:
         throw Failure(

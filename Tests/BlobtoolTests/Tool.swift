@@ -132,9 +132,19 @@ final class Running: @unchecked Sendable {
     try process.run()
   }
 
+  var isRunning: Bool { process.isRunning }
+
   /// Sends it a signal, if it is still there.
   func signal(_ number: Int32) {
     if process.isRunning { kill(process.processIdentifier, number) }
+  }
+
+  /// Waits until what it has written to standard error is as `isEnough` says, or until its end.
+  func wait(until isEnough: (String) -> Bool) async throws {
+    while process.isRunning {
+      if isEnough(String(decoding: try Data(contentsOf: file("err")), as: UTF8.self)) { return }
+      try await Task.sleep(for: .milliseconds(2))
+    }
   }
 
   /// Waits for its end.

@@ -20,7 +20,11 @@ import Testing
       ["init", "--chunk-size", "1000"], ["init", "--chunk-size", "0"],
       ["init", "--chunk-size", "1073741824"],
       ["init", "--digest", "md5"], ["init", "--codec", "lz4"], ["init", "--level", "99"],
-      ["list", "--progress", "x"],
+      ["list", "--progress", "x"], ["why"], ["why", ""], ["why", "x", "--digest"],
+      ["why", "x", "--limit=-1"],
+      ["stats", "--prometheus", "--json"], ["watch", "--interval", "0"], ["watch", "x"],
+      ["report", "--limit", "0"],
+      ["report", "x"],
     ])
   func refused(_ arguments: [String]) async throws {
     let workshop = try await Workshop(hasStore: false)
@@ -41,7 +45,7 @@ import Testing
       ["import", "--help"],
       ["export", "--help"], ["gc", "--help"], ["verify", "--help"], ["repair", "--help"],
       ["stats", "--help"],
-      ["info", "--help"],
+      ["info", "--help"], ["why", "--help"], ["watch", "--help"], ["report", "--help"],
     ])
   func printed(_ arguments: [String]) async throws {
     let outcome = try await Workshop(hasStore: false).expect(0, arguments)

@@ -50,6 +50,21 @@ struct CrashTests {
         try lab.put(engine, [("a", noise(8, 5_000) + noise(9, 3_000))], durability: .relaxed, streamed: true)
       }
     },
+    Scenario(name: "durable puts that follow each other, into zeros written ahead") { lab in
+      try lab.session { engine in
+        for number in 0..<6 { try lab.put(engine, [("k\(number % 3)", noise(UInt64(number), 400))]) }
+      }
+    },
+    Scenario(name: "a put that shares what another writer has put into zeros") { lab in
+      let other = try lab.open()
+      let engine = try lab.open()
+      for number in 0..<3 { try lab.put(other, [("theirs", noise(UInt64(20 + number), 300))]) }
+      try lab.put(engine, [("ours", noise(22, 300))])
+      try lab.put(other, [("theirs", noise(23, 300))], durability: .relaxed)
+      try lab.put(engine, [("ours", noise(23, 300))])
+      try engine.close()
+      try other.close()
+    },
     Scenario(name: "a put that shares another writer's relaxed chunks") { lab in
       let other = try lab.open()
       let engine = try lab.open()

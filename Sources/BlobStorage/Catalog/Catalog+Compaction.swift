@@ -5,7 +5,8 @@ import SystemPackage
 /// LMDB takes free pages back but never makes its file shorter: a store that was filled in many small commits has more
 /// free pages than pages in use. Whoever leaves the catalog last leaves a copy without them.
 extension Catalog {
-  /// Below this the free pages are not worth a copy.
+  /// Below this the free pages are not worth a copy. Neither are they if they are less than a quarter: so the copy costs
+  /// no more than a few times the commits that freed them.
   private static let compactedByteCountMin: Int64 = 1 << 20
 
   /// A new generation, on the medium, that holds the same without free pages; nil when there is no need for one, or no
@@ -16,7 +17,7 @@ extension Catalog {
     do throws(BlobStorageError) {
       let byteCount = try environment.byteCount()
       guard byteCount >= Self.compactedByteCountMin,
-        try environment.freeByteCount() * 2 > byteCount
+        try environment.freeByteCount() * 4 > byteCount
       else { return nil }
       try files.createDirectory(place)
       try environment.copy(to: place)
@@ -61,6 +62,8 @@ extension Environment {
 
   /// Writes what is in use to a new file in `folder`, which is empty.
   func copy(to folder: FilePath) throws(BlobStorageError) {
-    try Self.check(mdb_env_copy2(handle, folder.string, UInt32(MDB_CP_COMPACT)), "copy")
+    // Not by name: LMDB would let everybody read the file.
+    let file = try OwnedDescriptor.create(folder.appending("data.mdb"))
+    try Self.check(mdb_env_copyfd2(handle, file.number, UInt32(MDB_CP_COMPACT)), "copy")
   }
 }

@@ -316,6 +316,9 @@ package final class Catalog: Sendable {
 
   // MARK: The state file
 
+  /// Which tables there are and what they mean: a catalog of another layout is rebuilt. 2 has those of a cache.
+  private static let layout = "2"
+
   private func readState() throws(BlobStorageError) -> (generation: String, mark: String)? {
     let path = folder.appending("state")
     guard try files.status(of: path)?.kind == .regular else { return nil }
@@ -323,7 +326,7 @@ package final class Catalog: Sendable {
     defer { file.close() }
     let bytes = try file.bytes(at: 0, Int(min(try file.status().byteCount, 256)), pack: nil)
     let words = String(decoding: bytes, as: UTF8.self).split(whereSeparator: { $0 == " " || $0 == "\n" })
-    guard words.count == 3, words[0] == "1", words[1].hasPrefix("g"),
+    guard words.count == 3, words[0] == Self.layout, words[1].hasPrefix("g"),
       words[1].utf8.allSatisfy({ $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: ".") })
     else { return nil }
     return (String(words[1]), String(words[2]))
@@ -334,7 +337,7 @@ package final class Catalog: Sendable {
     let temporary = folder.appending("state.new")
     let file = try files.open(temporary, .openOrCreate)
     defer { file.close() }
-    let text = Array("1 \(generation) \(mark.isEmpty ? "unknown" : mark)\n".utf8)
+    let text = Array("\(Self.layout) \(generation) \(mark.isEmpty ? "unknown" : mark)\n".utf8)
     try file.truncate(to: 0)
     try bridge(text) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
     try file.synchronize()

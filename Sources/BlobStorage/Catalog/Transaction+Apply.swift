@@ -69,6 +69,7 @@ extension Transaction {
       } else {
         try setVersionRow(key: name.key, ref.version, VersionRow(place: place, record: ref))
         name.versionCount += 1
+        try countVersion(of: ref.digest, by: 1)
       }
       if ref.replaced != .none { try addMasker(&name, ref.replaced, algorithm: algorithm) }
     }
@@ -86,6 +87,7 @@ extension Transaction {
         mask.copyCount = row.copyCount
         try setVersionRow(key: name.key, version, nil)
         name.versionCount -= 1
+        try countVersion(of: row.digest, by: -1)
       }
     }
     mask.maskerCount += 1
@@ -117,7 +119,10 @@ extension Transaction {
         } else if var row = try versionRow(key: name.key, ref.version, algorithm: algorithm) {
           row.copyCount -= 1
           try setVersionRow(key: name.key, ref.version, row.copyCount > 0 ? row : nil)
-          if row.copyCount == 0 { name.versionCount -= 1 }
+          if row.copyCount == 0 {
+            name.versionCount -= 1
+            try countVersion(of: row.digest, by: -1)
+          }
         }
         if ref.replaced != .none { try removeMasker(&name, ref.replaced) }
       }

@@ -7,6 +7,24 @@ extension Transaction {
     }
   }
 
+  /// Calls `body` with each chunk's row, nil when the store does not have it.
+  ///
+  /// Cheapest in the order of digests: one cursor finds what lies on the same page without descending the tree.
+  func forEachChunkRow(
+    _ digests: some Sequence<Digest>, _ body: (Digest, ChunkRow?) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    try withCursor(.chunks) { (cursor) throws(BlobStorageError) in
+      for digest in digests {
+        let row = try withKey(digest) { (key) throws(BlobStorageError) in
+          try cursor.value(key).map { (value) throws(BlobStorageError) in
+            try ChunkRow(value, algorithm: digest.algorithm)
+          }
+        }
+        try body(digest, row)
+      }
+    }
+  }
+
   func setChunkRow(_ digest: Digest, _ row: ChunkRow?) throws(BlobStorageError) {
     try withKey(digest) { (key) throws(BlobStorageError) in
       if let row { try put(.chunks, key, row.encoded()) } else { try remove(.chunks, key) }

@@ -10,6 +10,10 @@ extension Transaction {
     case nextPack, nextKey
     /// How many small chunks there were when no dictionary was worth it.
     case dictionaryTrial
+    /// The greatest tick of a cache's order, and whether the cache's tables are whole.
+    case cacheTick, cacheIndexed
+    /// Whether the versions of each blob are counted.
+    case countsVersions
 
     var bytes: [UInt8] { Array(rawValue.utf8) }
   }
@@ -87,6 +91,7 @@ extension Transaction {
   package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
     try remove(.packNumbers, Self.nameKey(name))
     try remove(.packs, Self.packKey(number))
+    try remove(.packGarbage, Self.packKey(number))
   }
 
   /// All packs, in the order in which this catalog came to know them.
@@ -102,7 +107,7 @@ extension Transaction {
     return rows
   }
 
-  private static func packKey(_ number: UInt32) -> [UInt8] {
+  static func packKey(_ number: UInt32) -> [UInt8] {
     withUnsafeBytes(of: number.bigEndian) { Array($0) }
   }
 

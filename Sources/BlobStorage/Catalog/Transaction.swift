@@ -3,6 +3,7 @@ import CLMDB
 /// The catalog's tables. Architecture.md says what is in each.
 package enum Table: Int, CaseIterable, Sendable {
   case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features, bases
+  case blobs, cacheKeys, cacheOrder, packGarbage
 
   var name: String { "\(self)" }
 }
@@ -90,6 +91,32 @@ package struct Transaction {
       guard try body(keyBytes, try Self.guarded(table, keyBytes, value)) else { return }
       code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)
     }
+  }
+
+  /// Looks up one value after the other in a table.
+  struct Cursor {
+    fileprivate let handle: OpaquePointer
+    fileprivate let table: Table
+
+    /// The value under `key`, borrowed until the transaction ends, or nil.
+    func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+      var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
+      var found = MDB_val()
+      let code = mdb_cursor_get(handle, &keyValue, &found, MDB_SET)
+      if code == MDB_NOTFOUND { return nil }
+      try Environment.check(code, "read")
+      return try Transaction.guarded(table, key, found)
+    }
+  }
+
+  func withCursor(
+    _ table: Table, _ body: (Cursor) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var handle: OpaquePointer?
+    try Environment.check(mdb_cursor_open(self.handle, tables[table.rawValue], &handle), "read")
+    guard let handle else { throw Environment.failure(Environment.outOfMemory, "read") }
+    defer { mdb_cursor_close(handle) }
+    try body(Cursor(handle: handle, table: table))
   }
 
   private static func guarded(

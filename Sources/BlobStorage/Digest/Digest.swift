@@ -56,6 +56,8 @@ extension Digest: Hashable {
 extension Digest: Comparable {
   /// Orders by bytes, and only where these are equal by algorithm.
   public static func < (left: Digest, right: Digest) -> Bool {
+    // The first word decides nearly always.
+    if left.words.0 != right.words.0 { return left.words.0.bigEndian < right.words.0.bigEndian }
     if left.words != right.words { return left.bigEndianWords < right.bigEndianWords }
     return left.algorithm.rawValue < right.algorithm.rawValue
   }

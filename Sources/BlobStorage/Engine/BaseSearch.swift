@@ -47,12 +47,10 @@ struct BaseSearch: Sendable {
 
   /// Against a base that shrinks the chunk to less than this share of what it is expected to take alone, encoding it
   /// alone is not even tried.
-  private static let sureShare = 0.7
-  /// A base is used if it leaves at most this share of the chunk encoded alone: reading costs two chunks for one.
-  private static let worthwhileShare = 0.9
-  /// A guess has to leave less: a chunk that is stored alone can be a good base of the version after, and one with a
-  /// bad base cannot.
-  private static let worthwhileShareOfGuess = 0.5
+  private static let sureShare = 0.45
+  /// A base is used if it leaves at most this share of the chunk encoded alone: reading costs two chunks for one, and
+  /// a chunk that is stored alone can be a good base of the versions after, which one with a bad base cannot.
+  private static let worthwhileShare = 0.5
 
   private let engine: Engine
   private let codec: CodecChoice
@@ -188,10 +186,7 @@ extension BaseSearch {
     if let best, isSure { return best }
     let single = try alone(digest, plain, hint: hint, features: features)
     let singleByteCount = single.stored?.count ?? plain.count
-    let guess = [found.base, found.other].compactMap { $0 }.first(where: \.isGuess)
-    let share =
-      guess != nil && guess?.digest == best?.record.base ? Self.worthwhileShareOfGuess : Self.worthwhileShare
-    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * share {
+    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * Self.worthwhileShare {
       return best
     }
     return single

@@ -1,4 +1,5 @@
 import Foundation
+import SystemPackage
 
 /// Where the bytes of a put come from.
 public enum BlobContent: Sendable {
@@ -11,6 +12,19 @@ public enum BlobContent: Sendable {
   /// Whatever the closure gives, until it gives nil or nothing; it runs on a thread of the store's. What it throws
   /// ends the put as `sourceFailed`.
   case stream(@Sendable () throws -> Data?)
+}
+
+extension BlobContent {
+  /// How long it is, as far as that can be told beforehand; else 0.
+  func knownByteCount() -> Int64 {
+    switch self {
+    case .data(let data): return Int64(data.count)
+    case .file(let path):
+      // What is wrong with it is told when it is opened.
+      do { return try SystemFiles().status(of: FilePath(path))?.byteCount ?? 0 } catch { return 0 }
+    case .descriptor, .stream: return 0
+    }
+  }
 }
 
 /// One put of several that are committed together.

@@ -53,6 +53,11 @@ extension Engine {
     }
   }
 
+  /// How many keys there are at most: long ones count several times, and so do some that are gone.
+  func keyCountMax() throws(BlobStorageError) -> Int {
+    try catalog.read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
+  }
+
   package func delete(_ keys: [String], _ durability: Durability) throws(BlobStorageError) -> Int {
     try checkOpen()
     var bytes: [[UInt8]] = []

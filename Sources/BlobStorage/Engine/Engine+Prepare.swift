@@ -2,8 +2,8 @@
 extension Engine {
   /// A blob ready to be committed: cut, named, and encoded as far as it seemed to be new.
   package struct PreparedBlob: Sendable {
-    var digest: Digest
-    var byteCount: Int
+    package var digest: Digest
+    package var byteCount: Int
     var chunks: [PreparedChunk]
     var hint: CompressibilityHint
     var codec: CodecChoice

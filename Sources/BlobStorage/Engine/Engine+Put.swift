@@ -6,7 +6,7 @@ extension Engine {
   static let inMemoryByteCountMax = 1 << 20
 
   package func put(
-    _ key: String, _ content: BlobContent, _ options: PutOptions
+    _ key: String, _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> PutResult {
     try checkOpen()
     let keyBytes = try Self.keyBytes(key)
@@ -18,7 +18,16 @@ extension Engine {
       let item = CommitItem(key: keyBytes, blob: prepared, data: data, metadata: options.metadata)
       return try commit([item], options)[0]
     }
-    return try StreamPut(self, options).run(keyBytes, content)
+    var put = try StreamPut(self, options)
+    if let progress {
+      let total = content.knownByteCount()
+      put.progress = { done in
+        progress(
+          WorkProgress(
+            phase: "storing", doneByteCount: done, totalByteCount: total > 0 ? max(done, total) : 0))
+      }
+    }
+    return try put.run(keyBytes, content)
   }
 
   package func put(_ items: [PutItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {
@@ -51,29 +60,56 @@ extension Engine {
   }
 
   package struct CommitItem: Sendable {
-    var key: [UInt8]
-    var blob: PreparedBlob
+    package var key: [UInt8]
+    package var blob: PreparedBlob
     var data: Data
     var metadata: [UInt8]
+
+    package init(key: [UInt8], blob: PreparedBlob, data: Data, metadata: [UInt8]) {
+      self.key = key
+      self.blob = blob
+      self.data = data
+      self.metadata = metadata
+    }
+
+    /// The most that its records can add to a pack.
+    package var recordByteCountMax: Int {
+      let chunks = blob.chunks.reduce(0) { sum, chunk in
+        guard let encoded = chunk.encoded, let stored = encoded.stored else {
+          return sum + chunk.range.count + 160
+        }
+        // One whose base is gone by then is encoded anew.
+        let own = encoded.record.base == nil ? stored.count : max(stored.count, chunk.range.count)
+        return sum + own + 160 + (encoded.companion.map { $0.stored.count + 160 } ?? 0)
+      }
+      return chunks + blob.chunks.count * ChunkEntry.byteCount + 2 * key.count + metadata.count + 512
+    }
   }
 
   /// Makes prepared blobs visible under their keys, all or none.
   ///
   /// What was there before is looked up again inside the transaction, so that nothing gc took away in between is
   /// counted on: H2 needs no lease here.
-  package func commit(_ items: [CommitItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {
+  ///
+  /// - Parameter alongside: what else the commit does, before the blobs; what it throws undoes all.
+  package func commit(
+    _ items: [CommitItem], _ options: PutOptions,
+    alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
+  ) throws(BlobStorageError) -> [PutResult] {
     var shared = SharedPacks()
-    let (results, watermark) = try commit(items, options.replacement, &shared)
+    let (results, watermark) = try commit(items, options.replacement, &shared, alongside: alongside)
     try makeDurable(options.durability, watermark, shared)
     return results
   }
 
   /// The same, with durability left to the caller.
   func commit(
-    _ items: [CommitItem], _ replacement: Replacement, _ noted: inout SharedPacks
+    _ items: [CommitItem], _ replacement: Replacement, _ noted: inout SharedPacks,
+    alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
     var shared = SharedPacks()
     let (results, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
+      try alongside(&commit)
       var results: [PutResult] = []
       for item in items {
         var newByteCount: Int64 = 0

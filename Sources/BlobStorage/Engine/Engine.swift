@@ -73,6 +73,13 @@ package final class Engine: Sendable {
     } catch { return false }
   }
 
+  /// What processes do on the store at a path; it is not opened.
+  package static func activities(at path: String) throws(BlobStorageError) -> [Activity] {
+    let folder = StoreFolder(try absolute(path), files: SystemFiles())
+    _ = try folder.readHeader()
+    return try Activity.all(folder)
+  }
+
   /// Opens a store.
   package init(
     path: String, configuration: StoreConfiguration, environment: Environment = Environment()
@@ -158,7 +165,13 @@ package final class Engine: Sendable {
     WriterSession(
       writerID: randomNumber(), store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
-      packByteCountTarget: packByteCountTarget, weaknesses: weaknesses, logger: logger)
+      packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
+      logger: logger)
+  }
+
+  /// Has packs that are begun from now on be full at `byteCount`, if that is less than usual.
+  package func limitPacks(to byteCount: Int64) {
+    writer.packByteCountTarget.store(min(byteCount, packByteCountTarget), ordering: .relaxed)
   }
 
   package func checkOpen() throws(BlobStorageError) {

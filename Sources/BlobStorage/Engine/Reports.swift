@@ -36,6 +36,10 @@ public struct CollectionOptions: Sendable, Hashable {
   public var garbageShareMin: Double
   /// How long to wait for another process that is collecting.
   public var waitSeconds: Double
+  /// Live bytes that are copied before what they were copied from is removed.
+  package var batchByteCountMax = Limits.packByteCountTarget
+  /// Whether space is kept for a collection on a full disk.
+  package var keepsReserve = true
 
   public init(
     isDryRun: Bool = false, archivedCountMax: Int? = nil, garbageShareMin: Double = 0.25,
@@ -67,6 +71,10 @@ public struct CollectionReport: Sendable, Hashable {
   public var freedByteCount: Int64 = 0
   /// Bytes of records that nothing needs and that are still there.
   public var garbageByteCount: Int64 = 0
+  /// Keys of a cache that were dropped to hold its limits.
+  public var evictedKeyCount = 0
+  /// Bytes of live records that were copied.
+  public var copiedByteCount: Int64 = 0
   public var seconds = 0.0
   /// Why nothing could be removed: what could not be read. Empty when all is well.
   public var obstacles: [String] = []

@@ -17,7 +17,10 @@ package struct StoreFolder: Sendable {
   package var catalog: FilePath { path.appending("catalog") }
   package var leases: FilePath { path.appending("leases") }
   package var aside: FilePath { path.appending("set-aside") }
+  package var activities: FilePath { path.appending("activities") }
   package var collecting: FilePath { path.appending("gc.lock") }
+  package var cache: FilePath { path.appending("cache") }
+  package var cacheLock: FilePath { path.appending("cache.lock") }
   package var reserve: FilePath { path.appending("reserve") }
 
   /// Makes an empty store; of two that try at once, one succeeds.
@@ -190,23 +193,6 @@ package struct StoreFolder: Sendable {
 extension StoreFolder {
   /// Bytes of the medium that all files of the store take.
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
-    try Self.allocatedByteCount(path, files)
-  }
-
-  private static func allocatedByteCount(
-    _ folder: FilePath, _ files: any FileSystem
-  ) throws(BlobStorageError) -> Int64 {
-    var sum: Int64 = 0
-    for name in try files.list(folder) {
-      // What is removed meanwhile takes nothing.
-      guard let status = try files.status(of: folder.appending(name)) else { continue }
-      sum += status.allocatedByteCount
-      if status.kind == .directory {
-        do { sum += try allocatedByteCount(folder.appending(name), files) } catch {
-          guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-        }
-      }
-    }
-    return sum
+    try files.allocatedByteCount(below: path)
   }
 }

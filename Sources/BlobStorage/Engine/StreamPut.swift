@@ -48,11 +48,7 @@ struct StreamPut {
         return count
       }
     case .file(let path):
-      let file = try InputFile(FilePath(path))
-      return try run(key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() })
-      {
-        (target) throws(BlobStorageError) in try file.read(into: target)
-      }
+      return try run(key, try InputFile(FilePath(path)), &shared)
     case .descriptor(let number):
       let file = try InputFile(borrowing: number, name: FilePath("descriptor \(number)"))
       return try run(key, &shared) { (target) throws(BlobStorageError) in try file.read(into: target) }
@@ -78,6 +74,32 @@ struct StreamPut {
         }
         return filled
       }
+    }
+  }
+
+  /// Puts a file; durability is left to the caller, with the packs that were shared.
+  func run(
+    _ key: [UInt8], _ file: InputFile, _ shared: inout Engine.SharedPacks
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    var compared: Int64 = 0
+    if let same = try SameContent(engine, key: key, byteCount: file.status.byteCount),
+      try same.isHeld(
+        by: file,
+        progress: {
+          compared = $0
+          progress($0)
+        })
+    {
+      try file.checkUnchanged()
+      if let done = try same.commit(options) { return done }
+    }
+    var rest = self
+    // What is read once more is no progress.
+    rest.progress = { [progress, compared] in progress(max($0, compared)) }
+    return try rest.run(
+      key, &shared, beforeCommit: { () throws(BlobStorageError) in try file.checkUnchanged() }
+    ) {
+      (target) throws(BlobStorageError) in try file.read(into: target)
     }
   }
 

@@ -28,6 +28,10 @@ extension WriterSession {
       throw failure
     }
     locked { state in
+      // Syncs that follow each other closely.
+      if let last = state.durable[writer.name], target - last <= fillByteCount {
+        writer.fillByteCount = fillByteCount
+      }
       state.durable[writer.name] = target
       if names { state.needsNameSync = false }
     }
@@ -37,7 +41,11 @@ extension WriterSession {
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) {
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
-    let byteCount = try file.status().byteCount
+    // Not the file's length: its writer may have filled it ahead.
+    let byteCount = try catalog.read { (transaction) throws(BlobStorageError) in
+      guard let number = try transaction.packNumber(name) else { return 0 as Int64 }
+      return try transaction.packRow(number)?.appliedByteCount ?? 0
+    }
     do throws(BlobStorageError) { try file.synchronize() } catch {
       // A second sync could succeed without what the first has lost.
       markPoisoned(name)

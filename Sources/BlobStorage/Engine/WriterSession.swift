@@ -37,6 +37,8 @@ package final class WriterSession: Sendable {
     /// Why the last pack could not be sealed.
     var sealFailure: BlobStorageError?
     var addedByteCount: Int64 = 0
+    /// When the pack under way is full, if it was begun for so many bytes.
+    var packByteCountTarget: Int64?
   }
 
   package let writerID: UInt64
@@ -46,7 +48,10 @@ package final class WriterSession: Sendable {
   private let codecs: CodecPool
   let clock: WallClock
   let logger: Logger
-  private let packByteCountTarget: Int64
+  /// When a pack is full.
+  let packByteCountTarget: Atomic<Int64>
+  /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
+  var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
@@ -65,7 +70,7 @@ package final class WriterSession: Sendable {
     self.catalog = catalog
     self.codecs = codecs
     self.clock = clock
-    self.packByteCountTarget = packByteCountTarget
+    self.packByteCountTarget = Atomic(packByteCountTarget)
     self.logger = logger
     self.weaknesses = weaknesses
   }
@@ -161,7 +166,7 @@ package final class WriterSession: Sendable {
       }
       state.pending.removeFirst(settled)
       state.settledCount += settled
-      if let writer = state.writer, writer.byteCount >= packByteCountTarget {
+      if let writer = state.writer, writer.byteCount >= packByteCountTarget(state) {
         state.full.append(writer)
         state.writer = nil
       }
@@ -216,17 +221,7 @@ package final class WriterSession: Sendable {
     case .manifest(let manifest) where state.pendingManifests.contains(manifest.digest): return 0
     default: break
     }
-    if state.writer == nil {
-      guard time < Stamp.timeMax else {
-        throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
-      }
-      let name = PackName(writer: writerID, sequence: state.nextSequence)
-      let header = PackHeader(
-        name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
-      state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
-      state.nextSequence += 1
-      state.needsNameSync = true
-    }
+    if state.writer == nil { try begin(&state, time: time) }
     guard let writer = state.writer else { return 0 }
     var content = content
     // At most a pack's length, which 32 bits hold.
@@ -247,6 +242,20 @@ package final class WriterSession: Sendable {
     note(content, &state)
     state.addedByteCount += Int64(record.byteCount)
     return record.byteCount
+  }
+
+  /// Begins the next pack.
+  func begin(_ state: inout State, time: UInt64) throws(BlobStorageError) {
+    guard time < Stamp.timeMax else {
+      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+    }
+    let name = PackName(writer: writerID, sequence: state.nextSequence)
+    let header = PackHeader(
+      name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
+    state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    state.packByteCountTarget = nil
+    state.nextSequence += 1
+    state.needsNameSync = true
   }
 
   private func flush(_ state: inout State) throws(BlobStorageError) {

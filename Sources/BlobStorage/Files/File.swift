@@ -35,6 +35,10 @@ package protocol File: AnyObject, Sendable {
   /// Reserves space for the first `byteCount` bytes and makes the file at least that long; new bytes are zero.
   func allocate(byteCount: Int64) throws(BlobStorageError)
 
+  /// Reserves space for the first `byteCount` bytes without changing the file's length, where the file system can.
+  /// ``truncate(to:)`` to the length gives back what was not used.
+  func reserve(byteCount: Int64) throws(BlobStorageError)
+
   /// What the file is now.
   func status() throws(BlobStorageError) -> FileStatus
 

@@ -12,6 +12,8 @@ package protocol FileSystem: Sendable {
   func status(of path: FilePath) throws(BlobStorageError) -> FileStatus?
   /// The names in a folder in byte order, without `.` and `..`; a name that is not UTF-8 is repaired.
   func list(_ directory: FilePath) throws(BlobStorageError) -> [String]
+  /// Bytes of the medium that all below a folder takes; what goes away meanwhile takes nothing.
+  func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64
   /// Creates a folder with permissions 0700; `EEXIST` when the name is taken.
   func createDirectory(_ path: FilePath) throws(BlobStorageError)
   /// Renames; a file that has the new name is replaced in the same step.
@@ -22,6 +24,22 @@ package protocol FileSystem: Sendable {
   func removeDirectory(_ path: FilePath) throws(BlobStorageError)
   /// Forces the folder's names to the medium.
   func syncDirectory(_ path: FilePath) throws(BlobStorageError)
+}
+
+extension FileSystem {
+  package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
+    var sum: Int64 = 0
+    for name in try list(directory) {
+      guard let status = try status(of: directory.appending(name)) else { continue }
+      sum += status.allocatedByteCount
+      if status.kind == .directory {
+        do { sum += try allocatedByteCount(below: directory.appending(name)) } catch {
+          guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+        }
+      }
+    }
+    return sum
+  }
 }
 
 /// What a file is opened for. Descriptors never survive `exec` and symbolic links are never followed.

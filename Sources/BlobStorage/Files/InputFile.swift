@@ -1,7 +1,7 @@
 import CBlobKernels
 import SystemPackage
 
-/// A user's file, or a pipe, that is read once from front to back.
+/// A user's file, or a pipe, that is read from front to back.
 package final class InputFile: Sendable {
   package let path: FilePath
   /// What the file was when it was opened; of a pipe only the kind means something.
@@ -55,6 +55,22 @@ package final class InputFile: Sendable {
     while done < buffer.count {
       let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
       let count = try systemCall("read", path) { bs_read(descriptor, rest.baseAddress, rest.count) }
+      if count == 0 { break }
+      done += count
+    }
+    return done
+  }
+
+  /// The same from any place of a regular file; where `read(into:)` goes on does not change.
+  package func read(
+    into buffer: UnsafeMutableRawBufferPointer, at offset: Int64
+  ) throws(BlobStorageError) -> Int {
+    var done = 0
+    while done < buffer.count {
+      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
+      let count = try systemCall("read", path) {
+        bs_read_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
+      }
       if count == 0 { break }
       done += count
     }

@@ -19,4 +19,10 @@ final class OwnedDescriptor: Sendable {
     }
     return OwnedDescriptor(owning: Int32(number))
   }
+
+  /// Creates a file that only its owner may read, for a library that writes to a descriptor.
+  static func create(_ path: FilePath) throws(BlobStorageError) -> OwnedDescriptor {
+    let options = BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE
+    return try open(bs_working_directory(), path, path, Int32(options), "create")
+  }
 }

@@ -87,6 +87,11 @@ package final class SystemFile: File {
     try call("reserve space for") { byteCount == 0 ? 0 : bs_allocate($0, byteCount) }
   }
 
+  package func reserve(byteCount: Int64) throws(BlobStorageError) {
+    precondition(byteCount >= 0)
+    try call("reserve space for") { byteCount == 0 ? 0 : bs_reserve($0, byteCount) }
+  }
+
   package func status() throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
     try call("look at") { bs_status_of($0, &raw) }

@@ -31,6 +31,12 @@ package struct SystemFiles: FileSystem {
     return try readNames(owning: descriptor, directory).map { String(decoding: $0, as: UTF8.self) }
   }
 
+  package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
+    var byteCount: Int64 = 0
+    try call("measure", directory) { bs_allocated_below(bs_working_directory(), $0, &byteCount) }
+    return byteCount
+  }
+
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
     try call("create the folder", path) { bs_create_directory_at(bs_working_directory(), $0) }
   }

@@ -46,6 +46,7 @@ extension Collector {
   func account(_ candidates: [Candidate]) {
     for candidate in candidates {
       report.deletedChunkCount += candidate.content.deletedChunkCount
+      report.copiedByteCount += candidate.content.keptByteCount
       report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
       if candidate.content.kept.isEmpty {
         report.deletedPackCount += 1

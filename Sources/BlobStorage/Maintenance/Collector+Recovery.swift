@@ -4,6 +4,12 @@ import Logging
 extension Collector {
   /// Ends what a collection that was killed has begun, and takes in the packs of dead writers.
   func recover() throws(BlobStorageError) {
+    try finishLast()
+    try engine.recoverDeadWriters()
+  }
+
+  /// Ends what a collection that was killed has begun.
+  func finishLast() throws(BlobStorageError) {
     pardon()
     let names = try engine.backend.packNames()
     for name in names.retired { try Retirement.finish(name, engine: engine) }
@@ -11,12 +17,13 @@ extension Collector {
       try synchronizeOpenPacks()
       try rename([row.name])
     }
-    let engine = engine
-    let builder = CatalogBuilder(
-      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger,
-      weaknesses: engine.weaknesses)
-    try engine.catalog.maintain { (environment) throws(BlobStorageError) in
-      try builder.catchUp(environment) {}
+  }
+
+  /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
+  func synchronizeOpenPacks() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.retiresBeforeSync) { return }
+    for (_, row) in try packRows() where !row.isSealed && row.state == .live {
+      try engine.writer.synchronizeOther(row.name)
     }
   }
 

@@ -47,9 +47,12 @@ final class Collector {
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
   var gainedByteCount: Int64 = 0
+  /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
+  let scope: Set<UInt32>?
 
-  init(_ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?) throws(BlobStorageError)
-  {
+  init(
+    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil
+  ) throws(BlobStorageError) {
     guard 0...1 ~= options.garbageShareMin else {
       throw BlobStorageError(.invalidArgument, "The share of garbage must be from 0 to 1.")
     }
@@ -60,6 +63,7 @@ final class Collector {
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }
+    self.scope = scope
     marker = Marker(engine)
     report.isDryRun = options.isDryRun
   }
@@ -69,7 +73,9 @@ final class Collector {
     let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
     try engine.catalog.clearDeadReaders()
-    if !options.isDryRun {
+    if scope != nil {
+      try withReserve { () throws(BlobStorageError) in try finishLast() }
+    } else if !options.isDryRun {
       try withReserve { () throws(BlobStorageError) in
         try recover()
         if let count = options.archivedCountMax { _ = try engine.keep(upTo: count, prefix: "", .durable) }
@@ -79,15 +85,12 @@ final class Collector {
     generation = engine.catalog.generation
     // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
     sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
-    try mark()
-    // What rebasing adds is live, and in packs of its own.
-    let rows = try packRows()
-    try rebase()
+    let rows = try markScope()
     let garbageByteCount = rows.reduce(0) {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
     }
     noteObstacles(rows)
-    var candidates = try planWithDictionary(rows.filter { sealed.contains($0.number) })
+    var candidates = try planned(rows.filter { sealed.contains($0.number) })
     if options.isDryRun {
       try tryDictionary(candidates)
       account(candidates)
@@ -108,7 +111,7 @@ final class Collector {
         }
       }
     }
-    keepReserve()
+    if scope == nil, options.keepsReserve { keepReserve() }
     report.freedByteCount += gainedByteCount
     report.garbageByteCount = max(0, garbageByteCount + gainedByteCount - report.freedByteCount)
     report.seconds = Date().timeIntervalSince(start)
@@ -117,11 +120,12 @@ final class Collector {
 
   // MARK: Planning
 
-  private func mark() throws(BlobStorageError) {
+  func mark() throws(BlobStorageError) {
     let progress = progress
     let archivedCountMax = options.isDryRun ? options.archivedCountMax : nil
+    let total = try engine.keyCountMax()
     try marker.markVersions(archivedCountMax: archivedCountMax) {
-      progress(WorkProgress(phase: "marking", doneCount: $0))
+      progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
     }
     _ = try markLeases()
   }
@@ -145,7 +149,7 @@ final class Collector {
   }
 
   /// Lets bases go that cost more than they save, by storing what depends on them anew.
-  private func rebase() throws(BlobStorageError) {
+  func rebase() throws(BlobStorageError) {
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
@@ -178,9 +182,10 @@ final class Collector {
     // Oldest first: by the time a record that hides versions is looked at, their refs are gone.
     for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
       try CancellationFlag.check()
+      if let scope, !scope.contains(number) { continue }
       let gain = dictionary?.savedByteCount(number) ?? 0
       let live = marker.marks.liveByteCount(number) - gain
-      let isSmall = merges && row.recordsByteCount < Self.smallPackByteCount
+      let isSmall = scope != nil || (merges && row.recordsByteCount < Self.smallPackByteCount)
       // What was not synced for sure is stored anew.
       guard
         isSmall || row.isPoisoned
@@ -223,8 +228,7 @@ final class Collector {
   /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
   private func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
-    try marker.markVersions(countsRefs: false)
-    try markNewBases()
+    try markAgain(candidates)
     let after = try markLeases()
     try dictionary?.confirm(
       engine, marker.marks, in: Set(candidates.map(\.number)), leased: before.held.union(after.held))
@@ -263,7 +267,7 @@ final class Collector {
       batch.append(candidate)
       batchByteCount += candidate.content.keptByteCount
       doneCount += 1
-      if batchByteCount >= Limits.packByteCountTarget {
+      if batchByteCount >= options.batchByteCountMax {
         try compact(batch)
         (batch, batchByteCount) = ([], 0)
       }
@@ -338,18 +342,11 @@ final class Collector {
         if case .ref = record.content { return false }
         if marker.marks.contains(place) { return false }
       }
+      try noteGarbage(candidate.content, transaction)
       row.state = .retired
       try transaction.setPackRow(candidate.number, row)
       try transaction.bumpEpoch()
       return true
-    }
-  }
-
-  /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
-  func synchronizeOpenPacks() throws(BlobStorageError) {
-    if engine.weaknesses.contains(.retiresBeforeSync) { return }
-    for (_, row) in try packRows() where !row.isSealed && row.state == .live {
-      try engine.writer.synchronizeOther(row.name)
     }
   }
 
@@ -377,6 +374,7 @@ final class Collector {
   /// Lifts the sentence from packs that stay.
   func pardon() {
     do throws(BlobStorageError) {
+      guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for (number, row) in try transaction.packRows() where row.state == .condemned {
           var row = row

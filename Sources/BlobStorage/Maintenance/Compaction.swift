@@ -37,7 +37,7 @@ enum Compaction {
           _ = try session?.append(.drop(drop), payload: payload)
         }
       }
-      if let session, session.addedByteCount - sinceCommit > 16 << 20 {
+      if let session, session.addedByteCount - sinceCommit > session.commitByteCountMax {
         _ = try session.commit { _ in }
         sinceCommit = session.addedByteCount
       }

@@ -1,9 +1,30 @@
+import SystemPackage
+
 /// Maintenance from the engine on, for those who have no `BlobStore`.
 extension Engine {
   /// Plans and executes one collection of garbage.
   package func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> CollectionReport { try Collector(self, options, progress).run() }
+
+  /// Takes away these packs, by their numbers, after copying what is live in them.
+  package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> CollectionReport {
+    try Collector(self, CollectionOptions(garbageShareMin: 0, waitSeconds: 5), nil, scope: packs).run()
+  }
+
+  /// Takes in the packs of writers that are dead.
+  func recoverDeadWriters() throws(BlobStorageError) {
+    let builder = CatalogBuilder(
+      backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses)
+    try catalog.maintain { (environment) throws(BlobStorageError) in
+      try builder.catchUp(environment) {}
+    }
+  }
+
+  /// Removes a pack that a repair has set aside.
+  func removeSetAside(_ path: String) throws(BlobStorageError) {
+    try folder.files.remove(FilePath(path))
+  }
 
   /// Reads the store back.
   package func verify(isQuick: Bool = false) throws(BlobStorageError) -> VerificationReport {

@@ -14,11 +14,15 @@ struct Marker {
   /// Needed, and not in the store.
   private(set) var missing: Set<Digest> = []
 
-  private let engine: Engine
+  let engine: Engine
   private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
-  /// Versions, and chunks of a blob, that are looked up together: in the order of digests, so that neighbours in the
-  /// catalog are asked for one after the other. In a catalog of a million chunks that takes a third of the time.
-  private static let pageCount = 32_768
+  /// Versions that are looked up together.
+  static let pageCount = 32_768
+  /// Chunks that are looked up together, whatever blobs they are of: in the order of digests, so that each page of the
+  /// catalog is visited once for several. In a catalog of a million chunks that takes a fifth of the time.
+  private static let groupCount = 131_072
+  /// Chunks that are needed and have not been looked up yet.
+  private var pending: [Digest] = []
 
   init(_ engine: Engine) { self.engine = engine }
 
@@ -69,31 +73,28 @@ struct Marker {
 
   /// Marks blobs and all that they need.
   mutating func markBlobs(_ digests: [Digest]) throws(BlobStorageError) {
+    var others: [Digest] = []
+    blobCount += try look(up: digests) { others.append($0) }
     var manifests: [Digest] = []
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      for digest in digests.sorted() {
-        if let row = try transaction.chunkRow(digest) {
-          if try mark(row, transaction) { blobCount += 1 }
-        } else if let row = try transaction.manifestRow(digest) {
-          if marks.insert(row) {
-            blobCount += 1
-            manifests.append(digest)
-          }
-        } else {
+      for digest in others {
+        guard let row = try transaction.manifestRow(digest) else {
           missing.insert(digest)
+          continue
+        }
+        if marks.insert(row) {
+          blobCount += 1
+          manifests.append(digest)
         }
       }
     }
     for digest in manifests { try markManifest(digest) }
+    try markPending()
   }
 
   /// Marks chunks that a lease names.
   mutating func markChunks(_ digests: [Digest]) throws(BlobStorageError) {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      for digest in digests {
-        if let row = try transaction.chunkRow(digest) { _ = try mark(row, transaction) }
-      }
-    }
+    _ = try look(up: digests) { _ in }
   }
 
   private mutating func markManifest(_ digest: Digest) throws(BlobStorageError) {
@@ -102,43 +103,50 @@ struct Marker {
         missing.insert(digest)
         return
       }
-      try markAll(layout.listDigests)
-      var group: [Digest] = []
+      pending += layout.listDigests
       try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
         (placed) throws(BlobStorageError) in
-        group.append(placed.entry.digest)
-        if group.count == Self.pageCount {
-          try markAll(group)
-          group.removeAll(keepingCapacity: true)
-        }
+        pending.append(placed.entry.digest)
+        if pending.count >= Self.groupCount { try markPending() }
         return true
       }
-      try markAll(group)
     } catch {
       guard error.code == .corrupted else { throw error }
       unreadable.append(error)
     }
   }
 
-  private mutating func markAll(_ digests: [Digest]) throws(BlobStorageError) {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      for digest in digests.sorted() {
-        if let row = try transaction.chunkRow(digest) {
-          _ = try mark(row, transaction)
-        } else {
-          missing.insert(digest)
-        }
-      }
-    }
+  private mutating func markPending() throws(BlobStorageError) {
+    var absent: [Digest] = []
+    _ = try look(up: pending) { absent.append($0) }
+    missing.formUnion(absent)
+    pending.removeAll(keepingCapacity: true)
   }
 
-  private mutating func mark(_ row: ChunkRow, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
-    if marks.contains(row.place), !marks.isOnlyBase(row.place) { return false }
-    var baseRow: ChunkRow?
-    if let base = row.base {
-      baseRow = try transaction.chunkRow(base)
-      if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { missing.insert(base) }
+  /// Marks those of the chunks that there are, with their bases, and returns how many were not marked before.
+  private mutating func look(
+    up digests: [Digest], isAbsent: (Digest) -> Void
+  ) throws(BlobStorageError) -> Int {
+    var newCount = 0
+    var based: [(row: ChunkRow, base: Digest)] = []
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.forEachChunkRow(digests.sorted()) { digest, row in
+        guard let row else { return isAbsent(digest) }
+        if marks.contains(row.place), !marks.isOnlyBase(row.place) { return }
+        if let base = row.base {
+          based.append((row, base))
+        } else if marks.insert(row, base: nil) {
+          newCount += 1
+        }
+      }
+      based.sort { $0.base < $1.base }
+      var rest = based[...]
+      try transaction.forEachChunkRow(based.lazy.map(\.base)) { base, baseRow in
+        guard let row = rest.popFirst()?.row else { return }
+        if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { missing.insert(base) }
+        if marks.insert(row, base: baseRow) { newCount += 1 }
+      }
     }
-    return marks.insert(row, base: baseRow)
+    return newCount
   }
 }

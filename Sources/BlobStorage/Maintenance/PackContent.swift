@@ -15,6 +15,8 @@ struct PackContent: Sendable {
   }
 
   private(set) var kept: [Kept] = []
+  /// Chunks among them that are blobs with versions.
+  private(set) var keptBlobs: [Digest] = []
   private(set) var keptByteCount: Int64 = 0
   private(set) var deletedChunkCount = 0
   /// Whether a dictionary may change what is kept.
@@ -81,6 +83,7 @@ struct PackContent: Sendable {
         let isSmall = small?.contains(place) == true
         hasSmall = hasSmall || isSmall
         keep(isSmall ? .small(record) : .copy(record), record.byteCount)
+        if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.append(chunk.digest) }
       } else {
         deletedChunkCount += 1
       }

@@ -7,12 +7,16 @@ struct PlaceSet: Sendable {
     return words[place.ordinal / 64] & Self.bit(place) != 0
   }
 
-  mutating func insert(_ place: Place) {
+  /// False when it was in it before.
+  @discardableResult
+  mutating func insert(_ place: Place) -> Bool {
     let word = place.ordinal / 64
     var words = bits.removeValue(forKey: place.pack) ?? []
     if words.count <= word { words.append(contentsOf: repeatElement(0, count: word + 1 - words.count)) }
+    defer { bits[place.pack] = words }
+    guard words[word] & Self.bit(place) == 0 else { return false }
     words[word] |= Self.bit(place)
-    bits[place.pack] = words
+    return true
   }
 
   private static func bit(_ place: Place) -> UInt64 { 1 << UInt64(place.ordinal % 64) }

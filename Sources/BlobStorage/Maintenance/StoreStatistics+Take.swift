@@ -1,8 +1,17 @@
+import Foundation
+
 extension StoreStatistics {
   static func take(_ engine: Engine) throws(BlobStorageError) -> StoreStatistics {
+    try takeWithPacks(engine).statistics
+  }
+
+  /// The same, and of each pack what it has and how much of it is live.
+  static func takeWithPacks(
+    _ engine: Engine, progress: (Int) -> Void = { _ in }
+  ) throws(BlobStorageError) -> (statistics: StoreStatistics, packs: [StoreReport.Pack]) {
     try engine.checkOpen()
     var marker = Marker(engine)
-    try marker.markVersions()
+    try marker.markVersions(progress: progress)
     let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
     }
     var statistics = StoreStatistics()
@@ -20,11 +29,20 @@ extension StoreStatistics {
     statistics.codecSavedByteCount = marker.marks.codecSavedByteCount
     statistics.similaritySavedByteCount = marker.marks.similaritySavedByteCount
     try statistics.addDictionaries(marker.marks, engine)
+    var packs: [StoreReport.Pack] = []
     for (number, row) in rows {
-      statistics.garbageByteCount += row.recordsByteCount - marker.marks.liveByteCount(number)
+      let liveByteCount = marker.marks.liveByteCount(number)
+      statistics.garbageByteCount += row.recordsByteCount - liveByteCount
+      // The clock of an empty store has not begun: its first pack says so, too.
+      let created = max(row.created >> 16, engine.header.created)
+      packs.append(
+        StoreReport.Pack(
+          name: row.name.description, created: Date(timeIntervalSince1970: Double(created) / 1_000),
+          isSealed: row.isSealed, byteCount: row.recordsByteCount, liveByteCount: liveByteCount))
     }
+    packs.sort { $0.created != $1.created ? $0.created < $1.created : $0.name < $1.name }
     statistics.diskByteCount = try engine.folder.allocatedByteCount()
-    return statistics
+    return (statistics, packs)
   }
 
   /// How many chunks tell what those with a dictionary would take alone.

@@ -28,12 +28,19 @@ struct Verifier {
     var findings: [Finding] = []
     let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
     }
+    let total = rows.reduce(0) { $0 + ($1.row.state == .retired ? 0 : $1.row.appliedByteCount) }
+    var done: Int64 = 0
     for (index, (_, row)) in rows.enumerated() where row.state != .retired {
       try CancellationFlag.check()
-      progress(
-        WorkProgress(
-          phase: "verifying", doneByteCount: report.byteCount, doneCount: index, totalCount: rows.count))
-      let result = try verify(row, isQuick: isQuick)
+      func tell(_ byteCount: Int64) {
+        progress(
+          WorkProgress(
+            phase: "verifying", doneByteCount: done + byteCount, totalByteCount: total, doneCount: index,
+            totalCount: rows.count))
+      }
+      tell(0)
+      let result = try verify(row, isQuick: isQuick, progress: tell)
+      done += row.appliedByteCount
       report.chunkCount += result.chunkCount
       report.byteCount += result.byteCount
       findings += result.findings
@@ -48,14 +55,19 @@ struct Verifier {
   struct PackResult: Sendable {
     var chunkCount = 0
     var byteCount: Int64 = 0
+    /// Of the records that were looked at.
+    var recordsByteCount: Int64 = 0
     var findings: [Finding] = []
     /// Records that are whole, with chunks that match their digest.
     var whole: [PackRecord] = []
   }
 
   /// Reads one pack: its structure, and unless `isQuick` every payload, decoded and hashed on all cores.
-  func verify(_ row: PackRow, isQuick: Bool, keepsWhole: Bool = false) throws(BlobStorageError) -> PackResult
-  {
+  ///
+  /// - Parameter progress: is told how many bytes of the pack are done.
+  func verify(
+    _ row: PackRow, isQuick: Bool, keepsWhole: Bool = false, progress: (Int64) -> Void = { _ in }
+  ) throws(BlobStorageError) -> PackResult {
     var result = PackResult()
     func find(_ digest: Digest?, _ offset: Int64, _ reason: String) {
       result.findings.append(Finding(digest: digest, pack: row.name, offset: offset, reason: reason))
@@ -119,6 +131,8 @@ struct Verifier {
         result.byteCount += part.byteCount
         result.findings += part.findings
         if keepsWhole { result.whole += part.whole }
+        result.recordsByteCount += part.recordsByteCount
+        progress(result.recordsByteCount)
       })
     return result
   }
@@ -128,6 +142,7 @@ struct Verifier {
   ) throws(BlobStorageError) -> PackResult {
     var result = PackResult()
     for record in group {
+      result.recordsByteCount += Int64(record.byteCount)
       do throws(BlobStorageError) {
         try check(record, file, pack, engine)
         if case .chunk(let chunk) = record.content {

@@ -43,6 +43,14 @@ package final class PackFiles: Sendable {
     }
   }
 
+  /// Forgets the packs that have no name any more.
+  package func forgetRemoved() throws(BlobStorageError) {
+    let files = state.withLock { $0.files.mapValues(\.file) }
+    for (name, file) in files where try file.status().linkCount == 0 {
+      state.withLock { $0.files[name] = nil }
+    }
+  }
+
   /// Forgets packs, so that the space of removed ones is given back.
   package func forget(where isGone: (PackName) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     let names = state.withLock { Array($0.files.keys) }

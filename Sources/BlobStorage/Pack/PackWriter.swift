@@ -10,14 +10,23 @@ package final class PackWriter {
   package private(set) var recordCount = 0
   /// Bytes that the system has.
   package private(set) var writtenByteCount = Int64(PackHeader.byteCount)
+  /// Bytes for which there is space already; what is not used is given back when the pack is sealed.
+  package private(set) var reservedByteCount: Int64 = 0
   /// Why nothing can be written any more.
   package private(set) var failure: BlobStorageError?
+  /// How many zeros to write behind the records whenever these have come to the end of those before; 0 for none.
+  ///
+  /// To sync bytes where others were before takes ext4 less than half of the time that it takes to sync a file that has
+  /// grown, because nothing has to be noted of the file. To readers the zeros are a torn tail.
+  package var fillByteCount = 0
 
   private var buffer: [UInt8] = []
   private var blocks = ByteWriter(capacity: 4_096)
   private var block = ByteWriter(capacity: 4_096)
   private var footerPlainByteCount = 0
   private let codecs: CodecPool
+  /// Where the zeros end.
+  private var filledByteCount: Int64 = 0
   /// Bytes whose writing to the medium has begun.
   private var begunByteCount: Int64 = 0
   private static let bufferByteCountTarget = 1 << 20
@@ -82,6 +91,13 @@ package final class PackWriter {
     return record
   }
 
+  /// Reserves space for the pack up to that length, as far as the file system can.
+  package func reserve(byteCount: Int64) throws(BlobStorageError) {
+    guard byteCount > reservedByteCount else { return }
+    try file.reserve(byteCount: byteCount)
+    reservedByteCount = byteCount
+  }
+
   /// Takes a record into the footer.
   package func list(_ headerAndMeta: [UInt8], dropPayload: UnsafeRawBufferPointer) throws(BlobStorageError) {
     recordCount += 1
@@ -106,6 +122,21 @@ package final class PackWriter {
       begunByteCount = writtenByteCount
     }
     buffer.removeAll(keepingCapacity: buffer.capacity <= 4 * Self.bufferByteCountTarget)
+    fill()
+  }
+
+  private func fill() {
+    // A pack with reserved space has its blocks already, and keeps them for its footer.
+    guard fillByteCount > 0, reservedByteCount == 0, writtenByteCount >= filledByteCount else { return }
+    do throws(BlobStorageError) {
+      try bridge([UInt8](repeating: 0, count: fillByteCount)) { (zeros) throws(BlobStorageError) in
+        try file.write(zeros, at: writtenByteCount)
+      }
+      filledByteCount = writtenByteCount + Int64(fillByteCount)
+    } catch {
+      // It works without; what is there of them goes with the seal.
+      filledByteCount = .max
+    }
   }
 
   /// Notes that a sync failed: the system may have forgotten what it did not write.
@@ -126,6 +157,10 @@ package final class PackWriter {
       poison(error)
       throw failure ?? error
     }
+    do { if filledByteCount > 0 { try file.truncate(to: byteCount) } } catch {
+      failure = error
+      throw error
+    }
     let trailer = PackFooter.Trailer(
       name: name, recordCount: recordCount, footerOffset: byteCount, storedByteCount: blocks.bytes.count,
       plainByteCount: footerPlainByteCount, checksum: blocks.bytes.withUnsafeBytes { CRC32C.checksum($0) })
@@ -140,7 +175,12 @@ package final class PackWriter {
       poison(error)
       throw failure ?? error
     }
-    return byteCount + Int64(blocks.bytes.count)
+    let length = byteCount + Int64(blocks.bytes.count)
+    if reservedByteCount > length {
+      // Best effort: what stays reserved goes with the pack.
+      do { try file.truncate(to: length) } catch {}
+    }
+    return length
   }
 
   private func endBlock() throws(BlobStorageError) {

@@ -3,15 +3,23 @@ import Foundation
 extension BlobStore {
   /// Stores bytes as the current version of a key.
   ///
-  /// - Parameter key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
+  /// - Parameters:
+  ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
+  ///   - progress: is told how many bytes of long content have been read, and of how many if that is known.
   /// - Throws: `invalidArgument`, `sourceFailed`, `noSpace`, `poisoned`, `io`, `cancelled`: then the key is as it was.
   /// - Durability: as `options` says, together with every chunk that the blob shares with others.
   /// - Complexity: memory is bounded whatever the length; one append and, if durable, one sync for a small blob.
   @discardableResult
   public func put(
-    _ key: String, _ content: BlobContent, options: PutOptions = PutOptions()
+    _ key: String, _ content: BlobContent, options: PutOptions = PutOptions(),
+    progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult {
-    try await run { (engine) throws(BlobStorageError) in try engine.put(key, content, options) }
+    try await run { (engine) throws(BlobStorageError) in
+      if case .data = content { return try engine.put(key, content, options, progress) }
+      return try engine.watched("put", on: key, byteCountMin: 16 << 20, progress) {
+        (progress) throws(BlobStorageError) in try engine.put(key, content, options, progress)
+      }
+    }
   }
 
   /// Stores bytes as the current version of a key, in place of the one that was current.

@@ -33,6 +33,14 @@ public final class BlobStore: Sendable {
     }
   }
 
+  static func open(
+    at path: String, _ configuration: StoreConfiguration
+  ) throws(BlobStorageError) -> BlobStore {
+    let engine = try Engine(path: path, configuration: configuration)
+    try engine.adoptCacheLimits()
+    return BlobStore(engine: engine, pool: .shared)
+  }
+
   /// Opens the store at a path, recovering what writers that died left unfinished.
   ///
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, `corrupted` for a damaged header.
@@ -41,7 +49,7 @@ public final class BlobStore: Sendable {
     at path: String, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     try await OperationPool.shared.run { () throws(BlobStorageError) in
-      BlobStore(engine: try Engine(path: path, configuration: configuration), pool: .shared)
+      try open(at: path, configuration)
     }
   }
 

@@ -22,7 +22,7 @@ public struct BlockingBlobStore: Sendable {
   public static func open(
     at path: String, configuration: StoreConfiguration = StoreConfiguration()
   ) throws(BlobStorageError) -> BlockingBlobStore {
-    BlobStore(engine: try Engine(path: path, configuration: configuration), pool: .shared).blocking
+    try BlobStore.open(at: path, configuration).blocking
   }
 
   /// Ends the use of the store here.

@@ -28,6 +28,8 @@ final class MemoryFile: File {
 
   func allocate(byteCount: Int64) throws(BlobStorageError) { try refuse() }
 
+  func reserve(byteCount: Int64) throws(BlobStorageError) { try refuse() }
+
   func status() throws(BlobStorageError) -> FileStatus {
     FileStatus(
       kind: .regular, byteCount: Int64(bytes.count), allocatedByteCount: Int64(bytes.count), linkCount: 1,

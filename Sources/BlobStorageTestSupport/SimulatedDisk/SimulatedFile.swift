@@ -101,6 +101,14 @@ package final class SimulatedFile: File {
     }
   }
 
+  /// Like a file system that cannot reserve.
+  package func reserve(byteCount: Int64) throws(BlobStorageError) {
+    precondition(byteCount >= 0)
+    try call(.allocate, "\(byteCount) kept length") { (_, opened) throws(SimulatedErrno) in
+      guard opened.isWritable else { throw .init(.badFileDescriptor) }
+    }
+  }
+
   package func status() throws(BlobStorageError) -> FileStatus {
     try call(.status, "") { (state, opened) throws(SimulatedErrno) in state.image.status(of: opened.node) }
   }

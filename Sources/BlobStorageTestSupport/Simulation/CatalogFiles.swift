@@ -141,6 +141,7 @@ private final class LockedFile: File {
   func beginWriteback(from offset: Int64, byteCount: Int64) {}
   func truncate(to byteCount: Int64) throws(BlobStorageError) { try file.truncate(to: byteCount) }
   func allocate(byteCount: Int64) throws(BlobStorageError) { try file.allocate(byteCount: byteCount) }
+  func reserve(byteCount: Int64) throws(BlobStorageError) { try file.reserve(byteCount: byteCount) }
   func status() throws(BlobStorageError) -> FileStatus { try file.status() }
   func readThroughDispatch(
     offset: Int64, byteCount: Int, queue: DispatchQueue,

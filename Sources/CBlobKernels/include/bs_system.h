@@ -56,8 +56,15 @@ ssize_t bs_allocate(int fd, int64_t byte_count);
 // Lets the system begin to write those bytes to the medium, waiting for nothing. Advice only: failure is not
 // reported here, and is left for the next sync to report.
 void bs_begin_writeback(int fd, int64_t offset, int64_t byte_count);
+// Reserves blocks for the first byte_count bytes and leaves the length as it is; where the file system cannot, nothing
+// happens. Truncating the file to its length gives back what was not used.
+ssize_t bs_reserve(int fd, int64_t byte_count);
 // Tells the system that the file will be read from front to back. Advice only: failure is not reported.
 void bs_advise_sequential(int fd);
+
+// Adds up the bytes of the medium that all below a directory takes, at most 16 levels deep. What goes away meanwhile takes
+// nothing.
+ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count);
 
 ssize_t bs_status_of(int fd, bs_status *status);
 ssize_t bs_status_at(int directory, const char *path, bs_status *status);

@@ -4,7 +4,8 @@ import BlobStorage
 /// `gc`: what no version needs goes.
 struct CollectCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "gc", abstract: "Removes what no version needs; safe at any time.")
+    commandName: "gc", abstract: "Removes what no version needs; safe at any time.",
+    discussion: "In a store with a cache, the cache is trimmed to its limits first: see `blobtool cache`.")
 
   @Flag(help: "Only say what would be removed.")
   var dryRun = false
@@ -35,6 +36,7 @@ struct CollectCommand: StoreCommand {
       facts.add(dryRun ? "dictionaries to train" : "dictionaries trained", report.addedDictionaryCount)
       facts.add(
         dryRun ? "chunks to encode with one" : "chunks encoded with one", report.dictionaryChunkCount)
+      if report.evictedKeyCount > 0 { facts.add("keys evicted", report.evictedKeyCount) }
       facts.add("garbage left", byteCount: report.garbageByteCount)
       facts.add("time", HumanText.duration(report.seconds))
       try facts.print()
@@ -53,6 +55,8 @@ struct CollectCommand: StoreCommand {
     var chunksReencoded: Int
     var dictionariesTrained: Int
     var dictionaryChunks: Int
+    /// Only where keys of a cache had to go.
+    var keysEvicted: Int?
     var freedByteCount: Int64
     var garbageByteCount: Int64
     var seconds: Double
@@ -65,6 +69,7 @@ struct CollectCommand: StoreCommand {
       chunksReencoded = report.reencodedChunkCount
       dictionariesTrained = report.addedDictionaryCount
       dictionaryChunks = report.dictionaryChunkCount
+      keysEvicted = report.evictedKeyCount > 0 ? report.evictedKeyCount : nil
       freedByteCount = report.freedByteCount
       garbageByteCount = report.garbageByteCount
       seconds = report.seconds.roundedToMilliseconds

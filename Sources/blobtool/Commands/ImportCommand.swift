@@ -7,7 +7,12 @@ struct ImportCommand: StoreCommand {
     commandName: "import", abstract: "Stores files and every regular file below folders.",
     discussion: """
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
-      A file whose size, modification time and inode are as at the last import is not read again.
+      A file whose size, modification time and inode are as at the last import is not read again: an import that was \
+      interrupted goes on when it is started again.
+
+      --dry-run reads, looks up and encodes everything and stores nothing: how many files there are, how much of them \
+      is new, how much is there already, and how much the new part would take on disk. It knows nothing of similarity \
+      among the new files, and may say too much.
       """)
 
   @Argument(help: "Files and folders.", completion: .file())
@@ -35,6 +40,8 @@ struct ImportCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  private static let shownCountMax = 10
+
   func validate() throws {
     guard paths.allSatisfy({ !$0.isEmpty }) else { throw ValidationError("a path is empty") }
   }
@@ -46,6 +53,7 @@ struct ImportCommand: StoreCommand {
     let report = try await shared.withProgress { meter in
       try await store.importFiles(paths, options: options, progress: meter.handler)
     }
+    if !dryRun { try await CacheCommand.hold(store) }
     if shared.json {
       try JSONText.print(Output(report))
     } else {
@@ -58,8 +66,17 @@ struct ImportCommand: StoreCommand {
   }
 
   private func print(_ report: ImportReport) throws {
-    for skipped in report.skipped {
+    for skipped in report.skipped where skipped.isFailure {
       StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
+    }
+    // Links are no failure, and a library may have thousands.
+    let others = report.skipped.filter { !$0.isFailure }
+    for skipped in others.prefix(Self.shownCountMax) {
+      StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
+    }
+    if others.count > Self.shownCountMax {
+      let rest = HumanText.grouped(others.count - Self.shownCountMax)
+      StandardError.say("skipped \(rest) more that are no regular files; --json lists them")
     }
     var facts = FactTable()
     facts.add(
@@ -70,7 +87,7 @@ struct ImportCommand: StoreCommand {
     if !report.skipped.isEmpty { facts.add("skipped", report.skipped.count) }
     facts.add("new bytes", byteCount: report.newByteCount)
     facts.add("already stored", byteCount: report.duplicateByteCount)
-    facts.add(dryRun ? "would be added" : "added to packs", byteCount: report.storedByteCount)
+    facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
     facts.add("time", HumanText.duration(report.seconds))
     try facts.print()
   }

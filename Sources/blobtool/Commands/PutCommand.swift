@@ -29,8 +29,11 @@ struct PutCommand: StoreCommand {
     let key = key.text
     let options = PutOptions(replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec)
     let result = try await shared.withProgress { meter in
-      try await withContent(meter) { try await store.put(key, $0, options: options) }
+      try await withContent(meter) { content, progress in
+        try await store.put(key, content, options: options, progress: progress)
+      }
     }
+    try await CacheCommand.hold(store, for: key)
     if shared.json {
       try JSONText.print(Output(result))
     } else {
@@ -47,22 +50,23 @@ struct PutCommand: StoreCommand {
 
   /// A regular file is read by the store, which notices when it changes meanwhile; anything else is a stream.
   private func withContent<T>(
-    _ meter: ProgressMeter, _ body: (BlobContent) async throws -> T
+    _ meter: ProgressMeter, _ body: (BlobContent, ProgressHandler?) async throws -> T
   ) async throws -> T {
     if file == "-" {
-      return try await body(DescriptorSource(.standardInput, name: "standard input", meter: meter).content)
+      return try await body(DescriptorSource(.standardInput, name: "standard input").content, meter.handler)
     }
     var status = stat()
     guard stat(file, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
       // The store refuses links; one that the user names is meant to be followed.
-      return try await body(.file(URL(fileURLWithPath: file).resolvingSymlinksInPath().path))
+      return try await body(
+        .file(URL(fileURLWithPath: file).resolvingSymlinksInPath().path), meter.handler)
     }
     let descriptor: FileDescriptor
     do { descriptor = try FileDescriptor.open(FilePath(file), .readOnly) } catch let error as Errno {
       throw Failure(ExitStatus.failed, "Cannot read \(file.printable): \(error.description).")
     }
     defer { try? descriptor.close() }  // it was only read
-    return try await body(DescriptorSource(descriptor, name: file, meter: meter).content)
+    return try await body(DescriptorSource(descriptor, name: file).content, meter.handler)
   }
 
   private struct Output: Encodable {

@@ -6,11 +6,21 @@ struct StatisticsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "stats", abstract: "Says what is in the store and what it takes.")
 
+  @Flag(help: "Print the numbers in Prometheus' text format, for a monitor to collect.")
+  var prometheus = false
+
   @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    if prometheus, shared.json { throw ValidationError("--prometheus and --json exclude each other") }
+  }
 
   func perform(on store: BlobStore) async throws {
     let statistics = try await store.statistics()
-    if shared.json { return try JSONText.print(Output(statistics)) }
+    if prometheus {
+      return try StandardOutput.write(MetricsText(statistics, store: store.information.path).text)
+    }
+    if shared.json { return try JSONText.print(StatisticsOutput(statistics)) }
     var facts = FactTable()
     facts.add("keys", statistics.keyCount)
     facts.add("versions", statistics.versionCount)
@@ -31,46 +41,47 @@ struct StatisticsCommand: StoreCommand {
     facts.add("on disk", byteCount: statistics.diskByteCount)
     try facts.print()
   }
+}
 
-  private struct Output: Encodable {
-    var keys: Int
-    var versions: Int
-    var blobs: Int
-    var chunks: Int
-    var packs: Int
-    var plainByteCount: Int64
-    var uniqueByteCount: Int64
-    var storedByteCount: Int64
-    var garbageByteCount: Int64
-    var diskByteCount: Int64
-    var similarity: String
-    var baseByteCount: Int64
-    var deduplicationSavedByteCount: Int64
-    var codecSavedByteCount: Int64
-    var similaritySavedByteCount: Int64
-    var dictionaries: Int
-    var dictionaryByteCount: Int64
-    var dictionaryChunks: Int
+/// Statistics as JSON.
+struct StatisticsOutput: Encodable {
+  var keys: Int
+  var versions: Int
+  var blobs: Int
+  var chunks: Int
+  var packs: Int
+  var plainByteCount: Int64
+  var uniqueByteCount: Int64
+  var storedByteCount: Int64
+  var garbageByteCount: Int64
+  var diskByteCount: Int64
+  var similarity: String
+  var baseByteCount: Int64
+  var deduplicationSavedByteCount: Int64
+  var codecSavedByteCount: Int64
+  var similaritySavedByteCount: Int64
+  var dictionaries: Int
+  var dictionaryByteCount: Int64
+  var dictionaryChunks: Int
 
-    init(_ statistics: StoreStatistics) {
-      keys = statistics.keyCount
-      versions = statistics.versionCount
-      blobs = statistics.blobCount
-      chunks = statistics.chunkCount
-      packs = statistics.packCount
-      plainByteCount = statistics.plainByteCount
-      uniqueByteCount = statistics.uniqueByteCount
-      storedByteCount = statistics.storedByteCount
-      garbageByteCount = statistics.garbageByteCount
-      diskByteCount = statistics.diskByteCount
-      similarity = statistics.usesSimilarity ? "on" : "off"
-      baseByteCount = statistics.baseByteCount
-      deduplicationSavedByteCount = statistics.deduplicationSavedByteCount
-      codecSavedByteCount = statistics.codecSavedByteCount
-      similaritySavedByteCount = statistics.similaritySavedByteCount
-      dictionaries = statistics.dictionaryCount
-      dictionaryByteCount = statistics.dictionaryByteCount
-      dictionaryChunks = statistics.dictionaryChunkCount
-    }
+  init(_ statistics: StoreStatistics) {
+    keys = statistics.keyCount
+    versions = statistics.versionCount
+    blobs = statistics.blobCount
+    chunks = statistics.chunkCount
+    packs = statistics.packCount
+    plainByteCount = statistics.plainByteCount
+    uniqueByteCount = statistics.uniqueByteCount
+    storedByteCount = statistics.storedByteCount
+    garbageByteCount = statistics.garbageByteCount
+    diskByteCount = statistics.diskByteCount
+    similarity = statistics.usesSimilarity ? "on" : "off"
+    baseByteCount = statistics.baseByteCount
+    deduplicationSavedByteCount = statistics.deduplicationSavedByteCount
+    codecSavedByteCount = statistics.codecSavedByteCount
+    similaritySavedByteCount = statistics.similaritySavedByteCount
+    dictionaries = statistics.dictionaryCount
+    dictionaryByteCount = statistics.dictionaryByteCount
+    dictionaryChunks = statistics.dictionaryChunkCount
   }
 }

@@ -1,6 +1,5 @@
 import BlobStorage
 import Foundation
-import Synchronization
 import SystemPackage
 
 /// Bytes from a pipe or terminal, as they come.
@@ -10,26 +9,18 @@ import SystemPackage
 final class DescriptorSource: Sendable {
   private let descriptor: FileDescriptor
   private let name: String
-  private let meter: ProgressMeter
-  private let doneByteCount = Atomic<Int64>(0)
   private static let byteCountMax = 1 << 18
   private static let waitMilliseconds: Int32 = 100
 
   /// A source that reads `descriptor` and does not close it; `name` is for messages.
-  init(_ descriptor: FileDescriptor, name: String, meter: ProgressMeter) {
+  init(_ descriptor: FileDescriptor, name: String) {
     self.descriptor = descriptor
     self.name = name
-    self.meter = meter
   }
 
   /// What a put reads.
   var content: BlobContent {
-    .stream { [self] in
-      let data = try next()
-      let done = doneByteCount.add(Int64(data?.count ?? 0), ordering: .relaxed).newValue
-      meter.update(WorkProgress(phase: "reading", doneByteCount: done))
-      return data
-    }
+    .stream { [self] in try next() }
   }
 
   /// What has come, at least a byte; nil at the end.

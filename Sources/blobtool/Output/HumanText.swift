@@ -61,6 +61,22 @@ enum HumanText {
   }
 }
 
+extension HumanText {
+  /// A span of time that is only guessed: no more digits than it deserves.
+  static func roughDuration(_ seconds: Double) -> String {
+    // What no clock shows is a guess that went wrong.
+    let whole = Int(min(max(seconds, 0), 1e9).rounded(.up))
+    switch whole {
+    case ..<10: return "\(max(whole, 1)) s"
+    case ..<60: return "\((whole + 4) / 5 * 5) s"
+    case ..<600: return "\((whole + 29) / 30 / 2) min\((whole + 29) / 30 % 2 == 1 ? " 30 s" : "")"
+    case ..<3_600: return "\((whole + 59) / 60) min"
+    case ..<36_000: return "\((whole + 299) / 300 / 12) h \((whole + 299) / 300 % 12 * 5) min"
+    default: return "\((whole + 3_599) / 3_600) h"
+    }
+  }
+}
+
 extension Date {
   /// ISO 8601 in UTC with milliseconds.
   var text: String {

@@ -4,17 +4,21 @@ import Foundation
 /// How far and how fast work goes, in words.
 struct Pace {
   private let progress: WorkProgress
-  private let bytesPerSecond: Double
+  private let bytesPerSecond: Double?
+  private let countPerSecond: Double?
   private let secondsLeft: Double?
 
-  init(_ progress: WorkProgress, seconds: Double) {
+  init(_ progress: WorkProgress, _ pace: WorkPace, now: Double) {
+    self.init(
+      progress, bytesPerSecond: pace.bytesPerSecond, countPerSecond: pace.countPerSecond,
+      secondsLeft: pace.secondsLeft(at: now))
+  }
+
+  init(_ progress: WorkProgress, bytesPerSecond: Double?, countPerSecond: Double?, secondsLeft: Double?) {
     self.progress = progress
-    bytesPerSecond = seconds > 0 ? Double(progress.doneByteCount) / seconds : 0
-    let left = progress.totalByteCount - progress.doneByteCount
-    // A guess from the first moments would be wild.
-    secondsLeft =
-      seconds >= 0.5 && bytesPerSecond > 0 && left >= 0 && progress.totalByteCount > 0
-      ? Double(left) / bytesPerSecond : nil
+    self.bytesPerSecond = bytesPerSecond
+    self.countPerSecond = countPerSecond
+    self.secondsLeft = secondsLeft
   }
 
   /// One line without a bar.
@@ -26,13 +30,28 @@ struct Pace {
       facts.append(HumanText.size(progress.doneByteCount))
     }
     if progress.totalCount > 0 {
-      facts.append("\(HumanText.grouped(progress.doneCount)) of \(HumanText.grouped(progress.totalCount))")
+      facts.append(
+        "\(HumanText.grouped(progress.doneCount)) of \(counted(progress.totalCount))")
     } else if progress.doneCount > 0 {
-      facts.append(HumanText.grouped(progress.doneCount))
+      facts.append(counted(progress.doneCount))
     }
-    if bytesPerSecond >= 1 { facts.append("\(HumanText.size(Int64(bytesPerSecond)))/s") }
-    if let secondsLeft { facts.append("\(HumanText.duration(secondsLeft)) left") }
+    if let bytesPerSecond, bytesPerSecond >= 1 {
+      facts.append("\(HumanText.size(Int64(bytesPerSecond)))/s")
+    } else if let countPerSecond, countPerSecond >= 1 {
+      facts.append("\(counted(Int(countPerSecond)))/s")
+    }
+    if let secondsLeft { facts.append("about \(HumanText.roughDuration(secondsLeft)) left") }
     return progress.phase + (facts.isEmpty ? "" : ": ") + facts.joined(separator: ", ")
+  }
+
+  /// A count with the noun of what the phase counts.
+  private func counted(_ count: Int) -> String {
+    switch progress.phase {
+    case "scanning", "planning", "importing", "syncing", "exporting": HumanText.count(count, "file")
+    case "marking": HumanText.count(count, "key")
+    case "verifying", "compacting", "deleting": HumanText.count(count, "pack")
+    default: HumanText.grouped(count)
+    }
   }
 
   /// One line with a bar, if it fits in.
@@ -50,7 +69,8 @@ struct Pace {
     let line = Line(
       phase: progress.phase, doneByteCount: progress.doneByteCount, totalByteCount: progress.totalByteCount,
       doneCount: progress.doneCount, totalCount: progress.totalCount,
-      bytesPerSecond: Int64(bytesPerSecond), secondsLeft: secondsLeft?.roundedToMilliseconds)
+      bytesPerSecond: Int64(bytesPerSecond ?? 0),
+      secondsLeft: secondsLeft?.roundedToMilliseconds)
     return (try? JSONText().line(line)) ?? "{}"
   }
 

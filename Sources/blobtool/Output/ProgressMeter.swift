@@ -26,7 +26,7 @@ enum ProgressStyle: String, ExpressibleByArgument, CaseIterable {
 final class ProgressMeter: Sendable {
   private struct State: Sendable {
     var latest: WorkProgress?
-    var phaseBegan = ContinuousClock.now
+    var pace = WorkPace()
     var lastShown: ContinuousClock.Instant?
     /// Whether `latest` has been shown.
     var isShown = true
@@ -34,6 +34,7 @@ final class ProgressMeter: Sendable {
   }
 
   private let style: ProgressStyle
+  private let began = ContinuousClock.now
   private let state = Mutex(State())
 
   init(_ style: ProgressStyle) { self.style = style.decided }
@@ -53,8 +54,8 @@ final class ProgressMeter: Sendable {
       let isNewPhase = state.latest?.phase != progress.phase
       if isNewPhase {
         if !state.isShown { show(&state, now) }  // how the phase before ended
-        state.phaseBegan = now
       }
+      state.pace.note(progress, at: seconds(now))
       state.latest = progress
       state.isShown = false
       if let last = state.lastShown, !isNewPhase, last.duration(to: now) < .seconds(style.interval) { return }
@@ -72,11 +73,13 @@ final class ProgressMeter: Sendable {
     }
   }
 
+  private func seconds(_ now: ContinuousClock.Instant) -> Double { began.duration(to: now) / .seconds(1) }
+
   private func show(_ state: inout State, _ now: ContinuousClock.Instant) {
     guard let progress = state.latest else { return }
     state.lastShown = now
     state.isShown = true
-    let pace = Pace(progress, seconds: state.phaseBegan.duration(to: now) / .seconds(1))
+    let pace = Pace(progress, state.pace, now: seconds(now))
     switch style {
     case .bar: StandardError.write("\r\u{1b}[K" + pace.bar(width: Terminal.width))
     case .plain: StandardError.write(pace.text + "\n")

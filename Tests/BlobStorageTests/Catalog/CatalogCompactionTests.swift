@@ -37,6 +37,10 @@ struct CatalogCompactionTests {
 
     #expect(try Self.generations(place).count == 1)
     #expect(try Self.generations(place) != generations)
+    for generation in try Self.generations(place) {
+      let file = place.temporary.path.appending("catalog").appending(generation).appending("data.mdb")
+      #expect(try SystemFiles().status(of: file)?.permissions == 0o600)
+    }
     let again = try CatalogPlace.open(in: place.temporary)
     defer { again.close() }
     #expect(try again.allocatedByteCount() * 4 < before)

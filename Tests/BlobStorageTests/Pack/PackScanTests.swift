@@ -76,6 +76,29 @@ struct PackScanTests {
     #expect(records.map(\.summary) == written.map(\.summary))
   }
 
+  @Test("that is filled ahead is read, recovered and sealed like any other", arguments: [true, false])
+  func filledAhead(isSealed: Bool) throws {
+    let place = try PackPlace()
+    let plain = try PackPlace().write(Self.header, Self.records(), seals: false)
+    let written = try place.write(Self.header, Self.records(), seals: isSealed, fillByteCount: 300)
+    let end = try #require(plain.last.map { $0.offset + Int64($0.byteCount) })
+    if !isSealed {
+      let bytes = try place.bytes(Self.name)
+      #expect(bytes.count > Int(end) && bytes[Int(end)...].allSatisfy { $0 == 0 })
+    }
+    let (records, outcome) = try place.scan(Self.name)
+    #expect(records.map(\.summary) == written.map(\.summary))
+    #expect(outcome.isSealed == isSealed)
+    #expect(outcome.endOffset == end)
+    #expect(outcome.gaps.isEmpty)
+    guard !isSealed else { return }
+    let file = try #require(try place.backend.adoptPack(Self.name))
+    let byteCount = try PackRecovery.seal(file, outcome, codecs: place.codecs)
+    file.close()
+    #expect(try place.bytes(Self.name).count == Int(byteCount))
+    #expect(try place.scan(Self.name).1.isSealed)
+  }
+
   @Test("with a flipped bit in its footer is read record by record")
   func damagedFooter() throws {
     let place = try PackPlace()

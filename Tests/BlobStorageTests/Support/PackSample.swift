@@ -34,8 +34,12 @@ struct PackPlace {
 
   /// Writes a pack of these records.
   @discardableResult
-  func write(_ header: PackHeader, _ records: [SampleRecord], seals: Bool = true) throws -> [PackRecord] {
+  /// - Parameter fillByteCount: with it, each record is flushed by itself.
+  func write(
+    _ header: PackHeader, _ records: [SampleRecord], seals: Bool = true, fillByteCount: Int = 0
+  ) throws -> [PackRecord] {
     let writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    writer.fillByteCount = fillByteCount
     var written: [PackRecord] = []
     for record in records {
       let result = record.payload.withUnsafeBytes { payload in
@@ -44,6 +48,7 @@ struct PackPlace {
         }
       }
       written.append(try result.get())
+      if fillByteCount > 0 { try writer.flush() }
     }
     try writer.flush()
     if seals { try writer.seal() }

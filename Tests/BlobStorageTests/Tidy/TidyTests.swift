@@ -7,7 +7,7 @@ struct TidyTests {
   static let rooms = [
     ["Errors"], ["Bytes"], ["Digest"], ["Format"], ["Chunking", "Codec", "Similarity"], ["Files"],
     ["Backend"], ["Pack"],
-    ["Catalog"], ["Engine"], ["Maintenance"], ["Transfer"], ["Store"],
+    ["Catalog"], ["Engine"], ["Maintenance"], ["Cache"], ["Transfer"], ["Store"],
   ]
   /// An error names the digest that it is about.
   static let allowed: Set<String> = ["Errors uses Digest"]

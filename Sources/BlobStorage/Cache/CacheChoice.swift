@@ -1,0 +1,129 @@
+/// Which packs to take away next, and which keys to evict for it.
+///
+/// Of the keys that were not used for longest, those go whose packs free most for what has to be copied: a pack counts
+/// with the garbage it has and with what would become garbage. An exact LRU would empty no pack and copy each byte
+/// many times; choosing among the coldest tenth costs next to no hits.
+struct CacheChoice {
+  var packs: Set<UInt32> = []
+  /// Whether one of them takes more to copy than a step may.
+  var hasLarge = false
+  var keys: [(id: Transaction.CachedKeyID, row: CachedKeyRow)] = []
+
+  private struct Pack {
+    var byteCount: Int64
+    var garbageByteCount: Int64
+    var coldByteCount: Int64 = 0
+
+    var freedByteCount: Int64 { min(byteCount, max(0, garbageByteCount) + coldByteCount) }
+    var keptByteCount: Int64 { byteCount - freedByteCount }
+    /// Packs that free about the same share of themselves are equal, and then the older goes: else packs of small
+    /// values, whose refs weigh more, would stay for ever.
+    var rank: Int { Int((share * 12).rounded()) }
+    private var share: Double { byteCount > 0 ? Double(freedByteCount) / Double(byteCount) : 1 }
+  }
+
+  /// Chooses packs that free `goal` bytes, or as many as can be.
+  ///
+  /// - Parameter copiesLarge: whether a pack that is larger than those of a cache may be copied from, beyond what a step
+  ///   copies else. It was made before there was a limit; to take it away without copying would empty the cache.
+  static func make(
+    _ cache: CacheCore, goal: Int64, _ limits: CacheLimits, copiesLarge: Bool
+  ) throws(BlobStorageError) -> CacheChoice {
+    var coldByteCount = max(limits.coldByteCount, goal * 2)
+    var enoughByteCount = goal * 2
+    while true {
+      let (choice, freed, isAll) = try make(
+        cache, goal: goal, coldByteCount, enoughByteCount, limits, copiesLarge)
+      // An eighth less is enough: more cold keys would be less cold.
+      if isAll || choice.hasLarge || freed >= goal - goal / 8 { return choice }
+      coldByteCount *= 3
+      enoughByteCount = coldByteCount
+    }
+  }
+
+  private static func make(
+    _ cache: CacheCore, goal: Int64, _ coldByteCountMax: Int64, _ enoughByteCount: Int64,
+    _ limits: CacheLimits, _ copiesLarge: Bool
+  ) throws(BlobStorageError) -> (CacheChoice, freed: Int64, isAll: Bool) {
+    let engine = cache.engine
+    let algorithm = engine.header.digestAlgorithm
+    var cold: [(id: Transaction.CachedKeyID, row: CachedKeyRow)] = []
+    var coldCounts: [Digest: Int] = [:]
+    var coldByteCount: Int64 = 0
+    var isAll = true
+    var packs: [UInt32: Pack] = [:]
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      for (number, row) in try transaction.packRows()
+      where row.isSealed && !row.isDamaged && row.state == .live {
+        packs[number] = Pack(
+          byteCount: row.recordsByteCount, garbageByteCount: try transaction.garbageByteCount(number))
+      }
+      try transaction.forEachCachedKey(algorithm: algorithm) { id, row in
+        // A higher priority only when the lower ones are not enough.
+        if let first = cold.first, row.priority > first.row.priority, coldByteCount >= enoughByteCount {
+          isAll = false
+          return false
+        }
+        cold.append((id, row))
+        coldCounts[row.digest, default: 0] += 1
+        coldByteCount += row.byteCount
+        isAll = coldByteCount < coldByteCountMax
+        return isAll
+      }
+    }
+    let long = try cache.longBlobs(coldCounts.keys)
+    var placesByDigest: [Digest: [(pack: UInt32, byteCount: Int64)]] = [:]
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      for (digest, count) in coldCounts where try transaction.versionCount(of: digest) <= count {
+        let places = try transaction.places(of: digest, chunks: long[digest])
+        placesByDigest[digest] = places
+        for (pack, byteCount) in places { packs[pack]?.coldByteCount += byteCount }
+      }
+    }
+    var choice = CacheChoice()
+    var freed: Int64 = 0
+    var kept: Int64 = 0
+    let sorted = packs.sorted { ($0.value.rank, $1.key) > ($1.value.rank, $0.key) }
+    for (number, pack) in sorted {
+      if freed >= goal || pack.freedByteCount == 0 { break }
+      guard kept + pack.keptByteCount <= limits.copiedByteCountMax else { continue }
+      choice.packs.insert(number)
+      freed += pack.freedByteCount
+      kept += pack.keptByteCount
+    }
+    let largeByteCount = limits.packByteCountTarget * 8
+    for (number, pack) in sorted where copiesLarge && pack.byteCount >= largeByteCount {
+      // One at a time, and for a sixteenth of it at least.
+      guard freed < goal - goal / 8, pack.freedByteCount >= pack.byteCount / 16 else { break }
+      guard choice.packs.insert(number).inserted else { continue }
+      choice.hasLarge = true
+      freed += pack.freedByteCount
+      break
+    }
+    choice.addSmall(packs.mapValues(\.byteCount), limits)
+    let chosen = choice.packs
+    choice.keys = cold.filter { _, row in
+      placesByDigest[row.digest]?.contains { chosen.contains($0.pack) } ?? false
+    }
+    if choice.hasLarge {
+      // What stays is copied anyway: no more keys go than have to.
+      var byteCount = goal
+      choice.keys = Array(
+        choice.keys.prefix { _, row in
+          defer { byteCount -= row.byteCount }
+          return byteCount > 0
+        })
+    }
+    return (choice, freed, isAll)
+  }
+
+  private static let smallPackCountMax = 12
+
+  /// Adds packs of next to nothing when there are many: what a step copies can be some drop records, and a file
+  /// takes a block.
+  private mutating func addSmall(_ byteCounts: [UInt32: Int64], _ limits: CacheLimits) {
+    guard !packs.isEmpty else { return }
+    let small = byteCounts.filter { $0.value < limits.packByteCountTarget / 32 && !packs.contains($0.key) }
+    if small.count > Self.smallPackCountMax { packs.formUnion(small.keys) }
+  }
+}

@@ -1,0 +1,180 @@
+import Foundation
+import Logging
+import Synchronization
+
+/// Putting values: prepared without a lock, stored if there is room, noted in the same commit.
+extension CacheCore {
+  private struct Prepared {
+    var index: Int
+    var item: Engine.CommitItem
+    var mark: CacheMark
+  }
+
+  /// Stores values under their keys, those that are put together in one commit where they fit.
+  ///
+  /// - Returns: for each whether it was stored. One that was not has no value afterwards, not an older one.
+  package func put(_ items: [CacheItem]) throws(BlobStorageError) -> [Bool] {
+    try engine.checkOpen()
+    var stored = [Bool](repeating: false, count: items.count)
+    let limits = limits
+    var group: [Prepared] = []
+    var groupByteCount = 0
+    for (index, item) in items.enumerated() {
+      let key = try Engine.keyBytes(prefix + item.key)
+      guard item.data.count <= limits.valueByteCountMax else { continue }
+      let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
+      let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
+        try engine.prepare(bytes, key: key, putOptions)
+      }
+      let prepared = Prepared(
+        index: index,
+        item: Engine.CommitItem(key: key, blob: blob, data: item.data, metadata: mark.metadata), mark: mark)
+      if groupByteCount + prepared.item.recordByteCountMax > limits.packByteCountTarget, !group.isEmpty {
+        try store(group, &stored)
+        (group, groupByteCount) = ([], 0)
+      }
+      group.append(prepared)
+      groupByteCount += prepared.item.recordByteCountMax
+    }
+    if !group.isEmpty { try store(group, &stored) }
+    let refused = items.indices.filter { !stored[$0] }.map { items[$0].key }
+    if !refused.isEmpty {
+      state.withLock { $0.counts.refusedCount += refused.count }
+      // What was there before is not what the caller wants to find.
+      _ = try remove(refused)
+    }
+    return stored
+  }
+
+  private func store(_ group: [Prepared], _ stored: inout [Bool]) throws(BlobStorageError) {
+    let need = group.reduce(0) { $0 + $1.item.recordByteCountMax } + Self.footerByteCount(group.count)
+    let long = try longBlobs(group.map(\.item.key))
+    for attempt in 0..<Self.attemptCount {
+      let roomCount = state.withLock { $0.roomCount }
+      let touched = takeTouched()
+      do throws(BlobStorageError) {
+        _ = try engine.commit(
+          group.map(\.item), putOptions,
+          alongside: { (commit) throws(BlobStorageError) in
+            guard commit.roomByteCount >= Int64(need) else { throw Self.roomNeeded }
+            var dropping = CacheDropping(engine, long: long)
+            try note(touched, commit.transaction)
+            for prepared in group { try note(prepared, &dropping, commit.transaction) }
+            try evictBeyondCount(&dropping, &commit, keeping: Set(group.map(\.item.key)))
+          })
+        for prepared in group { stored[prepared.index] = true }
+        return
+      } catch {
+        restore(touched)
+        switch error.code {
+        case .cacheNeedsRoom: break
+        case .noSpace where attempt < Self.attemptCount - 1: break
+        case .noSpace, .limitExceeded, .busy:
+          refuse(error)
+          return
+        default: throw error
+        }
+        do throws(BlobStorageError) {
+          try makeRoom(Int64(need), since: roomCount, mediumIsFull: error.code == .noSpace)
+        } catch {
+          guard Self.isNoRoom(error.code) else { throw error }
+          refuse(error)
+          return
+        }
+      }
+    }
+  }
+
+  private var putOptions: PutOptions { PutOptions(durability: durability) }
+  private static let attemptCount = 8
+  private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
+
+  /// What a footer takes for so many values, roughly and rather too much.
+  private static func footerByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
+
+  static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
+    code == .noSpace || code == .limitExceeded || code == .busy
+  }
+
+  private func refuse(_ reason: BlobStorageError) {
+    engine.logger.notice("A value is not stored.", metadata: ["reason": "\(reason.message)"])
+  }
+
+  private func restore(_ touched: [Transaction.CachedKeyID]) {
+    state.withLock { state in
+      for id in touched where state.touched[id] == nil {
+        state.touchCount += 1
+        state.touched[id] = state.touchCount
+      }
+      if !state.touched.isEmpty, state.touchedSince == nil { state.touchedSince = .now }
+    }
+  }
+
+  /// Notes a value that is about to be put: as the most recently used, and what it replaces as garbage.
+  private func note(
+    _ prepared: Prepared, _ dropping: inout CacheDropping, _ transaction: Transaction
+  ) throws(BlobStorageError) {
+    let algorithm = engine.header.digestAlgorithm
+    let key = prepared.item.key
+    let digest = prepared.item.blob.digest
+    if let name = try transaction.nameRow(key),
+      let current = try transaction.currentVersion(key: name.key, algorithm: algorithm)
+    {
+      try dropping.account(key, current.row, transaction)
+    }
+    try dropping.reuse(digest, transaction)
+    let id = Transaction.cachedKeyID(key)
+    try transaction.setCachedKey(
+      id,
+      CachedKeyRow(
+        priority: prepared.mark.priority.rawValue, tick: try transaction.nextCacheTick(),
+        byteCount: Int64(prepared.item.blob.byteCount), digest: digest, key: key), algorithm: algorithm)
+  }
+
+  /// Drops the least recently used keys while there are more than the limits say.
+  private func evictBeyondCount(
+    _ dropping: inout CacheDropping, _ commit: inout WriterSession.Commit, keeping kept: Set<[UInt8]>
+  ) throws(BlobStorageError) {
+    guard let countMax = limits.countMax else { return }
+    let excess = try commit.transaction.cachedKeyCount() - countMax
+    guard excess > 0 else { return }
+    var victims: [(Transaction.CachedKeyID, CachedKeyRow)] = []
+    try commit.transaction.forEachCachedKey(algorithm: engine.header.digestAlgorithm) { id, row in
+      if !kept.contains(row.key) { victims.append((id, row)) }
+      return victims.count < excess
+    }
+    for (id, row) in victims { try dropping.drop(row.key, id, &commit) }
+  }
+
+  // MARK: Removing
+
+  /// Drops keys; says how many were there.
+  package func remove(_ keys: [String]) throws(BlobStorageError) -> Int {
+    var bytes: [[UInt8]] = []
+    for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
+    let long = try longBlobs(bytes)
+    return try engine.writer.commit { (commit) throws(BlobStorageError) in
+      var dropping = CacheDropping(engine, long: long)
+      for key in bytes { try dropping.drop(key, Transaction.cachedKeyID(key), &commit) }
+      return dropping.droppedKeyCount
+    }.result
+  }
+
+  /// Drops all keys of the cache, a page at a time.
+  package func removeAll() throws(BlobStorageError) -> Int {
+    var count = 0
+    while true {
+      let page = try engine.keys(prefix, after: nil, limit: 1_000)
+      if page.isEmpty { return count }
+      let removed = try remove(page.map { key(of: $0.key) })
+      count += removed
+      // Somebody else removes them too.
+      if removed == 0 { return count }
+    }
+  }
+}
+
+extension BlobStorageError.Code {
+  /// The pack under way has no room for a value. Never leaves the library.
+  static let cacheNeedsRoom = Self("cacheNeedsRoom")
+}

@@ -1,0 +1,129 @@
+/// Drops keys of a cache inside one commit, and counts for each pack what becomes garbage by it.
+///
+/// What dropping a key frees is what no other version needs. A blob of one chunk is freed with the last version of it.
+/// The chunks of a longer blob are taken to be its own unless they are blobs themselves: what other long blobs share
+/// is found out when the pack is taken away, and stays.
+struct CacheDropping {
+  private let engine: Engine
+  /// The chunks of longer blobs, looked up before the commit.
+  private let long: [Digest: [Digest]]
+  /// Versions of a digest that this commit drops: the catalog counts them until it ends.
+  private var dropped: [Digest: Int] = [:]
+  private(set) var droppedKeyCount = 0
+
+  init(_ engine: Engine, long: [Digest: [Digest]]) {
+    self.engine = engine
+    self.long = long
+  }
+
+  /// Drops all versions of a key.
+  mutating func drop(
+    _ key: [UInt8], _ id: Transaction.CachedKeyID, _ commit: inout WriterSession.Commit
+  ) throws(BlobStorageError) {
+    let algorithm = engine.header.digestAlgorithm
+    try commit.transaction.setCachedKey(id, nil, algorithm: algorithm)
+    guard let name = try commit.transaction.nameRow(key), name.versionCount > 0 else { return }
+    var versions: [Transaction.StampedVersion] = []
+    try commit.transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+      versions.append(version)
+      return true
+    }
+    for version in versions { try account(key, version.row, commit.transaction) }
+    for start in stride(from: 0, to: versions.count, by: Limits.dropVersionCountMax) {
+      let part = versions[start..<min(start + Limits.dropVersionCountMax, versions.count)]
+      let drop = DropRecord(key: key, stamp: try commit.stamp(), versions: part.map(\.stamp))
+      try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
+        _ = try commit.append(.drop(drop), payload: payload)
+      }
+    }
+    droppedKeyCount += 1
+  }
+
+  /// Counts what a version frees that is about to go.
+  mutating func account(
+    _ key: [UInt8], _ row: VersionRow, _ transaction: Transaction
+  ) throws(BlobStorageError) {
+    try transaction.addGarbage(
+      row.place.pack,
+      Int64(RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + row.metadata.count))
+    dropped[row.digest, default: 0] += 1
+    guard try transaction.versionCount(of: row.digest) == dropped[row.digest] else { return }
+    for (pack, byteCount) in try transaction.places(of: row.digest, chunks: long[row.digest]) {
+      try transaction.addGarbage(pack, byteCount)
+    }
+  }
+
+  /// Takes it back for a blob that is needed again before it was collected.
+  mutating func reuse(_ digest: Digest, _ transaction: Transaction) throws(BlobStorageError) {
+    let count = dropped[digest] ?? 0
+    guard try transaction.versionCount(of: digest) == count else {
+      dropped[digest] = count - 1
+      return
+    }
+    for (pack, byteCount) in try transaction.places(of: digest, chunks: long[digest]) {
+      try transaction.addGarbage(pack, -byteCount)
+    }
+    dropped[digest] = count - 1
+  }
+}
+
+extension Transaction {
+  /// Where the records lie that only this blob needs, with their lengths.
+  ///
+  /// - Parameter chunks: those of a blob that has a manifest.
+  func places(
+    of digest: Digest, chunks: [Digest]?
+  ) throws(BlobStorageError) -> [(pack: UInt32, byteCount: Int64)] {
+    if let row = try chunkRow(digest) { return [(row.place.pack, Int64(row.recordByteCount))] }
+    guard let row = try manifestRow(digest) else { return [] }
+    var places = [(row.place.pack, Int64(row.recordByteCount))]
+    for chunk in Set(chunks ?? []) where try versionCount(of: chunk) == 0 {
+      if let row = try chunkRow(chunk) { places.append((row.place.pack, Int64(row.recordByteCount))) }
+    }
+    return places
+  }
+}
+
+extension CacheCore {
+  /// The chunks of the blobs of these keys that have more than one.
+  func longBlobs(_ keys: [[UInt8]]) throws(BlobStorageError) -> [Digest: [Digest]] {
+    let algorithm = engine.header.digestAlgorithm
+    return try longBlobs(
+      engine.catalog.read { (transaction) throws(BlobStorageError) in
+        var digests: [Digest] = []
+        for key in keys {
+          guard let name = try transaction.nameRow(key) else { continue }
+          try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+            digests.append(version.row.digest)
+            return true
+          }
+        }
+        return digests
+      })
+  }
+
+  /// The chunks of those of the blobs that have more than one.
+  func longBlobs(_ digests: some Sequence<Digest>) throws(BlobStorageError) -> [Digest: [Digest]] {
+    let long = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var long: Set<Digest> = []
+      for digest in digests where try transaction.chunkRow(digest) == nil { long.insert(digest) }
+      return long
+    }
+    var chunks: [Digest: [Digest]] = [:]
+    for digest in long {
+      do throws(BlobStorageError) {
+        guard let layout = try engine.blobs.layout(digest) else { continue }
+        var found = layout.listDigests
+        try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { placed in
+          found.append(placed.entry.digest)
+          return true
+        }
+        chunks[digest] = found
+      } catch {
+        // A damaged value can be dropped like any other; what it frees is found out later.
+        guard error.code == .corrupted else { throw error }
+      }
+    }
+    return chunks
+  }
+}

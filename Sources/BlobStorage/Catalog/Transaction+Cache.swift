@@ -1,0 +1,139 @@
+/// What a cache notes about its keys: how recently each was used, and how much of each pack has become garbage.
+///
+/// Unlike the rest of the catalog this does not come back with a rebuild: it is made anew, in the order in which keys
+/// were put. Nothing is ever removed because of it alone: it says where to look, and who removes looks again.
+extension Transaction {
+  /// Names a key here: the first 16 bytes of its digest.
+  package typealias CachedKeyID = SIMD2<UInt64>
+
+  package static func cachedKeyID(_ key: [UInt8]) -> CachedKeyID {
+    let digest = key.withUnsafeBytes { Digest.of($0, by: .blake3) }
+    return digest.withUnsafeBytes { $0.loadUnaligned(as: CachedKeyID.self) }
+  }
+
+  /// What is noted of a key.
+  package func cachedKey(
+    _ id: CachedKeyID, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> CachedKeyRow? {
+    guard let value = try value(.cacheKeys, Self.bytes(id)) else { return nil }
+    return try CachedKeyRow(value, algorithm: algorithm)
+  }
+
+  /// Notes it, or forgets it.
+  package func setCachedKey(
+    _ id: CachedKeyID, _ row: CachedKeyRow?, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    if let old = try cachedKey(id, algorithm: algorithm) {
+      try remove(.cacheOrder, Self.orderKey(old, id))
+    }
+    guard let row else {
+      try remove(.cacheKeys, Self.bytes(id))
+      return
+    }
+    try put(.cacheKeys, Self.bytes(id), row.encoded())
+    try put(.cacheOrder, Self.orderKey(row, id), [])
+  }
+
+  /// How many keys are noted.
+  package func cachedKeyCount() throws(BlobStorageError) -> Int { try count(.cacheKeys) }
+
+  /// Calls `body` with all keys, those to be evicted first first, until it returns false.
+  package func forEachCachedKey(
+    algorithm: Digest.Algorithm, _ body: (CachedKeyID, CachedKeyRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    try scan(.cacheOrder) { (key, _) throws(BlobStorageError) in
+      guard key.count == 25 else {
+        throw BlobStorageError(.catalogDamaged, "The catalog has a cached key without a place.")
+      }
+      let id = key.loadUnaligned(fromByteOffset: 9, as: CachedKeyID.self)
+      guard let row = try cachedKey(id, algorithm: algorithm) else { return true }
+      return try body(id, row)
+    }
+  }
+
+  /// The next tick: greater than all before.
+  package func nextCacheTick() throws(BlobStorageError) -> UInt64 {
+    let tick = try meta(.cacheTick) + 1
+    try setMeta(.cacheTick, tick)
+    return tick
+  }
+
+  /// Has later ticks be greater than this.
+  package func noteCacheTick(_ tick: UInt64) throws(BlobStorageError) {
+    if tick > (try meta(.cacheTick)) { try setMeta(.cacheTick, tick) }
+  }
+
+  /// Whether all keys of the cache were noted since the catalog was made.
+  package func isCacheIndexed() throws(BlobStorageError) -> Bool { try meta(.cacheIndexed) != 0 }
+
+  package func setCacheIndexed() throws(BlobStorageError) { try setMeta(.cacheIndexed, 1) }
+
+  // MARK: Garbage
+
+  /// Bytes of a pack's records that have become garbage, as far as was noticed.
+  package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
+    guard let value = try value(.packGarbage, Self.packKey(pack)) else { return 0 }
+    var reader = ByteReader(value)
+    return try reader.integer()
+  }
+
+  package func setGarbageByteCount(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
+    guard byteCount > 0 else {
+      try remove(.packGarbage, Self.packKey(pack))
+      return
+    }
+    var writer = ByteWriter(capacity: 8)
+    writer.integer(byteCount)
+    try put(.packGarbage, Self.packKey(pack), writer.bytes)
+  }
+
+  package func addGarbage(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
+    try setGarbageByteCount(pack, try garbageByteCount(pack) + byteCount)
+  }
+
+  private static func bytes(_ id: CachedKeyID) -> [UInt8] { withUnsafeBytes(of: id) { Array($0) } }
+
+  private static func orderKey(_ row: CachedKeyRow, _ id: CachedKeyID) -> [UInt8] {
+    [row.priority] + withUnsafeBytes(of: row.tick.bigEndian) { Array($0) } + bytes(id)
+  }
+}
+
+/// What a cache notes of one of its keys.
+package struct CachedKeyRow: Hashable, Sendable {
+  /// Lower goes first.
+  package var priority: UInt8
+  /// When it was last used, in the order of all uses.
+  package var tick: UInt64
+  /// Plain bytes of its value.
+  package var byteCount: Int64
+  package var digest: Digest
+  package var key: [UInt8]
+
+  package init(priority: UInt8, tick: UInt64, byteCount: Int64, digest: Digest, key: [UInt8]) {
+    self.priority = priority
+    self.tick = tick
+    self.byteCount = byteCount
+    self.digest = digest
+    self.key = key
+  }
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 64 + key.count)
+    writer.integer(priority)
+    writer.integer(tick)
+    writer.integer(byteCount)
+    digest.withUnsafeBytes { writer.raw($0) }
+    writer.integer(UInt16(key.count))
+    writer.raw(key)
+    return writer.bytes
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    priority = try reader.integer()
+    tick = try reader.integer()
+    byteCount = try reader.integer()
+    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    key = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
+  }
+}

@@ -1,0 +1,65 @@
+import Foundation
+import SystemPackage
+
+/// Long work that a process does on a store at this moment, as it tells others.
+public struct Activity: Sendable, Hashable {
+  /// What is done: "put", "import", "export", "gc", "verify", "repair", "report"; a later build may have others.
+  public var operation: String
+  /// What it works on: a key, paths or a folder; empty when that is the store.
+  public var subject: String
+  public var processID: Int32
+  public var started: Date
+  /// When it last said something.
+  public var updated: Date
+  public var progress: WorkProgress
+  public var bytesPerSecond: Double?
+  /// Seconds left in this phase, as the work saw it at `updated`.
+  public var secondsLeft: Double?
+
+  init(_ record: ActivityRecord) {
+    operation = record.operation
+    subject = record.subject
+    processID = record.processID
+    started = Date(timeIntervalSince1970: Double(record.started) / 1_000)
+    updated = Date(timeIntervalSince1970: Double(record.updated) / 1_000)
+    progress = WorkProgress(
+      phase: record.phase, doneByteCount: record.doneByteCount, totalByteCount: record.totalByteCount,
+      doneCount: Int(record.doneCount), totalCount: Int(record.totalCount))
+    bytesPerSecond = record.bytesPerSecond < 0 ? nil : Double(record.bytesPerSecond)
+    secondsLeft = record.millisecondsLeft < 0 ? nil : Double(record.millisecondsLeft) / 1_000
+  }
+
+  /// What is going on in a store, by its beginning; what dead processes left is removed.
+  ///
+  /// Each file is locked for as long as its process lives: a lock that can be taken is the proof of death.
+  package static func all(_ folder: StoreFolder) throws(BlobStorageError) -> [Activity] {
+    let files = folder.files
+    guard try files.status(of: folder.activities)?.kind == .directory else { return [] }
+    var activities: [Activity] = []
+    for name in try files.list(folder.activities) {
+      let path = folder.activities.appending(name)
+      do throws(BlobStorageError) {
+        let file = try files.open(path, .read)
+        defer { file.close() }
+        if try file.lock(.shared, wait: false) {
+          try files.remove(path)
+        } else if name.hasSuffix(ActivityFile.suffix), let record = try record(file) {
+          activities.append(Activity(record))
+        }
+      } catch {
+        // It has ended since it was listed, or belongs to somebody whose work is not for us to see.
+        continue
+      }
+    }
+    return activities.sorted { ($0.started, $0.processID) < ($1.started, $1.processID) }
+  }
+
+  private static func record(_ file: any File) throws(BlobStorageError) -> ActivityRecord? {
+    // A slot that is being written while it is read can be torn.
+    for _ in 0..<4 {
+      let bytes = try file.bytes(at: 0, ActivityRecord.byteCount, pack: nil)
+      if let record = bytes.withUnsafeBytes({ ActivityRecord($0) }) { return record }
+    }
+    return nil
+  }
+}

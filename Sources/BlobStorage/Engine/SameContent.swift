@@ -1,0 +1,165 @@
+/// A file that its key seems to hold already, compared with what is there: to put the same bytes again costs reading
+/// and hashing them, and nothing is cut.
+///
+/// Each chunk of the key's current version is compared by its digest with the file's bytes at its place, on all
+/// threads, up to the first that differs. So a file that has changed costs no more than what it has in common with the
+/// version, up to there.
+struct SameContent {
+  /// What is read, compared and reported at once, and about what chunks are looked up for at once.
+  private static let batchByteCount: Int64 = 1 << 20
+  private static let groupByteCount: Int64 = 64 << 20
+
+  private struct Batch: Sendable {
+    var bytes: [UInt8]
+    var entries: [ChunkEntry]
+  }
+
+  private let engine: Engine
+  private let key: [UInt8]
+  private let stamp: Stamp
+  private let layout: BlobLayout
+
+  /// Nil when the key's current version is of another length, or one that is put from memory, or cannot be read.
+  init?(_ engine: Engine, key: [UInt8], byteCount: Int64) throws(BlobStorageError) {
+    guard byteCount > Int64(Engine.inMemoryByteCountMax) else { return nil }
+    let algorithm = engine.header.digestAlgorithm
+    let current = try engine.catalog.read {
+      (transaction) throws(BlobStorageError) -> Transaction.StampedVersion? in
+      guard let name = try transaction.nameRow(key),
+        let current = try transaction.currentVersion(key: name.key, algorithm: algorithm),
+        current.row.byteCount == byteCount, try transaction.manifestToShare(current.row.digest) != nil
+      else { return nil }
+      return current
+    }
+    guard let current else { return nil }
+    do throws(BlobStorageError) {
+      guard let layout = try engine.blobs.layout(current.row.digest), layout.byteCount == byteCount else {
+        return nil
+      }
+      self.layout = layout
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return nil
+    }
+    self.engine = engine
+    self.key = key
+    stamp = current.stamp
+  }
+
+  /// Whether the file holds the bytes of the version, all of which can be shared.
+  ///
+  /// - Parameter progress: told how many bytes have been compared.
+  func isHeld(
+    by file: InputFile, progress: (Int64) -> Void
+  ) throws(BlobStorageError) -> Bool {
+    var isSame = try areThereToShare(layout.listDigests)
+    var offset: Int64 = 0
+    var group: ArraySlice<ChunkEntry> = []
+    var looked: Int64 = 0
+    do throws(BlobStorageError) {
+      try engine.work.orderedMap(
+        inFlightMax: engine.work.width * 2 + 1,
+        next: { () throws(BlobStorageError) -> Batch? in
+          try CancellationFlag.check()
+          guard isSame else { return nil }
+          if group.isEmpty, looked < layout.byteCount {
+            group = try entries(from: &looked)[...]
+            isSame = try areThereToShare(group.map(\.digest))
+          }
+          guard isSame, let batch = try nextBatch(of: &group, file, at: &offset) else { return nil }
+          progress(offset)
+          return batch
+        },
+        transform: { (batch) in Self.isSame(batch) },
+        consume: { if !$0 { isSame = false } })
+    } catch {
+      // A list of the manifest that cannot be read: put anew, it heals.
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
+    return isSame && offset == layout.byteCount
+  }
+
+  /// Makes the content the key's version once more, with the options' metadata; nil when the key holds another by
+  /// now, or what it holds is not on the medium yet.
+  ///
+  /// No lease is needed: as long as the version is there, so is all that it needs, and the new one takes its place in
+  /// the same transaction.
+  func commit(
+    _ options: PutOptions
+  ) throws(BlobStorageError) -> (result: PutResult, watermark: WriterSession.Watermark?)? {
+    let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) -> PutResult? in
+      guard let name = try commit.transaction.nameRow(key),
+        let current = try commit.transaction.currentVersion(
+          key: name.key, algorithm: engine.header.digestAlgorithm),
+        // What lies before a ref, and what it refers to elsewhere, is on the medium if the ref is (H1).
+        current.stamp == stamp, try commit.canRefer(to: current.row.place)
+      else { return nil }
+      let (version, refByteCount) = try engine.appendRef(
+        key, layout.digest, layout.byteCount, options.replacement, options.metadata, &commit)
+      return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(refByteCount))
+    }
+    return result.map { ($0, watermark) }
+  }
+
+  // MARK: Inside
+
+  private func entries(from start: inout Int64) throws(BlobStorageError) -> [ChunkEntry] {
+    let end = min(start + Self.groupByteCount, layout.byteCount)
+    var entries: [ChunkEntry] = []
+    let first = start
+    try layout.forEachChunk(in: first..<end, from: engine.chunks) { placed in
+      // The first may belong to the group before.
+      if placed.start >= first { entries.append(placed.entry) }
+      return true
+    }
+    start = end
+    return entries
+  }
+
+  private func areThereToShare(_ digests: [Digest]) throws(BlobStorageError) -> Bool {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      for digest in digests.sorted() {
+        guard try transaction.chunkToShare(digest) != nil else { return false }
+      }
+      return true
+    }
+  }
+
+  private func nextBatch(
+    of group: inout ArraySlice<ChunkEntry>, _ file: InputFile, at offset: inout Int64
+  ) throws(BlobStorageError) -> Batch? {
+    var entries: [ChunkEntry] = []
+    var byteCount = 0
+    while byteCount < Self.batchByteCount, let entry = group.popFirst() {
+      entries.append(entry)
+      byteCount += entry.plainByteCount
+    }
+    guard !entries.isEmpty else { return nil }
+    var failure: BlobStorageError?
+    let start = offset
+    let bytes = [UInt8](unsafeUninitializedCapacity: byteCount) { buffer, count in
+      do throws(BlobStorageError) {
+        count = try file.read(into: UnsafeMutableRawBufferPointer(buffer), at: start)
+      } catch { failure = error }
+    }
+    if let failure { throw failure }
+    offset += Int64(bytes.count)
+    return Batch(bytes: bytes, entries: entries)
+  }
+
+  private static func isSame(_ batch: Batch) -> Bool {
+    batch.bytes.withUnsafeBytes { bytes in
+      var start = 0
+      for entry in batch.entries {
+        let end = start + entry.plainByteCount
+        guard end <= bytes.count,
+          Digest.of(UnsafeRawBufferPointer(rebasing: bytes[start..<end]), by: entry.digest.algorithm)
+            == entry.digest
+        else { return false }
+        start = end
+      }
+      return true
+    }
+  }
+}

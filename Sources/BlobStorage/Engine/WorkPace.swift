@@ -1,0 +1,111 @@
+import Foundation
+
+/// How fast work goes, and how long the rest of it will take, learned from what it has reported.
+///
+/// What is recent counts most: half as much for every ``halfLifeSeconds`` that have passed. What a byte costs and what
+/// a file costs are told apart, because a thousand small files take longer than one that is as long as all of them.
+/// There is no time left where there is nothing to go by: in the first two seconds of a phase, without a total, and
+/// when nothing has got done for ten seconds. The caller says what time it is.
+public struct WorkPace: Sendable {
+  /// After so many seconds, what was learned counts half.
+  public static let halfLifeSeconds = 8.0
+  /// So long a phase goes on before anything is said of the time left.
+  public static let silenceSeconds = 2.0
+  /// After so long without anything done, nothing is said of the time left.
+  public static let stallSeconds = 10.0
+
+  /// Bytes are counted in units about as costly as a file, so that neither drowns in the other's rounding.
+  private static let byteUnit = 65_536.0
+  private static let sampleSecondsMin = 0.05
+  private static let sampleCountMin = 3
+
+  private var latest: WorkProgress?
+  private var began = 0.0
+  /// Where the sample under way begins.
+  private var sampled = (seconds: 0.0, byteCount: Int64(0), count: 0)
+  private var advanced = 0.0
+  private var sampleCount = 0
+  /// Sums over samples: seconds, bytes, files, and their products.
+  private var (seconds, bytes, files) = (0.0, 0.0, 0.0)
+  private var (bytesBytes, bytesFiles, filesFiles, bytesSeconds, filesSeconds) = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+  /// Knows nothing yet.
+  public init() {}
+
+  /// Learns from a report.
+  ///
+  /// - Parameter now: seconds on any clock that does not jump.
+  public mutating func note(_ progress: WorkProgress, at now: Double) {
+    guard let before = latest, before.phase == progress.phase, progress.doneCount >= before.doneCount,
+      progress.doneByteCount >= before.doneByteCount
+    else {
+      self = WorkPace()
+      latest = progress
+      began = now
+      advanced = now
+      sampled = (now, progress.doneByteCount, progress.doneCount)
+      return
+    }
+    if progress.doneByteCount > before.doneByteCount || progress.doneCount > before.doneCount {
+      advanced = now
+    }
+    latest = progress
+    let span = now - sampled.seconds
+    guard span >= Self.sampleSecondsMin else { return }
+    add(
+      span, Double(progress.doneByteCount - sampled.byteCount) / Self.byteUnit,
+      Double(progress.doneCount - sampled.count))
+    sampled = (now, progress.doneByteCount, progress.doneCount)
+  }
+
+  /// Bytes a second, lately; nil while there is nothing to go by.
+  public var bytesPerSecond: Double? { seconds > 0 ? bytes * Self.byteUnit / seconds : nil }
+
+  /// Files, packs or whatever is counted a second, lately; nil while there is nothing to go by.
+  public var countPerSecond: Double? { seconds > 0 ? files / seconds : nil }
+
+  /// Seconds until the phase is done, if it goes on as it did lately; nil when that cannot be told.
+  public func secondsLeft(at now: Double) -> Double? {
+    guard let latest, now - began >= Self.silenceSeconds, sampleCount >= Self.sampleCountMin,
+      now - advanced < Self.stallSeconds, latest.totalByteCount > 0 || latest.totalCount > 0
+    else { return nil }
+    let bytesLeft = Double(max(0, latest.totalByteCount - latest.doneByteCount)) / Self.byteUnit
+    let filesLeft = Double(max(0, latest.totalCount - latest.doneCount))
+    let cost = cost(knowsBytes: latest.totalByteCount > 0, knowsFiles: latest.totalCount > 0)
+    // What the costs say of what is done already is measured against the time that it took, stops included.
+    let expected = cost.byte * bytes + cost.file * files
+    guard expected > 0 else { return nil }
+    let left = (cost.byte * bytesLeft + cost.file * filesLeft) * seconds / expected
+    return max(0, left - (now - sampled.seconds))
+  }
+
+  private mutating func add(_ span: Double, _ newBytes: Double, _ newFiles: Double) {
+    let share = exp2(-span / Self.halfLifeSeconds)
+    func fade(_ sum: inout Double, adding value: Double) { sum = sum * share + value }
+    fade(&seconds, adding: span)
+    fade(&bytes, adding: newBytes)
+    fade(&files, adding: newFiles)
+    fade(&bytesBytes, adding: newBytes * newBytes)
+    fade(&bytesFiles, adding: newBytes * newFiles)
+    fade(&filesFiles, adding: newFiles * newFiles)
+    fade(&bytesSeconds, adding: newBytes * span)
+    fade(&filesSeconds, adding: newFiles * span)
+    sampleCount += 1
+  }
+
+  /// Seconds for a unit of bytes and for a file, by least squares; never negative.
+  private func cost(knowsBytes: Bool, knowsFiles: Bool) -> (byte: Double, file: Double) {
+    let byteAlone = (bytesBytes > 0 ? bytesSeconds / bytesBytes : 0, 0.0)
+    let fileAlone = (0.0, filesFiles > 0 ? filesSeconds / filesFiles : 0)
+    guard knowsBytes, bytesBytes > 0 else { return fileAlone }
+    guard knowsFiles, filesFiles > 0 else { return byteAlone }
+    // Where all files are alike the two cannot be told apart: then a little bias divides the cost between them.
+    let bias = 0.001 * max(bytesBytes, filesFiles)
+    let determinant = (bytesBytes + bias) * (filesFiles + bias) - bytesFiles * bytesFiles
+    let byte = ((filesFiles + bias) * bytesSeconds - bytesFiles * filesSeconds) / determinant
+    let file = ((bytesBytes + bias) * filesSeconds - bytesFiles * bytesSeconds) / determinant
+    if byte <= 0 { return fileAlone }
+    if file <= 0 { return byteAlone }
+    return (byte, file)
+  }
+}

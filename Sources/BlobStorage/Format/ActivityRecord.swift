@@ -1,0 +1,109 @@
+/// What a process says of long work that it does on a store, for anybody who asks: one slot of 512 bytes that is
+/// written over and over.
+///
+/// It is no part of what a store keeps: whoever does not understand it goes without. Format.md, "Activities".
+package struct ActivityRecord: Hashable, Sendable {
+  package static let byteCount = 512
+  private static let tag: [UInt8] = [0x41, 0x43, 0x54, 0x31]  // ACT1
+  private static let operationByteCountMax = 32
+  private static let phaseByteCountMax = 48
+  private static let subjectByteCountMax = 320
+
+  /// "import", "gc".
+  package var operation: String
+  package var processID: Int32
+  /// Milliseconds since 1970.
+  package var started: UInt64
+  package var updated: UInt64
+  package var phase: String
+  package var doneByteCount: Int64
+  package var totalByteCount: Int64
+  package var doneCount: Int64
+  package var totalCount: Int64
+  /// Negative when it is not known.
+  package var bytesPerSecond: Int64
+  package var millisecondsLeft: Int64
+  /// What it works on, cut short where it is long.
+  package var subject: String
+
+  package init(
+    operation: String, processID: Int32, started: UInt64, updated: UInt64, phase: String,
+    doneByteCount: Int64, totalByteCount: Int64, doneCount: Int64, totalCount: Int64, bytesPerSecond: Int64,
+    millisecondsLeft: Int64, subject: String
+  ) {
+    self.operation = operation
+    self.processID = processID
+    self.started = started
+    self.updated = updated
+    self.phase = phase
+    self.doneByteCount = doneByteCount
+    self.totalByteCount = totalByteCount
+    self.doneCount = doneCount
+    self.totalCount = totalCount
+    self.bytesPerSecond = bytesPerSecond
+    self.millisecondsLeft = millisecondsLeft
+    self.subject = subject
+  }
+
+  package func encoded() -> [UInt8] {
+    var content = ByteWriter(capacity: Self.byteCount)
+    content.integer(processID)
+    content.integer(started)
+    content.integer(updated)
+    content.integer(doneByteCount)
+    content.integer(totalByteCount)
+    content.integer(doneCount)
+    content.integer(totalCount)
+    content.integer(bytesPerSecond)
+    content.integer(millisecondsLeft)
+    for (text, byteCountMax) in [
+      (operation, Self.operationByteCountMax), (phase, Self.phaseByteCountMax),
+      (subject, Self.subjectByteCountMax),
+    ] {
+      let bytes = Self.prefix(text, byteCountMax)
+      content.integer(UInt16(bytes.count))
+      content.raw(bytes)
+    }
+    content.zeros(Self.byteCount - 8 - content.bytes.count)
+    var slot = ByteWriter(capacity: Self.byteCount)
+    slot.raw(Self.tag)
+    slot.integer(content.bytes.withUnsafeBytes { CRC32C.checksum($0) })
+    slot.raw(content.bytes)
+    return slot.bytes
+  }
+
+  /// Nil for anything else than a whole slot: it is being written, or another build's.
+  package init?(_ bytes: UnsafeRawBufferPointer) {
+    guard bytes.count == Self.byteCount, bytes.starts(with: Self.tag) else { return nil }
+    let content = UnsafeRawBufferPointer(rebasing: bytes[8...])
+    guard
+      bytes.loadUnaligned(fromByteOffset: 4, as: UInt32.self).littleEndian == CRC32C.checksum(content)
+    else { return nil }
+    var reader = ByteReader(content)
+    do throws(BlobStorageError) {
+      processID = try reader.integer()
+      started = try reader.integer()
+      updated = try reader.integer()
+      doneByteCount = try reader.integer()
+      totalByteCount = try reader.integer()
+      doneCount = try reader.integer()
+      totalCount = try reader.integer()
+      bytesPerSecond = try reader.integer()
+      millisecondsLeft = try reader.integer()
+      operation = String(decoding: try reader.bytes(Int(reader.integer(UInt16.self))), as: UTF8.self)
+      phase = String(decoding: try reader.bytes(Int(reader.integer(UInt16.self))), as: UTF8.self)
+      subject = String(decoding: try reader.bytes(Int(reader.integer(UInt16.self))), as: UTF8.self)
+    } catch { return nil }
+  }
+
+  /// As much of the text as fits in, in whole characters.
+  private static func prefix(_ text: String, _ byteCountMax: Int) -> [UInt8] {
+    guard text.utf8.count > byteCountMax else { return Array(text.utf8) }
+    var bytes: [UInt8] = []
+    for character in text {
+      guard bytes.count + character.utf8.count + 3 <= byteCountMax else { break }
+      bytes += character.utf8
+    }
+    return bytes + "…".utf8
+  }
+}

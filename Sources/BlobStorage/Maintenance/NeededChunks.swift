@@ -1,0 +1,83 @@
+/// Follows blobs to the chunks that they need: those they are made of, the lists of long ones, and bases.
+final class NeededChunks {
+  /// Keys are looked up so many versions at a time.
+  private static let versionCountOfPage = 4_096
+  private static let groupCount = 4_096
+
+  private let engine: Engine
+  /// What could not be followed.
+  private(set) var unreadable: [BlobStorageError] = []
+  private static let unreadableCountMax = 100
+
+  init(_ engine: Engine) { self.engine = engine }
+
+  /// A key with the versions it has, newest first.
+  typealias KeyVersions = (key: [UInt8], versions: [(stamp: Stamp, row: VersionRow)])
+
+  /// Calls `body` with every key, in byte order, a page at a time.
+  func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    let algorithm = engine.header.digestAlgorithm
+    var last: [UInt8]?
+    while true {
+      try CancellationFlag.check()
+      var page: [KeyVersions] = []
+      var count = 0
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachKey(prefix: [], after: last) { (key, name) throws(BlobStorageError) in
+          var versions: [(stamp: Stamp, row: VersionRow)] = []
+          try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+            versions.append((version.stamp, version.row))
+            return true
+          }
+          last = key
+          count += versions.count
+          if !versions.isEmpty { page.append((key, versions)) }
+          return count < Self.versionCountOfPage
+        }
+      }
+      if page.isEmpty { return }
+      for entry in page { try body(entry) }
+    }
+  }
+
+  /// Calls `body` with the chunks of a blob, bases included; one that it needs twice may come twice, and what is
+  /// missing does not come.
+  func forEachChunk(
+    of blob: Digest, _ body: (ChunkRow) -> Void
+  ) throws(BlobStorageError) {
+    do throws(BlobStorageError) {
+      guard let layout = try engine.blobs.layout(blob) else { return }
+      try look(layout.listDigests, body)
+      if layout.byteCount == 0 { try look([blob], body) }
+      var group: [Digest] = []
+      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
+        (placed) throws(BlobStorageError) in
+        group.append(placed.entry.digest)
+        if group.count == Self.groupCount {
+          try CancellationFlag.check()
+          try look(group, body)
+          group.removeAll(keepingCapacity: true)
+        }
+        return true
+      }
+      try look(group, body)
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      if unreadable.count < Self.unreadableCountMax { unreadable.append(error) }
+    }
+  }
+
+  /// Calls `body` with a chunk and its base.
+  func look(
+    _ digests: [Digest], _ body: (ChunkRow) -> Void
+  ) throws(BlobStorageError) {
+    guard !digests.isEmpty else { return }
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      for digest in digests.sorted() {
+        guard let row = try transaction.chunkRow(digest) else { continue }
+        body(row)
+        if let base = row.base, let baseRow = try transaction.chunkRow(base) { body(baseRow) }
+      }
+    }
+  }
+}

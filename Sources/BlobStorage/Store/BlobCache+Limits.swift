@@ -1,0 +1,90 @@
+extension BlobCache {
+  /// What the cache may take.
+  public var limits: CacheLimits { core.limits }
+
+  /// What all its keys begin with in the store; not part of the keys that its methods take.
+  public var prefix: String { core.prefix }
+
+  /// Sets other limits, for all processes, and holds them at once.
+  ///
+  /// - Throws: `invalidArgument` for limits out of range; nothing was changed.
+  public func setLimits(_ limits: CacheLimits) async throws(BlobStorageError) {
+    try await run { (core) throws(BlobStorageError) in try core.setLimits(limits) }
+  }
+
+  /// Drops what is too old, finds keys that were put past the cache, and brings the folder below its limits.
+  ///
+  /// Nobody needs to call it: puts make room by themselves. It is for a time when there is nothing else to do.
+  ///
+  /// - Complexity: follows every version of the store to its chunks.
+  public func trim() async throws(BlobStorageError) -> CacheTrimReport {
+    try await run { (core) throws(BlobStorageError) in try core.trim() }
+  }
+
+  /// Takes in keys that were put past the cache, with ``BlobStore/put(_:_:options:)`` or an import, as just
+  /// used, and brings the folder below its limits.
+  public func adopt(_ keys: [String]) async throws(BlobStorageError) {
+    try await run { (core) throws(BlobStorageError) in try core.adopt(keys) }
+  }
+
+  /// How the cache stands.
+  public func statistics() async throws(BlobStorageError) -> CacheStatistics {
+    try await run { (core) throws(BlobStorageError) in try core.statistics() }
+  }
+
+  /// Writes down which keys were used, which otherwise happens with later puts.
+  public func flush() async throws(BlobStorageError) {
+    try await run { (core) throws(BlobStorageError) in try core.flushTouches() }
+  }
+}
+
+/// How this process uses a cache.
+public struct CacheConfiguration: Sendable {
+  /// How it uses the store, if the cache opens it.
+  public var store: StoreConfiguration
+  /// Bytes of recently used values that are kept in memory.
+  public var memoryByteCountMax: Int
+  /// How far a value is on its way to the medium when a put returns.
+  public var durability: Durability
+
+  /// A configuration with these values.
+  public init(
+    store: StoreConfiguration = StoreConfiguration(cacheByteCountMax: 1 << 20),
+    memoryByteCountMax: Int = 16 << 20, durability: Durability = .relaxed
+  ) {
+    self.store = store
+    self.memoryByteCountMax = memoryByteCountMax
+    self.durability = durability
+  }
+}
+
+extension BlobStore {
+  /// Makes the store's keys that begin with `prefix` a cache, or opens the cache that they are.
+  ///
+  /// The byte limit is one for the whole folder: what other keys take, the cache cannot. A store has one cache.
+  ///
+  /// - Throws: `invalidArgument` for limits out of range, or when the store has a cache under another prefix.
+  public func cache(
+    prefix: String = "", limits: CacheLimits, configuration: CacheConfiguration = CacheConfiguration()
+  ) async throws(BlobStorageError) -> BlobCache {
+    let core = try await run { (engine) throws(BlobStorageError) in
+      try CacheCore(
+        engine: engine, prefix: prefix, limits: limits, memoryByteCountMax: configuration.memoryByteCountMax,
+        durability: configuration.durability)
+    }
+    return BlobCache(store: self, core: core)
+  }
+
+  /// The cache that the store has, with the limits it has; nil when it has none.
+  public func cache(
+    configuration: CacheConfiguration = CacheConfiguration()
+  ) async throws(BlobStorageError) -> BlobCache? {
+    let core = try await run { (engine) throws(BlobStorageError) -> CacheCore? in
+      guard let (prefix, _) = try engine.cacheSettings() else { return nil }
+      return try CacheCore(
+        engine: engine, prefix: prefix, limits: nil, memoryByteCountMax: configuration.memoryByteCountMax,
+        durability: configuration.durability)
+    }
+    return core.map { BlobCache(store: self, core: $0) }
+  }
+}

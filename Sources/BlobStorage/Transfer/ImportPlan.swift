@@ -1,0 +1,114 @@
+/// What a dry run would have stored so far.
+///
+/// It remembers the beginnings of digests: 16 MB for the first million chunks, some 60 GB of large files. Chunks that
+/// repeat among those beyond are counted as new: memory stays bounded, and the plan says too much rather than too little.
+struct ImportPlan {
+  private var planned: Set<UInt64> = []
+  private static let plannedCountMax = 1 << 20
+
+  /// Whether the chunk comes up for the first time.
+  mutating func isFirst(_ digest: Digest) -> Bool {
+    let beginning = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
+    guard planned.count < Self.plannedCountMax else { return !planned.contains(beginning) }
+    return planned.insert(beginning).inserted
+  }
+}
+
+/// Counting what a put would store: chunks are really looked up and really encoded, and the lengths of their records
+/// added up. What is not known is which chunks of the same import would be bases of others: the plan says at most too
+/// much.
+extension Importer {
+  private struct PlannedChunk: Sendable {
+    var digest: Digest
+    var byteCount: Int
+    /// Of its record; nil when the store has the chunk.
+    var recordByteCount: Int?
+  }
+
+  func plan(_ item: Engine.CommitItem) {
+    let place = Place(pack: 0, offset: 0, ordinal: 0)
+    report.byteCount += Int64(item.blob.byteCount)
+    for chunk in item.blob.chunks {
+      let row = chunk.encoded.map { encoded in
+        ChunkRow(
+          place: place, record: encoded.record, storedByteCount: encoded.stored?.count ?? chunk.range.count)
+      }
+      count(
+        PlannedChunk(
+          digest: chunk.digest, byteCount: chunk.range.count, recordByteCount: row?.recordByteCount))
+    }
+    countFile(item.key, chunkCount: item.blob.chunks.count)
+  }
+
+  func plan(_ file: InputFile, _ key: String, progress: (Int64) -> Void) throws(BlobStorageError) {
+    var cutter = Cutter(sizes: engine.sizes, batchByteCount: 1 << 20)
+    let codec = try engine.codecChoice(options.codec)
+    var chunkCount = 0
+    var byteCount: Int64 = 0
+    try engine.work.orderedMap(
+      inFlightMax: engine.work.width + 2,
+      next: { () throws(BlobStorageError) -> ChunkIntake.Batch? in
+        try CancellationFlag.check()
+        let next = try cutter.next { (target) throws(BlobStorageError) in try file.read(into: target) }
+        return next.map { ChunkIntake.Batch(bytes: $0.bytes, chunks: $0.chunks, hint: cutter.hint) }
+      },
+      transform: { [engine] (batch) throws(BlobStorageError) in try Self.plan(batch, engine, codec) },
+      consume: { (chunks: [PlannedChunk]) in
+        for chunk in chunks {
+          count(chunk)
+          byteCount += Int64(chunk.byteCount)
+        }
+        chunkCount += chunks.count
+        progress(byteCount)
+      })
+    try file.checkUnchanged()
+    report.byteCount += byteCount
+    countFile(Array(key.utf8), chunkCount: chunkCount)
+  }
+
+  private static func plan(
+    _ batch: ChunkIntake.Batch, _ engine: Engine, _ codec: CodecChoice
+  ) throws(BlobStorageError) -> [PlannedChunk] {
+    try bridge(batch.bytes) { (raw) throws(BlobStorageError) in
+      var chunks: [PlannedChunk] = []
+      for range in batch.chunks {
+        let plain = UnsafeRawBufferPointer(rebasing: raw[range])
+        let digest = Digest.of(plain, by: engine.header.digestAlgorithm)
+        let isThere = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.chunkToShare(digest) != nil
+        }
+        var recordByteCount: Int?
+        if !isThere {
+          let encoded = try engine.encode(digest, plain, by: codec, hint: batch.hint)
+          recordByteCount =
+            ChunkRow(
+              place: Place(pack: 0, offset: 0, ordinal: 0), record: encoded.record,
+              storedByteCount: encoded.stored?.count ?? range.count
+            ).recordByteCount
+        }
+        chunks.append(
+          PlannedChunk(digest: digest, byteCount: range.count, recordByteCount: recordByteCount))
+      }
+      return chunks
+    }
+  }
+
+  private func count(_ chunk: PlannedChunk) {
+    if let recordByteCount = chunk.recordByteCount, plan.isFirst(chunk.digest) {
+      report.newByteCount += Int64(chunk.byteCount)
+      report.storedByteCount += Int64(recordByteCount)
+    } else {
+      report.duplicateByteCount += Int64(chunk.byteCount)
+    }
+  }
+
+  /// A file, its ref and its manifest.
+  private func countFile(_ key: [UInt8], chunkCount: Int) {
+    report.fileCount += 1
+    report.newFileCount += 1
+    report.storedByteCount +=
+      Int64(RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + FileMark.byteCount)
+    guard chunkCount > 1 else { return }
+    report.storedByteCount += Int64(RecordHeader.byteCount + 60 + chunkCount * ChunkEntry.byteCount)
+  }
+}

@@ -1,0 +1,51 @@
+/// What an import has before it: counted before anything is read, so that somebody who watches can be told how much is
+/// left.
+struct ImportScan {
+  var count = 0
+  var byteCount: Int64 = 0
+  /// Those of them that are as at the last import.
+  var unchangedCount = 0
+  var unchangedByteCount: Int64 = 0
+  /// The others, the first one last; nil when there are too many to be kept, and all have to be looked for again.
+  private(set) var sources: [ImportSource]? = []
+  private(set) var skipped: [Skipped] = []
+
+  /// Some 300 bytes each.
+  static let sourceCountMax = 32_768
+
+  /// Walks all paths.
+  ///
+  /// - Parameters:
+  ///   - sourceCountMax: how many files to read are kept.
+  ///   - progress: is told how many files and bytes were found so far.
+  static func take(
+    _ paths: [String], _ engine: Engine, _ options: ImportOptions, sourceCountMax: Int,
+    progress: (ImportScan) -> Void
+  ) throws(BlobStorageError) -> ImportScan {
+    var scan = ImportScan()
+    var walk = ImportWalk(paths, options)
+    // Nothing has to be looked up in a store without such keys.
+    var looksUp = false
+    if !options.readsUnchanged { looksUp = try !engine.keys(options.prefix, after: nil, limit: 1).isEmpty }
+    while let source = try walk.next() {
+      try CancellationFlag.check()
+      scan.count += 1
+      scan.byteCount += source.status.byteCount
+      if looksUp, try source.isUnchanged(engine) {
+        scan.unchangedCount += 1
+        scan.unchangedByteCount += source.status.byteCount
+      } else if (scan.sources?.count ?? 0) < sourceCountMax {
+        scan.sources?.append(source)
+      } else {
+        scan.sources = nil
+      }
+      progress(scan)
+    }
+    scan.sources?.reverse()
+    scan.skipped = walk.takeSkipped()
+    return scan
+  }
+
+  /// The next of the sources, in the order they were found in.
+  mutating func next() -> ImportSource? { sources?.popLast() }
+}

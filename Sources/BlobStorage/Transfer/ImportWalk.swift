@@ -1,0 +1,112 @@
+import SystemPackage
+
+/// Finds the files below the paths that an import names, in their order, and says what is left out.
+struct ImportWalk: ~Copyable {
+  private let options: ImportOptions
+  private let excluded: [ShellPattern]
+  private var paths: ArraySlice<String>
+  /// The folder under way.
+  private var root = FilePath()
+  private var walker: DirectoryWalker?
+  /// What was named and begun with: a second time it would be stored a second time.
+  private var begun: Set<Identity> = []
+  /// What was left out since it was last taken.
+  private(set) var skipped: [Skipped] = []
+
+  private struct Identity: Hashable {
+    var device: UInt64
+    var inode: UInt64
+  }
+
+  init(_ paths: [String], _ options: ImportOptions) {
+    self.paths = paths[...]
+    self.options = options
+    excluded = options.excluded.map(ShellPattern.init)
+  }
+
+  /// The next file; nil at the end.
+  mutating func next() throws(BlobStorageError) -> ImportSource? {
+    while true {
+      if let source = nextBelowRoot() { return source }
+      guard let path = paths.popFirst() else { return nil }
+      do throws(BlobStorageError) {
+        if let source = try begin(FilePath(path)) { return source }
+      } catch {
+        // What is wrong with one path is not wrong with the others.
+        guard error.path != nil, error.errno != nil, error.code == .io || error.code == .permissionDenied
+        else { throw error }
+        skip(path, error.message, isFailure: true)
+      }
+    }
+  }
+
+  /// What was left out so far, given away.
+  mutating func takeSkipped() -> [Skipped] {
+    defer { skipped = [] }
+    return skipped
+  }
+
+  /// Begins with a path that was named: the file that it is, or nil.
+  private mutating func begin(_ path: FilePath) throws(BlobStorageError) -> ImportSource? {
+    guard let status = try SystemFiles().status(of: path) else {
+      skip(path.string, "there is no such file", isFailure: true)
+      return nil
+    }
+    guard begun.insert(Identity(device: status.device, inode: status.inode)).inserted else { return nil }
+    root = path
+    switch status.kind {
+    case .directory: walker = try DirectoryWalker(root: path)
+    case .regular:
+      return ImportSource(
+        path: path, key: options.prefix + (path.lastComponent?.string ?? ""), status: status)
+    case .symbolicLink:
+      // Named by the user, so followed, as a shell would.
+      do throws(BlobStorageError) { walker = try DirectoryWalker(root: path) } catch {
+        skip(path.string, "it is a symbolic link", isFailure: false)
+      }
+    case .other: skip(path.string, "it is not a regular file", isFailure: false)
+    }
+    return nil
+  }
+
+  private mutating func nextBelowRoot() -> ImportSource? {
+    while let item = walker?.next() {
+      let shown = root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self)
+      if let path = item.path, isExcluded(path, isFolder: item.status?.kind == .directory) {
+        if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
+        continue
+      }
+      if let failure = item.failure {
+        skip(shown, failure.message, isFailure: true)
+        continue
+      }
+      guard let status = item.status else { continue }
+      switch status.kind {
+      case .directory: continue
+      case .symbolicLink: skip(shown, "it is a symbolic link", isFailure: false)
+      case .other: skip(shown, "it is not a regular file", isFailure: false)
+      case .regular:
+        guard let path = item.path else {
+          skip(shown, "its name is not UTF-8", isFailure: true)
+          continue
+        }
+        let key = options.prefix + path
+        guard key.utf8.count <= Limits.keyByteCountMax else {
+          skip(shown, "its key would be longer than \(Limits.keyByteCountMax) bytes", isFailure: true)
+          continue
+        }
+        return ImportSource(path: root.appending(path), key: key, status: status)
+      }
+    }
+    walker = nil
+    return nil
+  }
+
+  private func isExcluded(_ path: String, isFolder: Bool) -> Bool {
+    excluded.contains { $0.matches(path: path, isFolder: isFolder) }
+  }
+
+  private mutating func skip(_ path: String, _ reason: String, isFailure: Bool) {
+    skipped.append(Skipped(path: path, reason: reason, isFailure: isFailure))
+  }
+}

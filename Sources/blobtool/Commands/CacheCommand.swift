@@ -1,0 +1,206 @@
+import ArgumentParser
+import BlobStorage
+
+/// `cache`: a store that holds a limit by itself.
+struct CacheCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "cache", abstract: "Shows and sets the limits of a store that is used as a cache.",
+    subcommands: [
+      CacheStatisticsCommand.self, CacheTrimCommand.self, CacheLimitCommand.self,
+    ])
+
+  func run() async throws {
+    throw ValidationError("say which: stats, trim or set-limit")
+  }
+
+  /// Has a store's cache, if it has one, take in a key that was just put, or all that were for nil, and hold its limits.
+  ///
+  /// - Throws: a failure when the limit left no room for the key.
+  static func hold(_ store: BlobStore, for key: String? = nil) async throws {
+    guard let cache = try await store.cache() else { return }
+    guard let key else {
+      _ = try await cache.trim()
+      return
+    }
+    // Byte by byte: a prefix may end inside what a reader takes for one character.
+    let isIn = key.utf8.starts(with: cache.prefix.utf8)
+    let rest = String(decoding: key.utf8.dropFirst(cache.prefix.utf8.count), as: UTF8.self)
+    try await cache.adopt(isIn && !rest.isEmpty ? [rest] : [])
+    guard try await store.current(key) != nil else {
+      throw Failure(
+        ExitStatus.failed,
+        "“\(key.printable)” is too long for the cache's limit of \(HumanText.size(cache.limits.byteCountMax)) and was not kept."
+      )
+    }
+  }
+
+  /// The cache of a store; a store without one says what makes it one.
+  static func cache(of store: BlobStore) async throws -> BlobCache {
+    guard let cache = try await store.cache() else {
+      throw Failure(
+        ExitStatus.failed,
+        "The store at \(store.information.path.printable) is no cache; `blobtool cache set-limit BYTES` makes it one."
+      )
+    }
+    return cache
+  }
+}
+
+/// `cache stats`: how the cache stands.
+struct CacheStatisticsCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "stats", abstract: "Says what the cache may take and what it takes.")
+
+  @OptionGroup var shared: SharedOptions
+
+  func perform(on store: BlobStore) async throws {
+    let statistics = try await CacheCommand.cache(of: store).statistics()
+    if shared.json { return try JSONText.print(CacheOutput(statistics)) }
+    try CacheOutput(statistics).facts().print()
+  }
+}
+
+/// `cache trim`: what is too old or too much goes.
+struct CacheTrimCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "trim", abstract: "Drops what is too old and brings the store below its limits.")
+
+  @OptionGroup var shared: SharedOptions
+
+  func perform(on store: BlobStore) async throws {
+    let report = try await CacheCommand.cache(of: store).trim()
+    if shared.json { return try JSONText.print(Output(report)) }
+    var facts = FactTable()
+    facts.add("keys too old", report.expiredKeyCount)
+    facts.add("keys evicted", report.evictedKeyCount)
+    facts.add("freed", byteCount: report.freedByteCount)
+    facts.add("limit", byteCount: report.byteCountMax)
+    facts.add("on disk", byteCount: report.diskByteCount)
+    facts.add("time", HumanText.duration(report.seconds))
+    try facts.print()
+  }
+
+  private struct Output: Encodable {
+    var keysExpired: Int
+    var keysEvicted: Int
+    var freedByteCount: Int64
+    var byteCountMax: Int64
+    var diskByteCount: Int64
+    var seconds: Double
+
+    init(_ report: CacheTrimReport) {
+      keysExpired = report.expiredKeyCount
+      keysEvicted = report.evictedKeyCount
+      freedByteCount = report.freedByteCount
+      byteCountMax = report.byteCountMax
+      diskByteCount = report.diskByteCount
+      seconds = report.seconds.roundedToMilliseconds
+    }
+  }
+}
+
+/// `cache set-limit`: what the folder may take.
+struct CacheLimitCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "set-limit",
+    abstract: "Makes the store a cache that takes at most BYTES, or changes its limits, and trims it.",
+    discussion: """
+      From then on, what was not used for longest goes when room is needed. With --prefix, only keys that begin with \
+      it go; the limit is for the whole folder all the same.
+      """)
+
+  @Argument(
+    help: ArgumentHelp(
+      "Bytes of the medium that all files of the store may take: a number, or one with K, M, G or T (1,024).",
+      valueName: "bytes"))
+  var byteCount: ByteCountArgument
+
+  @Option(help: ArgumentHelp("How many keys there may be (default: any number).", valueName: "n"))
+  var count: Int?
+
+  @Option(help: ArgumentHelp("Seconds that a value is good (default: for ever).", valueName: "seconds"))
+  var lifetime: Double?
+
+  @Option(help: "The keys that may go (default: those of the cache that is there, else all).")
+  var prefix: String?
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard byteCount.value >= CacheLimits.byteCountMaxMin else {
+      throw ValidationError("a cache needs \(HumanText.size(CacheLimits.byteCountMaxMin)) or more")
+    }
+    guard count ?? 1 > 0 else { throw ValidationError("--count is 1 or more") }
+    guard lifetime.map({ $0 > 0 && $0 < 1e11 }) ?? true else {
+      throw ValidationError("--lifetime is more than 0 seconds")
+    }
+  }
+
+  func perform(on store: BlobStore) async throws {
+    let limits = CacheLimits(
+      byteCountMax: byteCount.value, countMax: count, lifetime: lifetime.map { .seconds($0) })
+    let cache: BlobCache
+    if let known = try await store.cache(), prefix == nil || prefix == known.prefix {
+      cache = known
+    } else {
+      cache = try await store.cache(prefix: prefix ?? "", limits: limits)
+    }
+    try await cache.setLimits(limits)
+    let statistics = try await cache.statistics()
+    if shared.json { return try JSONText.print(CacheOutput(statistics)) }
+    try CacheOutput(statistics).facts().print()
+  }
+}
+
+/// How a cache stands, as `stats` and `set-limit` say it.
+struct CacheOutput: Encodable {
+  var prefix: String
+  var byteCountMax: Int64
+  var countMax: Int?
+  var lifetimeSeconds: Double?
+  var keys: Int
+  var packs: Int
+  var garbageByteCount: Int64
+  var diskByteCount: Int64
+
+  init(_ statistics: CacheStatistics) {
+    prefix = statistics.prefix
+    byteCountMax = statistics.limits.byteCountMax
+    countMax = statistics.limits.countMax
+    lifetimeSeconds = statistics.limits.lifetime.map { $0 / .seconds(1) }
+    keys = statistics.keyCount
+    packs = statistics.packCount
+    garbageByteCount = statistics.garbageByteCount
+    diskByteCount = statistics.diskByteCount
+  }
+
+  func facts() -> FactTable {
+    var facts = FactTable()
+    if !prefix.isEmpty { facts.add("prefix", prefix.printable) }
+    facts.add("limit", byteCount: byteCountMax)
+    facts.add("on disk", byteCount: diskByteCount)
+    if let countMax { facts.add("keys at most", countMax) }
+    if let lifetimeSeconds { facts.add("lifetime", HumanText.duration(lifetimeSeconds)) }
+    facts.add("keys", keys)
+    facts.add("packs", packs)
+    facts.add("garbage noticed", byteCount: garbageByteCount)
+    return facts
+  }
+}
+
+/// A number of bytes as it was typed.
+struct ByteCountArgument: ExpressibleByArgument {
+  var value: Int64
+
+  init?(argument: String) {
+    let units: [Character: Int64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
+    guard let last = argument.last else { return nil }
+    let unit = units[Character(last.uppercased())]
+    guard let number = Int64(unit == nil ? argument : String(argument.dropLast())), number >= 0 else {
+      return nil
+    }
+    let (product, overflows) = number.multipliedReportingOverflow(by: unit ?? 1)
+    guard !overflows else { return nil }
+    value = product
+  }
+}

@@ -1,0 +1,116 @@
+import ArgumentParser
+import BlobStorage
+import Foundation
+
+/// `watch`: what is going on in a store, seen from another terminal.
+struct WatchCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "watch", abstract: "Shows imports, gc and other long work that runs on the store now.",
+    discussion: """
+      It goes on until it is interrupted; --once shows what runs now and ends. With --json, a line for each work that \
+      runs, each time. The store is not opened, and work of other users is not seen.
+      """)
+
+  @Flag(help: "Show what runs now, and end.")
+  var once = false
+
+  @Option(help: ArgumentHelp("Look every SECONDS.", valueName: "seconds"))
+  var interval = 1.0
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard interval >= 0.1, interval <= 86_400 else {
+      throw ValidationError("--interval is from 0.1 to 86400 seconds")
+    }
+  }
+
+  func run() async throws {
+    let path = try shared.storePath()
+    var display = WatchDisplay(isTerminal: isatty(1) == 1 && !once)
+    while true {
+      let activities = try await StorePath.explaining(path) { () throws(BlobStorageError) in
+        try await BlobStore.activities(at: path)
+      }
+      try Interruption.check()
+      if shared.json {
+        for activity in activities { try JSONText.print(Output(activity)) }
+      } else {
+        try display.show(activities, saysNothing: once)
+      }
+      if once { return }
+      try await Task.sleep(for: .seconds(interval))
+    }
+  }
+
+  private struct Output: Encodable {
+    var operation: String
+    var subject: String
+    var processID: Int32
+    var started: String
+    var updated: String
+    var phase: String
+    var doneByteCount: Int64
+    var totalByteCount: Int64
+    var doneCount: Int
+    var totalCount: Int
+    var bytesPerSecond: Int64?
+    var secondsLeft: Double?
+
+    init(_ activity: Activity) {
+      operation = activity.operation
+      subject = activity.subject
+      processID = activity.processID
+      started = activity.started.text
+      updated = activity.updated.text
+      phase = activity.progress.phase
+      doneByteCount = activity.progress.doneByteCount
+      totalByteCount = activity.progress.totalByteCount
+      doneCount = activity.progress.doneCount
+      totalCount = activity.progress.totalCount
+      bytesPerSecond = activity.bytesPerSecond.map { Int64($0) }
+      secondsLeft = activity.secondsLeft?.roundedToMilliseconds
+    }
+  }
+}
+
+/// Long work on standard output: on a terminal written over what was shown before.
+struct WatchDisplay {
+  let isTerminal: Bool
+  private var shownLineCount = 0
+
+  init(isTerminal: Bool) { self.isTerminal = isTerminal }
+
+  mutating func show(_ activities: [Activity], saysNothing: Bool) throws {
+    var lines: [String] = []
+    for activity in activities { lines += Self.lines(activity, isTerminal: isTerminal) }
+    if lines.isEmpty, isTerminal || saysNothing { lines = ["Nothing is running."] }
+    var text = ""
+    if isTerminal {
+      if shownLineCount > 0 { text += "\u{1b}[\(shownLineCount)A" }
+      text += "\r\u{1b}[J"
+      shownLineCount = lines.count
+    }
+    text += lines.map { $0 + "\n" }.joined()
+    if !text.isEmpty { try StandardOutput.write(text) }
+  }
+
+  private static func lines(_ activity: Activity, isTerminal: Bool) -> [String] {
+    let width = isTerminal ? Terminal.width : 200
+    let now = Date()
+    var title = activity.operation
+    if !activity.subject.isEmpty { title += " " + activity.subject.printable }
+    let age = max(0, now.timeIntervalSince(activity.started))
+    let facts = ", process \(activity.processID), for \(HumanText.duration(age))"
+    if title.count + facts.count > width - 1 {
+      title = title.prefix(max(8, width - 2 - facts.count)) + "…"
+    }
+    let pace = Pace(
+      activity.progress, bytesPerSecond: activity.bytesPerSecond, countPerSecond: nil,
+      secondsLeft: activity.secondsLeft)
+    var line = isTerminal ? pace.bar(width: width - 2) : pace.text
+    let silence = now.timeIntervalSince(activity.updated)
+    if silence >= 10 { line += " (said \(HumanText.duration(silence)) ago)" }
+    return [title + facts, "  " + String(line.prefix(width - 3))]
+  }
+}

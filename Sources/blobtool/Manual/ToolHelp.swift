@@ -1,0 +1,39 @@
+/// What the argument parser tells of itself, as far as a manual page needs it.
+struct ToolHelp: Decodable {
+  struct Command: Decodable {
+    var commandName: String
+    var abstract: String?
+    var discussion: String?
+    var shouldDisplay: Bool?
+    var subcommands: [Command]?
+    var arguments: [Argument]?
+  }
+
+  struct Argument: Decodable {
+    struct Name: Decodable {
+      var kind: String
+      var name: String
+
+      /// As it is typed.
+      var text: String { (kind == "long" ? "--" : "-") + name }
+    }
+
+    var kind: String
+    var shouldDisplay: Bool
+    var isOptional: Bool
+    var isRepeating: Bool
+    var names: [Name]?
+    var valueName: String?
+    var defaultValue: String?
+    var allValues: [String]?
+    var abstract: String?
+    var discussion: String?
+
+    /// The long names first.
+    var sortedNames: [String] {
+      (names ?? []).sorted { $0.kind == "long" && $1.kind != "long" }.map(\.text)
+    }
+  }
+
+  var command: Command
+}

@@ -1,0 +1,143 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// The trial that `tools/cache-trial` runs for minutes, for seconds; and the example with images.
+@Suite("A cache of several processes")
+struct CacheTrialTests {
+  /// A program that was built beside the tests.
+  private static func program(_ name: String) throws -> String {
+    let places =
+      [Bundle.main.bundleURL, URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()]
+      + Bundle.allBundles.map { $0.bundleURL.deletingLastPathComponent() }
+    return try #require(
+      places.map { $0.appending(path: name).path }.first { FileManager.default.isExecutableFile(atPath: $0) },
+      "\(name) is not built beside the tests")
+  }
+
+  /// Starts a program of which nothing is read.
+  private static func start(_ name: String, _ arguments: [String]) throws -> Process {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: try program(name))
+    process.arguments = arguments
+    process.standardOutput = FileHandle.nullDevice
+    try process.run()
+    return process
+  }
+
+  private static func run(
+    _ name: String, _ arguments: [String], environment: [String: String] = [:]
+  ) throws -> (status: Int32, output: String) {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: try program(name))
+    process.arguments = arguments
+    process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
+    let output = Pipe()
+    process.standardOutput = output
+    try process.run()
+    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    process.waitUntilExit()
+    return (process.terminationStatus, text)
+  }
+
+  private struct Result: Decodable {
+    var excessPercentage: Double
+    var hitRate: Double
+    var exactHitRate: Double
+    var wrongCount: Int
+    var refusedCount: Int
+    var sampleCount: Int
+    var evictedCount: Int
+  }
+
+  @Test("keeps its limit, comes near an exact LRU, and gives what was put")
+  func trial() throws {
+    let folder = try TemporaryFolder()
+    let seed = UInt64.random(in: 0...UInt64.max)
+    print("trial: seed \(seed)")
+    let (_, output) = try Self.run(
+      "CacheTrial",
+      ["run", folder.path.appending("store").string, "12000000", "800", "3", "250", "0.9", "\(seed)"])
+    let result = try JSONDecoder().decode(Result.self, from: Data(output.utf8))
+    #expect(result.excessPercentage < 5)
+    #expect(result.wrongCount == 0)
+    #expect(result.evictedCount > 0)
+    #expect(result.sampleCount > 10)
+    // So few requests say little of a rate; two points are for the long trial.
+    #expect(result.exactHitRate - result.hitRate < 10)
+  }
+
+  @Test("goes on after its processes were killed, below its limit and with right values")
+  func kills() throws {
+    let folder = try TemporaryFolder()
+    var random = SplitMix64.announced()
+    let store = folder.path.appending("store").string
+    func words(_ requestCount: Int) -> [String] {
+      [store, "9000000", "\(requestCount)", "2", "150", "0.9", "1"]
+    }
+    let roundCount = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] == nil ? 5 : 100
+    for round in 0..<roundCount {
+      let workers = try (0..<2).map { try Self.start("CacheTrial", ["work"] + words(1_000_000) + ["\($0)"]) }
+      // The first fill the cache: later ones are killed while they make room.
+      usleep(UInt32.random(in: 20_000...(round == 0 ? 2_000_000 : 400_000), using: &random))
+      for worker in workers { kill(worker.processIdentifier, SIGKILL) }
+      for worker in workers { worker.waitUntilExit() }
+      let (_, output) = try Self.run("CacheTrial", ["run"] + words(60))
+      let result = try JSONDecoder().decode(Result.self, from: Data(output.utf8))
+      // What is measured at most includes the time before the first put after the kill.
+      #expect(result.excessPercentage < 5)
+      #expect(result.wrongCount == 0)
+      #expect(result.refusedCount == 0)
+    }
+    let engine = try Engine(path: store, configuration: StoreConfiguration())
+    let verified = try engine.verify()
+    #expect(verified.damaged == [] && verified.blobCount > 20)
+    try engine.close()
+  }
+
+  @Test("on a medium smaller than its limit evicts, and refuses nothing")
+  func smallMedium() throws {
+    let folder = try TemporaryFolder()
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/bash")
+    let place = folder.path.string
+    process.arguments = [
+      "-c",
+      "unshare -m bash -c 'mount -t tmpfs -o size=9m none \(place) && exec \(try Self.program("CacheTrial")) run "
+        + "\(place)/store 20000000 300 1 150 0.9 1' 2> /dev/null",
+    ]
+    let output = Pipe()
+    process.standardOutput = output
+    try process.run()
+    let bytes = output.fileHandleForReading.readDataToEndOfFile()
+    process.waitUntilExit()
+    // Not everybody may mount.
+    if bytes.isEmpty { return print("skipped: nothing can be mounted here") }
+    let result = try JSONDecoder().decode(Result.self, from: bytes)
+    #expect(result.wrongCount == 0)
+    #expect(result.refusedCount == 0)
+    #expect(result.evictedCount > 0)
+  }
+
+  @Test("in the example keeps images as they are and makes each thumbnail once")
+  func images() throws {
+    let folder = try TemporaryFolder()
+    let images = folder.path.appending("images").string
+    try FileManager.default.createDirectory(atPath: images, withIntermediateDirectories: true)
+    var random = SplitMix64(seed: 1)
+    for name in ["a.png", "b.jpg"] {
+      try Data(random.bytes(50_000)).write(to: URL(filePath: "\(images)/\(name)"))
+    }
+    let arguments = [folder.path.appending("store").string, "20000000", "\(images)/a.png", "\(images)/b.jpg"]
+    let thumbnailer = ["IMAGE_CACHE_THUMBNAILER": "head -c 100"]
+    let first = try Self.run("image-cache", arguments, environment: thumbnailer)
+    #expect(first.status == 0)
+    #expect(first.output.contains("shrinking"))
+    let second = try Self.run("image-cache", arguments, environment: ["IMAGE_CACHE_THUMBNAILER": "false"])
+    #expect(second.status == 0)
+    #expect(!second.output.contains("shrinking"))
+    #expect(second.output.contains("a.png: 50000 bytes, thumbnail 100"))
+  }
+}

@@ -1,0 +1,69 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("A file that is put under its key once more")
+struct SameContentTests {
+  private static func put(_ bytes: [UInt8], _ place: StorePlace, _ engine: Engine) throws -> PutResult {
+    let file = place.temporary.path.appending("file").string
+    try Data(bytes).write(to: URL(filePath: file))
+    return try engine.put(
+      "key", .file(file), PutOptions(durability: .relaxed, replacement: .archiveCurrent))
+  }
+
+  @Test("adds a ref and nothing else")
+  func same() throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let engine = try place.engine()
+    defer { try? engine.close() }
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3_000_000)
+    let first = try Self.put(bytes, place, engine)
+    let second = try Self.put(bytes, place, engine)
+    #expect(first.newByteCount == Int64(bytes.count))
+    #expect(second.newByteCount == 0)
+    #expect(second.storedByteCount < 200)
+    #expect(second.version.id != first.version.id)
+    #expect(try engine.versions("key").map(\.digest) == [first.version.digest, first.version.digest])
+    #expect(try engine.data("key", second.version.id) == Data(bytes))
+    #expect(try engine.verify().damaged.isEmpty)
+  }
+
+  @Test("is stored as it is, wherever a byte of it has changed", arguments: [0, 1_499_999, 2_999_999])
+  func changed(at index: Int) throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let engine = try place.engine()
+    defer { try? engine.close() }
+    var random = SplitMix64.announced()
+    var bytes = random.bytes(3_000_000)
+    let first = try Self.put(bytes, place, engine)
+    bytes[index] ^= 1
+    let second = try Self.put(bytes, place, engine)
+    #expect(second.version.digest == Digest.of(bytes))
+    #expect(second.newByteCount > 0 && second.newByteCount < 300_000)
+    #expect(try engine.data("key", nil) == Data(bytes))
+    #expect(try engine.data("key", first.version.id) != Data(bytes))
+  }
+
+  @Test("heals what has been damaged of it")
+  func heals() throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let engine = try place.engine()
+    defer { try? engine.close() }
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3_000_000)
+    let first = try Self.put(bytes, place, engine)
+    let packs = URL(filePath: place.path).appending(path: "packs")
+    let name = try #require(try FileManager.default.contentsOfDirectory(atPath: packs.path).first)
+    let file = packs.appending(path: name)
+    var pack = try Data(contentsOf: file)
+    pack[pack.count / 2] ^= 1
+    try pack.write(to: file)
+    #expect(throws: BlobStorageError.self) { try engine.data("key", first.version.id) }
+    let second = try Self.put(bytes, place, engine)
+    #expect(second.newByteCount > 0)
+    #expect(try engine.data("key", nil) == Data(bytes))
+  }
+}

@@ -1,0 +1,147 @@
+import BlobStorage
+import Foundation
+import Testing
+
+/// Who uses what: against what really becomes free when it is dropped.
+@Suite("Usage of blobs")
+struct BlobUsageTests {
+  /// A store of some keys with versions that share chunks, blobs and, where asked, bases.
+  private func makeStore(_ store: BlobStore, _ random: inout SplitMix64) async throws -> [String] {
+    let parts = (0..<6).map { _ in Data(random.bytes(40_000)) }
+    var keys: [String] = []
+    for index in 0..<12 {
+      let key = "key \(index)"
+      keys.append(key)
+      for _ in 0...Int.random(in: 0...2, using: &random) {
+        var data = Data()
+        for _ in 0..<Int.random(in: 0...4, using: &random) {
+          var part = parts.randomElement(using: &random) ?? Data()
+          // Now and then a near copy, which is encoded against what it resembles.
+          if Int.random(in: 0..<3, using: &random) == 0 {
+            part[Int.random(in: 0..<40_000, using: &random)] ^= 1
+          }
+          data += part
+        }
+        try await store.archive(key, andSet: data, durability: .relaxed)
+      }
+    }
+    return keys
+  }
+
+  @Test(
+    "what a key, a blob or a chunk says it frees is what is stored less once it is dropped",
+    arguments: [true, false])
+  func exclusive(_ usesSimilarity: Bool) async throws {
+    var random = SplitMix64.announced()
+    let place = try StorePlace(
+      StoreOptions(chunkByteCountAverage: 4_096, usesSimilarity: usesSimilarity))
+    let store = try await place.opened()
+    let keys = try await makeStore(store, &random)
+    let report = try await store.report(keyCountMax: 100)
+    var exclusive: [String: Int64] = [:]
+    for key in report.largestKeys { exclusive[key.key] = key.exclusiveByteCount }
+    for key in keys.shuffled(using: &random) {
+      let usage = try #require(try await store.usage(of: .key(key)))
+      let versions = try await store.versions(of: key)
+      #expect(usage.kind == .key)
+      #expect(usage.holderCount == versions.count)
+      #expect(usage.byteCount == versions.reduce(0) { $0 + $1.byteCount })
+      if keys.count == exclusive.count { #expect(exclusive[key] == usage.exclusiveByteCount, "\(key)") }
+      exclusive = [:]  // what the report says is true before the first is dropped
+      let before = try await store.statistics().storedByteCount
+      for sharer in usage.sharers { #expect(sharer.sharedByteCount <= usage.storedByteCount) }
+      // All that is not its own is shared with somebody.
+      #expect(usage.sharers.isEmpty == (usage.exclusiveByteCount == usage.storedByteCount))
+      try await store.delete(key)
+      let after = try await store.statistics().storedByteCount
+      #expect(before - after == usage.exclusiveByteCount, "\(key)")
+    }
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
+  @Test("a report gives every key the bytes that usage gives it")
+  func report() async throws {
+    var random = SplitMix64.announced()
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
+    let store = try await place.opened()
+    let keys = try await makeStore(store, &random)
+    let report = try await store.report(keyCountMax: 100)
+    #expect(Set(report.largestKeys.map(\.key)) == Set(keys))
+    for key in report.largestKeys {
+      let usage = try #require(try await store.usage(of: .key(key.key)))
+      #expect(key.exclusiveByteCount == usage.exclusiveByteCount, "\(key.key)")
+      #expect(key.versionCount == usage.holderCount)
+    }
+    let statistics = try await store.statistics()
+    // While it is made, others can watch it: that takes some room on the disk.
+    var compared = report.statistics
+    compared.diskByteCount = statistics.diskByteCount
+    #expect(compared == statistics)
+    #expect(report.history.reduce(0) { $0 + $1.versionCount } == statistics.versionCount)
+    #expect(report.history.reduce(0) { $0 + $1.byteCount } == statistics.plainByteCount)
+    #expect(report.codecs.reduce(0) { $0 + $1.storedByteCount } == statistics.storedByteCount)
+    #expect(report.packs.reduce(0) { $0 + $1.byteCount - $1.liveByteCount } == statistics.garbageByteCount)
+    for pack in report.packs { #expect(abs(pack.created.timeIntervalSinceNow) < 3_600) }
+    let few = try await store.report(keyCountMax: 3)
+    #expect(few.largestKeys == Array(report.largestKeys.prefix(3)))
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
+  @Test("a blob is held by the versions that point at it, a chunk by those that contain it")
+  func digests() async throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false))
+    let store = try await place.opened()
+    var random = SplitMix64(seed: 5)
+    let chunk = Data(random.bytes(200))
+    let long = Data(random.bytes(50_000))
+    try await store.set("small", to: chunk)
+    try await store.set("one", to: long)
+    try await store.set("two", to: long)
+    try await store.set("more", to: long + Data(random.bytes(3_000)))
+    let small = try #require(try await store.usage(of: .digest(.of(chunk))))
+    #expect(small.kind == .blob)
+    #expect(small.holders.map(\.version.key) == ["small"])
+    let blob = try #require(try await store.usage(of: .digest(.of(long))))
+    #expect(blob.kind == .blob)
+    #expect(blob.holders.map(\.version.key) == ["one", "two"])
+    #expect(blob.sharers.map(\.key) == ["more"])
+    #expect(blob.byteCount == 50_000)
+    #expect(blob.exclusiveByteCount < 5_000)
+    let first = try #require(try await firstChunk(of: long, in: store))
+    let part = try #require(try await store.usage(of: .digest(first)))
+    #expect(part.kind == .chunk)
+    #expect(part.holders.map(\.version.key) == ["more", "one", "two"])
+    #expect(part.exclusiveByteCount == part.storedByteCount)
+    #expect(try await store.usage(of: .digest(.of(Data("not there".utf8)))) == nil)
+    #expect(try await store.usage(of: .key("not there")) == nil)
+
+    try await store.delete("small")
+    let garbage = try #require(try await store.usage(of: .digest(.of(chunk))))
+    #expect(garbage.holderCount == 0)
+    #expect(garbage.exclusiveByteCount > 0)
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
+  /// The digest of the first chunk, found by its length.
+  private func firstChunk(of data: Data, in store: BlobStore) async throws -> Digest? {
+    for count in 1..<8_000 {
+      let digest = Digest.of(data.prefix(count))
+      if try await store.usage(of: .digest(digest)) != nil { return digest }
+    }
+    return nil
+  }
+
+  @Test("of many, the largest are kept, largest first")
+  func largest() {
+    var random = SplitMix64.announced()
+    for countMax in [0, 1, 7, 100] {
+      let numbers = (0..<60).map { _ in Int64.random(in: 0..<50, using: &random) }
+      var largest = Largest<Int64>(countMax: countMax)
+      for number in numbers { largest.insert(number, rank: number) }
+      #expect(largest.descending == Array(numbers.sorted(by: >).prefix(countMax)))
+    }
+  }
+}

@@ -1,0 +1,134 @@
+import Foundation
+import Testing
+
+/// What an import says beforehand and while it goes on, and what is left of one that was cut short.
+@Suite struct ImportTests {
+  struct ProgressLine: Decodable {
+    var phase: String
+    var doneByteCount: Int64
+    var totalByteCount: Int64
+    var doneCount: Int
+    var totalCount: Int
+    var bytesPerSecond: Int64
+    var secondsLeft: Double?
+  }
+
+  private func progress(_ errors: String) throws -> [ProgressLine] {
+    try errors.split(separator: "\n").filter { $0.hasPrefix("{") }.map {
+      try JSONDecoder().decode(ProgressLine.self, from: Data($0.utf8))
+    }
+  }
+
+  /// Files of all lengths, some of them twice, that compress by half or so.
+  private func makeTree(_ workshop: Workshop, fileCount: Int = 40) throws {
+    for index in 0..<fileCount {
+      let half = noise(300 + index * 900, seed: UInt64(index / 2 * 2))
+      try workshop.write(half + Data(count: half.count), to: "tree/\(index % 3)/f\(index)")
+    }
+    let large = noise(1_500_000, seed: 99)
+    try workshop.write(large + Data(count: 700_000) + large, to: "tree/large")
+  }
+
+  private func importLine(_ workshop: Workshop, _ options: [String] = []) async throws -> ImportLine {
+    try #require(
+      try await workshop.expect(0, ["import", "tree", "--json"] + options).json(ImportLine.self).first)
+  }
+
+  @Test("a plan says what the import then does, and changes nothing")
+  func plan() async throws {
+    let workshop = try await Workshop(options: ["--similarity", "off"])
+    try makeTree(workshop)
+    let planned = try await importLine(workshop, ["--dry-run"])
+    #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
+    #expect(planned.newFiles == 41)
+    #expect(planned.newByteCount + planned.duplicateByteCount == planned.byteCount)
+    let done = try await importLine(workshop)
+    #expect(planned.files == done.files)
+    #expect(planned.byteCount == done.byteCount)
+    #expect(planned.newByteCount == done.newByteCount)
+    #expect(planned.duplicateByteCount == done.duplicateByteCount)
+    #expect(abs(planned.storedByteCount - done.storedByteCount) < done.storedByteCount / 100)
+
+    let again = try await importLine(workshop, ["--dry-run"])
+    #expect(again.unchangedFiles == 41)
+    #expect(again.storedByteCount == 0)
+    let elsewhere = try await importLine(workshop, ["--dry-run", "--prefix", "copy/"])
+    #expect(elsewhere.newFiles == 41)
+    #expect(elsewhere.newByteCount == 0)
+  }
+
+  @Test("progress has a scan, a known total, and ends with everything done")
+  func phases() async throws {
+    let workshop = try await Workshop()
+    try makeTree(workshop)
+    let outcome = try await workshop.expect(0, ["import", "tree", "--json", "--progress", "json"])
+    let lines = try progress(outcome.errors)
+    var phases: [String] = []
+    for line in lines where phases.last != line.phase { phases.append(line.phase) }
+    #expect(phases == ["scanning", "importing", "syncing"])
+    let byteCount = try #require(try outcome.json(ImportLine.self).first).byteCount
+    for line in lines where line.phase != "scanning" {
+      #expect(line.totalByteCount == byteCount)
+      #expect(line.totalCount == 41)
+      #expect(line.doneCount <= 41)
+    }
+    #expect(lines.last?.doneByteCount == byteCount)
+    #expect(lines.last?.doneCount == 41)
+    let again = try await workshop.expect(0, ["import", "tree", "--progress", "json"])
+    let unread = try progress(again.errors).filter { $0.phase == "importing" }
+    #expect(!unread.isEmpty)
+    #expect(unread.allSatisfy { $0.doneCount == 41 }, "what is unchanged is not still to be done")
+    let planning = try await workshop.expect(
+      0, ["import", "tree", "--force", "--dry-run", "--progress", "json"])
+    #expect(try progress(planning.errors).last?.phase == "planning")
+  }
+
+  @Test(
+    "an import that was cut short goes on, and what it stored is not read again",
+    arguments: [SIGKILL, SIGINT])
+  func goesOn(_ signal: Int32) async throws {
+    let workshop = try await Workshop()
+    for index in 0..<60 {
+      try workshop.write(noise(400_000, seed: UInt64(index)), to: "tree/f\(index)")
+    }
+    let running = try await workshop.start(["import", "tree", "--progress", "json"])
+    try await running.wait { (errors: String) in
+      errors.split(separator: "\n").contains { line in
+        let line = try? JSONDecoder().decode(ProgressLine.self, from: Data(line.utf8))
+        return line.map { $0.phase == "importing" && $0.doneCount > 0 } ?? false
+      }
+    }
+    running.signal(signal)
+    let outcome = try await running.outcome()
+    #expect(outcome.status == (signal == SIGKILL ? -SIGKILL : 130))
+    let done = try await importLine(workshop)
+    #expect(done.files == 60)
+    #expect(done.unchangedFiles > 0)
+    #expect(done.newFiles == 60 - done.unchangedFiles)
+    try await workshop.expect(0, ["verify"])
+    #expect(try await workshop.expect(0, ["get", "f7"]).bytes == noise(400_000, seed: 7))
+  }
+
+  @Test("a path that is named twice is imported once")
+  func twice() async throws {
+    let workshop = try await Workshop()
+    try makeTree(workshop, fileCount: 4)
+    let outcome = try await workshop.expect(
+      0, ["import", "tree", "tree/", "./tree", "--archive", "--json", "--progress", "none"])
+    #expect(try outcome.json(ImportLine.self).first?.files == 5)
+    #expect(try await workshop.expect(0, ["versions", "large"]).lines.count == 1)
+  }
+
+  @Test("put shows how much of its file is stored")
+  func putProgress() async throws {
+    let workshop = try await Workshop()
+    let file = try workshop.write(noise(3_000_000, seed: 1), to: "file")
+    let lines = try progress(try await workshop.expect(0, ["put", "k", file, "--progress", "json"]).errors)
+    #expect(lines.last?.phase == "storing")
+    #expect(lines.last?.doneByteCount == 3_000_000)
+    #expect(lines.allSatisfy { $0.totalByteCount == 3_000_000 })
+    let piped = try await workshop.expect(
+      0, ["put", "k", "--progress", "json"], input: noise(3_000_000, seed: 1))
+    #expect(try progress(piped.errors).last?.totalByteCount == 0)
+  }
+}
