@@ -140,7 +140,7 @@ extension Engine {
       }
       return result
     }
-    if result.droppedVersionCount > 0 { try makeDurable(durability, watermark, SharedPacks()) }
+    if result.droppedVersionCount > 0 { try makeDurable(durability, watermark) }
     return result
   }
 

@@ -30,6 +30,11 @@ extension WriterSession {
       return Stamp(time: time, writer: session.writerID)
     }
 
+    /// When a pack that is begun now was created: later than all in the store.
+    private func packTime() throws(BlobStorageError) -> UInt64 {
+      Stamp.timeAfter(try transaction.clock(), wallClock: wallTime)
+    }
+
     /// Milliseconds since 1970 by the wall clock.
     package var wallTime: UInt64 { session.clock.now() }
 
@@ -50,8 +55,7 @@ extension WriterSession {
       case .drop(let drop): meta = drop.encodedMeta()
       default:
         try count(payload.count)
-        return try session.append(
-          content, payload: payload, to: &box.state, time: try transaction.clock() + 1)
+        return try session.append(content, payload: payload, to: &box.state, time: try packTime())
       }
       let added = RecordHeader.byteCount + meta.count + payload.count + (payload.isEmpty ? 0 : 4)
       try count(added)
@@ -71,7 +75,7 @@ extension WriterSession {
     /// Appends what was held back.
     mutating func appendDeferred() throws(BlobStorageError) {
       for (index, (content, payload)) in deferred.enumerated() {
-        let time = try transaction.clock() + 1
+        let time = try packTime()
         // A pack that is begun for the first of them holds nothing before.
         if index == 0 { box.state.commitOffset = box.state.writer?.byteCount ?? Int64(PackHeader.byteCount) }
         try bridge(payload) { (payload) throws(BlobStorageError) in
