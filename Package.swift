@@ -14,13 +14,17 @@ let package = Package(
   products: [
     .library(name: "BlobStorage", targets: ["BlobStorage"]),
     .library(name: "BlobStorageDropIn", targets: ["BlobStorageDropIn"]),
+    .library(name: "BlobStorageS3", targets: ["BlobStorageS3"]),
     .executable(name: "blobtool", targets: ["blobtool"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.5.0"),
     .package(url: "https://github.com/apple/swift-crypto", from: "3.10.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.6.0"),
+    .package(url: "https://github.com/apple/swift-nio", from: "2.81.0"),
+    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.29.0"),
     .package(url: "https://github.com/apple/swift-system", from: "1.4.0"),
+    .package(url: "https://github.com/swift-server/async-http-client", from: "1.20.0"),
   ],
   targets: [
     .systemLibrary(
@@ -43,6 +47,20 @@ let package = Package(
     .target(
       name: "BlobStorageDropIn",
       dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
+      swiftSettings: strict),
+    // Packs on an object store. A product of its own: whoever keeps packs in a folder needs no network.
+    .target(
+      name: "BlobStorageS3",
+      dependencies: [
+        "BlobStorage",
+        .product(name: "AsyncHTTPClient", package: "async-http-client"),
+        .product(name: "Crypto", package: "swift-crypto"),
+        .product(name: "Logging", package: "swift-log"),
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOHTTP1", package: "swift-nio"),
+        .product(name: "NIOSSL", package: "swift-nio-ssl"),
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
       swiftSettings: strict),
     .executableTarget(
       name: "blobtool",
@@ -74,6 +92,17 @@ let package = Package(
       name: "BlobStorageDropInTests",
       dependencies: [
         "BlobStorageDropIn", "BlobStorage", "DropInProgram",
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
+    .testTarget(
+      name: "BlobStorageS3Tests",
+      dependencies: [
+        "BlobStorageS3", "BlobStorage", "BlobStorageTestSupport",
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOHTTP1", package: "swift-nio"),
+        .product(name: "NIOPosix", package: "swift-nio"),
+        .product(name: "NIOSSL", package: "swift-nio-ssl"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),

@@ -1,0 +1,115 @@
+import AsyncHTTPClient
+import BlobStorage
+import Dispatch
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+import SystemPackage
+
+/// Sends a request and waits for the answer on the caller's thread: the one place where blocking callers meet the
+/// event loops.
+///
+/// The caller's thread reads what is sent and waits for what comes; event loops wait for nothing but the network. It is
+/// never one of theirs, nor a thread of the concurrency runtime.
+package final class HTTPTransport: Sendable {
+  /// How long nothing may happen.
+  package struct Patience: Sendable {
+    package var connecting: Duration
+    /// Between two bytes, and between the request and its answer.
+    package var silence: Duration
+
+    package init(connecting: Duration = .seconds(10), silence: Duration = .seconds(60)) {
+      self.connecting = connecting
+      self.silence = silence
+    }
+  }
+
+  /// More connections wait in line for one of these.
+  private static let connectionCountMax = 32
+
+  private let client: HTTPClient
+
+  /// A transport for one engine.
+  ///
+  /// - Throws: when the certificates cannot be read.
+  package init(
+    certificates: FilePath?, proxy: S3Proxy?, patience: Patience
+  ) throws(BlobStorageError) {
+    var configuration = HTTPClient.Configuration(
+      redirectConfiguration: .disallow,
+      timeout: .init(
+        connect: TimeAmount(patience.connecting), read: TimeAmount(patience.silence),
+        write: TimeAmount(patience.silence)),
+      decompression: .disabled)
+    // Several requests at once go by several connections: one that is slow holds none of the others up.
+    configuration.httpVersion = .http1Only
+    configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connectionCountMax
+    configuration.connectionPool.retryConnectionEstablishment = false
+    if let certificates {
+      var tls = TLSConfiguration.makeClientConfiguration()
+      do {
+        tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(certificates.string))
+      } catch {
+        throw BlobStorageError(
+          .invalidArgument, "There are no certificates to be read at '\(certificates)' (AWS_CA_BUNDLE).",
+          path: certificates.string)
+      }
+      configuration.tlsConfiguration = tls
+    }
+    if let proxy {
+      let authorization = proxy.user.map {
+        HTTPClient.Authorization.basic(username: $0, password: proxy.password?.text ?? "")
+      }
+      configuration.proxy = .server(host: proxy.host, port: proxy.port, authorization: authorization)
+    }
+    client = HTTPClient(
+      eventLoopGroupProvider: .shared(MultiThreadedEventLoopGroup.singleton), configuration: configuration)
+  }
+
+  // The client must be ended before it goes; it holds itself until that is done.
+  deinit { client.shutdown { _ in } }
+
+  /// One request and its answer, whatever its status.
+  ///
+  /// - Parameter answerByteCountMax: Bytes of an answer's body; a longer one is a failure.
+  package func send(
+    method: String, url: String, headers: HTTPHeaders, body: ObjectContent?, answerByteCountMax: Int
+  ) throws(TransportFailure) -> HTTPAnswer {
+    let upload = body.map { _ in Upload(on: client.eventLoopGroup.any()) }
+    let task: HTTPClient.Task<HTTPAnswer>
+    do {
+      let request = try HTTPClient.Request(
+        url: url, method: HTTPMethod(rawValue: method), headers: headers,
+        body: upload.flatMap { upload in body.map { upload.requestBody(byteCount: $0.byteCount) } })
+      task = client.execute(request: request, delegate: AnswerCollector(byteCountMax: answerByteCountMax))
+    } catch {
+      upload?.end(nil)
+      throw TransportFailure(error)
+    }
+    if let upload, let body {
+      task.futureResult.whenComplete { _ in upload.end(nil) }
+      do { try upload.run(body) } catch {
+        // The connection goes with the request: nobody may take the half of it for the whole.
+        task.fail(reason: TransportFailure.source(error))
+      }
+    }
+    do { return try task.futureResult.wait() } catch { throw TransportFailure(error) }
+  }
+}
+
+extension ObjectContent {
+  var byteCount: Int64 {
+    switch self {
+    case .bytes(let bytes): Int64(bytes.count)
+    case .file(_, let byteCount): byteCount
+    }
+  }
+}
+
+extension TimeAmount {
+  fileprivate init(_ duration: Duration) {
+    let (seconds, attoseconds) = duration.components
+    self = .nanoseconds(seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+  }
+}

@@ -1,0 +1,31 @@
+import BlobStorage
+
+/// A page of a bucket's listing (ListObjectsV2), as the engine wrote it.
+package struct ObjectListing {
+  package let page: ObjectPage
+
+  /// Reads an answer; `keyPrefix` is what all names in it begin with and what is taken off.
+  ///
+  /// Nil for anything that is not a listing in byte order: a name that is out of order would be lost by whoever goes
+  /// on after the last one.
+  package init?(_ body: [UInt8], keyPrefix: String, prefix: String, after: String?) {
+    guard let root = Markup(body), root.name == "ListBucketResult", let truncated = root["IsTruncated"],
+      truncated == "true" || truncated == "false"
+    else { return nil }
+    let isEncoded = root["EncodingType"] == "url"
+    var entries: [ObjectPage.Entry] = []
+    var previous = after
+    for child in root.children where child.name == "Contents" {
+      guard let text = child["Key"], let key = isEncoded ? PercentEncoding.decode(text) : text,
+        let size = child["Size"], let byteCount = Int64(size), byteCount >= 0,
+        key.hasPrefix(keyPrefix + prefix)
+      else { return nil }
+      let name = String(key.dropFirst(keyPrefix.count))
+      if let previous, !previous.utf8.lexicographicallyPrecedes(name.utf8) { return nil }
+      previous = name
+      entries.append(ObjectPage.Entry(name: name, byteCount: byteCount))
+    }
+    guard truncated == "false" || !entries.isEmpty else { return nil }
+    page = ObjectPage(entries: entries, isTruncated: truncated == "true")
+  }
+}

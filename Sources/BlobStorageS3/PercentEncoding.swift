@@ -1,0 +1,41 @@
+/// Percent-encoding (RFC 3986) as signatures want it: everything but letters, digits and `-._~`, digits in upper case.
+package enum PercentEncoding {
+  /// The text of a query's name or value, or with `keepingSlashes` of a path.
+  package static func encode(_ text: some StringProtocol, keepingSlashes: Bool = false) -> String {
+    var encoded: [UInt8] = []
+    for byte in text.utf8 {
+      switch byte {
+      case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
+        UInt8(ascii: "~"):
+        encoded.append(byte)
+      case UInt8(ascii: "/") where keepingSlashes: encoded.append(byte)
+      default:
+        let digits = Array("0123456789ABCDEF".utf8)
+        encoded.append(UInt8(ascii: "%"))
+        encoded.append(digits[Int(byte >> 4)])
+        encoded.append(digits[Int(byte & 15)])
+      }
+    }
+    return String(decoding: encoded, as: UTF8.self)
+  }
+
+  /// The text that `encoded` spells, a `+` being a space as in a form; nil when it spells none.
+  package static func decode(_ encoded: some StringProtocol) -> String? {
+    var bytes: [UInt8] = []
+    var rest = Substring(encoded).utf8
+    while let byte = rest.popFirst() {
+      switch byte {
+      case UInt8(ascii: "%"):
+        guard let high = rest.popFirst(), let low = rest.popFirst(),
+          let high = Character(UnicodeScalar(high)).hexDigitValue,
+          let low = Character(UnicodeScalar(low)).hexDigitValue
+        else { return nil }
+        bytes.append(UInt8(high << 4 | low))
+      case UInt8(ascii: "+"): bytes.append(UInt8(ascii: " "))
+      default: bytes.append(byte)
+      }
+    }
+    return String(validating: bytes, as: UTF8.self)
+  }
+}

@@ -1,0 +1,167 @@
+import BlobStorage
+import Foundation
+import NIOHTTP1
+import Synchronization
+
+/// Sends S3 requests: signs each attempt, and tries again what may succeed the next time.
+package final class S3Client: Sendable {
+  /// A request before it is signed.
+  package struct Request: Sendable {
+    package var method: String
+    /// Below the location's prefix; nil for the bucket itself.
+    package var name: String?
+    package var query: [(name: String, value: String)] = []
+    package var headers: [(name: String, value: String)] = []
+    package var body: ObjectContent?
+    /// Bytes of an answer that says yes.
+    package var answerByteCountMax = 1 << 20
+
+    package init(_ method: String, _ name: String?) {
+      self.method = method
+      self.name = name
+    }
+
+    func text(_ configuration: S3Configuration) -> String {
+      let place = name.map { "s3://\(configuration.location.bucket)/\(configuration.location.key($0))" }
+      return "\(method) \(place ?? configuration.location.description)"
+    }
+  }
+
+  private struct State {
+    /// What is added to this machine's time.
+    var clockOffset: Int64 = 0
+    var wasAnswered = false
+  }
+
+  /// Errors are told in as many bytes.
+  private static let refusalByteCountMax = 1 << 20
+
+  package let configuration: S3Configuration
+  private let transport: HTTPTransport
+  private let policy: RetryPolicy
+  private let surroundings: S3Surroundings
+  private let signature: SignatureV4
+  private let state = Mutex(State())
+
+  /// A client; nothing is sent.
+  ///
+  /// - Throws: when the certificates cannot be read.
+  package init(
+    _ configuration: S3Configuration, policy: RetryPolicy = RetryPolicy(),
+    patience: HTTPTransport.Patience = .init(), surroundings: S3Surroundings = .system
+  ) throws(BlobStorageError) {
+    self.configuration = configuration
+    self.policy = policy
+    self.surroundings = surroundings
+    signature = SignatureV4(credentials: configuration.credentials, region: configuration.region)
+    transport = try HTTPTransport(
+      certificates: configuration.certificates, proxy: configuration.proxy, patience: patience)
+  }
+
+  /// The answer, of a status that `accepts` takes or below 300.
+  ///
+  /// A request that is sent again may have been carried out the first time.
+  ///
+  /// - Throws: What the engine refused or the network did not do, in one sentence, after all attempts.
+  package func send(
+    _ request: Request, accepts: (HTTPAnswer) -> Bool = { _ in false }
+  ) throws(BlobStorageError) -> HTTPAnswer {
+    let bodyDigest = try request.body?.sha256() ?? SignatureV4.emptyBodyDigest
+    var attempt = 0
+    var clockError: Int64?
+    while true {
+      attempt += 1
+      let pauseAsked: Duration?
+      let failure: BlobStorageError
+      switch attemptOnce(request, bodyDigest: bodyDigest) {
+      case .success(let answer) where answer.status < 300 || accepts(answer): return answer
+      case .success(let answer):
+        let refusal = S3Refusal(answer)
+        if refusal.isClockSkew, clockError == nil, let time = refusal.time {
+          clockError = correctClock(by: time)
+          continue
+        }
+        failure = refusal.error(request, configuration, attempts: attempt, clockError: clockError)
+        guard refusal.isTransient, attempt < policy.attemptCountMax else { throw withoutSecrets(failure) }
+        pauseAsked = refusal.pauseAsked
+      case .failure(let reason):
+        failure = reason.error(request, configuration, attempts: attempt)
+        let isFirst = reason.isBeforeContact && !state.withLock { $0.wasAnswered }
+        let attemptCountMax = isFirst ? policy.firstContactCountMax : policy.attemptCountMax
+        guard reason.isTransient, attempt < attemptCountMax else { throw withoutSecrets(failure) }
+        pauseAsked = nil
+      }
+      surroundings.sleep(policy.pause(after: attempt, asked: pauseAsked, chance: surroundings.chance()))
+    }
+  }
+
+  private func attemptOnce(_ request: Request, bodyDigest: String) -> Result<HTTPAnswer, TransportFailure> {
+    let authority = configuration.authority
+    let time = UTCTime(secondsSince1970: surroundings.now() + state.withLock { $0.clockOffset })
+    var headers = request.headers
+    headers.append((name: "Host", value: authority))
+    headers.append((name: "x-amz-date", value: time.basicText))
+    headers.append((name: "x-amz-content-sha256", value: bodyDigest))
+    if let token = configuration.credentials.sessionToken {
+      headers.append((name: "x-amz-security-token", value: token.text))
+    }
+    let signed = SignatureV4.Request(
+      method: request.method, path: configuration.path(of: request.name), query: request.query,
+      headers: headers,
+      bodyDigest: bodyDigest)
+    headers.append((name: "Authorization", value: signature.authorization(for: signed, at: time)))
+    let query = signed.queryText
+    let scheme = configuration.endpoint.isSecure ? "https" : "http"
+    do {
+      let answer = try transport.send(
+        method: request.method,
+        url: "\(scheme)://\(authority)\(signed.path)\(query.isEmpty ? "" : "?\(query)")",
+        headers: HTTPHeaders(headers.map { ($0.name, $0.value) }), body: request.body,
+        answerByteCountMax: max(request.answerByteCountMax, Self.refusalByteCountMax))
+      state.withLock { $0.wasAnswered = true }
+      return .success(answer)
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  /// Goes by the engine's time from now on; returns how many seconds this machine's is ahead.
+  private func correctClock(by time: UTCTime) -> Int64 {
+    let offset = time.secondsSince1970 - surroundings.now()
+    state.withLock { $0.clockOffset = offset }
+    return -offset
+  }
+
+  /// Whatever an engine put into its answer.
+  private func withoutSecrets(_ error: BlobStorageError) -> BlobStorageError {
+    let secrets = [
+      configuration.credentials.secretKey, configuration.credentials.sessionToken,
+      configuration.proxy?.password,
+    ]
+    var message = error.message
+    for case let secret? in secrets where !secret.text.isEmpty {
+      message = message.replacingOccurrences(of: secret.text, with: "(hidden)")
+    }
+    return BlobStorageError(error.code, message, path: error.path)
+  }
+}
+
+extension ObjectContent {
+  /// The SHA-256 of all bytes, in hexadecimal.
+  fileprivate func sha256() throws(BlobStorageError) -> String {
+    var stream = DigestStream(.sha256)
+    try forEachPiece(byteCount: Upload.pieceByteCount) { (piece) throws(BlobStorageError) in
+      stream.update(piece)
+      return true
+    }
+    return stream.finalize().withUnsafeBytes { Hex.text($0) }
+  }
+}
+
+extension S3Surroundings {
+  /// The machine's.
+  package static let system = S3Surroundings(
+    now: { Int64(WallClock.system.now() / 1000) },
+    sleep: { Thread.sleep(forTimeInterval: $0 / .seconds(1)) },
+    chance: { Double.random(in: 0..<1) })
+}

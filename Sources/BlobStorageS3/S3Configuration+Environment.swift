@@ -1,0 +1,104 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+
+extension S3Configuration {
+  /// What the usual variables and files say about how to reach a place.
+  ///
+  /// | what | variable, in this order | in a profile |
+  /// |---|---|---|
+  /// | credentials | `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` | the same, in lower case |
+  /// | region | `AWS_REGION`, `AWS_DEFAULT_REGION` | `region` |
+  /// | engine | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | `endpoint_url` |
+  /// | certificates | `AWS_CA_BUNDLE` | `ca_bundle` |
+  /// | proxy | `https_proxy`, `HTTPS_PROXY`, and `no_proxy`, `NO_PROXY` | |
+  /// | addressing | | `addressing_style` below `s3` |
+  ///
+  /// The profile is `AWS_PROFILE`, else `default`, of the files `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`,
+  /// else `~/.aws/credentials` and `~/.aws/config`. Without an engine it is AWS. An engine that is named is asked with
+  /// the bucket in the path, unless the profile says otherwise.
+  ///
+  /// - Throws: `permissionDenied` when there are no credentials, `invalidArgument` for what cannot be understood.
+  public init(
+    location: S3Location, environment: [String: String] = ProcessInfo.processInfo.environment
+  ) throws(BlobStorageError) {
+    let profile = try Self.profile(environment)
+    func setting(_ variables: [String], _ name: String) -> String? {
+      (variables.lazy.compactMap { environment[$0] }.first { !$0.isEmpty })
+        ?? profile[name].flatMap { $0.isEmpty ? nil : $0 }
+    }
+    let credentials = try Self.credentials(environment, profile)
+    let region = setting(["AWS_REGION", "AWS_DEFAULT_REGION"], "region") ?? Self.regionDefault
+    guard region.utf8.allSatisfy(Self.isRegionByte) else {
+      throw BlobStorageError(.invalidArgument, "'\(region)' is no region: it has letters, digits and '-'.")
+    }
+    let engine = setting(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "endpoint_url")
+    let endpoint = try S3Endpoint(engine ?? "https://s3.\(region).amazonaws.com")
+    let addressing: S3Endpoint.Addressing
+    switch profile["s3.addressing_style"] {
+    case "path": addressing = .path
+    case "virtual": addressing = .virtualHost
+    // A bucket with a dot has no certificate: it stands for one name below the engine's.
+    default: addressing = engine == nil && !location.bucket.contains(".") ? .virtualHost : .path
+    }
+    self.init(
+      location: location, endpoint: endpoint, addressing: addressing, region: region,
+      credentials: credentials,
+      certificates: setting(["AWS_CA_BUNDLE"], "ca_bundle").map { FilePath($0) })
+    let host = addressing == .virtualHost ? "\(location.bucket).\(endpoint.host)" : endpoint.host
+    proxy = try S3Proxy(for: endpoint, bucketHost: host, environment: environment)
+  }
+
+  private static func credentials(
+    _ environment: [String: String], _ profile: [String: String]
+  ) throws(BlobStorageError) -> S3Credentials {
+    for (values, isUpper) in [(environment, true), (profile, false)] {
+      func value(_ name: String) -> String? {
+        values[isUpper ? name.uppercased() : name].flatMap { $0.isEmpty ? nil : $0 }
+      }
+      guard let accessKey = value("aws_access_key_id"), let secretKey = value("aws_secret_access_key") else {
+        continue
+      }
+      return S3Credentials(
+        accessKey: accessKey, secretKey: Secret(secretKey),
+        sessionToken: value("aws_session_token").map(Secret.init))
+    }
+    throw BlobStorageError(
+      .permissionDenied,
+      "There are no credentials for the engine: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put them into "
+        + "~/.aws/credentials.")
+  }
+
+  /// The settings of the profile in both files; those of the credentials' file go first.
+  private static func profile(_ environment: [String: String]) throws(BlobStorageError) -> [String: String] {
+    let named = environment["AWS_PROFILE"].flatMap { $0.isEmpty ? nil : $0 }
+    let home = environment["HOME"] ?? ""
+    let paths = [
+      environment["AWS_SHARED_CREDENTIALS_FILE"] ?? "\(home)/.aws/credentials",
+      environment["AWS_CONFIG_FILE"] ?? "\(home)/.aws/config",
+    ]
+    var settings: [String: String]?
+    for path in paths {
+      // A file that is not there says nothing.
+      guard let bytes = FileManager.default.contents(atPath: path),
+        let found = ProfileFile(String(decoding: bytes, as: UTF8.self))[profile: named ?? "default"]
+      else { continue }
+      settings = (settings ?? [:]).merging(found) { first, _ in first }
+    }
+    if let named, settings == nil {
+      throw BlobStorageError(
+        .invalidArgument,
+        "There is no profile '\(named)' (AWS_PROFILE) in \(paths.joined(separator: " or ")).")
+    }
+    return settings ?? [:]
+  }
+
+  private static func isRegionByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
+      true
+    default: false
+    }
+  }
+}

@@ -1,0 +1,127 @@
+import BlobStorage
+
+/// Objects in a bucket, by the S3 protocol: below the location's prefix, one request for each call.
+///
+/// An object is stored by a single PUT, whole or not at all: there are no parts that an interruption could leave
+/// behind. Its bytes are read twice, for the signature and to be sent, and are never in memory all at once. Only what
+/// every engine does right is asked for: `If-None-Match: *` on a PUT, ranges, and listings that go on after a name.
+package final class S3ObjectStore: ObjectStore {
+  /// Bytes of one object: what all engines take in one PUT is five times that.
+  package static let objectByteCountMax = Limits.packByteCountMax
+
+  /// A name of 1 KiB may take three times that, and each comes with half a KiB more.
+  private static let pageByteCountMax = 8 << 20
+
+  package let client: S3Client
+
+  private let pageCountMax: Int
+
+  /// - Parameter pageCountMax: Names asked for at a time; engines give no more than a thousand.
+  package init(_ client: S3Client, pageCountMax: Int = 1000) {
+    self.client = client
+    self.pageCountMax = pageCountMax
+  }
+
+  package func put(
+    _ name: String, _ content: ObjectContent, ifAbsent: Bool
+  ) throws(BlobStorageError) -> ObjectPutOutcome {
+    guard content.byteCount <= Self.objectByteCountMax else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "'\(name)' has \(content.byteCount) bytes: an object has at most \(Self.objectByteCountMax).")
+    }
+    var request = S3Client.Request("PUT", name)
+    request.body = content
+    if ifAbsent { request.headers.append((name: "If-None-Match", value: "*")) }
+    let answer = try client.send(request, accepts: { ifAbsent && $0.status == 412 })
+    return answer.status == 412 ? .exists : .stored
+  }
+
+  package func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
+    precondition(range.lowerBound >= 0, "a range begins at or after the object's first byte")
+    // No range is empty in HTTP.
+    let asked = range.isEmpty ? range.lowerBound..<(range.lowerBound + 1) : range
+    let text = "bytes=\(asked.lowerBound)-\(asked.upperBound - 1)"
+    guard let part = try read(name, text, byteCountMax: Int(asked.count)) else { return nil }
+    guard part.start == asked.lowerBound || part.bytes.isEmpty,
+      part.bytes.count == Int(min(max(0, part.byteCount - asked.lowerBound), Int64(asked.count)))
+    else { throw unfit(name) }
+    return range.isEmpty ? [] : part.bytes
+  }
+
+  package func tail(
+    _ name: String, byteCount: Int
+  ) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
+    precondition(byteCount > 0, "the last bytes of an object are at least one")
+    guard let part = try read(name, "bytes=-\(byteCount)", byteCountMax: byteCount) else { return nil }
+    guard part.bytes.count == Int(min(part.byteCount, Int64(byteCount))),
+      part.start + Int64(part.bytes.count) == part.byteCount
+    else { throw unfit(name) }
+    return (part.bytes, part.byteCount)
+  }
+
+  package func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
+    let location = client.configuration.location
+    var request = S3Client.Request("GET", nil)
+    request.answerByteCountMax = Self.pageByteCountMax
+    request.query = [
+      (name: "list-type", value: "2"), (name: "encoding-type", value: "url"),
+      (name: "max-keys", value: "\(pageCountMax)"), (name: "prefix", value: location.key(prefix)),
+    ]
+    if let name { request.query.append((name: "start-after", value: location.key(name))) }
+    let answer = try client.send(request)
+    guard
+      let listing = ObjectListing(answer.body, keyPrefix: location.key(""), prefix: prefix, after: name)
+    else {
+      throw BlobStorageError(
+        .io,
+        "\(client.configuration.authority) answered \(request.text(client.configuration)) with no listing.")
+    }
+    return listing.page
+  }
+
+  package func delete(_ name: String) throws(BlobStorageError) {
+    _ = try client.send(S3Client.Request("DELETE", name), accepts: Self.isMissing)
+  }
+
+  /// A part of an object, as the engine sent it.
+  private struct Part {
+    var bytes: [UInt8]
+    var start: Int64
+    /// Of the whole object.
+    var byteCount: Int64
+  }
+
+  private func read(_ name: String, _ range: String, byteCountMax: Int) throws(BlobStorageError) -> Part? {
+    var request = S3Client.Request("GET", name)
+    request.headers = [(name: "Range", value: range)]
+    request.answerByteCountMax = byteCountMax
+    let answer = try client.send(request, accepts: { $0.status == 416 || Self.isMissing($0) })
+    switch answer.status {
+    case 404: return nil
+    // Nothing of the object is in the range: it ends before, and how long it is nobody says. A suffix of an object
+    // is missing only where there is none.
+    case 416: return Part(bytes: [], start: 0, byteCount: 0)
+    case 206:
+      guard let text = answer.header("Content-Range"), let content = ContentRange(text),
+        content.range.count == answer.body.count
+      else { throw unfit(name) }
+      return Part(bytes: answer.body, start: content.range.lowerBound, byteCount: content.byteCount)
+    // The whole object, which engines send for a range that covers it.
+    case 200: return Part(bytes: answer.body, start: 0, byteCount: Int64(answer.body.count))
+    default: throw unfit(name)
+    }
+  }
+
+  private func unfit(_ name: String) -> BlobStorageError {
+    BlobStorageError(
+      .io,
+      "\(client.configuration.authority) answered with another part of '\(client.configuration.location.key(name))' "
+        + "than was asked for.")
+  }
+
+  /// Whether there is no such object, rather than no such bucket.
+  private static func isMissing(_ answer: HTTPAnswer) -> Bool {
+    answer.status == 404 && S3Refusal(answer).code != "NoSuchBucket"
+  }
+}

@@ -1,0 +1,72 @@
+import BlobStorage
+import Foundation
+import Synchronization
+
+/// One thing that every ``ObjectStore`` does. The same checks run over all of them.
+package struct ObjectStoreCheck: Sendable, CustomStringConvertible {
+  /// What it does, as a sentence.
+  package let description: String
+  private let body: @Sendable (Place) throws -> Void
+
+  init(_ description: String, _ body: @escaping @Sendable (Place) throws -> Void) {
+    self.description = description
+    self.body = body
+  }
+
+  /// Checks a store, under names below `folder` that nobody else uses.
+  ///
+  /// - Throws: ``ObjectStoreDifference`` for what it does otherwise.
+  package func run(on store: any ObjectStore, below folder: String) throws {
+    try body(Place(store: store, folder: folder))
+  }
+
+  /// A store and the names in it that a check has for itself.
+  struct Place: Sendable {
+    let store: any ObjectStore
+    let folder: String
+
+    func name(_ name: String) -> String { "\(folder)/\(name)" }
+
+    @discardableResult
+    func put(_ name: String, _ bytes: [UInt8], ifAbsent: Bool = false) throws -> ObjectPutOutcome {
+      try store.put(self.name(name), .bytes(bytes), ifAbsent: ifAbsent)
+    }
+
+    func get(_ name: String, _ range: Range<Int64>) throws -> [UInt8]? {
+      try store.get(self.name(name), range)
+    }
+
+    /// All names below a prefix, by as many pages as there are.
+    func names(_ prefix: String, after name: String? = nil) throws -> [String] {
+      var names: [String] = []
+      var last = name.map { self.name($0) }
+      while true {
+        let page = try store.list(self.name(prefix), after: last)
+        names += page.entries.map { String($0.name.dropFirst(folder.utf8.count + 1)) }
+        guard page.isTruncated else { return names }
+        try expect(page.entries.last != nil, true, "there is something on every page but the last")
+        last = page.entries.last?.name
+      }
+    }
+  }
+}
+
+/// What a store did instead of what it should have done.
+package struct ObjectStoreDifference: Error, CustomStringConvertible {
+  package let description: String
+}
+
+extension ObjectStoreCheck.Place {
+  func expect<Value: Equatable>(_ found: Value, _ expected: Value, _ what: String) throws {
+    guard found != expected else { return }
+    throw ObjectStoreDifference(
+      description:
+        "\(what): found \(String("\(found)".prefix(200))), not \(String("\(expected)".prefix(200)))")
+  }
+
+  /// Bytes that are nowhere twice.
+  func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
+    var generator = SeededGenerator(seed: seed)
+    return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
+  }
+}
