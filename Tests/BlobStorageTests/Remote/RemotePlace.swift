@@ -33,6 +33,7 @@ struct RemotePlace {
   }
 
   func removeState(_ machine: String) throws {
+    guard FileManager.default.fileExists(atPath: statePath(machine)) else { return }
     try FileManager.default.removeItem(atPath: statePath(machine))
   }
 
