@@ -36,3 +36,50 @@ package protocol Backend: Sendable {
   /// Bytes of the medium that all packs take, retired and set aside ones included.
   func allocatedByteCount() throws(BlobStorageError) -> Int64
 }
+
+/// Packs that are written here and published for all machines to read. "On the medium" means published then.
+///
+/// What it promises beyond ``Backend``: a pack that was published is the same for everybody, for ever, until a
+/// collector removes it. Nothing else is ever published under its name.
+package protocol PublishingBackend: Backend {
+  /// The packs that only this machine has, and those of them that are just being published. Asks nobody.
+  func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName])
+
+  /// The packs that can be read everywhere, and how long they are: one listing. Those that were published before the
+  /// call are among them, unless they were removed. A fence, and what lies beyond it, is not.
+  func publishedPacks() throws(BlobStorageError) -> [PackName: Int64]
+
+  /// Publishes a sealed pack, of which `file` are the bytes; every time with the same outcome.
+  ///
+  /// - Throws: when it is not known whether it was published; it can be tried again.
+  func publish(_ name: PackName, _ file: any File, byteCount: Int64) throws(BlobStorageError) -> Publication
+
+  /// Gives up the local copy of a pack that was published and that the catalog knows as such.
+  func settle(_ name: PackName) throws(BlobStorageError)
+
+  /// Calls `body` with published packs in that order, nil for one that has gone; what a scan of them needs is fetched
+  /// ahead, several at once.
+  func forEachPublished(
+    _ names: [PackName], _ body: (PackName, (any File)?) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError)
+
+  /// Forgets all that is kept here of a pack that was removed.
+  func forget(_ name: PackName)
+}
+
+/// What came of publishing a pack.
+package enum Publication: Hashable, Sendable {
+  case published
+  /// Its writer may not publish any more: somebody has put a fence under that name.
+  case fenced
+  /// Other bytes have its name, or had it.
+  case taken
+}
+
+extension BlobStorageError.Code {
+  /// A published pack that is not there any more: whoever looks it up again finds what was in it elsewhere.
+  package static let packGone = Self("packGone")
+  /// Another machine has shut this writer out, because it did not answer: nothing that was not reported done was
+  /// published. Open the store anew and do it again.
+  public static let fenced = Self("fenced")
+}
