@@ -65,7 +65,7 @@ let package = Package(
     .executableTarget(
       name: "blobtool",
       dependencies: [
-        "BlobStorage", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        "BlobStorage", "BlobStorageS3", .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
@@ -116,6 +116,13 @@ let package = Package(
     // Loads a cache from several processes and watches its limit. No product; `tools/cache-trial` runs it for longer.
     .executableTarget(
       name: "CacheTrial", dependencies: ["BlobStorage"], path: "Tests/CacheTrial", swiftSettings: strict),
+    // Puts and reads objects of a pack's length. No product; `tools/bench-wire` measures by it.
+    .executableTarget(
+      name: "WireTrial",
+      dependencies: [
+        "BlobStorage", "BlobStorageS3", .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      path: "Tests/WireTrial", swiftSettings: strict),
     // An example, and no product: images kept as they are, thumbnails made once.
     .executableTarget(
       name: "image-cache", dependencies: ["BlobStorage"], path: "tools/image-cache", swiftSettings: strict),

@@ -81,7 +81,7 @@ package final class HTTPTransport: Sendable {
     do {
       let request = try HTTPClient.Request(
         url: url, method: HTTPMethod(rawValue: method), headers: headers,
-        body: upload.flatMap { upload in body.map { upload.requestBody(byteCount: $0.byteCount) } })
+        body: upload.flatMap { upload in body.map { upload.requestBody(byteCount: $0.bodyByteCount) } })
       task = client.execute(request: request, delegate: AnswerCollector(byteCountMax: answerByteCountMax))
     } catch {
       upload?.end(nil)
@@ -95,15 +95,6 @@ package final class HTTPTransport: Sendable {
       }
     }
     do { return try task.futureResult.wait() } catch { throw TransportFailure(error) }
-  }
-}
-
-extension ObjectContent {
-  var byteCount: Int64 {
-    switch self {
-    case .bytes(let bytes): Int64(bytes.count)
-    case .file(_, let byteCount): byteCount
-    }
   }
 }
 

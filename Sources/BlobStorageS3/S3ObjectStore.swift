@@ -12,6 +12,8 @@ package final class S3ObjectStore: ObjectStore {
   /// A name of 1 KiB may take three times that, and each comes with half a KiB more.
   private static let pageByteCountMax = 8 << 20
 
+  package var place: String { client.configuration.location.description }
+
   package let client: S3Client
 
   private let pageCountMax: Int
@@ -25,10 +27,10 @@ package final class S3ObjectStore: ObjectStore {
   package func put(
     _ name: String, _ content: ObjectContent, ifAbsent: Bool
   ) throws(BlobStorageError) -> ObjectPutOutcome {
-    guard content.byteCount <= Self.objectByteCountMax else {
+    guard content.bodyByteCount <= Self.objectByteCountMax else {
       throw BlobStorageError(
         .limitExceeded,
-        "'\(name)' has \(content.byteCount) bytes: an object has at most \(Self.objectByteCountMax).")
+        "'\(name)' has \(content.bodyByteCount) bytes: an object has at most \(Self.objectByteCountMax).")
     }
     var request = S3Client.Request("PUT", name)
     request.body = content

@@ -55,6 +55,13 @@ final class Upload: Sendable {
 }
 
 extension ObjectContent {
+  var bodyByteCount: Int64 {
+    switch self {
+    case .bytes(let bytes): Int64(bytes.count)
+    case .file(_, let byteCount): byteCount
+    }
+  }
+
   /// Calls `body` with one piece after another, until it says that it is enough.
   func forEachPiece(
     byteCount pieceByteCount: Int, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool

@@ -6,9 +6,22 @@ import Foundation
 struct SharedOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp(
-      "The folder of the store (default: the environment's BLOBTOOL_STORE).", valueName: "path"),
+      "The folder of the store, or s3://BUCKET/PREFIX (default: the environment's BLOBTOOL_STORE).",
+      valueName: "path"),
     completion: .directory)
   var store: String?
+
+  @Option(
+    help: ArgumentHelp(
+      "This machine's folder for a store in a bucket (default: one below $XDG_STATE_HOME or ~/.local/state).",
+      valueName: "path"),
+    completion: .directory)
+  var state: String?
+
+  @Option(
+    help: ArgumentHelp(
+      "Bytes of packs that this machine keeps of a store in a bucket (default: 4 GiB).", valueName: "bytes"))
+  var packCache: Int64?
 
   @Flag(help: "Print the result as JSON.")
   var json = false
@@ -18,8 +31,20 @@ struct SharedOptions: ParsableArguments {
 
   /// Where the store is.
   ///
-  /// - Throws: `ValidationError` when nobody has said so.
-  func storePath() throws -> String {
+  /// - Throws: `ValidationError` when nobody has said so, or nobody can be where it is said to be.
+  func place() throws -> StorePlace {
+    let path = try storePath()
+    guard StorePlace.isInBucket(path) else {
+      guard state == nil, packCache == nil else {
+        throw ValidationError("--state and --pack-cache are for a store in a bucket, s3://BUCKET/PREFIX")
+      }
+      return .folder(path)
+    }
+    guard packCache ?? 0 >= 0 else { throw ValidationError("--pack-cache is 0 or more") }
+    return try StorePlace.bucket(path, state: state, packCache: packCache)
+  }
+
+  private func storePath() throws -> String {
     let path = store ?? ProcessInfo.processInfo.environment["BLOBTOOL_STORE"] ?? ""
     guard !path.isEmpty else {
       throw ValidationError("no store is named: give --store PATH or set BLOBTOOL_STORE")
@@ -43,7 +68,7 @@ protocol StoreCommand: AsyncParsableCommand {
 
 extension StoreCommand {
   func run() async throws {
-    let store = try await StorePath.open(try shared.storePath())
+    let store = try await shared.place().open()
     do { try await perform(on: store) } catch {
       try? await store.closeWhole()  // the first error is the one to tell
       throw error
@@ -56,33 +81,5 @@ extension BlobStore {
   /// Closes also when the command has been cancelled.
   func closeWhole() async throws {
     try await Task.detached { try await self.close() }.value
-  }
-}
-
-/// The place of a store as the user named it.
-enum StorePath {
-  /// Opens the store there; when there is none, the message says what makes one.
-  static func open(_ path: String) async throws -> BlobStore {
-    try await explaining(path) { () throws(BlobStorageError) in try await BlobStore.open(at: path) }
-  }
-
-  /// What is done to the store there; when there is none, the message says what makes one.
-  static func explaining<T>(
-    _ path: String, _ body: () async throws(BlobStorageError) -> T
-  ) async throws -> T {
-    do { return try await body() } catch {
-      switch error.code {
-      case .noStore:
-        throw Failure(
-          ExitStatus.failed,
-          "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
-      case .notAStore:
-        throw Failure(
-          ExitStatus.failed,
-          "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a"
-            + " folder that is empty or missing.")
-      default: throw error
-      }
-    }
   }
 }

@@ -11,6 +11,11 @@ struct ConformanceTests {
     try check.run(on: try engine.store(), below: "check")
   }
 
+  @Test("does what those of the tests do", arguments: ObjectStoreCheck.all)
+  func simulated(check: ObjectStoreCheck) throws {
+    try check.run(on: MemoryObjectStore(pageCount: 10), below: "check")
+  }
+
   @Test("says that there is no bucket", arguments: TestedEngine.present)
   func noBucket(engine: TestedEngine) throws {
     var configuration = try engine.configuration(prefix: "x")

@@ -30,6 +30,13 @@ extension BlobStore {
     }
   }
 
+  /// Runs what waits for a network or a medium on a thread that may.
+  package static func blocking<T: Sendable>(
+    _ body: @escaping @Sendable () throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    try await OperationPool.shared.run(body)
+  }
+
   /// Makes durable what was stored with ``Durability/relaxed``: by this value, before the call.
   ///
   /// - Durability: on the medium; published, where packs are shared by several machines.

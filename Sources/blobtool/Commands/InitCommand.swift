@@ -4,7 +4,8 @@ import BlobStorage
 /// `init`: the one command that makes a store.
 struct InitCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
-    commandName: "init", abstract: "Creates an empty store in a folder that is empty or missing.")
+    commandName: "init",
+    abstract: "Creates an empty store in a folder, or a place in a bucket, that is empty or missing.")
 
   @Option(help: "What names blobs: blake3 or sha256.")
   var digest: Digest.Algorithm = .blake3
@@ -25,11 +26,11 @@ struct InitCommand: AsyncParsableCommand {
   @OptionGroup var shared: SharedOptions
 
   func run() async throws {
-    let path = try shared.storePath()
+    let place = try shared.place()
     let options = StoreOptions(
       digestAlgorithm: digest, chunkByteCountAverage: chunkSize, codec: codec, level: level,
       usesSimilarity: similarity == .on)
-    let store = try await create(path, options)
+    let store = try await create(place, options)
     let information = store.information
     try await store.closeWhole()
     if shared.json {
@@ -39,8 +40,8 @@ struct InitCommand: AsyncParsableCommand {
     }
   }
 
-  private func create(_ path: String, _ options: StoreOptions) async throws -> BlobStore {
-    do { return try await BlobStore.create(at: path, options: options) } catch {
+  private func create(_ place: StorePlace, _ options: StoreOptions) async throws -> BlobStore {
+    do { return try await place.create(options) } catch {
       guard error.code == .invalidArgument else { throw error }
       throw Failure(ExitStatus.wrongUsage, error.message)
     }

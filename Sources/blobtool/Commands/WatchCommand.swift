@@ -26,11 +26,11 @@ struct WatchCommand: AsyncParsableCommand {
   }
 
   func run() async throws {
-    let path = try shared.storePath()
+    let place = try shared.place()
     var display = WatchDisplay(isTerminal: isatty(1) == 1 && !once)
     while true {
-      let activities = try await StorePath.explaining(path) { () throws(BlobStorageError) in
-        try await BlobStore.activities(at: path)
+      let activities = try await place.explaining { () throws(BlobStorageError) in
+        try await BlobStore.activities(at: place.folder)
       }
       try Interruption.check()
       if shared.json {

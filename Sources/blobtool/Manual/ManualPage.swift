@@ -50,7 +50,8 @@ struct ManualPage {
       for argument in arguments { page.item(Self.title(argument), Self.explanation(argument)) }
     }
     page.section("ENVIRONMENT")
-    page.item("\\fBBLOBTOOL_STORE\\fR", "The folder of the store, where --store does not say another.")
+    page.item("\\fBBLOBTOOL_STORE\\fR", "The store, where --store does not say another.")
+    page.item("\\fBAWS_ACCESS_KEY_ID\\fR and its kin", "How a store in a bucket is reached.")
     page.section("EXIT STATUS")
     for (status, meaning) in [
       ("0", "Done."), ("1", "Failed: I/O, no such store, no space, a limit."),

@@ -1,0 +1,30 @@
+import ArgumentParser
+import BlobStorage
+import Foundation
+
+/// `sync`: this machine and the bucket come to know the same.
+struct SyncCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "sync",
+    abstract: "Publishes what this machine stored, and takes in what others have published.",
+    discussion: "Every command does so when it begins. For a store in a folder there is nothing to do.")
+
+  @OptionGroup var shared: SharedOptions
+
+  func perform(on store: BlobStore) async throws {
+    let begin = ContinuousClock.now
+    try await store.synchronize()
+    try await store.catchUp()
+    let seconds = (ContinuousClock.now - begin) / .seconds(1)
+    if shared.json {
+      try JSONText.print(Output(store: store.information.path, seconds: seconds.roundedToMilliseconds))
+    } else {
+      try StandardOutput.write("Up to date with \(store.information.path.printable).\n")
+    }
+  }
+
+  private struct Output: Encodable {
+    var store: String
+    var seconds: Double
+  }
+}

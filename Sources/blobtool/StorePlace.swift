@@ -1,0 +1,93 @@
+import ArgumentParser
+import BlobStorage
+import BlobStorageS3
+import Foundation
+
+/// Where a store is, as the user named it.
+enum StorePlace: Sendable {
+  case folder(String)
+  /// A place in a bucket, and this machine's folder for it.
+  case bucket(S3Configuration, state: String, RemoteConfiguration)
+
+  static func isInBucket(_ path: String) -> Bool { path.hasPrefix("s3://") }
+
+  /// The place in a bucket that is named, reached as the environment says.
+  static func bucket(_ path: String, state: String?, packCache: Int64?) throws -> StorePlace {
+    let location: S3Location
+    do { location = try S3Location(path) } catch { throw ValidationError(error.message) }
+    let configuration = try S3Configuration(location: location)
+    var remote = RemoteConfiguration()
+    if let packCache { remote.cacheByteCountMax = packCache }
+    return .bucket(configuration, state: try state ?? defaultState(configuration), remote)
+  }
+
+  /// The folder that this machine keeps things in: the store's own, or the one for what it knows of it.
+  var folder: String {
+    switch self {
+    case .folder(let path): path
+    case .bucket(_, let state, _): state
+    }
+  }
+
+  /// Opens the store there; when there is none, the message says what makes one.
+  func open() async throws -> BlobStore {
+    try await explaining { () throws(BlobStorageError) in
+      switch self {
+      case .folder(let path): try await BlobStore.open(at: path)
+      case .bucket(let place, let state, let remote):
+        try await BlobStore.open(place, state: state, remote: remote)
+      }
+    }
+  }
+
+  func create(_ options: StoreOptions) async throws(BlobStorageError) -> BlobStore {
+    switch self {
+    case .folder(let path): try await BlobStore.create(at: path, options: options)
+    case .bucket(let place, let state, let remote):
+      try await BlobStore.create(in: place, state: state, options: options, remote: remote)
+    }
+  }
+
+  /// What is done to the store there; when there is none, the message says what makes one.
+  func explaining<T>(_ body: () async throws(BlobStorageError) -> T) async throws -> T {
+    do { return try await body() } catch {
+      switch (error.code, self) {
+      case (.noStore, .bucket(let place, _, _)):
+        throw Failure(
+          ExitStatus.failed,
+          "There is no store at \(place.location.description.printable); `blobtool init --store"
+            + " s3://BUCKET/PREFIX` creates one.")
+      case (.noStore, .folder(let path)):
+        throw Failure(
+          ExitStatus.failed,
+          "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
+      case (.notAStore, .folder(let path)):
+        throw Failure(
+          ExitStatus.failed,
+          "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a"
+            + " folder that is empty or missing.")
+      default: throw error
+      }
+    }
+  }
+
+  /// A folder of its own for each place of each engine.
+  private static func defaultState(_ place: S3Configuration) throws -> String {
+    let environment = ProcessInfo.processInfo.environment
+    // A path that is not absolute is to be passed over (XDG Base Directory Specification).
+    let named = environment["XDG_STATE_HOME"].flatMap { $0.hasPrefix("/") ? $0 : nil }
+    guard let base = named ?? environment["HOME"].map({ "\($0)/.local/state" }) else {
+      throw ValidationError("there is no HOME to keep the state of the store in: give --state DIR")
+    }
+    let whole = Digest.of(Array("\(place.endpoint)\n\(place.location)".utf8)).hex.prefix(16)
+    let folder = "\(base)/blobtool"
+    do {
+      try FileManager.default.createDirectory(
+        atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+    } catch {
+      throw Failure(
+        ExitStatus.failed, "The folder \(folder.printable) cannot be made: give --state DIR.")
+    }
+    return "\(folder)/\(place.location.bucket)-\(whole)"
+  }
+}
