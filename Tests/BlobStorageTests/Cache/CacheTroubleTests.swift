@@ -40,7 +40,7 @@ struct CacheTroubleTests {
       }
       for index in 0..<3 {
         let bytes = random.noise(100_000)
-        #expect(try cache.put("after-\(index)", bytes))
+        #expect(try cache.put("after-\(index)", bytes), "round \(round): \(place.log.last)")
         put["after-\(index)", default: []].insert(bytes)
         #expect(try cache.data("after-\(index)") == bytes)
         #expect(try cache.excess() < 5)
