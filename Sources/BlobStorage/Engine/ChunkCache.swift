@@ -10,6 +10,8 @@ package final class ChunkCache: Sendable {
     var chunks: [(digest: Digest, bytes: [UInt8])] = []
     var places: [Digest: Int] = [:]
     var byteCount = 0
+    /// The first bytes of the digests of chunks that were wanted once, to know those that are wanted again.
+    var wanted: Set<UInt64> = []
     /// The same sequence in each process: nothing depends on its being unknown.
     var random: UInt64 = 0
 
@@ -34,6 +36,18 @@ package final class ChunkCache: Sendable {
 
   package func bytes(_ digest: Digest) -> [UInt8]? {
     state.withLock { state in state.places[digest].map { state.chunks[$0].bytes } }
+  }
+
+  private static let wantedCountMax = 1 << 15
+
+  /// Whether this is asked for the second time. What is wanted only once, like the bases of one version, is not worth
+  /// keeping: memory that was never used before costs more than that chunk's decoding.
+  package func isWantedAgain(_ digest: Digest) -> Bool {
+    let start = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
+    return state.withLock { state in
+      if state.wanted.count == Self.wantedCountMax { state.wanted = [] }
+      return !state.wanted.insert(start).inserted
+    }
   }
 
   /// Keeps a chunk, unless it would take more than half of the cache.

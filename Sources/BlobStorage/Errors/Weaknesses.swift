@@ -31,4 +31,6 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let reusesPackNames = Weaknesses(rawValue: 1 << 12)
   /// Lengths in packs are not compared with what is there.
   package static let trustsLengths = Weaknesses(rawValue: 1 << 13)
+  /// gc does not mark the bases of chunks that were put while it ran.
+  package static let forgetsNewBases = Weaknesses(rawValue: 1 << 14)
 }
