@@ -20,6 +20,7 @@ package final class MemoryObjectStore: ObjectStore {
     var putTroubles: [Trouble] = []
     var isDown = false
     var longestGetByteCount = 0
+    var afterPage: (@Sendable (MemoryObjectStore) -> Void)?
   }
 
   private let state = Mutex(State())
@@ -53,6 +54,10 @@ package final class MemoryObjectStore: ObjectStore {
 
   /// What the next puts come to, one after the other.
   package func trouble(_ troubles: [Trouble]) { state.withLock { $0.putTroubles = troubles } }
+  /// What happens behind the next page of a listing, once.
+  package func afterNextPage(_ body: @escaping @Sendable (MemoryObjectStore) -> Void) {
+    state.withLock { $0.afterPage = body }
+  }
   package func setDown(_ isDown: Bool) { state.withLock { $0.isDown = isDown } }
 
   // MARK: Requests
@@ -132,6 +137,7 @@ package final class MemoryObjectStore: ObjectStore {
 
   package func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
     let pageCount = pageCount
+    defer { state.withLock { $0.afterPage.take() }?(self) }
     return try request("list") { state in
       let found = state.objects.keys.filter { key in key.hasPrefix(prefix) && name.map { key > $0 } ?? true }
         .sorted()

@@ -32,7 +32,8 @@ package final class RemoteBackend: PublishingBackend {
     self.storeID = storeID
     self.width = width
     spoolFolder = folder.appending("packs")
-    spool = FolderBackend(folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses)
+    spool = FolderBackend(
+      folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses, synchronizes: false)
     footers = FooterCopies(folder: folder.appending("footers"), files: files)
     fetches = RangeFetches(
       objects: objects,

@@ -266,6 +266,7 @@ package final class WriterSession: Sendable {
     let header = PackHeader(
       name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
     state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    if publisher != nil { state.writer?.synchronizes = false }
     state.packByteCountTarget = nil
     state.nextSequence += 1
     state.needsNameSync = true
