@@ -93,7 +93,12 @@ package final class ChunkSource: Sendable {
       guard error.code == .packGone, let catchUp else { throw error }
       try packs.forget { $0 == pack }
       try catchUp.run()
-      return nil
+      let isRemoved = try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(pack) == nil
+      }
+      if isRemoved { return nil }
+      throw BlobStorageError(
+        .corrupted, "\(error.message.dropLast()), and nobody has removed it from the store.", pack: "\(pack)")
     }
   }
 

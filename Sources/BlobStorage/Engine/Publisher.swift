@@ -112,7 +112,7 @@ final class Publisher: @unchecked Sendable {
               "This writer was shut out, because another machine waited for it too long: what was not reported done was not stored; do it again.",
               pack: item.name.description))
           return
-        case .taken:
+        case .foreign:
           stop(
             BlobStorageError(
               .poisoned,

@@ -40,7 +40,8 @@ struct RemoteModelTests {
         let options = PutOptions(durability: .durable, replacement: .archiveCurrent)
         if Int.random(in: 0..<4, using: &random) == 0 {
           place.objects.trouble(
-            [[.answerLost], [.refused], [.doubled], [.refused, .answerLost]].randomElement(using: &random) ?? [])
+            [[.answerLost], [.refused], [.doubled], [.refused, .answerLost]].randomElement(using: &random)
+              ?? [])
         }
         do {
           let result = try engine(machine).put(key, bytes, options)

@@ -42,5 +42,9 @@ struct RemotePlace {
     try FileManager.default.removeItem(atPath: statePath(machine) + "/ranges")
   }
 
+  var storeID: [UInt8] {
+    get throws { Array(objects.objects["store", default: []].dropFirst(32).prefix(16)) }
+  }
+
   var packNames: [String] { objects.names.filter { $0.hasPrefix("packs/") } }
 }

@@ -74,10 +74,10 @@ struct RemoteSharingTests {
       _ = try one.put("b", Array("between".utf8), PutOptions())
       let reader = try place.engine("reader")
       let collector = try place.engine("collector")
-      place.objects.afterNextPage { objects in
+      place.objects.afterNextPage { _ in
         #expect(throws: Never.self) {
           _ = try RemoteCopy.records(of: old, in: place, to: collector)
-          try objects.delete(old)
+          try RemoteCopy.remove(old, in: place)
         }
       }
       try reader.catchUp()
@@ -85,6 +85,37 @@ struct RemoteSharingTests {
       #expect(try reader.data("a", nil) == Data(bytes))
       #expect(try contents(of: reader) == contents(of: place.engine("new")))
     }
+  }
+
+  @Test("are no longer counted on once their pack is condemned, also by a catalog that is made anew")
+  func condemned() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(100_000)
+    let one = try place.engine("one")
+    _ = try one.put("a", bytes, PutOptions())
+    let two = try place.engine("two")
+    let name = try #require(SharedNames.packName(place.packNames[0]))
+    let log = CollectionLog(place.objects, storeID: one.header.storeID)
+    _ = try #require(try log.condemn([name], after: Collections(), by: 7))
+    try two.catchUp()
+    try one.catalog.rebuild(because: nil)
+    #expect(try one.put("c", bytes, PutOptions()).newByteCount > 0)
+    #expect(try two.put("b", bytes, PutOptions()).newByteCount > 0)
+    #expect(try one.data("a", nil) == Data(bytes))
+  }
+
+  @Test("that somebody has deleted are told to be damaged, and their keys stay")
+  func deleted() throws {
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    _ = try one.put("a", Array("needed".utf8), PutOptions())
+    _ = try one.put("b", Array("another".utf8), PutOptions())
+    let two = try place.engine("two")
+    try place.objects.delete(place.packNames[0])
+    let error = #expect(throws: BlobStorageError.self) { try two.data("a", nil) }
+    #expect(error?.code == .corrupted)
+    #expect(try two.keys("", after: nil, limit: 10).map(\.key) == ["a", "b"])
   }
 
   @Test("of a pack that a power cut left full of holes are not published")
