@@ -1,7 +1,8 @@
 import BlobStorage
 import Synchronization
 
-/// Objects in memory that do what they are told at once, count what they are asked for, and fail as often as a test says.
+/// Objects in memory that do what they are told at once, count what they are asked for, and fail as often as a test
+/// says.
 package final class MemoryObjectStore: ObjectStore {
   /// What a request did not come to.
   package enum Trouble: Sendable {

@@ -21,7 +21,7 @@ extension CatalogBuilder {
     }
   }
 
-  /// Takes a published pack into a catalog that is in use; whoever does the same at the same time does it no second time.
+  /// Takes a published pack into a catalog that is in use. Others may do the same at the same time: it is done once.
   func take(_ name: PackName, _ file: any File, into catalog: Catalog) throws(BlobStorageError) {
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)
     let header: PackHeader

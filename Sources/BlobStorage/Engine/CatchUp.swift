@@ -45,7 +45,8 @@ package final class CatchUp: Sendable {
   /// Does it, unless another thread has done it for us: what was published before the call is in the catalog, and what
   /// was removed before is not.
   ///
-  /// - Complexity: one listing of the packs and one of what collectors have said; one or two requests for each new pack, several at once.
+  /// - Complexity: one listing of the packs, two of what collectors have said; one or two requests for each new pack,
+  ///   several at once.
   @discardableResult
   package func run() throws(BlobStorageError) -> Report {
     let asked = turns.withLock { $0.begunCount }

@@ -148,7 +148,9 @@ package final class ChunkSource: Sendable {
   private func read(
     _ place: Located, _ digest: Digest, access: Access
   ) throws(BlobStorageError) -> [UInt8] {
-    guard let file = place.file as? RemoteFile else { return try readOnce(place, digest, access: access) }
+    guard place.file.isRemote, let file = place.file as? RemoteFile else {
+      return try readOnce(place, digest, access: access)
+    }
     do throws(BlobStorageError) { return try readOnce(place, digest, access: access, notes: false) } catch {
       // What was kept here of the pack may be what is damaged.
       guard error.code == .corrupted, file.dropKept() else { throw error }

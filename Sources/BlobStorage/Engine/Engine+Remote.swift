@@ -87,7 +87,8 @@ extension Engine {
       let scanner = try PackScanner(file: file, name: name, codecs: codecs)
       let listed = try scanner.scan { _ in }
       let found = try scanner.scan(verifiesPayloads: true) { _ in }
-      return listed.isSealed && found.isSealed && found.gaps.isEmpty && listed.recordCount == found.recordCount
+      guard listed.isSealed, found.isSealed, found.gaps.isEmpty else { return false }
+      return listed.recordCount == found.recordCount
     } catch {
       guard error.code == .corrupted else { throw error }
       return false

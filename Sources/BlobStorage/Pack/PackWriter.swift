@@ -20,8 +20,8 @@ package final class PackWriter {
   /// grown, because nothing has to be noted of the file. To readers the zeros are a torn tail.
   package var fillByteCount = 0
 
-  /// Whether sealing forces the pack to the medium. What is published need not be: until then nobody was told that it is
-  /// done, and whoever finds it after a power cut checks it.
+  /// Whether sealing forces the pack to the medium. What is published need not be: until then nobody was told that it
+  /// is done, and whoever finds it after a power cut checks it.
   package var synchronizes = true
 
   private var buffer: [UInt8] = []

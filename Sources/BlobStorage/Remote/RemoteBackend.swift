@@ -183,7 +183,8 @@ package final class RemoteBackend: PublishingBackend {
       }
     } catch {
       if error.code == .packGone { return nil }
-      throw error
+      // Another process that has just opened the folder took it for a leftover: then it is read from where it is.
+      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
     }
     return byteCount
   }

@@ -19,9 +19,10 @@ struct RemotePlace {
   /// A process on a machine.
   func engine(
     _ machine: String, packByteCount: Int64 = Limits.packByteCountTarget, cacheByteCountMax: Int64 = 1 << 30,
-    inline: Bool = false
+    inline: Bool = false, weaknesses: Weaknesses = []
   ) throws -> Engine {
     var environment = Engine.Environment()
+    environment.weaknesses = weaknesses
     environment.packByteCountTarget = packByteCount
     environment.worksInline = inline
     return try Engine(

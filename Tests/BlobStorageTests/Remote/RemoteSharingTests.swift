@@ -26,6 +26,25 @@ struct RemoteSharingTests {
     #expect(try other.data("durable and long", nil) == Data(long))
   }
 
+  @Test(
+    "would be missing elsewhere if a put counted on what is not published, or took a fence for its own pack")
+  func mutations() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(300_000)
+    let relaxed = try place.engine("one")
+    _ = try relaxed.put("relaxed", bytes, .relaxed)
+    let careless = try place.engine("one", weaknesses: [.skipsSharedSync, .takesExistsForStored])
+    _ = try careless.put("durable", bytes, PutOptions())
+    #expect(throws: BlobStorageError.self) { try place.engine("two").data("durable", nil) }
+    let name = try #require(SharedNames.packName(place.packNames[0]))
+    let next = PackName(writer: name.writer, sequence: name.sequence + 1)
+    place.objects.objects[SharedNames.pack(next)] = Fence(next, by: 1).encoded(
+      storeID: careless.header.storeID)
+    _ = try careless.put("late", Array("said to be done".utf8), PutOptions())
+    #expect(try place.engine("two").versions("late").isEmpty)
+  }
+
   @Test("are stored once when they are published, by whichever machine")
   func published() throws {
     var random = SplitMix64.announced()
