@@ -210,7 +210,8 @@ package final class SimulatedObjectStore: ObjectStore {
           try hook?(call)
           state.withLock { finish(answer, &$0) }
         }
-        if !locked({ Self.happens($0.faults.lostAnswers, &$0) }) { return answer }
+        let isAnswered = state.withLock { !Self.happens($0.faults.lostAnswers, &$0) }
+        if isAnswered { return answer }
       }
       if isLast { throw BlobStorageError(.io, "The engine did not answer: \(call).", path: name) }
     }
@@ -279,7 +280,6 @@ package final class SimulatedObjectStore: ObjectStore {
     return try box.get().value
   }
 
-  private func locked(_ body: (inout State) -> Bool) -> Bool { state.withLock { body(&$0) } }
 }
 
 private struct Carried<T>: @unchecked Sendable { var value: T }
