@@ -7,7 +7,7 @@ import Testing
 struct SharedSimulationTests {
   @Test("lose nothing, whoever sleeps or dies and whatever the engine answers")
   func manySeeds() throws {
-    for seed in Soak.seeds(250) {
+    for seed in Soak.seeds(120) {
       let simulation = SharedSimulation(seed: seed)
       try simulation.run()
       Soak.count("shared seeds")
@@ -18,7 +18,7 @@ struct SharedSimulationTests {
 
   @Test("lose nothing with one maintainer, where puts at the same time are not kept apart")
   func maintainer() throws {
-    for seed in Soak.seeds(50) { try SharedSimulation(seed: seed, keepsPutsApart: false).run() }
+    for seed in Soak.seeds(30) { try SharedSimulation(seed: seed, keepsPutsApart: false).run() }
   }
 
   /// The first seed that breaks, of those that did before and of many others.
