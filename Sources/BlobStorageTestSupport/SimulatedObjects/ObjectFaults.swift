@@ -54,7 +54,7 @@ package struct ObjectFaults: Sendable {
     faults.doubledDeletes = .random(in: 0...most, using: &random)
     faults.lateCallCountMax = [10, 100, 1_000].randomElement(using: &random) ?? 100
     faults.attemptCountMax = .random(in: 1...4, using: &random)
-    faults.pageCount = [1, 3, 1_000].randomElement(using: &random) ?? 3
+    faults.pageCount = [2, 9, 1_000].randomElement(using: &random) ?? 3
     return faults
   }
 }

@@ -18,8 +18,8 @@ package final class SimulatedObjectStore: ObjectStore {
     var random: SeededGenerator
     var faults: ObjectFaults
     var objects: [String: [UInt8]] = [:]
-    /// Every name in byte order; nil when it has to be sorted anew.
-    var names: [String]?
+    /// Every name in order: of names without other letters than ASCII's, that of their bytes.
+    var names: [String] = []
     var late: [Late] = []
     var requestCount = 0
     var counts: [ObjectCallKind: Int] = [:]
@@ -73,8 +73,11 @@ package final class SimulatedObjectStore: ObjectStore {
   /// The same objects now, of which nothing is late, and no faults.
   package func copy() -> SimulatedObjectStore {
     let other = SimulatedObjectStore()
-    let objects = objects
-    other.state.withLock { $0.objects = objects }
+    let (objects, names) = state.withLock { ($0.objects, $0.names) }
+    other.state.withLock {
+      $0.objects = objects
+      $0.names = names
+    }
     return other
   }
 
@@ -155,11 +158,11 @@ package final class SimulatedObjectStore: ObjectStore {
 
   func list(_ prefix: String, after name: String?, _ hook: Hook?) throws(BlobStorageError) -> ObjectPage {
     try attempt(.list, prefix, hook) { (state) throws(BlobStorageError) in
-      let names = state.names ?? state.objects.keys.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
-      state.names = names
       var entries: [ObjectPage.Entry] = []
-      for candidate in names where candidate.hasPrefix(prefix) {
-        if let name, !name.utf8.lexicographicallyPrecedes(candidate.utf8) { continue }
+      let first = max(prefix, name ?? "")
+      for candidate in state.names[Self.index(of: first, state.names)...] {
+        guard candidate.hasPrefix(prefix) else { break }
+        if candidate == name { continue }
         if entries.count == state.faults.pageCount { return ObjectPage(entries: entries, isTruncated: true) }
         entries.append(.init(name: candidate, byteCount: Int64(state.objects[candidate]?.count ?? 0)))
       }
@@ -207,7 +210,8 @@ package final class SimulatedObjectStore: ObjectStore {
           try hook?(call)
           state.withLock { finish(answer, &$0) }
         }
-        if !locked({ Self.happens($0.faults.lostAnswers, &$0) }) { return answer }
+        let isAnswered = state.withLock { !Self.happens($0.faults.lostAnswers, &$0) }
+        if isAnswered { return answer }
       }
       if isLast { throw BlobStorageError(.io, "The engine did not answer: \(call).", path: name) }
     }
@@ -236,8 +240,22 @@ package final class SimulatedObjectStore: ObjectStore {
   }
 
   private static func store(_ name: String, _ bytes: [UInt8]?, _ state: inout State) {
-    let isNew = state.objects.updateOrRemove(name, bytes)
-    if isNew { state.names = nil }
+    let index = index(of: name, state.names)
+    let isThere = index < state.names.count && state.names[index] == name
+    if bytes != nil, !isThere { state.names.insert(name, at: index) }
+    if bytes == nil, isThere { state.names.remove(at: index) }
+    state.objects[name] = bytes
+  }
+
+  /// The first name that is `name` or comes after it.
+  private static func index(of name: String, _ names: [String]) -> Int {
+    var low = 0
+    var high = names.count
+    while low < high {
+      let middle = (low + high) / 2
+      if names[middle] < name { low = middle + 1 } else { high = middle }
+    }
+    return low
   }
 
   private static func read(_ file: any File, _ byteCount: Int64) throws(BlobStorageError) -> [UInt8] {
@@ -262,16 +280,6 @@ package final class SimulatedObjectStore: ObjectStore {
     return try box.get().value
   }
 
-  private func locked(_ body: (inout State) -> Bool) -> Bool { state.withLock { body(&$0) } }
 }
 
 private struct Carried<T>: @unchecked Sendable { var value: T }
-
-extension [String: [UInt8]] {
-  /// Whether names have come or gone.
-  fileprivate mutating func updateOrRemove(_ name: String, _ bytes: [UInt8]?) -> Bool {
-    let old = self[name]
-    self[name] = bytes
-    return (old == nil) != (bytes == nil)
-  }
-}

@@ -32,13 +32,13 @@ struct SharedWriter {
     simulation.spools[machine] = .init(writer: writer)
     for _ in 0..<5 + simulation.below(25) {
       switch simulation.below(100) {
-      case 0..<40: put()
-      case 40..<48: beginStream()
-      case 48..<58: endStream()
-      case 58..<68: drop()
-      case 68..<72: roll()
-      case 72..<84: try publish()
-      case 84..<94: try interval()
+      case 0..<30: put()
+      case 30..<38: beginStream()
+      case 38..<46: endStream()
+      case 46..<62: drop()
+      case 62..<66: roll()
+      case 66..<76: try publish()
+      case 76..<92: try interval()
       default: try catchUp()
       }
     }
@@ -116,8 +116,8 @@ struct SharedWriter {
   /// Appends a chunk that is not there, against a base if there is one.
   private mutating func store(_ chunk: UInt32) {
     let usable = usable()
-    if SharedPicture.isThere(chunk, usable) { return simulation.count("shared") }
-    let base = UInt32(1 + simulation.below(8))
+    if SharedPicture.chunks(usable).contains(chunk) { return simulation.count("shared") }
+    let base = UInt32(1 + simulation.below(SharedSimulation.chunkCount))
     let hasBase = base != chunk && simulation.chance(50) && usable.contains(.chunk(base, base: 0))
     append(.chunk(chunk, base: hasBase ? base : 0))
   }
@@ -128,14 +128,14 @@ struct SharedWriter {
   }
 
   private mutating func put() {
-    let chunk = UInt32(1 + simulation.below(8))
+    let chunk = UInt32(1 + simulation.below(SharedSimulation.chunkCount))
     store(chunk)
     append(ref(to: chunk))
   }
 
   private mutating func beginStream() {
     guard stream == nil else { return }
-    let chunk = UInt32(1 + simulation.below(8))
+    let chunk = UInt32(1 + simulation.below(SharedSimulation.chunkCount))
     store(chunk)
     stream = (ref(to: chunk), picture.collections.epoch)
   }
@@ -212,7 +212,7 @@ struct SharedCollector {
     (member, picture.collections) = try Membership.join(objects, storeID: storeID, writer: id, machine: "c")
     try picture.catchUp(objects, storeID: storeID, weaknesses: weaknesses)
     guard picture.missing.isEmpty else { throw Broken("\(picture.missing) are missing") }
-    let percent = choosesAll ? 100 : 20 + simulation.below(60)
+    let percent = choosesAll ? 100 : 30 + simulation.below(80)
     let chosen = picture.packs.keys.sorted().filter { _ in simulation.chance(percent) }
     let log = CollectionLog(objects, storeID: storeID)
     guard let mine = try log.condemn(chosen, after: picture.collections, by: id) else {
@@ -244,7 +244,7 @@ struct SharedCollector {
     if weaknesses.contains(.removesBeforeAllPassed) { return [] }
     let there = Set(try Membership.writers(objects)).subtracting([id])
     var waited = there
-    for _ in 0..<1 + simulation.below(30) {
+    for _ in 0..<1 + simulation.below(simulation.chance(50) ? 8 : 120) {
       waited.subtract(try Membership.passed(mine.epoch, objects))
       if waited.isEmpty { return [] }
       // Who has left has published everything.

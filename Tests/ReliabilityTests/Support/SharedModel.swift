@@ -100,12 +100,12 @@ struct SharedPicture {
     Set(packs.filter { !isLeftOut($0.key) }.flatMap(\.value))
   }
 
-  /// Whether a chunk can be read by these records.
-  static func isThere(_ chunk: UInt32, _ records: Set<SharedRecord>) -> Bool {
-    records.contains { record in
-      guard case .chunk(chunk, let base) = record else { return false }
-      return base == 0 || records.contains(.chunk(base, base: 0))
-    }
+  /// The chunks that can be read by these records.
+  static func chunks(_ records: Set<SharedRecord>) -> Set<UInt32> {
+    var found: Set<UInt32> = []
+    for case .chunk(let chunk, let base) in records
+    where base == 0 || records.contains(.chunk(base, base: 0)) { found.insert(chunk) }
+    return found
   }
 }
 
@@ -131,10 +131,10 @@ struct SharedOracle {
   /// - Parameter earlier: what was reported before the picture was taken.
   func check(_ picture: SharedPicture, since earlier: SharedOracle, _ moment: String) throws {
     let versions = picture.versions
-    let records = picture.records()
+    let chunks = SharedPicture.chunks(picture.records())
     for version in earlier.reported.subtracting(mayBeDropped).sorted() {
       guard let chunk = versions[version] else { throw Broken("\(moment): version \(version) is lost") }
-      if !SharedPicture.isThere(chunk, records) {
+      if !chunks.contains(chunk) {
         throw Broken("\(moment): chunk \(chunk) of version \(version) is lost")
       }
     }

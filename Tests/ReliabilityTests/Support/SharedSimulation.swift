@@ -16,6 +16,9 @@ final class SharedSimulation: @unchecked Sendable {
     var packs: [(name: PackName, records: [SharedRecord], isTried: Bool)] = []
   }
 
+  /// Few, so that writers meet on them; enough that some are garbage at times.
+  static let chunkCount = 14
+
   let seed: UInt64
   let weaknesses: Weaknesses
   let storeID = [UInt8](repeating: 7, count: 16)
@@ -49,7 +52,7 @@ final class SharedSimulation: @unchecked Sendable {
       [.writer, .writer, .collector]
       + (canFence ? [[], [.writer], [.collector], [.writer, .collector]][below(4)] : [])
     clients = roles.map { _ in nil }
-    let policy = SharedPolicy(seed: random.next(), callCountMax: .random(in: 150...900, using: &random)) {
+    let policy = SharedPolicy(seed: random.next(), callCountMax: .random(in: 100...600, using: &random)) {
       [self] in isOver = true
     }
     let scheduler = Scheduler(decide: policy.decide) { [self] actor in
