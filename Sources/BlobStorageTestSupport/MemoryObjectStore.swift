@@ -1,7 +1,8 @@
 import BlobStorage
 import Synchronization
 
-/// Objects in memory that do what they are told at once, count what they are asked for, and fail as often as a test says.
+/// Objects in memory that do what they are told at once, count what they are asked for, and fail as often as a test
+/// says.
 package final class MemoryObjectStore: ObjectStore {
   /// What a request did not come to.
   package enum Trouble: Sendable {
@@ -20,6 +21,7 @@ package final class MemoryObjectStore: ObjectStore {
     var putTroubles: [Trouble] = []
     var isDown = false
     var longestGetByteCount = 0
+    var afterPage: (@Sendable (MemoryObjectStore) -> Void)?
   }
 
   private let state = Mutex(State())
@@ -53,6 +55,10 @@ package final class MemoryObjectStore: ObjectStore {
 
   /// What the next puts come to, one after the other.
   package func trouble(_ troubles: [Trouble]) { state.withLock { $0.putTroubles = troubles } }
+  /// What happens behind the next page of a listing, once.
+  package func afterNextPage(_ body: @escaping @Sendable (MemoryObjectStore) -> Void) {
+    state.withLock { $0.afterPage = body }
+  }
   package func setDown(_ isDown: Bool) { state.withLock { $0.isDown = isDown } }
 
   // MARK: Requests
@@ -132,6 +138,7 @@ package final class MemoryObjectStore: ObjectStore {
 
   package func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
     let pageCount = pageCount
+    defer { state.withLock { $0.afterPage.take() }?(self) }
     return try request("list") { state in
       let found = state.objects.keys.filter { key in key.hasPrefix(prefix) && name.map { key > $0 } ?? true }
         .sorted()

@@ -6,7 +6,8 @@ extension CatalogBuilder {
   func fill(
     _ environment: Environment, from backend: any PublishingBackend, except local: Set<PackName>
   ) throws(BlobStorageError) {
-    let names = try backend.publishedPacks().keys.filter { !local.contains($0) }.sorted()
+    let listing = try backend.publishedPacks()
+    let names = listing.packs.keys.filter { !local.contains($0) }.sorted()
     try backend.forEachPublished(names) { (name, file) throws(BlobStorageError) in
       // Removed since it was listed: what is needed of it lies in another.
       guard let file, try apply(name, file, into: environment) != nil else { return }
@@ -15,9 +16,12 @@ extension CatalogBuilder {
         try Self.notePublished(name, byteCount: byteCount, in: transaction)
       }
     }
+    try environment.write { (transaction) throws(BlobStorageError) in
+      _ = try Self.noteCondemned(listing.collections.condemned, in: transaction)
+    }
   }
 
-  /// Takes a published pack into a catalog that is in use; whoever does the same at the same time does it no second time.
+  /// Takes a published pack into a catalog that is in use. Others may do the same at the same time: it is done once.
   func take(_ name: PackName, _ file: any File, into catalog: Catalog) throws(BlobStorageError) {
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)
     let header: PackHeader
@@ -69,7 +73,7 @@ extension CatalogBuilder {
       } else {
         number = try transaction.addPack(row)
       }
-      guard row.state == .live else { return }
+      guard row.state != .retired else { return }
       for record in records where record.offset >= row.appliedByteCount {
         // Behind a gap the records go on further on.
         row.appliedByteCount = record.offset
@@ -77,6 +81,23 @@ extension CatalogBuilder {
       }
       try transaction.setPackRow(number, row)
     }
+  }
+
+  /// Has writers count condemned packs as missing; they are never pardoned. False when it was known of all.
+  package static func noteCondemned(
+    _ names: Set<PackName>, in transaction: Transaction
+  ) throws(BlobStorageError) -> Bool {
+    var isNew = false
+    for name in names {
+      guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number),
+        row.state == .live
+      else { continue }
+      row.state = .condemned
+      try transaction.setPackRow(number, row)
+      isNew = true
+    }
+    if isNew { try transaction.bumpEpoch() }
+    return isNew
   }
 
   /// Notes that everybody can read a pack by now.

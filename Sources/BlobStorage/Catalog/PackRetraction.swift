@@ -2,7 +2,7 @@
 package enum PackRetraction {
   private static let recordCountOfBatch = 5_000
 
-  /// Takes its records out, from the last to the first, and forgets it. Its row is `retired`, and `file` has its footer.
+  /// Takes its records out, from the last to the first, and forgets it. Its row is `retired`; `file` has its footer.
   ///
   /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
   package static func run(

@@ -52,7 +52,7 @@ package final class BlobSource: Sendable {
   private func read(
     _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
-    guard let file = file as? RemoteFile else { return try readOnce(digest, row, file, pack) }
+    guard file.isRemote, let file = file as? RemoteFile else { return try readOnce(digest, row, file, pack) }
     do throws(BlobStorageError) { return try readOnce(digest, row, file, pack) } catch {
       // What was kept here of the pack may be what is damaged.
       guard error.code == .corrupted, file.dropKept() else { throw error }

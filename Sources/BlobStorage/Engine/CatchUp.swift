@@ -30,7 +30,6 @@ package final class CatchUp: Sendable {
   private let logger: Logger
   private let turn = Mutex<Void>(())
   private let turns = Mutex(Turns())
-  private static let listCountMax = 8
 
   init(
     catalog: Catalog, builder: CatalogBuilder, backend: any PublishingBackend, packs: PackFiles,
@@ -46,7 +45,8 @@ package final class CatchUp: Sendable {
   /// Does it, unless another thread has done it for us: what was published before the call is in the catalog, and what
   /// was removed before is not.
   ///
-  /// - Complexity: one listing, or two if packs have gone; one or two requests for each new pack, several at once.
+  /// - Complexity: one listing of the packs, two of what collectors have said; one or two requests for each new pack,
+  ///   several at once.
   @discardableResult
   package func run() throws(BlobStorageError) -> Report {
     let asked = turns.withLock { $0.begunCount }
@@ -68,32 +68,31 @@ package final class CatchUp: Sendable {
 
   private func runInTurn() throws(BlobStorageError) -> Report {
     var report = Report()
-    var known = try known()
-    var lastListed: Set<PackName>?
-    for _ in 0..<Self.listCountMax {
-      // In this order: what is not in the spool any more has been published before, and is in the listing.
-      let local = Set(try backend.localPackNames().live)
-      let published = try backend.publishedPacks()
-      let listed = Set(published.keys)
-      let new = listed.subtracting(known.published).subtracting(known.unpublished).subtracting(local)
-      try take(new)
-      report.newPackCount += new.count
-      known.published.formUnion(new)
-      try notePublished(published.filter { known.unpublished.contains($0.key) && !local.contains($0.key) })
-      try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
-      let gone = known.published.subtracting(listed)
-      if gone.isEmpty { return report }
-      // A listing is no snapshot. What is live of a pack that has gone lies in others that were published before it
-      // went, perhaps behind the back of this listing: one that begins now has them, unless they have gone as well.
-      if let lastListed, lastListed.isSubset(of: listed) {
-        try remove(gone)
-        report.removedPackCount += gone.count
-        return report
-      }
-      lastListed = listed
-    }
-    logger.warning("Packs go faster than they can be listed: the next look takes them out.")
+    let known = try known()
+    // In this order: what is not in the spool any more has been published before, and is in the listing.
+    let local = Set(try backend.localPackNames().live)
+    let listing = try backend.publishedPacks()
+    let listed = Set(listing.packs.keys)
+    let new = listed.subtracting(known.published).subtracting(known.unpublished).subtracting(local)
+    try take(new)
+    report.newPackCount = new.count
+    try notePublished(listing.packs.filter { known.unpublished.contains($0.key) && !local.contains($0.key) })
+    try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
+    try noteCondemned(listing.collections.condemned)
+    // What is live of them lies in others, which the listing has. A pack that is merely not there is damage: what needs
+    // it says so when it is read.
+    let gone = known.published.filter { listing.collections.removed.contains($0) }
+    if !gone.isEmpty { try remove(gone) }
+    report.removedPackCount = gone.count
     return report
+  }
+
+  /// Condemned packs are read and not counted on.
+  private func noteCondemned(_ names: Set<PackName>) throws(BlobStorageError) {
+    guard !names.isEmpty else { return }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      _ = try CatalogBuilder.noteCondemned(names, in: transaction)
+    }
   }
 
   private func known() throws(BlobStorageError) -> Known {
@@ -179,6 +178,6 @@ package final class CatchUp: Sendable {
       }
     }
     for name in names { backend.forget(name) }
-    try packs.forget { names.contains($0) }
+    try packs.forget { (name) in names.contains(name) }
   }
 }

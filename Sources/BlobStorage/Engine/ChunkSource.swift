@@ -93,7 +93,12 @@ package final class ChunkSource: Sendable {
       guard error.code == .packGone, let catchUp else { throw error }
       try packs.forget { $0 == pack }
       try catchUp.run()
-      return nil
+      let isRemoved = try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(pack) == nil
+      }
+      if isRemoved { return nil }
+      throw BlobStorageError(
+        .corrupted, "\(error.message.dropLast()), and nobody has removed it from the store.", pack: "\(pack)")
     }
   }
 
@@ -149,7 +154,9 @@ package final class ChunkSource: Sendable {
   private func read(
     _ place: Located, _ digest: Digest, access: Access
   ) throws(BlobStorageError) -> [UInt8] {
-    guard let file = place.file as? RemoteFile else { return try readOnce(place, digest, access: access) }
+    guard place.file.isRemote, let file = place.file as? RemoteFile else {
+      return try readOnce(place, digest, access: access)
+    }
     do throws(BlobStorageError) { return try readOnce(place, digest, access: access, notes: false) } catch {
       // What was kept here of the pack may be what is damaged.
       guard error.code == .corrupted, file.dropKept() else { throw error }

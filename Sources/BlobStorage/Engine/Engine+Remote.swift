@@ -67,6 +67,7 @@ extension Engine {
           // Without room for its footer it waits for the next opening.
           guard let row, row.isSealed else { break }
           isEnded = row.isDamaged
+          if !isEnded { isEnded = try !isWhole(name, file) }
           if !isEnded { isEnded = try !publishAdopted(name, file, backend) }
         }
         if isEnded {
@@ -78,6 +79,20 @@ extension Engine {
       }
     }
     if isRebuildDue { try catalog.rebuild(because: nil) }
+  }
+
+  /// Whether a sealed pack is all there: it was not forced to the medium, and a power cut leaves holes.
+  private func isWhole(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+      let listed = try scanner.scan { _ in }
+      let found = try scanner.scan(verifiesPayloads: true) { _ in }
+      guard listed.isSealed, found.isSealed, found.gaps.isEmpty else { return false }
+      return listed.recordCount == found.recordCount
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
   }
 
   /// False when it never can be.

@@ -1,11 +1,11 @@
 import Foundation
 import Logging
 
-/// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of the
-/// next.
+/// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of
+/// the next.
 ///
-/// A failed attempt leaves the pack in the spool; whoever needs it published tries again. A pack that cannot be published
-/// for good ends the writer, which is told once.
+/// A failed attempt leaves the pack in the spool; whoever needs it published tries again. A pack that can never be
+/// published ends the writer, which is told once.
 final class Publisher: @unchecked Sendable {
   /// A sealed pack. Its file is locked, so that nobody takes it for a dead writer's, and closed once it is published.
   struct Item: Sendable {
@@ -109,14 +109,16 @@ final class Publisher: @unchecked Sendable {
           stop(
             BlobStorageError(
               .fenced,
-              "This writer was shut out, because another machine waited for it too long: what was not reported done was not stored; do it again.",
+              "Another machine collected garbage and waited for this writer too long: "
+                + "what was not reported done was not stored; open the store anew and do it again.",
               pack: item.name.description))
           return
-        case .taken:
+        case .foreign:
           stop(
             BlobStorageError(
               .poisoned,
-              "Pack \(item.name) cannot be published, because other bytes have its name: open the store anew and do it again.",
+              "Pack \(item.name) cannot be published, because other bytes have its name: "
+                + "open the store anew and do it again.",
               pack: item.name.description))
           return
         }

@@ -1,7 +1,7 @@
 import SystemPackage
 
-/// The folder of this machine for a store that lies elsewhere: the packs that are not published yet, the catalog, leases,
-/// and parts of published packs. It is laid out like a store's folder, and its `store` says that it is none.
+/// The folder of this machine for a store that lies elsewhere: the packs that are not published yet, the catalog,
+/// leases, and parts of published packs. It is laid out like a store's folder, and its `store` says that it is none.
 ///
 /// Losing it loses nothing that was published.
 struct StateFolder {

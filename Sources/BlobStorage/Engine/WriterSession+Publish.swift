@@ -19,8 +19,10 @@ extension WriterSession {
       if isToSeal { _ = try commit { _ in } }
       // Another thread may be sealing it.
       sealing.wait()
-      if let poison = locked({ $0.poison }) { throw poison }
-      try publisher.wait(upTo: sequence)
+      // Also where the session has just been ended: what that does to the catalog is done then.
+      do throws(BlobStorageError) { try publisher.wait(upTo: sequence) } catch {
+        throw locked { $0.poison } ?? error
+      }
     }
   }
 

@@ -59,8 +59,8 @@ extension WriterSession {
   }
 
   /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
-  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium. Where packs
-  /// are published, each goes after all before it: then it does in all packs of this session.
+  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium. Where
+  /// packs are published, each goes after all before it: then it does in all packs of this session.
   func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack) else { return false }

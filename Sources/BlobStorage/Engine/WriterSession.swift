@@ -190,8 +190,8 @@ package final class WriterSession: Sendable {
 
   /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
   ///
-  /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on. Where packs are published
-  ///   also what publishing failed with: then it can be tried again.
+  /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on. Where packs are
+  ///   published also what publishing failed with: then it can be tried again.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     if weaknesses.contains(.skipsSync) { return }
     if let publisher { return try publish(watermark, by: publisher) }
@@ -266,6 +266,7 @@ package final class WriterSession: Sendable {
     let header = PackHeader(
       name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
     state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    if publisher != nil { state.writer?.synchronizes = false }
     state.packByteCountTarget = nil
     state.nextSequence += 1
     state.needsNameSync = true

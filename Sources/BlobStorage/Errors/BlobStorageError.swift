@@ -78,6 +78,9 @@ extension BlobStorageError.Code {
   public static let poisoned = Self("poisoned")
   /// Another process holds what is needed, and waiting did not solve it.
   public static let busy = Self("busy")
+  /// Another machine has collected garbage while this one did not answer: what was not published is not in the store.
+  /// Open it anew and run again.
+  public static let fenced = Self("fenced")
   /// The store or reader was closed before.
   public static let closed = Self("closed")
   /// The caller's task was cancelled; nothing half done is visible.

@@ -30,4 +30,8 @@ public enum Limits {
   public static let footerByteCountMax = 256 << 20
   /// Records in one pack.
   public static let packRecordCountMax = 1 << 23
+  /// Bytes of an entry that condemns or removes packs of a shared store.
+  public static let collectionByteCountMax = 64 << 20
+  /// Bytes of a machine's name in a writer's registration.
+  public static let machineNameByteCountMax = 255
 }

@@ -95,7 +95,15 @@ struct Verifier {
         find(nil, outcome.endOffset, "the footer cannot be read")
       }
     } catch {
-      guard error.code == .corrupted else { throw error }
+      if error.code == .packGone {
+        try engine.catchUp()
+        let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.packNumber(row.name) != nil
+        }
+        // Another machine has collected it.
+        if !isKnown { return result }
+      }
+      guard error.code == .corrupted || error.code == .packGone else { throw error }
       find(nil, error.offset ?? 0, error.message)
       return result
     }

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 
 /// What a collector does with a pack, as far as others see it.
@@ -27,5 +28,15 @@ enum RemoteCopy {
     }
     try session.rollOver()
     return count
+  }
+
+  /// Condemns a pack, says that it is removed, and deletes it.
+  static func remove(_ object: String, in place: RemotePlace) throws {
+    guard let name = SharedNames.packName(object) else { return }
+    let log = CollectionLog(place.objects, storeID: try place.storeID)
+    if let condemned = try log.condemn([name], after: Collections(), by: 7) {
+      _ = try log.remove([name], after: condemned, by: 7)
+    }
+    try place.objects.delete(object)
   }
 }

@@ -19,9 +19,10 @@ struct RemotePlace {
   /// A process on a machine.
   func engine(
     _ machine: String, packByteCount: Int64 = Limits.packByteCountTarget, cacheByteCountMax: Int64 = 1 << 30,
-    inline: Bool = false
+    inline: Bool = false, weaknesses: Weaknesses = []
   ) throws -> Engine {
     var environment = Engine.Environment()
+    environment.weaknesses = weaknesses
     environment.packByteCountTarget = packByteCount
     environment.worksInline = inline
     return try Engine(
@@ -40,6 +41,10 @@ struct RemotePlace {
   /// What other machines have kept of packs on their disk.
   func removeRanges(_ machine: String) throws {
     try FileManager.default.removeItem(atPath: statePath(machine) + "/ranges")
+  }
+
+  var storeID: [UInt8] {
+    get throws { Array(objects.objects["store", default: []].dropFirst(32).prefix(16)) }
   }
 
   var packNames: [String] { objects.names.filter { $0.hasPrefix("packs/") } }

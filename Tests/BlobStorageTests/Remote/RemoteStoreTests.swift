@@ -108,9 +108,8 @@ struct RemoteStoreTests {
     _ = try engine.put("kept", Array("published".utf8), PutOptions())
     let name = try #require(PackName(fileName: String(place.packNames[0].dropFirst(6))))
     let fenced = PackName(writer: name.writer, sequence: name.sequence + 1)
-    place.objects.objects["packs/\(fenced.fileName)"] = PackFence(
-      name: fenced, storeID: engine.header.storeID, epoch: 1
-    ).encoded()
+    place.objects.objects["packs/\(fenced.fileName)"] = Fence(fenced, by: 1).encoded(
+      storeID: engine.header.storeID)
     for _ in 0..<2 {
       let error = #expect(throws: BlobStorageError.self) {
         try engine.put("late", Array("not published".utf8), PutOptions())
@@ -140,7 +139,7 @@ struct RemoteStoreTests {
     _ = try one.put("b", Array("something else".utf8), PutOptions())
     let copy = try RemoteCopy.records(of: first[0], in: place, to: one)
     #expect(copy > 0)
-    try place.objects.delete(first[0])
+    try RemoteCopy.remove(first[0], in: place)
     #expect(try two.data("a", nil) == Data(bytes))
     #expect(try two.keys("", after: nil, limit: 10).map(\.key) == ["a", "b"])
     #expect(try contents(of: two) == contents(of: place.engine("three")))

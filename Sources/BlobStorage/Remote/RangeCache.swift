@@ -4,8 +4,8 @@ import SystemPackage
 ///
 /// One file a pack that blocks were fetched of: 64 KiB with a checksum for each of its blocks, 0 for those that are not
 /// there, and then the blocks at their places. A pack that was written here is kept as it is. Any number of processes
-/// share the folder. What is lost or damaged in it is fetched again: a block that does not match its checksum is one that
-/// is not there.
+/// share the folder. What is lost or damaged in it is fetched again: a block that does not match its checksum is one
+/// that is not there.
 final class RangeCache: Sendable {
   static let blockByteCount = 64 << 10
   private static let mapByteCount: Int64 = 64 << 10

@@ -27,7 +27,7 @@ package final class RemoteFile: File {
   private static let aheadByteCountMax: Int64 = 4 << 20
 
   init(name: PackName, byteCount: Int64, fetches: RangeFetches, footer: FooterCopy?) {
-    path = FilePath("\(fetches.objects.place)/\(RangeFetches.objectName(name))")
+    path = FilePath("\(fetches.objects.place)/\(SharedNames.pack(name))")
     self.name = name
     self.byteCount = byteCount
     self.fetches = fetches

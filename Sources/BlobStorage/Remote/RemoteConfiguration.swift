@@ -1,7 +1,7 @@
 /// How this machine uses a store whose packs are objects.
 public struct RemoteConfiguration: Sendable, Hashable {
-  /// Bytes of packs that are kept on this machine's disk, so that they are not fetched again; less than 64 MiB counts as
-  /// 64 MiB, which reading in order needs.
+  /// Bytes of packs that are kept on this machine's disk, so that they are not fetched again; less than 64 MiB counts
+  /// as 64 MiB, which reading in order needs.
   public var cacheByteCountMax: Int64
   /// Seconds after which packs of other machines are looked for, and relaxed puts of this one published; 0 for never.
   public var intervalSeconds: Double

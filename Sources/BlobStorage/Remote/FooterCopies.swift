@@ -3,8 +3,8 @@ import SystemPackage
 /// Header and footer of published packs, kept on this machine: what a catalog is made of, and what it takes to take a
 /// pack out of it after it has gone.
 ///
-/// One file a pack: length of the pack, where its footer begins, its header, its footer, and a checksum over all. Losing
-/// or damaging one is harmless as long as the pack is there: it is fetched again.
+/// One file a pack: length of the pack, where its footer begins, its header, its footer, and a checksum over all.
+/// Losing or damaging one is harmless as long as the pack is there: it is fetched again.
 struct FooterCopies: Sendable {
   let folder: FilePath
   let files: any FileSystem

@@ -14,10 +14,12 @@ package final class RemoteBackend: PublishingBackend {
   let fetches: RangeFetches
   /// How many requests are under way at once where many are needed; 0 for one after the other on the caller's thread.
   let width: Int
+  private let weaknesses: Weaknesses
   /// Of packs that are known to have been published.
   private let lengths = Mutex<[PackName: Int64]>([:])
+  /// What collectors are known to have said.
+  private let collections = Mutex(Collections())
 
-  private static let packsPrefix = "packs/"
   /// So much of a pack's end is asked for at once: most footers are shorter.
   static let tailByteCount = 256 << 10
 
@@ -31,8 +33,11 @@ package final class RemoteBackend: PublishingBackend {
     self.objects = objects
     self.storeID = storeID
     self.width = width
+    self.weaknesses = weaknesses
     spoolFolder = folder.appending("packs")
-    spool = FolderBackend(folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses)
+    spool = FolderBackend(
+      folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses, synchronizes: false
+    )
     footers = FooterCopies(folder: folder.appending("footers"), files: files)
     fetches = RangeFetches(
       objects: objects,
@@ -47,33 +52,20 @@ package final class RemoteBackend: PublishingBackend {
 
   package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
     let local = try spool.packNames()
-    let published = try publishedPacks()
+    let published = try publishedPacks().packs
     return (local.live + published.keys.filter { !local.live.contains($0) }.sorted(), local.retired)
   }
 
-  package func publishedPacks() throws(BlobStorageError) -> [PackName: Int64] {
-    var found: [PackName: Int64] = [:]
-    var fences: [UInt64: UInt32] = [:]
-    var last: String?
-    while true {
-      let page = try objects.list(Self.packsPrefix, after: last)
-      for entry in page.entries {
-        guard let name = PackName(fileName: String(entry.name.dropFirst(Self.packsPrefix.count))) else {
-          continue
-        }
-        if entry.byteCount == Int64(PackFence.byteCount) {
-          fences[name.writer] = min(name.sequence, fences[name.writer] ?? .max)
-        } else {
-          found[name] = entry.byteCount
-        }
-      }
-      guard page.isTruncated, let next = page.entries.last?.name else { break }
-      last = next
+  package func publishedPacks() throws(BlobStorageError) -> StoreListing {
+    var listing = try StoreListing.take(objects, storeID: storeID, known: collections.withLock { $0 })
+    if !listing.fences.isEmpty {
+      listing.packs = listing.packs.filter { $0.key.sequence < listing.fences[$0.key.writer] ?? .max }
     }
-    if !fences.isEmpty { found = found.filter { $0.key.sequence < fences[$0.key.writer] ?? .max } }
-    let known = found
-    lengths.withLock { $0 = known }
-    return found
+    let (packs, said) = (listing.packs, listing.collections)
+    lengths.withLock { $0 = packs }
+    // Another thread may have read more.
+    collections.withLock { if $0.number < said.number { $0 = said } }
+    return listing
   }
 
   // MARK: Packs
@@ -131,17 +123,10 @@ package final class RemoteBackend: PublishingBackend {
 
   package func publish(
     _ name: PackName, _ file: any File, byteCount: Int64
-  ) throws(BlobStorageError) -> Publication {
-    let object = RangeFetches.objectName(name)
-    switch try objects.put(object, .file(file, byteCount: byteCount), ifAbsent: true) {
-    case .stored: break
-    case .exists:
-      // An earlier attempt of our own, or a fence: what is there decides.
-      switch try compare(object, name, file, byteCount) {
-      case .published: break
-      case let other: return other
-      }
-    }
+  ) throws(BlobStorageError) -> Publication.Outcome {
+    let outcome = try Publication.publish(
+      name, .file(file, byteCount: byteCount), objects, storeID: storeID, weaknesses: weaknesses)
+    guard outcome == .published else { return outcome }
     lengths.withLock { $0[name] = byteCount }
     do throws(BlobStorageError) {
       try footers.make(name, byteCount: byteCount) { (range) throws(BlobStorageError) in
@@ -149,27 +134,6 @@ package final class RemoteBackend: PublishingBackend {
       }
     } catch {
       // It is fetched when it is needed.
-    }
-    return .published
-  }
-
-  private func compare(
-    _ object: String, _ name: PackName, _ file: any File, _ byteCount: Int64
-  ) throws(BlobStorageError) -> Publication {
-    guard let tail = try objects.tail(object, byteCount: Int(min(byteCount, Int64(PackFence.byteCount))))
-    else {
-      // It was there a moment ago, and a name is never used twice.
-      return .taken
-    }
-    if tail.byteCount == Int64(PackFence.byteCount) { return .fenced }
-    guard tail.byteCount == byteCount else { return .taken }
-    var offset: Int64 = 0
-    while offset < byteCount {
-      let range = offset..<min(offset + Int64(FooterCopies.stepByteCount), byteCount)
-      guard let theirs = try objects.get(object, range) else { return .taken }
-      let ours = try file.part(at: offset, Int(range.upperBound - offset))
-      guard !theirs.isEmpty, theirs == ours else { return .taken }
-      offset = range.upperBound
     }
     return .published
   }
@@ -205,9 +169,9 @@ package final class RemoteBackend: PublishingBackend {
   /// Has header and footer of a pack here, and says how long the pack is; nil when it has gone.
   private func fetchFooter(_ name: PackName) throws(BlobStorageError) -> Int64? {
     if let copy = try footers.open(name) { return copy.byteCount }
-    let object = RangeFetches.objectName(name)
+    let object = SharedNames.pack(name)
     guard let (tail, byteCount) = try objects.tail(object, byteCount: Self.tailByteCount),
-      byteCount != Int64(PackFence.byteCount)
+      byteCount != Int64(Fence.byteCount)
     else { return nil }
     do throws(BlobStorageError) {
       try footers.make(name, byteCount: byteCount, tail: tail) { [objects] (range) throws(BlobStorageError) in
@@ -219,7 +183,8 @@ package final class RemoteBackend: PublishingBackend {
       }
     } catch {
       if error.code == .packGone { return nil }
-      throw error
+      // Another process that has just opened the folder took it for a leftover: then it is read from where it is.
+      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
     }
     return byteCount
   }

@@ -19,8 +19,6 @@ final class RangeFetches: @unchecked Sendable {
     self.cache = cache
   }
 
-  static func objectName(_ name: PackName) -> String { "packs/\(name.fileName)" }
-
   /// Fills the buffer, which does not reach beyond the pack's end.
   ///
   /// - Parameter aheadByteCount: if anything has to be asked for, so much behind it is asked for too.
@@ -108,7 +106,7 @@ final class RangeFetches: @unchecked Sendable {
     let range =
       Int64(blocks.lowerBound)
       * Self.blockByteCount..<min(Int64(blocks.upperBound) * Self.blockByteCount, byteCount)
-    guard let bytes = try objects.get(Self.objectName(name), range) else {
+    guard let bytes = try objects.get(SharedNames.pack(name), range) else {
       throw BlobStorageError(
         .packGone, "Pack \(name) is not in \(objects.place) any more.", pack: name.description)
     }

@@ -1,0 +1,197 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Synchronization
+import Testing
+
+@Suite("Sharing a store")
+struct SharingTests {
+  private let id = SharedFormatTests.storeID
+
+  private func name(_ writer: UInt64, _ sequence: UInt32) -> PackName {
+    PackName(writer: writer, sequence: sequence)
+  }
+
+  // MARK: Membership
+
+  @Test("a writer registers before it looks, and passes at once what stands then")
+  func order() throws {
+    let place = SharedPlace()
+    let mine = try #require(try place.log.condemn([name(3, 1)], after: Collections(), by: 9))
+    let calls = Calls()
+    place.objects.setHook { (call) throws(BlobStorageError) in calls.note(call) }
+    let (member, collections) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
+    #expect(calls.all.first == "put writers/0000000000000005")
+    #expect(calls.all.last == "put acks/00000001/0000000000000005")
+    #expect(collections == mine)
+    #expect(try Membership.writers(place.objects) == [5])
+    #expect(try Membership.passed(1, place.objects) == [5])
+    try member.leave()
+    #expect(try Membership.writers(place.objects).isEmpty)
+    try Membership.removeAcks(before: 2, place.objects)
+    #expect(try Membership.passed(1, place.objects).isEmpty)
+  }
+
+  @Test("a sign of life changes the registration")
+  func life() throws {
+    let place = SharedPlace()
+    var (member, _) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
+    let first = try Membership.registration(of: 5, place.objects, storeID: id)
+    try member.signLife(Collections())
+    #expect(try Membership.registration(of: 5, place.objects, storeID: id) != first)
+    #expect(try Membership.registration(of: 6, place.objects, storeID: id) == nil)
+  }
+
+  // MARK: Collections
+
+  @Test("of two collectors that condemn at the same time one does, and only the last one removes")
+  func twoCollectors() throws {
+    let place = SharedPlace()
+    let first = try #require(try place.log.condemn([name(3, 1)], after: Collections(), by: 1))
+    #expect(try place.log.condemn([name(3, 2)], after: Collections(), by: 2) == nil)
+    let second = try #require(try place.log.condemn([name(3, 2)], after: first, by: 2))
+    #expect(second.condemned == [name(3, 1), name(3, 2)])
+    // The first one slept.
+    #expect(try place.log.remove([name(3, 1)], after: first, by: 1) == nil)
+    let done = try #require(try place.log.remove(second.condemned, after: second, by: 2))
+    #expect(done.condemned.isEmpty && done.removed.contains(name(3, 1)) && !done.isStanding)
+    #expect(try place.log.read(after: first) == done)
+  }
+
+  @Test("an entry whose answer was lost is one's own")
+  func lostEntry() throws {
+    var faults = ObjectFaults()
+    faults.lostAnswers = 500
+    faults.attemptCountMax = 30
+    for seed in UInt64(1)...20 {
+      let place = SharedPlace(faults, seed: seed)
+      let mine = try #require(try place.log.condemn([name(3, 1)], after: Collections(), by: 1))
+      #expect(try place.log.remove([name(3, 1)], after: mine, by: 1) != nil, "seed \(seed)")
+    }
+  }
+
+  @Test("an entry that is missing is noticed")
+  func missingEntry() throws {
+    let place = SharedPlace()
+    let first = try #require(try place.log.condemn([name(3, 1)], after: Collections(), by: 1))
+    _ = try place.log.condemn([name(3, 2)], after: first, by: 1)
+    place.objects.set("collections/00000001", nil)
+    let error = #expect(throws: BlobStorageError.self) { try place.log.read(after: Collections()) }
+    #expect(error?.code == .corrupted)
+  }
+
+  // MARK: Publishing and fencing
+
+  @Test("a fence is put behind the last pack, removed ones counted, and holds")
+  func fencing() throws {
+    let place = SharedPlace()
+    for sequence in UInt32(1)...3 { #expect(try place.publish(5, sequence) == .published) }
+    var removed = RemovedPacks()
+    for sequence in UInt32(2)...3 {
+      removed.insert(name(5, sequence))
+      place.objects.set(SharedNames.pack(name(5, sequence)), nil)
+    }
+    #expect(try place.fence(5, removed) == .fenced(4))
+    #expect(try place.publish(5, 4) == .fenced)
+    // Another collector's counts as well.
+    #expect(try place.fence(5, removed) == .fenced(4))
+    #expect(try place.fence(6) == .fenced(1))
+  }
+
+  @Test("a pack that comes in between moves the fence back")
+  func race() throws {
+    let place = SharedPlace()
+    place.addPack(5, 1)
+    let isDone = Flag()
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      if call.kind == .put, isDone.take() { place.addPack(5, 2) }
+    }
+    #expect(try place.fence(5) == .fenced(3))
+  }
+
+  @Test("a writer that publishes on and on is not fenced")
+  func publishesOn() throws {
+    let place = SharedPlace()
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      if call.kind == .put, let pack = SharedNames.packName(call.name) { place.addPack(5, pack.sequence) }
+    }
+    #expect(try place.fence(5) == .publishes)
+  }
+
+  @Test("a fence under a name that was removed later is none")
+  func misplacedFence() throws {
+    let place = SharedPlace()
+    place.objects.set(SharedNames.pack(name(5, 1)), Fence(name(5, 1), by: 1).encoded(storeID: id))
+    place.addPack(5, 2)
+    let mine = try #require(try place.log.condemn([name(5, 1)], after: Collections(), by: 1))
+    let done = try #require(try place.log.remove([name(5, 1)], after: mine, by: 1))
+    let listing = try place.listing()
+    #expect(listing.fences.isEmpty && listing.leftovers == [name(5, 1)] && listing.packs.count == 1)
+    #expect(try place.fence(5, done.removed) == .fenced(3))
+  }
+
+  @Test("a pack whose answer was lost is published; another one's is not")
+  func lostAnswer() throws {
+    var faults = ObjectFaults()
+    faults.lostAnswers = 500
+    faults.attemptCountMax = 30
+    for seed in UInt64(1)...20 { #expect(try SharedPlace(faults, seed: seed).publish(5, 1) == .published) }
+    let place = SharedPlace()
+    #expect(try place.publish(5, 1, 1) == .published)
+    #expect(try place.publish(5, 1, 1) == .published)
+    #expect(try place.publish(5, 1, 2) == .foreign)
+    let hidden = Flag()
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      // Collected between the put and the look.
+      if call.kind == .tail, hidden.take() { place.objects.set(call.name, nil) }
+    }
+    #expect(try place.publish(5, 1, 1) == .published)
+  }
+
+  // MARK: Listing
+
+  @Test("packs are listed again when some were removed meanwhile")
+  func removedMeanwhile() throws {
+    let place = SharedPlace()
+    place.addPack(5, 1)
+    let mine = try #require(try place.log.condemn([name(5, 1)], after: Collections(), by: 1))
+    let log = place.log
+    let listed = Atomic<Int>(0)
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      guard call.kind == .list else { return }
+      // After the packs were listed, the copy comes and the old one goes.
+      if call.name == SharedNames.packs { listed.add(1, ordering: .relaxed) }
+      guard call.name == SharedNames.collections, listed.load(ordering: .relaxed) == 1 else { return }
+      listed.add(1, ordering: .relaxed)
+      place.addPack(1, 1)
+      _ = try log.remove([PackName(writer: 5, sequence: 1)], after: mine, by: 1)
+    }
+    let listing = try place.listing()
+    #expect(listing.packs.keys.map(\.writer) == [1])
+    #expect(listing.leftovers == [name(5, 1)])
+  }
+
+  @Test("every page is asked for, and what is missing is said")
+  func pages() throws {
+    var faults = ObjectFaults()
+    faults.pageCount = 2
+    let place = SharedPlace(faults)
+    for sequence in UInt32(1)...5 { place.addPack(5, sequence) }
+    #expect(try place.listing().packs.count == 5)
+    place.objects.set(SharedNames.pack(name(5, 2)), nil)
+    #expect(try place.listing().missing == [name(5, 2)])
+    place.objects.set("packs/something else", [1])
+    #expect(try place.listing().packs.count == 4)
+  }
+}
+
+/// True once.
+private final class Flag: Sendable {
+  private let isTaken = Atomic<Bool>(false)
+  func take() -> Bool { !isTaken.exchange(true, ordering: .relaxed) }
+}
+
+private final class Calls: Sendable {
+  private let calls = Mutex<[String]>([])
+  var all: [String] { calls.withLock { $0 } }
+  func note(_ call: ObjectCall) { calls.withLock { $0.append("\(call)") } }
+}
