@@ -13,8 +13,9 @@ package protocol ObjectStore: Sendable {
   ///
   /// - Returns: `.exists` when `ifAbsent` and there is one of that name. It may be this very put's: an answer that was
   ///   lost is asked for again.
-  func put(_ name: String, _ content: ObjectContent, ifAbsent: Bool) throws(BlobStorageError)
-    -> ObjectPutOutcome
+  func put(
+    _ name: String, _ content: ObjectContent, ifAbsent: Bool
+  ) throws(BlobStorageError) -> ObjectPutOutcome
 
   /// The bytes of that range, fewer where the object ends before; nil when there is no such object.
   func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]?

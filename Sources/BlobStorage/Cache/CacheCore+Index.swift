@@ -54,7 +54,7 @@ extension CacheCore {
   }
 
   /// Counts each pack's garbage by following every version, in place of what was noticed.
-  func countGarbage() throws(BlobStorageError) {
+  package func countGarbage() throws(BlobStorageError) {
     var marker = Marker(engine)
     try marker.markVersions()
     let marks = marker.marks

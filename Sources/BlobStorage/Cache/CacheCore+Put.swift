@@ -4,11 +4,32 @@ import Synchronization
 
 /// Putting values: prepared without a lock, stored if there is room, noted in the same commit.
 extension CacheCore {
-  private struct Prepared {
-    var index: Int
+  /// A value that is ready to be stored.
+  struct Value {
     var item: Engine.CommitItem
     var mark: CacheMark
   }
+
+  /// Values that are put together: as many as fit into a pack, or one that does not.
+  struct Group {
+    var values: [Value] = []
+    private var byteCount = 0
+
+    /// Adds a value, unless the group is full with it.
+    mutating func add(_ value: Value, _ limits: CacheLimits) -> Bool {
+      let added = value.item.recordByteCountMax
+      if byteCount + added > limits.packByteCountTarget, !values.isEmpty { return false }
+      values.append(value)
+      byteCount += added
+      return true
+    }
+
+    /// The most that a pack needs for them.
+    var needByteCount: Int64 { Int64(byteCount + CacheCore.footerByteCount(values.count)) }
+  }
+
+  /// What storing a group came to, and what has to be on the medium for it to be durable.
+  typealias Stored = (results: [PutResult], watermark: WriterSession.Watermark?)
 
   /// Stores values under their keys, those that are put together in one commit where they fit.
   ///
@@ -17,26 +38,31 @@ extension CacheCore {
     try engine.checkOpen()
     var stored = [Bool](repeating: false, count: items.count)
     let limits = limits
-    var group: [Prepared] = []
-    var groupByteCount = 0
+    var group = Group()
+    var indices: [Int] = []
+    func end() throws(BlobStorageError) {
+      if let (_, watermark) = try store(group, .replaceCurrent) {
+        for index in indices { stored[index] = true }
+        try engine.makeDurable(durability, watermark)
+      }
+      (group, indices) = (Group(), [])
+    }
     for (index, item) in items.enumerated() {
       let key = try Engine.keyBytes(prefix + item.key)
       guard item.data.count <= limits.valueByteCountMax else { continue }
       let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
       let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
-        try engine.prepare(bytes, key: key, putOptions)
+        try engine.prepare(bytes, key: key, PutOptions(durability: durability))
       }
-      let prepared = Prepared(
-        index: index,
+      let value = Value(
         item: Engine.CommitItem(key: key, blob: blob, data: item.data, metadata: mark.metadata), mark: mark)
-      if groupByteCount + prepared.item.recordByteCountMax > limits.packByteCountTarget, !group.isEmpty {
-        try store(group, &stored)
-        (group, groupByteCount) = ([], 0)
+      if !group.add(value, limits) {
+        try end()
+        _ = group.add(value, limits)
       }
-      group.append(prepared)
-      groupByteCount += prepared.item.recordByteCountMax
+      indices.append(index)
     }
-    if !group.isEmpty { try store(group, &stored) }
+    if !indices.isEmpty { try end() }
     let refused = items.indices.filter { !stored[$0] }.map { items[$0].key }
     if !refused.isEmpty {
       state.withLock { $0.counts.refusedCount += refused.count }
@@ -46,24 +72,26 @@ extension CacheCore {
     return stored
   }
 
-  private func store(_ group: [Prepared], _ stored: inout [Bool]) throws(BlobStorageError) {
-    let need = group.reduce(0) { $0 + $1.item.recordByteCountMax } + Self.footerByteCount(group.count)
-    let long = try longBlobs(group.map(\.item.key))
+  /// Stores values in one commit, in room that is made for them.
+  ///
+  /// - Returns: nil when no room can be made.
+  func store(_ group: Group, _ replacement: Replacement) throws(BlobStorageError) -> Stored? {
+    let values = group.values
+    let need = group.needByteCount
+    let long = try longBlobs(values.map(\.item.key))
     for attempt in 0..<Self.attemptCount {
       let roomCount = state.withLock { $0.roomCount }
       let touched = takeTouched()
       do throws(BlobStorageError) {
-        _ = try engine.commit(
-          group.map(\.item), putOptions,
+        return try engine.commit(
+          values.map(\.item), replacement,
           alongside: { (commit) throws(BlobStorageError) in
-            guard commit.roomByteCount >= Int64(need) else { throw Self.roomNeeded }
+            guard commit.roomByteCount >= need else { throw Self.roomNeeded }
             var dropping = CacheDropping(engine, long: long)
             try note(touched, commit.transaction)
-            for prepared in group { try note(prepared, &dropping, commit.transaction) }
-            try evictBeyondCount(&dropping, &commit, keeping: Set(group.map(\.item.key)))
+            for value in values { try note(value, replacement, &dropping, commit.transaction) }
+            try evictBeyondCount(&dropping, &commit, keeping: Set(values.map(\.item.key)))
           })
-        for prepared in group { stored[prepared.index] = true }
-        return
       } catch {
         restore(touched)
         switch error.code {
@@ -71,26 +99,26 @@ extension CacheCore {
         case .noSpace where attempt < Self.attemptCount - 1: break
         case .noSpace, .limitExceeded, .busy:
           refuse(error)
-          return
+          return nil
         default: throw error
         }
         do throws(BlobStorageError) {
-          try makeRoom(Int64(need), since: roomCount, mediumIsFull: error.code == .noSpace)
+          try makeRoom(need, since: roomCount, mediumIsFull: error.code == .noSpace)
         } catch {
           guard Self.isNoRoom(error.code) else { throw error }
           refuse(error)
-          return
+          return nil
         }
       }
     }
+    return nil
   }
 
-  private var putOptions: PutOptions { PutOptions(durability: durability) }
   private static let attemptCount = 8
   private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
 
   /// What a footer takes for so many values, roughly and rather too much.
-  private static func footerByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
+  fileprivate static func footerByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
 
   static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
     code == .noSpace || code == .limitExceeded || code == .busy
@@ -112,12 +140,12 @@ extension CacheCore {
 
   /// Notes a value that is about to be put: as the most recently used, and what it replaces as garbage.
   private func note(
-    _ prepared: Prepared, _ dropping: inout CacheDropping, _ transaction: Transaction
+    _ value: Value, _ replacement: Replacement, _ dropping: inout CacheDropping, _ transaction: Transaction
   ) throws(BlobStorageError) {
     let algorithm = engine.header.digestAlgorithm
-    let key = prepared.item.key
-    let digest = prepared.item.blob.digest
-    if let name = try transaction.nameRow(key),
+    let key = value.item.key
+    let digest = value.item.blob.digest
+    if replacement == .replaceCurrent, let name = try transaction.nameRow(key),
       let current = try transaction.currentVersion(key: name.key, algorithm: algorithm)
     {
       try dropping.account(key, current.row, transaction)
@@ -127,8 +155,8 @@ extension CacheCore {
     try transaction.setCachedKey(
       id,
       CachedKeyRow(
-        priority: prepared.mark.priority.rawValue, tick: try transaction.nextCacheTick(),
-        byteCount: Int64(prepared.item.blob.byteCount), digest: digest, key: key), algorithm: algorithm)
+        priority: value.mark.priority.rawValue, tick: try transaction.nextCacheTick(),
+        byteCount: Int64(value.item.blob.byteCount), digest: digest, key: key), algorithm: algorithm)
   }
 
   /// Drops the least recently used keys while there are more than the limits say.

@@ -190,6 +190,8 @@ extension CacheCore {
     guard prefix.isEmpty else { return }
     let report = try engine.repair()
     for path in report.setAside { try engine.removeSetAside(path) }
+    // A repair makes the catalog anew, without the notes: nothing would be found to go.
+    try indexIfNeeded()
   }
 
   /// Takes the limits that the folder has by now.

@@ -30,7 +30,7 @@ final class ZstdEncoder {
   ) throws(BlobStorageError) -> Int {
     guard let context else { throw Self.outOfMemory }
     try check(ZSTD_CCtx_reset(context, ZSTD_reset_session_and_parameters))
-    try set(ZSTD_c_compressionLevel, level)
+    try set(ZSTD_c_compressionLevel, Self.level(level, with: base, for: plain))
     // The chunk record says all three.
     try set(ZSTD_c_contentSizeFlag, 0)
     try set(ZSTD_c_checksumFlag, 0)
@@ -47,6 +47,18 @@ final class ZstdEncoder {
     return try check(
       ZSTD_compress2(context, output.baseAddress, output.count, plain.baseAddress, plain.count))
   }
+
+  /// One level less for a small chunk with a base: what is left to find are long matches, which a faster search finds
+  /// as well. Measured on two versions of a source archive, in pieces of 64 KiB: a fifth less time, and 0.7 % more bytes
+  /// of a whole history. Larger chunks lose more, because the faster levels have smaller tables.
+  private static func level(_ level: Int, with base: EncodingBase, for plain: UnsafeRawBufferPointer) -> Int {
+    guard case .prefix(let bytes) = base, level > 1, bytes.count + plain.count <= fasterByteCountMax else {
+      return level
+    }
+    return level - 1
+  }
+
+  private static let fasterByteCountMax = 512 << 10
 
   static func windowLog(of byteCount: Int) -> Int {
     max(10, Int.bitWidth - max(byteCount - 1, 0).leadingZeroBitCount)

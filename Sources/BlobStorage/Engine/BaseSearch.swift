@@ -260,7 +260,9 @@ extension BaseSearch {
 
   /// The bytes of a chunk; a base that cannot be read is none.
   private func bytes(of digest: Digest) throws(BlobStorageError) -> [UInt8]? {
-    do throws(BlobStorageError) { return try engine.chunks.bytes(digest, keeps: true) } catch {
+    do throws(BlobStorageError) {
+      return try engine.chunks.bytes(digest, keeps: engine.chunks.cache.isWantedAgain(digest))
+    } catch {
       guard error.code == .corrupted else { throw error }
       return nil
     }

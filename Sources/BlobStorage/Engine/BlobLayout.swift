@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Which chunks a blob is made of, as far as they have been looked at.
 package struct BlobLayout: Sendable {
   private enum Parts: Sendable {
@@ -9,6 +11,7 @@ package struct BlobLayout: Sendable {
   package let byteCount: Int64
   package let chunkCount: Int64
   private let parts: Parts
+  private let loaded = LoadedLists()
 
   /// A chunk and where it begins in its blob.
   package typealias PlacedChunk = (entry: ChunkEntry, start: Int64)
@@ -63,8 +66,10 @@ package struct BlobLayout: Sendable {
     case .lists(let lists, let starts):
       var index = Self.lastIndex(starts, atMost: range.lowerBound)
       while index < lists.count, starts[index] < range.upperBound {
-        let (chunks, inner) = try load(lists[index], from: source, access: access)
-        guard try Self.walk(chunks, inner, base: starts[index], range, body) else { return }
+        let list = try loaded.list(index) { () throws(BlobStorageError) in
+          try load(lists[index], from: source, access: access)
+        }
+        guard try Self.walk(list.chunks, list.starts, base: starts[index], range, body) else { return }
         index += 1
       }
     }
@@ -84,7 +89,7 @@ package struct BlobLayout: Sendable {
 
   private func load(
     _ list: ListEntry, from source: ChunkSource, access: ChunkSource.Access
-  ) throws(BlobStorageError) -> ([ChunkEntry], [Int64]) {
+  ) throws(BlobStorageError) -> LoadedLists.List {
     let bytes = try source.bytes(list.digest, access: access, keeps: true)
     let chunks = try bridge(bytes) { (raw) throws(BlobStorageError) in
       try ChunkEntry.list(raw, algorithm: digest.algorithm)
@@ -100,7 +105,7 @@ package struct BlobLayout: Sendable {
       throw BlobStorageError(
         .corrupted, "A list of blob \(digest) is not what its manifest says.", digest: digest)
     }
-    return (chunks, starts)
+    return LoadedLists.List(chunks: chunks, starts: starts)
   }
 
   private static func lastIndex(_ starts: [Int64], atMost offset: Int64) -> Int {
@@ -111,5 +116,27 @@ package struct BlobLayout: Sendable {
       if starts[middle] <= offset { low = middle + 1 } else { high = middle }
     }
     return max(low - 1, 0)
+  }
+}
+
+/// Lists of one blob that were read before, up to a number of chunks: to decode one takes as long as a small chunk.
+private final class LoadedLists: Sendable {
+  struct List: Sendable {
+    var chunks: [ChunkEntry]
+    var starts: [Int64]
+  }
+
+  /// 3 MB.
+  private static let chunkCountMax = 1 << 16
+  private let lists = Mutex<(byIndex: [Int: List], chunkCount: Int)>(([:], 0))
+
+  func list(_ index: Int, _ load: () throws(BlobStorageError) -> List) throws(BlobStorageError) -> List {
+    if let list = lists.withLock({ $0.byIndex[index] }) { return list }
+    let list = try load()
+    lists.withLock { lists in
+      if lists.chunkCount + list.chunks.count > Self.chunkCountMax { lists = ([:], 0) }
+      if lists.byIndex.updateValue(list, forKey: index) == nil { lists.chunkCount += list.chunks.count }
+    }
+    return list
   }
 }

@@ -21,12 +21,13 @@ package final class BlobSource: Sendable {
   package func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
     for _ in 0..<chunks.lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
-        if let row = try transaction.chunkRow(digest) { return .chunk(row.plainByteCount) }
+        let chunk = try transaction.chunkRow(digest)
+        if let chunk, !chunk.isSuspect { return .chunk(chunk.plainByteCount) }
+        // A blob may be there a second time, in chunks: put before chunks were cut as they are now, or of the same
+        // bytes as a list of a manifest. That is what heals it when the one chunk is damaged.
         guard let row = try transaction.manifestRow(digest),
           let pack = try transaction.packRow(row.place.pack)
-        else {
-          return nil
-        }
+        else { return chunk.map { .chunk($0.plainByteCount) } }
         return .manifest(row, pack.name)
       }
       switch found {

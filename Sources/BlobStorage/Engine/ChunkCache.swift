@@ -2,44 +2,63 @@ import Synchronization
 
 /// Plain bytes of chunks that were read not long ago, up to a number of bytes.
 ///
-/// Two generations: what is used moves to the young one, and when that is full it becomes the old one and the old
-/// one is dropped. Every operation is constant time, and recent use protects.
+/// What has to go is chosen at random. Whoever imports version after version of something reads the same bases in the
+/// same order again and again; when these are a little more than fits, a cache that drops what was not used for longest
+/// never has the one that is needed next, and this one has a good part of them. Every operation is constant time.
 package final class ChunkCache: Sendable {
   private struct State: Sendable {
-    var young: [Digest: [UInt8]] = [:]
-    var old: [Digest: [UInt8]] = [:]
-    var youngByteCount = 0
+    var chunks: [(digest: Digest, bytes: [UInt8])] = []
+    var places: [Digest: Int] = [:]
+    var byteCount = 0
+    /// The first bytes of the digests of chunks that were wanted once, to know those that are wanted again.
+    var wanted: Set<UInt64> = []
+    /// The same sequence in each process: nothing depends on its being unknown.
+    var random: UInt64 = 0
+
+    mutating func removeAny() {
+      // Knuth's linear congruence (TAOCP 3.3.4, table 1, line 26), of which the upper bits are good.
+      random = random &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+      let place = Int(random >> 33) % chunks.count
+      let (digest, bytes) = chunks[place]
+      byteCount -= bytes.count
+      places[digest] = nil
+      let last = chunks.removeLast()
+      guard place < chunks.count else { return }
+      chunks[place] = last
+      places[last.digest] = place
+    }
   }
 
-  private let generationByteCountMax: Int
+  private let byteCountMax: Int
   private let state = Mutex(State())
 
-  package init(byteCountMax: Int) { generationByteCountMax = byteCountMax / 2 }
+  package init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
 
   package func bytes(_ digest: Digest) -> [UInt8]? {
-    state.withLock { state in
-      if let bytes = state.young[digest] { return bytes }
-      guard let bytes = state.old.removeValue(forKey: digest) else { return nil }
-      insert(digest, bytes, &state)
-      return bytes
+    state.withLock { state in state.places[digest].map { state.chunks[$0].bytes } }
+  }
+
+  private static let wantedCountMax = 1 << 15
+
+  /// Whether this is asked for the second time. What is wanted only once, like the bases of one version, is not worth
+  /// keeping: memory that was never used before costs more than that chunk's decoding.
+  package func isWantedAgain(_ digest: Digest) -> Bool {
+    let start = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
+    return state.withLock { state in
+      if state.wanted.count == Self.wantedCountMax { state.wanted = [] }
+      return !state.wanted.insert(start).inserted
     }
   }
 
+  /// Keeps a chunk, unless it would take more than half of the cache.
   package func insert(_ digest: Digest, _ bytes: [UInt8]) {
-    guard bytes.count <= generationByteCountMax else { return }
+    guard bytes.count <= byteCountMax / 2 else { return }
     state.withLock { state in
-      guard state.young[digest] == nil else { return }
-      insert(digest, bytes, &state)
+      guard state.places[digest] == nil else { return }
+      while state.byteCount + bytes.count > byteCountMax { state.removeAny() }
+      state.places[digest] = state.chunks.count
+      state.chunks.append((digest, bytes))
+      state.byteCount += bytes.count
     }
-  }
-
-  private func insert(_ digest: Digest, _ bytes: [UInt8], _ state: inout State) {
-    if state.youngByteCount + bytes.count > generationByteCountMax {
-      state.old = state.young
-      state.young = [:]
-      state.youngByteCount = 0
-    }
-    state.young[digest] = bytes
-    state.youngByteCount += bytes.count
   }
 }

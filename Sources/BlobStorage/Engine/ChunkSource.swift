@@ -112,6 +112,12 @@ package final class ChunkSource: Sendable {
     return try bytes(digest, access: access, keeps: true)
   }
 
+  /// Whether to read the chunk takes decoding; false also for one that is not there.
+  func isEncoded(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    let row = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
+    return row.map { $0.codecNumber != CodecKind.none.rawValue } ?? false
+  }
+
   /// Where a chunk lies, as of one snapshot.
   struct Located {
     var row: ChunkRow

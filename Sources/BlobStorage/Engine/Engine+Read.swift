@@ -62,44 +62,70 @@ extension Engine {
   }
 
   /// Hands the bytes of a range to `sink` in order. Chunks are read and verified on all cores, a bounded number ahead.
+  ///
+  /// - Parameter keeps: whether chunks are likely to be wanted again soon.
   func stream(
-    _ layout: BlobLayout, _ range: Range<Int64>,
+    _ layout: BlobLayout, _ range: Range<Int64>, access: ChunkSource.Access = .sequential,
+    keeps: Bool = false,
     _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let source = chunks
     var group: ArraySlice<BlobLayout.PlacedChunk> = []
     // Where chunks come over a network, those of the next group are on their way while this one is read.
-    var ahead: ArraySlice<BlobLayout.PlacedChunk>?
+    var following: ArraySlice<BlobLayout.PlacedChunk>?
     var position = range.lowerBound
     func fetchGroup() throws(BlobStorageError) -> ArraySlice<BlobLayout.PlacedChunk> {
       guard position < range.upperBound else { return [] }
       var fetched: [BlobLayout.PlacedChunk] = []
       let countMax = readAhead == nil ? 256 : Self.readAheadCount
-      try layout.forEachChunk(in: position..<range.upperBound, from: source) { placed in
+      try layout.forEachChunk(in: position..<range.upperBound, from: source, access: access) { placed in
         fetched.append(placed)
         return fetched.count < countMax
       }
       if let last = fetched.last { position = last.start + Int64(last.entry.plainByteCount) }
-      if readAhead != nil { prefetch(fetched.map(\.entry)) }
+      if readAhead != nil, fetched.count > 1 { prefetch(fetched.map(\.entry)) }
       return fetched[...]
     }
+    func nextPart() throws(BlobStorageError) -> ReadPart? {
+      try CancellationFlag.check()
+      if group.isEmpty {
+        if let next = following { group = next } else { group = try fetchGroup() }
+        if readAhead != nil { following = try fetchGroup() }
+      }
+      guard let placed = group.popFirst() else { return nil }
+      let end = placed.start + Int64(placed.entry.plainByteCount)
+      let wanted = max(range.lowerBound, placed.start)..<min(range.upperBound, end)
+      return ReadPart(
+        entry: placed.entry,
+        wanted: Int(wanted.lowerBound - placed.start)..<Int(wanted.upperBound - placed.start))
+    }
+    guard let first = try nextPart() else { return }
+    // For a single chunk, or a few that are stored as they are, waking another thread takes longer than it saves.
+    var isDoneAlone = first.wanted.count == range.count
+    if !isDoneAlone, range.count <= Self.byteCountWithoutThreads {
+      isDoneAlone = try !source.isEncoded(first.entry.digest)
+    }
+    if isDoneAlone {
+      var part: ReadPart? = first
+      while let next = part {
+        let bytes = try source.bytes(next.entry, access: access, keeps: keeps)
+        try bridge(bytes) { (raw) throws(BlobStorageError) in
+          try sink(UnsafeRawBufferPointer(rebasing: raw[next.wanted]))
+        }
+        part = try nextPart()
+      }
+      return
+    }
+    var ahead: ReadPart? = first
     try work.orderedMap(
       inFlightMax: work.width * 4,
       next: { () throws(BlobStorageError) -> ReadPart? in
-        try CancellationFlag.check()
-        if group.isEmpty {
-          if let next = ahead { group = next } else { group = try fetchGroup() }
-          if readAhead != nil { ahead = try fetchGroup() }
-        }
-        guard let placed = group.popFirst() else { return nil }
-        let end = placed.start + Int64(placed.entry.plainByteCount)
-        let wanted = max(range.lowerBound, placed.start)..<min(range.upperBound, end)
-        return ReadPart(
-          entry: placed.entry,
-          wanted: Int(wanted.lowerBound - placed.start)..<Int(wanted.upperBound - placed.start))
+        if let part = ahead.take() { return part }
+        return try nextPart()
       },
       transform: { (part) throws(BlobStorageError) in
-        ReadResult(bytes: try source.bytes(part.entry), wanted: part.wanted)
+        ReadResult(
+          bytes: try source.bytes(part.entry, access: access, keeps: keeps), wanted: part.wanted)
       },
       consume: { (result) throws(BlobStorageError) in
         try bridge(result.bytes) { (raw) throws(BlobStorageError) in
@@ -107,6 +133,8 @@ extension Engine {
         }
       })
   }
+
+  private static let byteCountWithoutThreads = 256 << 10
 
   private struct ReadPart: Sendable {
     var entry: ChunkEntry

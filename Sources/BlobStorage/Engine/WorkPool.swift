@@ -56,6 +56,8 @@ package final class WorkPool: Sendable {
   }
 
   fileprivate func submit(_ job: Job) {
+    // Nobody would take it out again, and what it holds may hold this pool.
+    if width == 0 { return }
     state.withLock { $0.jobs.append(job) }
     available.signal()
   }

@@ -6,6 +6,7 @@ extension Collector {
   /// read. The row of its chunk can then replace one without a base, and the manifest that names the chunk was marked
   /// before, so that it is not walked again.
   func markNewBases() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.forgetsNewBases) { return }
     for (number, row) in try packRows() where !sealed.contains(number) {
       guard let file = try engine.backend.openPack(row.name) else { continue }
       defer { file.close() }

@@ -40,7 +40,9 @@ extension Engine {
   }
 
   /// Mends what can be mended.
-  package func repair() throws(BlobStorageError) -> RepairReport { try Repairer(self, nil).run() }
+  package func repair(waitSeconds: Double = 60) throws(BlobStorageError) -> RepairReport {
+    try Repairer(self, nil, waitSeconds: waitSeconds).run()
+  }
 
   /// What is in the store.
   package func statistics() throws(BlobStorageError) -> StoreStatistics { try StoreStatistics.take(self) }

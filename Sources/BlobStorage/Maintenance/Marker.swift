@@ -73,13 +73,13 @@ struct Marker {
 
   /// Marks blobs and all that they need.
   mutating func markBlobs(_ digests: [Digest]) throws(BlobStorageError) {
-    var others: [Digest] = []
-    blobCount += try look(up: digests) { others.append($0) }
+    var others: [(digest: Digest, isThere: Bool)] = []
+    blobCount += try look(up: digests) { others.append(($0, $1)) }
     var manifests: [Digest] = []
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      for digest in others {
+      for (digest, isThere) in others {
         guard let row = try transaction.manifestRow(digest) else {
-          missing.insert(digest)
+          if !isThere { missing.insert(digest) }
           continue
         }
         if marks.insert(row) {
@@ -94,7 +94,7 @@ struct Marker {
 
   /// Marks chunks that a lease names.
   mutating func markChunks(_ digests: [Digest]) throws(BlobStorageError) {
-    _ = try look(up: digests) { _ in }
+    _ = try look(up: digests) { _, _ in }
   }
 
   private mutating func markManifest(_ digest: Digest) throws(BlobStorageError) {
@@ -118,20 +118,23 @@ struct Marker {
 
   private mutating func markPending() throws(BlobStorageError) {
     var absent: [Digest] = []
-    _ = try look(up: pending) { absent.append($0) }
+    _ = try look(up: pending) { if !$1 { absent.append($0) } }
     missing.formUnion(absent)
     pending.removeAll(keepingCapacity: true)
   }
 
   /// Marks those of the chunks that there are, with their bases, and returns how many were not marked before.
+  ///
+  /// - Parameter isDoubtful: called with those that are not there, and with those that are and may be damaged.
   private mutating func look(
-    up digests: [Digest], isAbsent: (Digest) -> Void
+    up digests: [Digest], isDoubtful: (Digest, _ isThere: Bool) -> Void
   ) throws(BlobStorageError) -> Int {
     var newCount = 0
     var based: [(row: ChunkRow, base: Digest)] = []
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.forEachChunkRow(digests.sorted()) { digest, row in
-        guard let row else { return isAbsent(digest) }
+        guard let row else { return isDoubtful(digest, false) }
+        if row.isSuspect { isDoubtful(digest, true) }
         if marks.contains(row.place), !marks.isOnlyBase(row.place) { return }
         if let base = row.base {
           based.append((row, base))

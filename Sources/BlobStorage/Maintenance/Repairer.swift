@@ -7,9 +7,11 @@ import Foundation
 struct Repairer {
   private let engine: Engine
   private let progress: ProgressHandler
+  private let waitSeconds: Double
 
-  init(_ engine: Engine, _ progress: ProgressHandler?) {
+  init(_ engine: Engine, _ progress: ProgressHandler?, waitSeconds: Double = 60) {
     self.engine = engine
+    self.waitSeconds = waitSeconds
     self.progress = progress ?? { _ in }
   }
 
@@ -18,7 +20,7 @@ struct Repairer {
     try engine.checkOpen()
     try engine.checkPacksAreOwn("Repairing")
     var report = RepairReport()
-    let lock = try CollectionLock(engine, waitSeconds: 60)
+    let lock = try CollectionLock(engine, waitSeconds: waitSeconds)
     defer { withExtendedLifetime(lock) {} }
     try engine.writer.rollOver()
     try engine.catalog.rebuild(because: nil)

@@ -21,8 +21,8 @@ extension BlobCache {
     try await run { (core) throws(BlobStorageError) in try core.trim() }
   }
 
-  /// Takes in keys that were put past the cache, with ``BlobStore/put(_:_:options:)`` or an import, as just
-  /// used, and brings the folder below its limits.
+  /// Takes in keys that were put past the cache, with ``BlobStore/put(_:_:options:)``, as just used, and brings the
+  /// folder below its limits.
   public func adopt(_ keys: [String]) async throws(BlobStorageError) {
     try await run { (core) throws(BlobStorageError) in try core.adopt(keys) }
   }

@@ -43,6 +43,8 @@ package final class Importer {
   private var lastProgress = Date.distantPast
   private var seenByteCount: Int64 = 0
   private var seenCount = 0
+  /// The store's cache, if it has one: its limit holds while files are imported.
+  var cache: CacheCore?
 
   package init(
     _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?,
@@ -58,6 +60,7 @@ package final class Importer {
   package func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
     let start = Date()
     try engine.checkOpen()
+    cache = try openCache()
     var walk = ImportWalk(paths, options)
     var isScanned = false
     if progress != nil {
@@ -137,6 +140,8 @@ package final class Importer {
   /// Whether the file can be held in memory whole; one that is unchanged is not read to find out.
   private func isShort(_ source: ImportSource) throws(BlobStorageError) -> Bool {
     if source.status.byteCount <= Self.shortByteCountMax { return true }
+    // What may be too long for the cache is not prepared.
+    if isCached(source.key) { return false }
     guard source.status.byteCount <= Self.shortByteCountMaxIfCompressed else { return false }
     return try Self.isUnchanged(source, engine, options) || source.isCompressed
   }
@@ -147,10 +152,17 @@ package final class Importer {
     _ source: ImportSource, _ engine: Engine, _ options: ImportOptions
   ) throws(BlobStorageError) -> Outcome {
     if try isUnchanged(source, engine, options) { return .unchanged }
+    return try read(source, byteCountMax: shortByteCountMaxIfCompressed, engine, options)
+  }
+
+  /// Reads a file whole and prepares it.
+  private static func read(
+    _ source: ImportSource, byteCountMax: Int64, _ engine: Engine, _ options: ImportOptions
+  ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
       let file = try InputFile(source.path)
       // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
-      var bytes = Data(count: Int(max(1, min(file.status.byteCount, shortByteCountMaxIfCompressed))))
+      var bytes = Data(count: Int(max(1, min(file.status.byteCount, byteCountMax))))
       let count = try bytes.withBytes { (target) throws(BlobStorageError) in try file.read(into: target) }
       try file.checkUnchanged()
       guard Int64(count) == file.status.byteCount else {
@@ -204,7 +216,15 @@ package final class Importer {
       for item in items { plan(item) }
       return
     }
-    let (results, watermark) = try engine.commit(items, options.replacement)
+    let cached = items.filter { isCached($0.key) }
+    if !cached.isEmpty { try storeInCache(cached) }
+    if cached.count == items.count { return }
+    count(try engine.commit(items.filter { !isCached($0.key) }, options.replacement))
+    try cache?.holdLimit()
+  }
+
+  func count(_ stored: ([PutResult], WriterSession.Watermark?)) {
+    let (results, watermark) = stored
     if let watermark { watermarks[watermark.pack] = watermark }
     for result in results { count(result) }
   }
@@ -216,6 +236,7 @@ package final class Importer {
       countUnchanged(source)
       return
     }
+    if isCached(source.key) { return try takeLargeForCache(source) }
     defer { see(source) }
     do throws(BlobStorageError) {
       let file = try InputFile(source.path)
@@ -228,11 +249,21 @@ package final class Importer {
       var put = try StreamPut(engine, options)
       put.progress = { done in self.tell(extra: done) }
       let (result, watermark) = try put.run(try Engine.keyBytes(source.key), file)
-      if let watermark { watermarks[watermark.pack] = watermark }
-      count(result)
+      count(([result], watermark))
+      try cache?.holdLimit()
     } catch {
       report.skipped.append(try Self.skipped(source, error))
     }
+  }
+
+  private func takeLargeForCache(_ source: ImportSource) throws(BlobStorageError) {
+    guard let byteCountMax = cache?.limits.valueByteCountMax, source.status.byteCount <= byteCountMax else {
+      see(source)
+      return try refuse(source, "it is too long for the cache's limit")
+    }
+    try take([
+      (source, try Self.read(source, byteCountMax: Int64(byteCountMax), engine, options))
+    ])
   }
 
   // MARK: Counting

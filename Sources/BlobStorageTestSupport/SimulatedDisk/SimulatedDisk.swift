@@ -40,6 +40,7 @@ package final class SimulatedDisk: FileSystem {
     var byteCountMax: Int?
     var hook: Hook?
     var afterHook: Hook?
+    var callHook: Hook?
     var scheduler: Scheduler?
     var calls: [CallRecord] = []
     var callCount = 0
@@ -97,6 +98,7 @@ package final class SimulatedDisk: FileSystem {
       state.faults = []
       state.hook = nil
       state.afterHook = nil
+      state.callHook = nil
       state.byteCountMax = nil
     }
   }
@@ -109,6 +111,9 @@ package final class SimulatedDisk: FileSystem {
 
   /// Sets what is called after every mutating call that succeeded, before its caller learns of it.
   package func afterMutations(_ hook: Hook?) { state.withLock { $0.afterHook = hook } }
+
+  /// Sets what is called before every call, those that change nothing included.
+  package func beforeCalls(_ hook: Hook?) { state.withLock { $0.callHook = hook } }
 
   /// Has every call of every process wait for its turn.
   package func schedule(by scheduler: Scheduler?) { state.withLock { $0.scheduler = scheduler } }
@@ -142,12 +147,12 @@ package final class SimulatedDisk: FileSystem {
     // A process that is dead ends without anybody else having a turn.
     let scheduler = state.withLock { $0.aliveProcesses.contains(process) ? $0.scheduler : nil }
     scheduler?.takeTurn()
-    let (call, fault, hook) = try state.withLock { (state) throws(BlobStorageError) in
+    let (call, fault, hooks) = try state.withLock { (state) throws(BlobStorageError) in
       guard state.aliveProcesses.contains(process) else { throw .simulatedStop }
       let call = state.log(record)
-      return (call, state.takeFault(kind), kind.isMutating ? state.hook : nil)
+      return (call, state.takeFault(kind), [state.callHook, kind.isMutating ? state.hook : nil])
     }
-    try run(hook, call)
+    for hook in hooks { try run(hook, call) }
     let outcome = state.withLock { (state) -> Result<Value, BlobStorageError> in
       guard state.aliveProcesses.contains(process) else { return .failure(.simulatedStop) }
       do throws(SimulatedErrno) {

@@ -11,6 +11,7 @@ final class CachePlace: Sendable {
   private let memoryFolder: String?
   private let storePath: String
   let clock = CacheClock()
+  let log = LogRecorder()
   let limits: CacheLimits
 
   init(
@@ -47,7 +48,8 @@ final class CachePlace: Sendable {
     let clock = clock
     environment.clock = WallClock(now: { clock.now })
     return try Engine(
-      path: storePath, configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1),
+      path: storePath,
+      configuration: StoreConfiguration(logger: log.logger, cacheByteCountMax: 0, threadCount: 1),
       environment: environment)
   }
 

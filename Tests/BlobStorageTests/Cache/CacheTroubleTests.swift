@@ -40,7 +40,7 @@ struct CacheTroubleTests {
       }
       for index in 0..<3 {
         let bytes = random.noise(100_000)
-        #expect(try cache.put("after-\(index)", bytes))
+        #expect(try cache.put("after-\(index)", bytes), "round \(round): \(place.log.last)")
         put["after-\(index)", default: []].insert(bytes)
         #expect(try cache.data("after-\(index)") == bytes)
         #expect(try cache.excess() < 5)
@@ -139,6 +139,29 @@ struct CacheTroubleTests {
     #expect(try cache.data("longer") != nil)
     #expect(try cache.trim().expiredKeyCount == 2)
     #expect(try cache.engine.version("past", nil) == nil)
+  }
+
+  @Test("with a pack that cannot be taken away repairs itself, and refuses nothing")
+  func repairs() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    var random = SplitMix64(seed: 14)
+    for index in 0..<100 { #expect(try cache.put("k\(index)", random.noise(60_000))) }
+    try cache.engine.writer.rollOver()
+    // The oldest, from a record in its middle to its end: what is whole before that is found without a footer.
+    let names = try cache.engine.backend.packNames().live
+    let oldest = try #require(names.min { $0.sequence < $1.sequence })
+    let path = cache.engine.folder.packs.appending(oldest.fileName)
+    let file = try SystemFiles().open(path, .readWrite)
+    let byteCount = Int(try file.status().byteCount)
+    try file.write([UInt8](repeating: 0xAA, count: byteCount - 70_000), at: 70_000)
+    file.close()
+    for index in 0..<80 {
+      #expect(try cache.put("n\(index)", random.noise(60_000)), "\(index): \(place.log.last)")
+      #expect(try cache.excess() < 5)
+    }
+    #expect(try cache.engine.verify().damaged == [])
+    #expect(try cache.contains("k99"))
   }
 
   @Test("with a damaged pack drops what cannot be read, and holds its limit")

@@ -1,32 +1,11 @@
-/// splitmix64, the generator that the kernel's constants are from.
-struct SplitMix {
-  var state: UInt64
-
-  init(_ seed: UInt64) { state = seed }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    return z ^ (z >> 31)
-  }
-
-  mutating func bytes(_ count: Int) -> [UInt8] {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(count + 8)
-    while bytes.count < count { withUnsafeBytes(of: next().littleEndian) { bytes += $0 } }
-    return Array(bytes.prefix(count))
-  }
-}
-
 /// The kernel's comment as plain Swift.
 struct ReferenceKernel {
   private let wordFactors: [UInt64]
   private let functions: [(multiplier: UInt32, increment: UInt32)]
 
   init() {
-    var stream = SplitMix("similar!".utf8.reduce(0) { $0 << 8 | UInt64($1) })
+    // The kernel's constants are from it.
+    var stream = SplitMix64(seed: "similar!".utf8.reduce(0) { $0 << 8 | UInt64($1) })
     let numbers = (0..<265).map { _ in stream.next() }
     wordFactors = numbers[..<8].map { $0 | 1 }
     functions = numbers[256...].map { (UInt32($0 >> 32) | 1, UInt32(truncatingIfNeeded: $0)) }

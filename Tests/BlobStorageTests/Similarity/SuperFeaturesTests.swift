@@ -17,14 +17,14 @@ struct SuperFeaturesTests {
       (262_144, [1_644_088_439, 2_132_050_302, 3_148_620_063]),
     ] as [(Int, [UInt32])])
   func theKeysOfGivenBytesNeverChange(count: Int, frozen: [UInt32]) throws {
-    var seed = SplitMix(1)
+    var seed = SplitMix64(seed: 1)
     let features = try #require(keys(of: seed.bytes(count)))
     #expect((0..<SuperFeatures.count).map { features[$0] } == frozen)
   }
 
   @Test(arguments: [512, 513, 1_001, 65_536, 100_003])
   func theKernelDoesWhatItsCommentSays(count: Int) throws {
-    var seed = SplitMix(2)
+    var seed = SplitMix64(seed: 2)
     let noise = seed.bytes(count)
     let run = [UInt8](repeating: 9, count: count - count / 2)
     for bytes in [noise, noise.prefix(count / 2) + run] {
@@ -34,7 +34,7 @@ struct SuperFeaturesTests {
   }
 
   @Test func identicalChunksHaveTheSameKeys() throws {
-    var seed = SplitMix(3)
+    var seed = SplitMix64(seed: 3)
     let bytes = seed.bytes(65_536)
     #expect(keys(of: bytes) != nil)
     #expect(keys(of: bytes) == keys(of: Array(bytes)))
@@ -44,7 +44,7 @@ struct SuperFeaturesTests {
   func aChunkWithAFewEditsSharesAKey(count: Int) throws {
     var found = 0
     for trial in 0..<100 {
-      var seed = SplitMix(UInt64(1_000 + trial))
+      var seed = SplitMix64(seed: UInt64(1_000 + trial))
       let base = seed.bytes(count)
       var edited = base
       for _ in 0..<4 {
@@ -57,7 +57,7 @@ struct SuperFeaturesTests {
   }
 
   @Test func chunksThatHaveNothingInCommonShareNoKey() throws {
-    var seed = SplitMix(4)
+    var seed = SplitMix64(seed: 4)
     let all = try (0..<200).map { _ in try #require(keys(of: seed.bytes(8_192))) }
     for index in 0..<SuperFeatures.count {
       #expect(Set(all.map { $0[index] }).count == all.count)
@@ -65,13 +65,13 @@ struct SuperFeaturesTests {
   }
 
   @Test func theKeysOfAChunkDifferFromEachOther() throws {
-    var seed = SplitMix(5)
+    var seed = SplitMix64(seed: 5)
     let features = try #require(keys(of: seed.bytes(8_192)))
     #expect(Set((0..<SuperFeatures.count).map { features[$0] }).count == SuperFeatures.count)
   }
 
   @Test func chunksTooSmallOrTooUniformHaveNoKeys() {
-    var seed = SplitMix(6)
+    var seed = SplitMix64(seed: 6)
     #expect(keys(of: []) == nil)
     #expect(keys(of: seed.bytes(511)) == nil)
     #expect(keys(of: seed.bytes(512)) != nil)
@@ -81,7 +81,7 @@ struct SuperFeaturesTests {
   }
 
   @Test func keysThatWereKeptAreTheSameKeys() throws {
-    var seed = SplitMix(7)
+    var seed = SplitMix64(seed: 7)
     let features = try #require(keys(of: seed.bytes(8_192)))
     #expect(SuperFeatures(features[0], features[1], features[2]) == features)
     #expect(SuperFeatures(features[0], features[1], features[2] ^ 1) != features)

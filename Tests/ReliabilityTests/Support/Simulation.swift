@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Synchronization
+import SystemPackage
 
 /// Writers, readers and collectors as processes of their own on one store, with a model beside it. A seed decides all:
 /// who goes on at each call, who is paused or killed, what the clock says, what each does, and when the power fails.
@@ -18,6 +19,8 @@ final class Simulation: @unchecked Sendable {
   private var processes: [SimulatedProcess?] = []
   private var isOver = false
   private var failure: String?
+  /// Whether calls fail in this era: then an error is an answer.
+  private var isFaulty = false
   /// What has happened, in order: equal for equal seeds.
   private(set) var trace: UInt64 = 0xcbf2_9ce4_8422_2325
   private(set) var counts: [String: Int] = [:]
@@ -63,6 +66,7 @@ final class Simulation: @unchecked Sendable {
     roles.shuffle(using: &random)
     processes = roles.map { _ in nil }
     isOver = false
+    try planFaults()
     let ending = Int.random(in: 0..<10, using: &random)
     let isPeaceful = ending >= 8
     let policy = Policy(
@@ -92,6 +96,35 @@ final class Simulation: @unchecked Sendable {
     try check(afterPowerCut: isPowerCut, isLast: isLast)
   }
 
+  /// In some eras calls fail here and there, or the disk is nearly full.
+  private func planFaults() throws {
+    isFaulty = chance(40)
+    guard isFaulty else { return }
+    count("eras with failing calls")
+    if chance(25) {
+      let byteCount = try lab.disk.allocatedByteCount(below: FilePath(Lab.storePath))
+      lab.disk.limit(byteCount: Int(byteCount) + .random(in: 0...40_000, using: &random))
+    }
+    for _ in 0..<Int.random(in: 1...8, using: &random) {
+      let kind = pick([
+        CallKind.write, .write, .write, .synchronize, .synchronize, .synchronize, .syncDirectory, .read,
+        .open,
+        .create, .rename, .remove, .truncate, .allocate, .list, .status, .statusOfPath,
+      ])
+      let isFull = [.write, .create, .allocate, .syncDirectory].contains(kind) && chance(50)
+      lab.disk.plan(
+        Fault(
+          kind, count: .random(in: 1...(kind == .read ? 600 : 120), using: &random),
+          errno: isFull ? .noSpace : .ioError, landingByteCount: .random(in: 0...3_000, using: &random)))
+    }
+  }
+
+  /// Whether this is the answer to a call that failed.
+  fileprivate func isOfFault(_ error: any Error) -> Bool {
+    guard isFaulty, let error = error as? BlobStorageError else { return false }
+    return [.io, .noSpace, .poisoned].contains(error.code)
+  }
+
   private func check(afterPowerCut: Bool, isLast: Bool) throws {
     lab.weaknesses = []
     defer { lab.weaknesses = weaknesses }
@@ -107,22 +140,27 @@ final class Simulation: @unchecked Sendable {
 
   /// An actor's life: one process after the other, until the era is over.
   private func live(_ actor: Int) {
-    var isFirst = true
+    var lifeCount = 0
     while !isOver {
+      lifeCount += 1
       let process = lab.disk.process()
       processes[actor] = process
       do {
         let engine = try lab.open(process)
-        if roles[actor] == .writer, !isFirst { try settle(actor, engine) }
-        isFirst = false
+        if roles[actor] == .writer, lifeCount > 1 { try settle(actor, engine) }
         try work(actor, engine)
         try engine.close()
         return
       } catch {
         // Whatever a dead process says.
-        if process.isAlive { fail("actor \(actor), \(roles[actor]): \(error)") }
+        guard process.isAlive else { continue }
+        guard isOfFault(error) else {
+          fail("actor \(actor), \(roles[actor]): \(error)")
+          return
+        }
+        count("ended by a failing call")
+        process.kill()
       }
-      isFirst = false
     }
   }
 
@@ -165,6 +203,10 @@ final class Simulation: @unchecked Sendable {
       }
     } catch let error as BlobStorageError where error.code == .busy {
       count("busy")
+    } catch  where isOfFault(error) && chance(50) {
+      // Goes on with what it has, which knows by now whether the change is there.
+      count("failed changes")
+      try settle(actor, engine)
     }
   }
 
@@ -209,7 +251,7 @@ final class Simulation: @unchecked Sendable {
         }
       default:
         let report = try engine.verify()
-        if !report.damaged.isEmpty { throw Broken("3: \(report.damaged)") }
+        if !report.damaged.isEmpty, !isFaulty { throw Broken("3: \(report.damaged)") }
       }
     }
     for (blob, _) in held { blob.close() }
@@ -243,10 +285,18 @@ final class Simulation: @unchecked Sendable {
         count("rebuilds")
         return
       }
+      if chance(8) {
+        let report = try engine.repair(waitSeconds: 0)
+        if !report.damaged.isEmpty || !report.unreadable.isEmpty, !isFaulty {
+          throw Broken("3: a repair found \(report)")
+        }
+        count("repairs")
+        return
+      }
       let share = pick([0, 0.1, 0.5])
       let report = try engine.collectGarbage(
         CollectionOptions(isDryRun: chance(5), garbageShareMin: share, waitSeconds: 0))
-      if !report.obstacles.isEmpty { throw Broken("4: obstacles \(report.obstacles)") }
+      if !report.obstacles.isEmpty, !isFaulty { throw Broken("4: obstacles \(report.obstacles)") }
       count("collections")
       count("packs removed", report.deletedPackCount + report.compactedPackCount)
     } catch let error as BlobStorageError where error.code == .busy {

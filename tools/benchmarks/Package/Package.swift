@@ -31,10 +31,11 @@ let package = Package(
       swiftSettings: [
         .enableUpcomingFeature("ExistentialAny"), .enableUpcomingFeature("MemberImportVisibility"),
       ]),
-    .executableTarget(name: "StoreBench", dependencies: ["BlobStorage"]),
+    .target(name: "Numbers"),
+    .executableTarget(name: "StoreBench", dependencies: ["BlobStorage", "Numbers"]),
     .executableTarget(
       name: "Micro",
-      dependencies: ["BlobStorage", .product(name: "Benchmark", package: "benchmark")],
+      dependencies: ["BlobStorage", "Numbers", .product(name: "Benchmark", package: "benchmark")],
       path: "Benchmarks/Micro",
       plugins: [.plugin(name: "BenchmarkPlugin", package: "benchmark")]),
   ],

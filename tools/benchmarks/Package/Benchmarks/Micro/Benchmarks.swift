@@ -1,6 +1,7 @@
 import Benchmark
 import BlobStorage
 import Foundation
+import Numbers
 
 // Small parts, measured one by one: `swift package --package-path tools/benchmarks/Package --disable-sandbox benchmark`.
 // The store's benchmarks work in a temporary folder. Counts of allocations read 0: see Package.swift.
@@ -37,17 +38,4 @@ func text(byteCount: Int, seed: UInt64 = 1) -> [UInt8] {
 func noise(byteCount: Int, seed: UInt64 = 1) -> [UInt8] {
   var numbers = SplitMix64(state: seed)
   return (0..<byteCount).map { _ in UInt8.random(in: 0...255, using: &numbers) }
-}
-
-/// Repeatable numbers (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
-struct SplitMix64: RandomNumberGenerator {
-  var state: UInt64
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9e37_79b9_7f4a_7c15
-    var mixed = state
-    mixed = (mixed ^ (mixed >> 30)) &* 0xbf58_476d_1ce4_e5b9
-    mixed = (mixed ^ (mixed >> 27)) &* 0x94d0_49bb_1331_11eb
-    return mixed ^ (mixed >> 31)
-  }
 }

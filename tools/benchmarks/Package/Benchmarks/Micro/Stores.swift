@@ -1,6 +1,7 @@
 import Benchmark
 import BlobStorage
 import Foundation
+import Numbers
 
 /// A store in a temporary folder, which goes with it.
 final class TemporaryStore: Sendable {

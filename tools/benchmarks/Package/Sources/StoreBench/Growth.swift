@@ -1,5 +1,6 @@
 import BlobStorage
 import Foundation
+import Numbers
 import Synchronization
 
 /// The small blobs of a store that grows: one for every hundred chunks.

@@ -1,5 +1,6 @@
 import BlobStorage
 import Foundation
+import Numbers
 import Synchronization
 
 /// Random ranges of one blob that lies in the page cache.

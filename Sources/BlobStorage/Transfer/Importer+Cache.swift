@@ -1,0 +1,52 @@
+import SystemPackage
+
+/// Importing into a cache: what goes under its prefix is stored as a put to the cache would store it, so that the
+/// limit holds at every moment of the import and not at its end only.
+extension Importer {
+  /// The store's cache; nil when it has none, or when nothing is to be changed.
+  func openCache() throws(BlobStorageError) -> CacheCore? {
+    guard !options.isDryRun, let (prefix, _) = try engine.cacheSettings() else { return nil }
+    return try CacheCore(
+      engine: engine, prefix: prefix, limits: nil, memoryByteCountMax: 0, durability: .relaxed)
+  }
+
+  /// Whether a key is one of the cache's.
+  func isCached(_ key: String) -> Bool { isCached(Array(key.utf8)) }
+
+  func isCached(_ key: [UInt8]) -> Bool { cache.map { key.starts(with: $0.prefixBytes) } ?? false }
+
+  /// Stores prepared files in room that the cache makes for them.
+  func storeInCache(_ items: [Engine.CommitItem]) throws(BlobStorageError) {
+    guard let cache else { return }
+    var group = CacheCore.Group()
+    for item in items {
+      let value = CacheCore.Value(item: item, mark: CacheMark(metadata: item.metadata))
+      if group.add(value, cache.limits) { continue }
+      try store(group, in: cache)
+      group = CacheCore.Group()
+      _ = group.add(value, cache.limits)
+    }
+    try store(group, in: cache)
+  }
+
+  private func store(_ group: CacheCore.Group, in cache: CacheCore) throws(BlobStorageError) {
+    if let stored = try cache.store(group, options.replacement) { return count(stored) }
+    for value in group.values {
+      try refuse(
+        String(decoding: value.item.key, as: UTF8.self), value.item.key, "the cache's limit leaves no room")
+    }
+  }
+
+  /// Leaves a file out. What was there before is not what its key should have.
+  func refuse(_ source: ImportSource, _ reason: String) throws(BlobStorageError) {
+    try refuse(source.path.string, Array(source.key.utf8), reason)
+  }
+
+  private func refuse(_ path: String, _ key: [UInt8], _ reason: String) throws(BlobStorageError) {
+    report.skipped.append(Skipped(path: path, reason: reason, isFailure: true))
+    guard let cache else { return }
+    let rest = String(decoding: key.dropFirst(cache.prefixBytes.count), as: UTF8.self)
+    // A key that is the prefix itself cannot be named to the cache, and was put past it.
+    if !rest.isEmpty { _ = try cache.remove([rest]) }
+  }
+}

@@ -1,0 +1,121 @@
+import BlobStorage
+import Dispatch
+import Foundation
+import Synchronization
+import SystemPackage
+import Testing
+
+@Suite("An import into a cache")
+struct CacheImportTests {
+  /// The most that a folder takes while something is done, looked at again and again.
+  private func most(_ cache: CacheCore, during body: () throws -> Void) throws -> Double {
+    let isOver = Mutex(false)
+    let most = Mutex(-100.0)
+    let watcher = DispatchGroup()
+    DispatchQueue.global().async(group: watcher) {
+      while !isOver.withLock({ $0 }) {
+        // A file that goes at this moment is looked at the next time.
+        guard let excess = try? cache.excess() else { continue }
+        most.withLock { $0 = max($0, excess) }
+      }
+    }
+    defer { watcher.wait() }
+    defer { isOver.withLock { $0 = true } }
+    try body()
+    return try max(most.withLock { $0 }, cache.excess())
+  }
+
+  private func write(_ data: Data, _ name: String, in folder: String) throws {
+    try data.write(to: URL(filePath: "\(folder)/\(name)"))
+  }
+
+  @Test(
+    "of three times the limit holds it all the while, and leaves what was imported last",
+    arguments: ["", "files/"])
+  func large(prefix: String) throws {
+    let place = try CachePlace()
+    let cache = try place.cache(prefix: prefix)
+    let temporary = try TemporaryFolder()
+    let folder = temporary.path.string
+    var random = SplitMix64.announced()
+    for index in 0..<108 {
+      let byteCount = index % 8 == 0 ? Int.random(in: 600_000...1_048_576, using: &random) : 150_000
+      try write(random.noise(byteCount), "f\(1_000 + index)", in: folder)
+    }
+    let engine = try place.engine()
+    let progressMost = Mutex(-100.0)
+    var found: ImportReport?
+    let most = try most(cache) {
+      found = try Importer(
+        engine, ImportOptions(prefix: prefix),
+        { _ in
+          guard let excess = try? cache.excess() else { return }
+          progressMost.withLock { $0 = max($0, excess) }
+        }
+      ).run([folder])
+    }
+    let report = try #require(found)
+    #expect(max(most, progressMost.withLock { $0 }) < 5)
+    #expect(report.newFileCount == 108)
+    #expect(report.skipped == [])
+    #expect(report.byteCount > 3 * place.limits.byteCountMax)
+    let last = try Data(contentsOf: URL(filePath: "\(folder)/f1107"))
+    #expect(try cache.data("f1107") == last)
+    #expect(try cache.data("f1000") == nil)
+    #expect(try cache.excess() > -30)
+    #expect(try engine.verify().damaged == [])
+    // What is still there is not read again.
+    let left = try (0..<108).filter { try cache.contains("f\(1_000 + $0)") }
+    let again = try Importer(engine, ImportOptions(prefix: prefix), nil).run([folder])
+    #expect(again.unchangedFileCount <= left.count)
+    #expect(try cache.excess() < 5)
+  }
+
+  @Test("leaves out what is too long for a value, and takes away what its key had")
+  func tooLong() throws {
+    let place = try CachePlace()
+    let cache = try place.cache(prefix: "c/")
+    let temporary = try TemporaryFolder()
+    let folder = temporary.path.string
+    var random = SplitMix64(seed: 21)
+    #expect(try cache.put("long", [1]))
+    try write(random.noise(place.limits.valueByteCountMax + 1), "long", in: folder)
+    // Like a photograph, which is else put from memory up to a greater length.
+    try write(Data([0xFF, 0xD8, 0xFF]) + random.noise(2_000_000), "photo", in: folder)
+    try write(random.noise(place.limits.valueByteCountMax), "fits", in: folder)
+    let report = try Importer(cache.engine, ImportOptions(prefix: "c/"), nil).run([folder])
+    #expect(report.newFileCount == 1)
+    #expect(report.skipped.map(\.isFailure) == [true, true])
+    #expect(try cache.data("long") == nil)
+    #expect(try cache.data("fits")?.count == place.limits.valueByteCountMax)
+    #expect(try cache.excess() <= 0)
+    // Other keys of the store have no such limit.
+    let other = try Importer(cache.engine, ImportOptions(prefix: "other/"), nil).run([folder])
+    #expect(other.newFileCount == 3)
+    #expect(
+      try cache.engine.version("other/long", nil)?.byteCount == Int64(place.limits.valueByteCountMax) + 1)
+    #expect(try cache.excess() <= 5)
+  }
+
+  @Test("keeps history when it is asked to, and counts what it keeps as live")
+  func archiving() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    let temporary = try TemporaryFolder()
+    var random = SplitMix64(seed: 22)
+    var contents: [Data] = []
+    for _ in 0..<3 {
+      contents.append(random.noise(50_000))
+      try write(contents[contents.count - 1], "f", in: temporary.path.string)
+      _ = try Importer(
+        cache.engine, ImportOptions(replacement: .archiveCurrent), nil
+      ).run([temporary.path.string])
+    }
+    let versions = try cache.engine.versions("f")
+    #expect(try versions.map { try cache.engine.data("f", $0.id) } == contents.reversed())
+    let noticed = try cache.statistics().garbageByteCount
+    try cache.engine.writer.rollOver()
+    try cache.countGarbage()
+    #expect(try cache.statistics().garbageByteCount == noticed)
+  }
+}

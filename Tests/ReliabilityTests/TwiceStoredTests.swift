@@ -1,0 +1,42 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+/// A blob that is one chunk, and once more several: put before chunks were cut where they are now, or of the same bytes
+/// as a list of a manifest.
+@Suite("A blob that is stored in two ways")
+struct TwiceStoredTests {
+  @Test("is healed by the one when the other is damaged, and both stay", arguments: [false, true])
+  func healed(rebuilds: Bool) throws {
+    let lab = try Lab()
+    let data = noise(1, 9_000)
+    let digest = data.withUnsafeBytes { Digest.of($0) }
+    try lab.session { engine in
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        let result = data.withUnsafeBytes { raw in
+          Result { () throws(BlobStorageError) in
+            try commit.append(
+              .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
+          }
+        }
+        _ = try result.get()
+      }
+      let put = try engine.put("k", .data(data), PutOptions())
+      #expect(put.version.digest == digest)
+    }
+    let path = try #require(try DamageTests.paths(lab).first)
+    try DamageTests.change(lab, path) { $0[64 + 300] ^= 1 }
+    if rebuilds { try lab.forgetCatalog() }
+    try lab.session { engine in
+      for _ in 0..<2 {
+        let read = try engine.data("k", nil)
+        #expect(read == data)
+        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      }
+      let blob = try #require(try engine.openBlob("k", nil))
+      #expect(Data(try blob.read(0..<9_000)) == data)
+      blob.close()
+    }
+  }
+}
