@@ -72,7 +72,7 @@ extension Engine {
     let source = chunks
     var group: ArraySlice<BlobLayout.PlacedChunk> = []
     // Where chunks come over a network, those of the next group are on their way while this one is read.
-    var ahead: ArraySlice<BlobLayout.PlacedChunk>?
+    var following: ArraySlice<BlobLayout.PlacedChunk>?
     var position = range.lowerBound
     func fetchGroup() throws(BlobStorageError) -> ArraySlice<BlobLayout.PlacedChunk> {
       guard position < range.upperBound else { return [] }
@@ -89,8 +89,8 @@ extension Engine {
     func nextPart() throws(BlobStorageError) -> ReadPart? {
       try CancellationFlag.check()
       if group.isEmpty {
-        if let next = ahead { group = next } else { group = try fetchGroup() }
-        if readAhead != nil { ahead = try fetchGroup() }
+        if let next = following { group = next } else { group = try fetchGroup() }
+        if readAhead != nil { following = try fetchGroup() }
       }
       guard let placed = group.popFirst() else { return nil }
       let end = placed.start + Int64(placed.entry.plainByteCount)
@@ -116,11 +116,11 @@ extension Engine {
       }
       return
     }
-    var begun: ReadPart? = first
+    var ahead: ReadPart? = first
     try work.orderedMap(
       inFlightMax: work.width * 4,
       next: { () throws(BlobStorageError) -> ReadPart? in
-        if let part = begun.take() { return part }
+        if let part = ahead.take() { return part }
         return try nextPart()
       },
       transform: { (part) throws(BlobStorageError) in

@@ -32,10 +32,9 @@ package struct Weaknesses: OptionSet, Sendable {
   /// Lengths in packs are not compared with what is there.
   package static let trustsLengths = Weaknesses(rawValue: 1 << 13)
   /// gc does not mark the bases of chunks that were put while it ran.
-  package static let forgetsNewBases = Weaknesses(rawValue: 1 << 23)
-
+  package static let forgetsNewBases = Weaknesses(rawValue: 1 << 14)
   /// A collector of a shared store does not look again at what was published before all had passed.
-  package static let removesByOldListing = Weaknesses(rawValue: 1 << 14)
+  package static let removesByOldListing = Weaknesses(rawValue: 1 << 23)
   /// A collector of a shared store does not wait for writers to pass.
   package static let removesBeforeAllPassed = Weaknesses(rawValue: 1 << 15)
   /// A collector fences writers on an engine that does not keep puts if absent apart.
