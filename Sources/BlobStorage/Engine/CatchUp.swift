@@ -1,4 +1,5 @@
 import Logging
+import Synchronization
 
 /// Brings the catalog up to what has been published, and to what has been removed, by any machine.
 ///

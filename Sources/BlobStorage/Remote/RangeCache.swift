@@ -1,3 +1,4 @@
+import Synchronization
 import SystemPackage
 
 /// Parts of published packs on this machine's disk, up to a limit; the pack that was used longest ago goes first.

@@ -1,3 +1,4 @@
+import Synchronization
 import SystemPackage
 
 /// Packs as objects, `packs/NAME.pack` each.
