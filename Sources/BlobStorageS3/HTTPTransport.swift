@@ -76,6 +76,10 @@ package final class HTTPTransport: Sendable {
   package func send(
     method: String, url: String, headers: HTTPHeaders, body: ObjectContent?, answerByteCountMax: Int
   ) throws(TransportFailure) -> HTTPAnswer {
+    var headers = headers
+    // An engine may answer before it has all of a body, and then go away. The client (1.37) would give a connection back
+    // that its pool has forgotten, which ends the process. One that is to be closed is never given back.
+    if body != nil { headers.replaceOrAdd(name: "Connection", value: "close") }
     let upload = body.map { _ in Upload(on: client.eventLoopGroup.any()) }
     let task: HTTPClient.Task<HTTPAnswer>
     do {

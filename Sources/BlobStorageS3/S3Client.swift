@@ -139,7 +139,8 @@ package final class S3Client: Sendable {
       configuration.proxy?.password,
     ]
     var message = error.message
-    for case let secret? in secrets where !secret.text.isEmpty {
+    // One of a letter or two is no secret, and is in every sentence.
+    for case let secret? in secrets where secret.text.utf8.count > 3 {
       message = message.replacingOccurrences(of: secret.text, with: "(hidden)")
     }
     return BlobStorageError(error.code, message, path: error.path)
