@@ -38,8 +38,9 @@ struct CacheImportTests {
     let temporary = try TemporaryFolder()
     let folder = temporary.path.string
     var random = SplitMix64.announced()
+    // At least 25.3 MB, whatever is drawn.
     for index in 0..<108 {
-      let byteCount = index % 8 == 0 ? Int.random(in: 600_000...1_048_576, using: &random) : 150_000
+      let byteCount = index % 8 == 0 ? Int.random(in: 600_000...1_048_576, using: &random) : 180_000
       try write(random.noise(byteCount), "f\(1_000 + index)", in: folder)
     }
     let engine = try place.engine()

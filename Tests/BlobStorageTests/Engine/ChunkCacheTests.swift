@@ -33,6 +33,16 @@ struct ChunkCacheTests {
     #expect(cache.bytes(small.digest) == small.bytes)
   }
 
+  @Test("knows what is wanted for the second time")
+  func wantedAgain() {
+    let cache = ChunkCache(byteCountMax: 50_000)
+    let (one, other) = (chunk(1).digest, chunk(2).digest)
+    #expect(!cache.isWantedAgain(one))
+    #expect(!cache.isWantedAgain(other))
+    #expect(cache.isWantedAgain(one))
+    #expect(cache.isWantedAgain(one))
+  }
+
   @Test("has a good part of what is read in a circle that is a little longer than it")
   func circle() {
     let chunks = (0..<120).map(chunk)
