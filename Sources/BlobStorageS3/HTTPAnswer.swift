@@ -15,6 +15,8 @@ package struct HTTPAnswer: Sendable {
 }
 
 /// Takes an answer in, at most so many bytes of it.
+///
+/// A refusal that comes before all of the request's body was sent ends the sending.
 final class AnswerCollector: HTTPClientResponseDelegate {
   typealias Response = HTTPAnswer
 
@@ -22,12 +24,26 @@ final class AnswerCollector: HTTPClientResponseDelegate {
     var answer = HTTPAnswer(status: 0, headers: [:], body: [])
     /// What the answer says about its own length.
     var byteCount: Int?
+
+    /// Whether all of it is there, as far as it says how long it is.
+    var isWhole: Bool { byteCount == answer.body.count }
   }
 
   private let state = Mutex(State())
   private let byteCountMax: Int
 
-  init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
+  private let upload: Upload?
+
+  /// - Parameter upload: The body of the request.
+  init(byteCountMax: Int, upload: Upload?) {
+    self.byteCountMax = byteCountMax
+    self.upload = upload
+  }
+
+  /// The refusal that is there whole, though the request did not end well.
+  var refusal: HTTPAnswer? { state.withLock { $0.isWhole && $0.answer.status >= 300 ? $0.answer : nil } }
+
+  func didSendRequestPart(task: HTTPClient.Task<HTTPAnswer>, _ part: IOData) { upload?.pieceWasSent() }
 
   func didReceiveHead(task: HTTPClient.Task<HTTPAnswer>, _ head: HTTPResponseHead) -> EventLoopFuture<Void> {
     state.withLock { state in
@@ -36,6 +52,7 @@ final class AnswerCollector: HTTPClientResponseDelegate {
       state.byteCount = head.headers.first(name: "Content-Length").flatMap { Int($0) }
       state.answer.body.reserveCapacity(min(state.byteCount ?? 0, byteCountMax))
     }
+    endUploadIfRefused()
     return task.eventLoop.makeSucceededVoidFuture()
   }
 
@@ -45,6 +62,7 @@ final class AnswerCollector: HTTPClientResponseDelegate {
       state.answer.body.append(contentsOf: buffer.readableBytesView)
       return true
     }
+    endUploadIfRefused()
     return fits
       ? task.eventLoop.makeSucceededVoidFuture() : task.eventLoop.makeFailedFuture(TransportFailure.tooLong)
   }
@@ -57,5 +75,9 @@ final class AnswerCollector: HTTPClientResponseDelegate {
       }
       return state.answer
     }
+  }
+
+  private func endUploadIfRefused() {
+    if refusal != nil { upload?.end(TransportFailure.cut("it was answered before all of it was sent")) }
   }
 }

@@ -81,12 +81,13 @@ package final class HTTPTransport: Sendable {
     // that its pool has forgotten, which ends the process. One that is to be closed is never given back.
     if body != nil { headers.replaceOrAdd(name: "Connection", value: "close") }
     let upload = body.map { _ in Upload(on: client.eventLoopGroup.any()) }
+    let collector = AnswerCollector(byteCountMax: answerByteCountMax, upload: upload)
     let task: HTTPClient.Task<HTTPAnswer>
     do {
       let request = try HTTPClient.Request(
         url: url, method: HTTPMethod(rawValue: method), headers: headers,
         body: upload.flatMap { upload in body.map { upload.requestBody(byteCount: $0.bodyByteCount) } })
-      task = client.execute(request: request, delegate: AnswerCollector(byteCountMax: answerByteCountMax))
+      task = client.execute(request: request, delegate: collector)
     } catch {
       upload?.end(nil)
       throw TransportFailure(error)
@@ -98,7 +99,10 @@ package final class HTTPTransport: Sendable {
         task.fail(reason: TransportFailure.source(error))
       }
     }
-    do { return try task.futureResult.wait() } catch { throw TransportFailure(error) }
+    do { return try task.futureResult.wait() } catch {
+      if let refusal = collector.refusal { return refusal }
+      throw TransportFailure(error)
+    }
   }
 }
 

@@ -1,56 +1,79 @@
 import AsyncHTTPClient
 import BlobStorage
+import Dispatch
 import NIOCore
+import Synchronization
 import SystemPackage
 
 /// Hands a body over from the caller's thread to the event loop that sends it: one piece is sent while the next is
 /// read.
+///
+/// What is sent is counted by what the client says it has sent, not by the futures that its writer returns: where a
+/// connection ends while a body waits for room in it, these are never fulfilled (async-http-client 1.37).
 final class Upload: Sendable {
   /// Bytes of a piece.
   static let pieceByteCount = 512 << 10
 
-  /// What takes the pieces, as soon as there is a connection; a failure when there will be none.
-  private let writer: EventLoopPromise<HTTPClient.Body.StreamWriter>
+  private struct State {
+    /// What takes the pieces, as soon as there is a connection.
+    var writer: HTTPClient.Body.StreamWriter?
+    var isOver = false
+  }
+
+  private let state = Mutex(State())
+  /// Rises when there is a connection, when a piece has been sent, and when it is over.
+  private let progress = DispatchSemaphore(value: 0)
   /// The end of the body.
   private let end: EventLoopPromise<Void>
 
-  init(on loop: any EventLoop) {
-    writer = loop.makePromise()
-    end = loop.makePromise()
-  }
+  init(on loop: any EventLoop) { end = loop.makePromise() }
 
   /// The body as the client takes it.
   func requestBody(byteCount: Int64) -> HTTPClient.Body {
-    .stream(contentLength: byteCount) { [writer, end] in
-      writer.succeed($0)
+    .stream(contentLength: byteCount) { [self] writer in
+      state.withLock { $0.writer = writer }
+      progress.signal()
       return end.futureResult
     }
   }
 
+  /// The client has sent a piece.
+  func pieceWasSent() { progress.signal() }
+
   /// Says that there is nothing more to send, be it because the request is done with; a second call does nothing.
   func end(_ failure: (any Error)?) {
-    writer.fail(failure ?? TransportFailure.cut("the request is over"))
+    state.withLock { $0.isOver = true }
     if let failure { end.fail(failure) } else { end.succeed(()) }
+    progress.signal()
   }
 
   /// Sends the body; returns early when the server wants no more of it.
   ///
   /// - Throws: what the file threw. What the network has to say, the answer says.
   func run(_ content: ObjectContent) throws(BlobStorageError) {
-    guard let writer = try? writer.futureResult.wait() else { return }
-    var sending: EventLoopFuture<Void>?
+    guard let writer = nextTurn() else { return }
+    var isSending = false
+    var isWanted = true
     do throws(BlobStorageError) {
       try content.forEachPiece(byteCount: Self.pieceByteCount) { (piece) throws(BlobStorageError) -> Bool in
-        if let sending, (try? sending.wait()) == nil { return false }
-        sending = writer.write(.byteBuffer(ByteBuffer(bytes: piece)))
+        isWanted = !isSending || nextTurn() != nil
+        guard isWanted else { return false }
+        _ = writer.write(.byteBuffer(ByteBuffer(bytes: piece)))
+        isSending = true
         return true
       }
     } catch {
       end(TransportFailure.source(error))
       throw error
     }
-    if let sending, (try? sending.wait()) == nil { return }
+    guard isWanted, !isSending || nextTurn() != nil else { return }
     end(nil)
+  }
+
+  /// Waits until another piece can be sent; nil when nobody wants one any more.
+  private func nextTurn() -> HTTPClient.Body.StreamWriter? {
+    progress.wait()
+    return state.withLock { $0.isOver ? nil : $0.writer }
   }
 }
 
