@@ -1,61 +1,41 @@
-// Puts, reads and deletes objects of a pack's length, and prints the rates: WireTrial s3://BUCKET/PREFIX COUNT BYTES WIDTH
+// What `tools/bench-wire` and `tools/bench-machines` measure from inside a process; prints a line of JSON.
+//   WireTrial objects s3://BUCKET/PREFIX COUNT BYTES WIDTH   puts, reads and deletes objects of a pack's length
+//   WireTrial ranges s3://BUCKET/PREFIX STATE KEY COUNT      random 64 KiB of a blob, one after the other
+//   WireTrial fill s3://BUCKET/PREFIX STATE CHUNKS           makes a store of so many chunks of 1 KiB
 import BlobStorage
 import BlobStorageS3
 import Foundation
 import SystemPackage
 
-/// Runs calls on so many threads at once and returns the seconds that all of them took.
-func timed(_ count: Int, _ width: Int, _ body: @escaping @Sendable (Int) throws -> Void) -> Double {
-  let begin = ContinuousClock.now
-  let group = DispatchGroup()
-  for thread in 0..<width {
-    group.enter()
-    Thread {
-      for index in stride(from: thread, to: count, by: width) {
-        do { try body(index) } catch {
-          FileHandle.standardError.write(Data("\(error)\n".utf8))
-          exit(1)
-        }
-      }
-      group.leave()
-    }.start()
+func fail(_ text: String, status: Int32 = 1) -> Never {
+  FileHandle.standardError.write(Data("WireTrial: \(text)\n".utf8))
+  exit(status)
+}
+
+func say(_ result: [(name: String, value: String)]) {
+  let text = result.map { "\"\($0.name)\":\($0.value)" }.joined(separator: ",")
+  FileHandle.standardOutput.write(Data("{\(text)}\n".utf8))
+}
+
+func randomData(_ byteCount: Int) -> Data {
+  var generator = SystemRandomNumberGenerator()
+  return Data((0..<byteCount / 8).flatMap { _ in withUnsafeBytes(of: generator.next()) { Array($0) } })
+}
+
+let arguments = Array(CommandLine.arguments.dropFirst())
+guard arguments.count >= 4 else { fail("too few arguments", status: 64) }
+let place = try S3Configuration(location: try S3Location(arguments[1]))
+switch (arguments[0], arguments.count) {
+case ("objects", 5):
+  guard let count = Int(arguments[2]), let byteCount = Int(arguments[3]), let width = Int(arguments[4]) else {
+    fail("COUNT, BYTES and WIDTH are numbers", status: 64)
   }
-  group.wait()
-  return (ContinuousClock.now - begin) / .seconds(1)
+  try ObjectTrial(place: place, count: count, byteCount: byteCount, width: width).run()
+case ("ranges", 5):
+  guard let count = Int(arguments[4]), count > 0 else { fail("COUNT is a number", status: 64) }
+  try await StoreTrial(place: place, state: arguments[2]).readRanges(of: arguments[3], count: count)
+case ("fill", 4):
+  guard let count = Int(arguments[3]) else { fail("CHUNKS is a number", status: 64) }
+  try await StoreTrial(place: place, state: arguments[2]).fill(chunkCount: count)
+default: fail("there is no such trial", status: 64)
 }
-
-let arguments = CommandLine.arguments
-guard arguments.count == 5, let count = Int(arguments[2]), let byteCount = Int64(arguments[3]),
-  let width = Int(arguments[4])
-else {
-  FileHandle.standardError.write(Data("WireTrial s3://BUCKET/PREFIX COUNT BYTES WIDTH\n".utf8))
-  exit(64)
-}
-let store = S3ObjectStore(try S3Client(try S3Configuration(location: try S3Location(arguments[1]))))
-let path = FileManager.default.temporaryDirectory.appending(path: "wire-trial-\(UUID().uuidString)").path
-var generator = SystemRandomNumberGenerator()
-try Data((0..<byteCount / 8).flatMap { _ in withUnsafeBytes(of: generator.next()) { Array($0) } })
-  .write(to: URL(filePath: path))
-defer { try? FileManager.default.removeItem(atPath: path) }
-let file = try SystemFiles().open(FilePath(path), .read)
-let written = (byteCount / 8) * 8
-
-let putting = timed(count, width) {
-  _ = try store.put("\($0)", .file(file, byteCount: written), ifAbsent: true)
-}
-let getting = timed(count, width) {
-  guard try store.get("\($0)", 0..<written)?.count == Int(written) else { exit(2) }
-}
-let ranging = timed(count, width) { _ = try store.get("\($0)", 0..<(64 << 10)) }
-let deleting = timed(count, width) { try store.delete("\($0)") }
-let rate = { (seconds: Double) in String(format: "%.1f", Double(Int64(count) * written) / seconds / 1e6) }
-let milliseconds = { (seconds: Double) in
-  String(format: "%.2f", seconds * 1000 * Double(width) / Double(count))
-}
-FileHandle.standardOutput.write(
-  Data(
-    """
-    {"putMBps":\(rate(putting)),"getMBps":\(rate(getting)),"range64KiBms":\(milliseconds(ranging)),\
-    "deletems":\(milliseconds(deleting))}
-
-    """.utf8))
