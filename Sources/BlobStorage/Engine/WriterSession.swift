@@ -54,6 +54,7 @@ package final class WriterSession: Sendable {
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
+  private let tally = CommitTally()
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
@@ -121,6 +122,8 @@ package final class WriterSession: Sendable {
     var commitOffset: Int64?
     var finished: (result: T, watermark: Watermark?)?
     var appliedEnd = 0
+    tally.begin()
+    defer { tally.end() }
     do {
       // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
       while finished == nil {
@@ -189,6 +192,7 @@ package final class WriterSession: Sendable {
     // A sync that fails while sealing is reported once only, to whoever does it.
     sealing.wait()
     let box: Result<Void, BlobStorageError> = syncTurn.withLock { _ in
+      if !isDurable(watermark) { tally.waitForBegun() }
       do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch {
         return .failure(error)
       }
