@@ -66,7 +66,9 @@ class Blobtool(Program):
             "edited": lambda edited: run([self.tool, "import", *at, edited]),
             "read": lambda _: run([self.tool, "get", source.name, *at], discards_output=True),
             "verify": lambda _: run([self.tool, "verify", *at]),
-            "export": lambda to: run([self.tool, "export", *at, to]),
+            # The others write the first copy only, not the edited one that has come to the store since.
+            "export": lambda to: run([self.tool, "export", *at, source.name, to] if source.is_file() else
+                                     [self.tool, "export", *at, to]),
         }
 
 

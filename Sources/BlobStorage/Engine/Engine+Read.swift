@@ -117,24 +117,41 @@ extension Engine {
       return
     }
     var ahead: ReadPart? = first
+    // To hand a chunk to another thread costs about as much as to hash it; of a short range each goes by itself.
+    let partCountMax = range.count > Self.byteCountOfSingles ? Self.partCountTogether : 1
     try work.orderedMap(
       inFlightMax: work.width * 4,
-      next: { () throws(BlobStorageError) -> ReadPart? in
-        if let part = ahead.take() { return part }
-        return try nextPart()
+      next: { () throws(BlobStorageError) -> [ReadPart]? in
+        var parts: [ReadPart] = []
+        while parts.count < partCountMax {
+          var part = ahead.take()
+          if part == nil { part = try nextPart() }
+          guard let part else { break }
+          parts.append(part)
+        }
+        return parts.isEmpty ? nil : parts
       },
-      transform: { (part) throws(BlobStorageError) in
-        ReadResult(
-          bytes: try source.bytes(part.entry, access: access, keeps: keeps), wanted: part.wanted)
+      transform: { (parts) throws(BlobStorageError) in
+        var results: [ReadResult] = []
+        for part in parts {
+          results.append(
+            ReadResult(
+              bytes: try source.bytes(part.entry, access: access, keeps: keeps), wanted: part.wanted))
+        }
+        return results
       },
-      consume: { (result) throws(BlobStorageError) in
-        try bridge(result.bytes) { (raw) throws(BlobStorageError) in
-          try sink(UnsafeRawBufferPointer(rebasing: raw[result.wanted]))
+      consume: { (results) throws(BlobStorageError) in
+        for result in results {
+          try bridge(result.bytes) { (raw) throws(BlobStorageError) in
+            try sink(UnsafeRawBufferPointer(rebasing: raw[result.wanted]))
+          }
         }
       })
   }
 
   private static let byteCountWithoutThreads = 256 << 10
+  private static let byteCountOfSingles = 1 << 20
+  private static let partCountTogether = 4
 
   private struct ReadPart: Sendable {
     var entry: ChunkEntry

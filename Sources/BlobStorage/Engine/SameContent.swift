@@ -5,12 +5,14 @@
 /// threads, up to the first that differs. So a file that has changed costs no more than what it has in common with the
 /// version, up to there.
 struct SameContent {
-  /// What is read, compared and reported at once, and about what chunks are looked up for at once.
-  private static let batchByteCount: Int64 = 1 << 20
+  /// What is read, compared and reported at once: still in the processor's cache when it is hashed.
+  private static let batchByteCount: Int64 = 256 << 10
+  /// About what chunks are looked up for at once.
   private static let groupByteCount: Int64 = 64 << 20
 
   private struct Batch: Sendable {
-    var bytes: [UInt8]
+    var start: Int64
+    var byteCount: Int
     var entries: [ChunkEntry]
   }
 
@@ -56,6 +58,7 @@ struct SameContent {
     var offset: Int64 = 0
     var group: ArraySlice<ChunkEntry> = []
     var looked: Int64 = 0
+    let buffers = BufferPool()
     do throws(BlobStorageError) {
       try engine.work.orderedMap(
         inFlightMax: engine.work.width * 2 + 1,
@@ -66,11 +69,16 @@ struct SameContent {
             group = try entries(from: &looked)[...]
             isSame = try areThereToShare(group.map(\.digest))
           }
-          guard isSame, let batch = try nextBatch(of: &group, file, at: &offset) else { return nil }
+          guard isSame, let batch = nextBatch(of: &group, at: &offset) else { return nil }
           progress(offset)
           return batch
         },
-        transform: { (batch) in Self.isSame(batch) },
+        transform: { (batch) throws(BlobStorageError) in
+          try buffers.withBuffer(byteCount: batch.byteCount) { (buffer) throws(BlobStorageError) in
+            try file.read(into: buffer, at: batch.start) == batch.byteCount
+              && Self.isSame(UnsafeRawBufferPointer(buffer), batch.entries)
+          }
+        },
         consume: { if !$0 { isSame = false } })
     } catch {
       // A list of the manifest that cannot be read: put anew, it heals.
@@ -126,40 +134,27 @@ struct SameContent {
     }
   }
 
-  private func nextBatch(
-    of group: inout ArraySlice<ChunkEntry>, _ file: InputFile, at offset: inout Int64
-  ) throws(BlobStorageError) -> Batch? {
-    var entries: [ChunkEntry] = []
-    var byteCount = 0
-    while byteCount < Self.batchByteCount, let entry = group.popFirst() {
-      entries.append(entry)
-      byteCount += entry.plainByteCount
+  private func nextBatch(of group: inout ArraySlice<ChunkEntry>, at offset: inout Int64) -> Batch? {
+    var batch = Batch(start: offset, byteCount: 0, entries: [])
+    while batch.byteCount < Self.batchByteCount, let entry = group.popFirst() {
+      batch.entries.append(entry)
+      batch.byteCount += entry.plainByteCount
     }
-    guard !entries.isEmpty else { return nil }
-    var failure: BlobStorageError?
-    let start = offset
-    let bytes = [UInt8](unsafeUninitializedCapacity: byteCount) { buffer, count in
-      do throws(BlobStorageError) {
-        count = try file.read(into: UnsafeMutableRawBufferPointer(buffer), at: start)
-      } catch { failure = error }
-    }
-    if let failure { throw failure }
-    offset += Int64(bytes.count)
-    return Batch(bytes: bytes, entries: entries)
+    guard !batch.entries.isEmpty else { return nil }
+    offset += Int64(batch.byteCount)
+    return batch
   }
 
-  private static func isSame(_ batch: Batch) -> Bool {
-    batch.bytes.withUnsafeBytes { bytes in
-      var start = 0
-      for entry in batch.entries {
-        let end = start + entry.plainByteCount
-        guard end <= bytes.count,
-          Digest.of(UnsafeRawBufferPointer(rebasing: bytes[start..<end]), by: entry.digest.algorithm)
-            == entry.digest
-        else { return false }
-        start = end
-      }
-      return true
+  private static func isSame(_ bytes: UnsafeRawBufferPointer, _ entries: [ChunkEntry]) -> Bool {
+    var start = 0
+    for entry in entries {
+      let end = start + entry.plainByteCount
+      guard
+        Digest.of(UnsafeRawBufferPointer(rebasing: bytes[start..<end]), by: entry.digest.algorithm)
+          == entry.digest
+      else { return false }
+      start = end
     }
+    return true
   }
 }

@@ -12,18 +12,14 @@ package final class WorkPool: Sendable {
   }
 
   fileprivate final class Job: Sendable {
-    private let claimed = Atomic<Bool>(false)
-    private let body: @Sendable () -> Void
+    /// Until somebody runs it: a job stays in the queue for a while after that, and what it holds does not.
+    private let body: Mutex<(@Sendable () -> Void)?>
 
-    init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+    init(_ body: @escaping @Sendable () -> Void) { self.body = Mutex(body) }
 
     /// Runs the job unless somebody else does already.
-    func run() -> Bool {
-      guard
-        claimed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
-      else { return false }
-      body()
-      return true
+    func run() {
+      if let body = body.withLock({ $0.take() }) { body() }
     }
   }
 
@@ -52,7 +48,7 @@ package final class WorkPool: Sendable {
   package func run(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
     let job = Job(body)
     submit(job)
-    return { _ = job.run() }
+    return { job.run() }
   }
 
   fileprivate func submit(_ job: Job) {
@@ -75,7 +71,7 @@ package final class WorkPool: Sendable {
         }
         return (job, false)
       }
-      if let job { _ = job.run() } else if isClosed { return }
+      if let job { job.run() } else if isClosed { return }
     }
   }
 
@@ -128,7 +124,7 @@ package final class WorkPool: Sendable {
 
     /// Does the job itself when no thread has begun it.
     func wait() -> Result<Output, BlobStorageError> {
-      if let job = job.withLock({ $0.take() }) { _ = job.run() }
+      if let job = job.withLock({ $0.take() }) { job.run() }
       done.wait()
       return result.withLock { result in
         defer { result = nil }

@@ -3,6 +3,11 @@ import Logging
 
 /// How records reach the medium: syncs, shared ones, and the sealing of full packs.
 extension WriterSession {
+  /// Whether another thread's sync was for this as well.
+  func isDurable(_ watermark: Watermark) -> Bool {
+    locked { ($0.durable[watermark.pack] ?? 0) >= watermark.byteCount }
+  }
+
   func synchronizeInTurn(_ watermark: Watermark) throws(BlobStorageError) {
     let plan = locked { state -> Unchecked<(writer: PackWriter, target: Int64, names: Bool)?> in
       guard (state.durable[watermark.pack] ?? 0) < watermark.byteCount || state.needsNameSync,
@@ -12,7 +17,7 @@ extension WriterSession {
     }
     if let poison = locked({ $0.poison }) { throw poison }
     guard let (writer, target, names) = plan.value else {
-      if (locked { $0.durable[watermark.pack] ?? 0 }) >= watermark.byteCount { return }
+      if isDurable(watermark) { return }
       // The pack was sealed meanwhile, or given up.
       try synchronizeOther(watermark.pack)
       return

@@ -54,6 +54,7 @@ package final class WriterSession: Sendable {
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Mutex<Void>(())
+  private let tally = CommitTally()
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
@@ -127,6 +128,8 @@ package final class WriterSession: Sendable {
     var commitOffset: Int64?
     var finished: (result: T, watermark: Watermark?)?
     var appliedEnd = 0
+    tally.begin()
+    defer { tally.end() }
     do {
       // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
       while finished == nil {
@@ -197,7 +200,10 @@ package final class WriterSession: Sendable {
     if let publisher { return try publish(watermark, by: publisher) }
     // A sync that fails while sealing is reported once only, to whoever does it.
     sealing.wait()
-    try inSyncTurn { () throws(BlobStorageError) in try synchronizeInTurn(watermark) }
+    try inSyncTurn { () throws(BlobStorageError) in
+      if !isDurable(watermark) { tally.waitForBegun() }
+      try synchronizeInTurn(watermark)
+    }
   }
 
   func inSyncTurn(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {

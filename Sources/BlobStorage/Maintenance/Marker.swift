@@ -19,8 +19,10 @@ struct Marker {
   /// Versions that are looked up together.
   static let pageCount = 32_768
   /// Chunks that are looked up together, whatever blobs they are of: in the order of digests, so that each page of the
-  /// catalog is visited once for several. In a catalog of a million chunks that takes a fifth of the time.
-  private static let groupCount = 131_072
+  /// catalog is visited once for several. Of ten million chunks, each page is still visited once for three.
+  private static let groupCount = 524_288
+  /// About how many of them one thread looks up at once.
+  private static let shareCount = 8_192
   /// Chunks that are needed and have not been looked up yet.
   private var pending: [Digest] = []
 
@@ -131,25 +133,54 @@ struct Marker {
   ) throws(BlobStorageError) -> Int {
     var newCount = 0
     var based: [(row: ChunkRow, base: Digest)] = []
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.forEachChunkRow(digests.sorted()) { digest, row in
-        guard let row else { return isDoubtful(digest, false) }
-        if row.isSuspect { isDoubtful(digest, true) }
-        if marks.contains(row.place), !marks.isOnlyBase(row.place) { return }
-        if let base = row.base {
-          based.append((row, base))
-        } else if marks.insert(row, base: nil) {
-          newCount += 1
-        }
-      }
-      based.sort { $0.base < $1.base }
-      var rest = based[...]
-      try transaction.forEachChunkRow(based.lazy.map(\.base)) { base, baseRow in
-        guard let row = rest.popFirst()?.row else { return }
-        if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { missing.insert(base) }
-        if marks.insert(row, base: baseRow) { newCount += 1 }
+    try forEachRow(digests) { digest, row in
+      guard let row else { return isDoubtful(digest, false) }
+      if row.isSuspect { isDoubtful(digest, true) }
+      if marks.contains(row.place), !marks.isOnlyBase(row.place) { return }
+      if let base = row.base {
+        based.append((row, base))
+      } else if marks.insert(row, base: nil) {
+        newCount += 1
       }
     }
+    based.sort { $0.base < $1.base }
+    var rest = based[...]
+    try forEachRow(based.map(\.base)) { base, baseRow in
+      guard let row = rest.popFirst()?.row else { return }
+      if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { missing.insert(base) }
+      if marks.insert(row, base: baseRow) { newCount += 1 }
+    }
     return newCount
+  }
+
+  /// Calls `body` with the row of each chunk in the order of digests, one that is named twice twice. Shares of them are
+  /// sorted and looked up on all threads.
+  private func forEachRow(
+    _ digests: [Digest], _ body: (Digest, ChunkRow?) -> Void
+  ) throws(BlobStorageError) {
+    var shares = Self.shares(of: digests)[...]
+    try engine.work.orderedMap(
+      inFlightMax: engine.work.width * 2 + 1,
+      next: { shares.popFirst() },
+      transform: { [catalog = engine.catalog] (share) throws(BlobStorageError) in
+        var rows: [(digest: Digest, row: ChunkRow?)] = []
+        rows.reserveCapacity(share.count)
+        try catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.forEachChunkRow(share.sorted()) { rows.append(($0, $1)) }
+        }
+        return rows
+      },
+      consume: { for (digest, row) in $0 { body(digest, row) } })
+  }
+
+  /// Digests by their first byte, lowest first: as many shares as make each about as long as it should be.
+  private static func shares(of digests: [Digest]) -> [[Digest]] {
+    guard digests.count > shareCount else { return digests.isEmpty ? [] : [digests] }
+    let bits = min(
+      8, (digests.count / shareCount).bitWidth - (digests.count / shareCount).leadingZeroBitCount)
+    var shares = [[Digest]](repeating: [], count: 1 << bits)
+    for index in shares.indices { shares[index].reserveCapacity(digests.count >> bits + shareCount / 4) }
+    for digest in digests { shares[Int(digest.withUnsafeBytes { $0[0] }) >> (8 - bits)].append(digest) }
+    return shares
   }
 }

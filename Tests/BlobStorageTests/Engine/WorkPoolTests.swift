@@ -1,4 +1,6 @@
 import BlobStorage
+import Dispatch
+import Synchronization
 import Testing
 
 @Suite("A pool for work that computes")
@@ -28,5 +30,33 @@ struct WorkPoolTests {
     // A thread lets go of its last piece of work after it has handed over what came of it.
     while width > 0, kept != nil {}
     #expect(kept == nil)
+  }
+
+  /// Counts how many of it there are.
+  private final class Counted: Sendable {
+    static let living = Atomic<Int>(0)
+
+    init() { Self.living.add(1, ordering: .relaxed) }
+    deinit { Self.living.subtract(1, ordering: .relaxed) }
+  }
+
+  @Test("holds no more than is under way while its thread is busy, and whoever waits does the work")
+  func boundedWhileBusy() throws {
+    let pool = WorkPool(width: 1)
+    defer { pool.close() }
+    let gate = DispatchSemaphore(value: 0)
+    _ = pool.run { gate.wait() }
+    defer { gate.signal() }
+    var count = 0
+    var most = 0
+    try pool.orderedMap(
+      inFlightMax: 3,
+      next: {
+        count += 1
+        return count <= 200 ? Counted() : nil
+      },
+      transform: { _ in () },
+      consume: { most = max(most, Counted.living.load(ordering: .relaxed)) })
+    #expect(most <= 4)
   }
 }
