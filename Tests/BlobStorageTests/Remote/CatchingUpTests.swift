@@ -90,6 +90,21 @@ struct CatchingUpTests {
     #expect(try reader.verify().damaged.map(\.pack) == ["\(name)"])
   }
 
+  @Test("is asked for no more than once by all that is missing at the same time")
+  func manyMissing() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    _ = try one.put("a", random.bytes(100_000), PutOptions())
+    let unknown = (0..<20).map { _ in Digest.of(random.bytes(10), by: one.header.digestAlgorithm) }
+    place.objects.forgetCounts()
+    for digest in unknown {
+      #expect(try one.data(digest) == nil)
+      #expect(throws: BlobStorageError.self) { try one.chunks.bytes(digest) }
+    }
+    #expect(place.objects.count <= 6)
+  }
+
   @Test("and making a catalog keep no other process from writing while they wait for the engine")
   func locks() throws {
     var random = SplitMix64.announced()
