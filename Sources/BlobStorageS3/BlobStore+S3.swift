@@ -18,8 +18,8 @@ extension BlobStore {
     let objects = S3ObjectStore(try S3Client(place))
     try await BlobStore.blocking { () throws(BlobStorageError) in
       // What is there is told before anything is written.
-      guard try objects.list("", after: nil).entries.isEmpty else { return }
-      guard try ConditionalPutProbe().run(on: objects, below: "probe") == .holds else {
+      guard try objects.firstThatCounts().first == nil else { return }
+      guard try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) == .holds else {
         throw BlobStorageError(
           .unfitEngine,
           "The engine at \(place.authority) lets several of those who put one new name at once believe that they did: "

@@ -143,7 +143,9 @@ package final class S3Client: Sendable {
     for case let secret? in secrets where secret.text.utf8.count > 3 {
       message = message.replacingOccurrences(of: secret.text, with: "(hidden)")
     }
-    return BlobStorageError(error.code, message, path: error.path)
+    return BlobStorageError(
+      error.code, message, key: error.key, digest: error.digest, pack: error.pack, offset: error.offset,
+      path: error.path, errno: error.errno)
   }
 }
 

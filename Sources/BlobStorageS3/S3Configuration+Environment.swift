@@ -11,7 +11,7 @@ extension S3Configuration {
   /// | region | `AWS_REGION`, `AWS_DEFAULT_REGION` | `region` |
   /// | engine | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | `endpoint_url` |
   /// | certificates | `AWS_CA_BUNDLE` | `ca_bundle` |
-  /// | proxy | `https_proxy`, `HTTPS_PROXY`, and `no_proxy`, `NO_PROXY` | |
+  /// | proxy | `https_proxy`, `HTTPS_PROXY`, or `http_proxy` for an engine without TLS; `no_proxy`, `NO_PROXY` | |
   /// | addressing | | `addressing_style` below `s3` |
   ///
   /// The profile is `AWS_PROFILE`, else `default`, of the files `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`,

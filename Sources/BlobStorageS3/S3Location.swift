@@ -12,9 +12,11 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   /// - Throws: `invalidArgument` for a name that is no bucket's, and for a prefix with an empty part, `.` or `..`,
   ///   which what lies between could take for another place.
   public init(_ text: String) throws(BlobStorageError) {
+    // Whoever writes a key before a bucket's name, as before a host's, does not want to read it in a log.
+    let shown = text.contains("@") ? "What is named" : "'\(text)'"
     guard text.hasPrefix(Self.scheme) else {
       throw BlobStorageError(
-        .invalidArgument, "'\(text)' is no place in a bucket: it is written s3://BUCKET/PREFIX.")
+        .invalidArgument, "\(shown) is no place in a bucket: it is written s3://BUCKET/PREFIX.")
     }
     let rest = text.dropFirst(Self.scheme.count)
     let bucket = rest.prefix { $0 != "/" }
@@ -23,7 +25,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
     guard Self.isBucket(bucket) else {
       throw BlobStorageError(
         .invalidArgument,
-        "'\(bucket)' in '\(text)' is no bucket's name: 3 to 63 letters, digits, '-', '.' and '_' are.")
+        "\(shown) has no bucket's name behind s3://: 3 to 63 letters, digits, '-', '.' and '_' are one.")
     }
     let parts = prefix.isEmpty ? [] : prefix.split(separator: "/", omittingEmptySubsequences: false)
     guard !parts.contains(where: { $0.isEmpty || $0 == "." || $0 == ".." }),

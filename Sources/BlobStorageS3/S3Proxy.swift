@@ -8,7 +8,8 @@ public struct S3Proxy: Hashable, Sendable {
   public var user: String?
   public var password: Secret?
 
-  /// The proxy that the usual variables (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`, lower case first) name for an engine.
+  /// The proxy that the usual variables name for an engine: `https_proxy`, `HTTPS_PROXY`, or for one without TLS
+  /// `http_proxy`; `no_proxy` and `NO_PROXY` say for which hosts there is none.
   ///
   /// `HTTP_PROXY` in upper case is not read: a web server could have put it there from a request's header.
   package init?(for endpoint: S3Endpoint, bucketHost: String, environment: [String: String])

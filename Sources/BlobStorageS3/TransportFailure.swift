@@ -41,7 +41,7 @@ package enum TransportFailure: Error, Sendable {
   }
 
   /// What the client's error means.
-  init(_ error: any Error) {
+  package init(_ error: any Error) {
     switch error {
     case let error as TransportFailure: self = error
     case let error as HTTPClientError: self.init(client: error)
@@ -54,7 +54,9 @@ package enum TransportFailure: Error, Sendable {
       } else {
         self = .cut("TLS: \(error)")
       }
-    case let error as IOError: self = .refused("\(error)")
+    case let error as IOError:
+      let reason = IOErrorText.text(error.errnoCode)
+      self = IOErrorText.isOfConnecting(error.errnoCode) ? .refused(reason) : .cut(reason)
     case is ChannelError: self = .timeout
     default: self = .cut("\(error)")
     }
@@ -86,4 +88,10 @@ package enum TransportFailure: Error, Sendable {
 /// What the system says about an error.
 private enum IOErrorText {
   static func text(_ number: CInt) -> String { "\(Errno(rawValue: number))" }
+
+  /// Whether there was no connection yet: of one that was, nobody knows what has arrived.
+  static func isOfConnecting(_ number: CInt) -> Bool {
+    [.connectionRefused, .networkUnreachable, .noRouteToHost, .addressNotAvailable]
+      .contains(Errno(rawValue: number))
+  }
 }

@@ -21,8 +21,13 @@ package final class MemoryObjectStore: ObjectStore {
     var putTroubles: [Trouble] = []
     var isDown = false
     var longestGetByteCount = 0
-    var afterPage: (@Sendable (MemoryObjectStore) -> Void)?
+    var afterPage: (prefix: String, body: @Sendable (MemoryObjectStore) -> Void)?
+    var beforeRequest: Hook?
+    var hidden: Set<String> = []
   }
+
+  /// Told of a request before it is done: which it is (put, get, tail, list, delete), and of which name.
+  package typealias Hook = @Sendable (_ request: String, _ name: String) -> Void
 
   private let state = Mutex(State())
   private let pageCount: Int
@@ -55,17 +60,22 @@ package final class MemoryObjectStore: ObjectStore {
 
   /// What the next puts come to, one after the other.
   package func trouble(_ troubles: [Trouble]) { state.withLock { $0.putTroubles = troubles } }
-  /// What happens behind the next page of a listing, once.
-  package func afterNextPage(_ body: @escaping @Sendable (MemoryObjectStore) -> Void) {
-    state.withLock { $0.afterPage = body }
+  /// What happens behind the next page of a listing of that prefix, once.
+  package func afterNextPage(of prefix: String, _ body: @escaping @Sendable (MemoryObjectStore) -> Void) {
+    state.withLock { $0.afterPage = (prefix, body) }
   }
+  /// What happens before each request from now on.
+  package func beforeRequests(_ hook: Hook?) { state.withLock { $0.beforeRequest = hook } }
+  /// Objects that are listed, and are not there when they are asked for.
+  package func hide(_ names: Set<String>) { state.withLock { $0.hidden = names } }
   package func setDown(_ isDown: Bool) { state.withLock { $0.isDown = isDown } }
 
   // MARK: Requests
 
   private func request<T: Sendable>(
-    _ name: String, _ body: (inout State) -> T
+    _ name: String, _ object: String, _ body: (inout State) -> T
   ) throws(BlobStorageError) -> T {
+    state.withLock { $0.beforeRequest }?(name, object)
     let result = state.withLock { state -> T? in
       state.counts[name, default: 0] += 1
       return state.isDown ? nil : body(&state)
@@ -99,7 +109,7 @@ package final class MemoryObjectStore: ObjectStore {
       state.objects[name] = bytes
       return .stored
     }
-    let outcome = try request("put") { state -> ObjectPutOutcome? in
+    let outcome = try request("put", name) { state -> ObjectPutOutcome? in
       switch state.putTroubles.isEmpty ? nil : state.putTroubles.removeFirst() {
       case nil: return store(&state)
       case .refused: return nil
@@ -116,8 +126,8 @@ package final class MemoryObjectStore: ObjectStore {
   }
 
   package func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
-    try request("get") { state in
-      guard let object = state.objects[name] else { return nil }
+    try request("get", name) { state in
+      guard !state.hidden.contains(name), let object = state.objects[name] else { return nil }
       let bytes = Array(object.dropFirst(Int(range.lowerBound)).prefix(range.count))
       state.gotByteCount += bytes.count
       state.longestGetByteCount = max(state.longestGetByteCount, bytes.count)
@@ -128,8 +138,8 @@ package final class MemoryObjectStore: ObjectStore {
   package func tail(
     _ name: String, byteCount: Int
   ) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
-    try request("tail") { state in
-      guard let object = state.objects[name] else { return nil }
+    try request("tail", name) { state in
+      guard !state.hidden.contains(name), let object = state.objects[name] else { return nil }
       let bytes = Array(object.suffix(byteCount))
       state.gotByteCount += bytes.count
       return (bytes, Int64(object.count))
@@ -138,8 +148,13 @@ package final class MemoryObjectStore: ObjectStore {
 
   package func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
     let pageCount = pageCount
-    defer { state.withLock { $0.afterPage.take() }?(self) }
-    return try request("list") { state in
+    defer {
+      let body = state.withLock { state in
+        state.afterPage?.prefix == prefix ? state.afterPage.take()?.body : nil
+      }
+      body?(self)
+    }
+    return try request("list", prefix) { state in
       let found = state.objects.keys.filter { key in key.hasPrefix(prefix) && name.map { key > $0 } ?? true }
         .sorted()
       return ObjectPage(
@@ -150,6 +165,6 @@ package final class MemoryObjectStore: ObjectStore {
   }
 
   package func delete(_ name: String) throws(BlobStorageError) {
-    try request("delete") { $0.objects[name] = nil }
+    try request("delete", name) { $0.objects[name] = nil }
   }
 }

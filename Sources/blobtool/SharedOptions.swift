@@ -20,7 +20,8 @@ struct SharedOptions: ParsableArguments {
 
   @Option(
     help: ArgumentHelp(
-      "Bytes of packs that this machine keeps of a store in a bucket (default: 4 GiB).", valueName: "bytes"))
+      "Bytes of packs that this machine keeps of a store in a bucket, at least 64 MiB (default: 4 GiB).",
+      valueName: "bytes"))
   var packCache: Int64?
 
   @Flag(help: "Print the result as JSON.")
@@ -40,7 +41,9 @@ struct SharedOptions: ParsableArguments {
       }
       return .folder(path)
     }
-    guard packCache ?? 0 >= 0 else { throw ValidationError("--pack-cache is 0 or more") }
+    guard packCache ?? 0 >= 0 else {
+      throw ValidationError("--pack-cache is 0 or more; less than 64 MiB counts as 64 MiB")
+    }
     return try StorePlace.bucket(path, state: state, packCache: packCache)
   }
 

@@ -32,6 +32,14 @@ struct ConfigurationTests {
   }
 
   @Test(
+    "repeats no key of what is no place in a bucket",
+    arguments: ["s3://KEY:SECRET@bucket/x", "s4://KEY:SECRET@bucket/x", "s3://KEY:SECRET/y@bucket"])
+  func keys(text: String) {
+    let error = #expect(throws: BlobStorageError.self) { try S3Location(text) }
+    #expect(error?.message.contains("SECRET") == false)
+  }
+
+  @Test(
     "refuses what is no place in a bucket",
     arguments: [
       "", "bucket", "/path", "http://bucket/a", "s3:/bucket", "s3://", "s3:///a", "s3://ab", "s3://.bucket",

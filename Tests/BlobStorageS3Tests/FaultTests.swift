@@ -1,7 +1,9 @@
 import BlobStorage
 import BlobStorageS3
 import BlobStorageTestSupport
+import NIOCore
 import NIOHTTP1
+import SystemPackage
 import Testing
 
 @Suite("An engine that fails")
@@ -140,6 +142,15 @@ struct FaultTests {
     #expect(failure?.code == .unreachable)
     #expect(failure?.message.contains("http://127.0.0.1:1 cannot be reached") == true)
     #expect(scripted.pauses.count == 3)
+  }
+
+  @Test("ends a connection: nobody knows what of a request has arrived, but of one that was never made")
+  func reset() {
+    func isBeforeContact(_ number: Errno) -> Bool {
+      TransportFailure(IOError(errnoCode: number.rawValue, reason: "it failed")).isBeforeContact
+    }
+    for number: Errno in [.connectionReset, .brokenPipe] { #expect(!isBeforeContact(number)) }
+    for number: Errno in [.connectionRefused, .noRouteToHost] { #expect(isBeforeContact(number)) }
   }
 
   @Test("goes away: it is waited for as long as for any fault")

@@ -40,6 +40,16 @@ package struct ConditionalPutProbe: Sendable {
     return .holds
   }
 
+  /// Whether an object is one of ``run(on:below:)``: one that was killed has left it.
+  package static func isTrial(_ name: String, below folder: String) -> Bool {
+    guard name.hasPrefix("\(folder)/") else { return false }
+    let parts = name.dropFirst(folder.count + 1).split(separator: "-", omittingEmptySubsequences: false)
+    guard parts.count == 2, let run = Hex.integer(UInt64.self, parts[0]), Hex.text(run) == parts[0],
+      let round = Int(parts[1])
+    else { return false }
+    return round >= 0 && "\(round)" == parts[1]
+  }
+
   private func race(on store: any ObjectStore, _ name: String) throws(BlobStorageError) -> Finding {
     let outcomes = Mutex<[Int: Result<ObjectPutOutcome, BlobStorageError>]>([:])
     let group = DispatchGroup()
@@ -70,5 +80,23 @@ package struct ConditionalPutProbe: Sendable {
 
   private static func content(_ contender: Int) -> [UInt8] {
     Array("contender \(1_000_000 + contender)".utf8)
+  }
+}
+
+extension ObjectStore {
+  /// Below this folder an engine is tried before a store is made.
+  package var trialFolder: String { "probe" }
+
+  /// The first object that makes a place be taken, and what trials of an engine have left before it.
+  package func firstThatCounts() throws(BlobStorageError) -> (trials: [String], first: String?) {
+    var trials: [String] = []
+    while true {
+      let page = try list("", after: trials.last)
+      for entry in page.entries {
+        guard ConditionalPutProbe.isTrial(entry.name, below: trialFolder) else { return (trials, entry.name) }
+        trials.append(entry.name)
+      }
+      if !page.isTruncated || page.entries.isEmpty { return (trials, nil) }
+    }
   }
 }

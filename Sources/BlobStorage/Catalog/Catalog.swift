@@ -32,16 +32,21 @@ package final class Catalog: Sendable {
   }
 
   let randomNumber: @Sendable () -> UInt64
+  /// What is done before it is rebuilt while it is in use, and needs no lock.
+  private let prepare: @Sendable () throws(BlobStorageError) -> Void
   /// What rebuilds it: fills an empty environment from the packs.
   private let fill: @Sendable (Environment) throws(BlobStorageError) -> Void
 
   /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
   ///
-  /// - Parameter catchUp: brings a usable catalog up to the packs that are there; run while nobody else writes. It
-  ///   calls its second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
+  /// - Parameters:
+  ///   - prepare: brings here what a later `fill` would have to wait for: no lock is held.
+  ///   - catchUp: brings a usable catalog up to the packs that are there; run while nobody else writes. It calls its
+  ///     second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
+    prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
     catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -52,6 +57,7 @@ package final class Catalog: Sendable {
     self.mapByteCount = mapByteCount
     self.logger = logger
     self.randomNumber = randomNumber
+    self.prepare = prepare
     self.fill = fill
     if try files.status(of: folder) == nil {
       do { try files.createDirectory(folder) } catch {
@@ -141,6 +147,7 @@ package final class Catalog: Sendable {
 
   /// Throws the catalog away and makes it again from the packs. Other processes wait with their writes.
   package func rebuild(because reason: BlobStorageError?) throws(BlobStorageError) {
+    try prepare()
     try inTurn { () throws(BlobStorageError) in
       _ = try lockFile.lock(.exclusive, wait: true)
       defer { unlock() }

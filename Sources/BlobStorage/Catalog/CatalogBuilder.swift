@@ -14,12 +14,14 @@ package struct CatalogBuilder: Sendable {
   let logger: Logger
   private let weaknesses: Weaknesses
   /// Records a transaction takes before the next begins, so that none grows without bound.
-  static let recordCountOfBatch = 20_000
+  let recordCountOfBatch: Int
 
   package init(
     backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger,
-    weaknesses: Weaknesses = []
+    weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000
   ) {
+    precondition(recordCountOfBatch > 0, "a transaction takes a record or more")
+    self.recordCountOfBatch = recordCountOfBatch
     self.backend = backend
     publishing = backend as? any PublishingBackend
     self.codecs = codecs
@@ -28,7 +30,7 @@ package struct CatalogBuilder: Sendable {
     self.weaknesses = weaknesses
   }
 
-  /// Fills an empty catalog from all packs.
+  /// Fills an empty catalog from all packs that are known of here.
   ///
   /// - Parameter progress: called with how many packs are done and how many there are.
   package func fill(
@@ -209,7 +211,7 @@ package struct CatalogBuilder: Sendable {
     let outcome = try scanner.scan { (record) throws(BlobStorageError) in
       guard record.offset >= row.appliedByteCount else { return }
       batch.append(record)
-      if batch.count >= Self.recordCountOfBatch {
+      if batch.count >= recordCountOfBatch {
         try apply(&batch, number, &row, in: environment)
       }
     }

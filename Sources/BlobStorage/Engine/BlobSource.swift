@@ -19,6 +19,13 @@ package final class BlobSource: Sendable {
   ///
   /// - Throws: `corrupted` when its manifest cannot be read.
   package func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
+    if let layout = try knownLayout(digest) { return layout }
+    // What refers to it may have come to be known before it.
+    guard let catchUp = chunks.catchUp, try catchUp.runForMissing() else { return nil }
+    return try knownLayout(digest)
+  }
+
+  private func knownLayout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
     for _ in 0..<chunks.lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
         let chunk = try transaction.chunkRow(digest)
@@ -55,7 +62,8 @@ package final class BlobSource: Sendable {
     guard file.isRemote, let file = file as? RemoteFile else { return try readOnce(digest, row, file, pack) }
     do throws(BlobStorageError) { return try readOnce(digest, row, file, pack) } catch {
       // What was kept here of the pack may be what is damaged.
-      guard error.code == .corrupted, file.dropKept() else { throw error }
+      let range = row.place.offset..<row.place.offset + Int64(row.recordByteCount)
+      guard error.code == .corrupted, file.dropKept(range) else { throw error }
       return try readOnce(digest, row, file, pack)
     }
   }

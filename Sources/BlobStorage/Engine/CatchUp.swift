@@ -10,18 +10,40 @@ package final class CatchUp: Sendable {
   package struct Report: Sendable, Hashable {
     package var newPackCount = 0
     package var removedPackCount = 0
+    /// Packs that were published once, and that somebody has deleted without a word. The first so many.
+    package var missing: [PackName] = []
   }
 
   private struct Turns: Sendable {
     var begunCount = 0
     /// The number of the last that ended well.
     var endedNumber = 0
+    /// The last that did not, and why.
+    var failure: (number: Int, error: BlobStorageError)?
+    var missing: [PackName] = []
+    var waitingCount = 0
+  }
+
+  private enum Turn {
+    case done(missing: [PackName])
+    case failed(BlobStorageError)
+    case begins(Int)
   }
 
   /// What the catalog says of packs before they are listed.
   private struct Known {
-    var published: Set<PackName> = []
+    /// Published, and all of their records are in the catalog.
+    var complete: Set<PackName> = []
+    /// Published, and taken in part.
+    var partial: Set<PackName> = []
     var unpublished: Set<PackName> = []
+    var state: State
+  }
+
+  /// Of the catalog; another one when packs have come or gone.
+  private struct State: Hashable, Sendable {
+    var generation: String?
+    var epoch: UInt64
   }
 
   private let catalog: Catalog
@@ -31,6 +53,10 @@ package final class CatchUp: Sendable {
   private let logger: Logger
   private let turn = Mutex<Void>(())
   private let turns = Mutex(Turns())
+  /// When the last that found everything as it was began, and what of.
+  private let quiet = Mutex<(state: State, begin: ContinuousClock.Instant)?>(nil)
+  private let toldMissing = Mutex<Set<PackName>>([])
+  private static let attemptCountMax = 8
 
   init(
     catalog: Catalog, builder: CatalogBuilder, backend: any PublishingBackend, packs: PackFiles,
@@ -46,46 +72,111 @@ package final class CatchUp: Sendable {
   /// Does it, unless another thread has done it for us: what was published before the call is in the catalog, and what
   /// was removed before is not.
   ///
-  /// - Complexity: one listing of the packs, two of what collectors have said; one or two requests for each new pack,
-  ///   several at once.
+  /// - Complexity: one listing of the packs, two of what collectors have said; one to three requests for each new
+  ///   pack, several at once.
   @discardableResult
   package func run() throws(BlobStorageError) -> Report {
-    let asked = turns.withLock { $0.begunCount }
+    let asked = turns.withLock { turns in
+      turns.waitingCount += 1
+      return turns.begunCount
+    }
+    defer { turns.withLock { $0.waitingCount -= 1 } }
     let result: Result<Report, BlobStorageError> = turn.withLock { _ in
-      let number = turns.withLock { turns -> Int? in
-        guard turns.endedNumber <= asked else { return nil }
+      let turn = turns.withLock { turns -> Turn in
+        if turns.endedNumber > asked { return .done(missing: turns.missing) }
+        if let failure = turns.failure, failure.number > asked { return .failed(failure.error) }
         turns.begunCount += 1
-        return turns.begunCount
+        return .begins(turns.begunCount)
       }
-      guard let number else { return .success(Report()) }
-      do throws(BlobStorageError) {
-        let report = try runInTurn()
-        turns.withLock { $0.endedNumber = number }
-        return .success(report)
-      } catch { return .failure(error) }
+      switch turn {
+      case .done(let missing): return .success(Report(missing: missing))
+      case .failed(let error): return .failure(error)
+      case .begins(let number):
+        do throws(BlobStorageError) {
+          let report = try runInTurn()
+          turns.withLock { turns in
+            turns.endedNumber = number
+            turns.missing = report.missing
+          }
+          return .success(report)
+        } catch {
+          // Whoever gives up does so for himself.
+          if error.code != .cancelled { turns.withLock { $0.failure = (number, error) } }
+          return .failure(error)
+        }
+      }
     }
     return try result.get()
   }
 
+  /// How many callers wait for it, or for others.
+  package var waitingCount: Int { turns.withLock { $0.waitingCount } }
+
+  /// Does it because something is not found that should be there; false when it was done a moment ago and nothing has
+  /// changed since: then there is no use in looking again.
+  package func runForMissing() throws(BlobStorageError) -> Bool {
+    let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
+    let isQuiet = quiet.withLock { quiet in
+      quiet.map { $0.state == state && $0.begin.duration(to: .now) < Self.quietDuration } ?? false
+    }
+    if isQuiet { return false }
+    try run()
+    return true
+  }
+
+  /// Short enough for somebody who has another machine heal what is missing.
+  private static let quietDuration = Duration.seconds(5)
+
   private func runInTurn() throws(BlobStorageError) -> Report {
     var report = Report()
+    for _ in 0..<Self.attemptCountMax {
+      if try runOnce(&report) { return report }
+    }
+    throw BlobStorageError(
+      .busy, "Packs were gone again and again that had just been listed: try again, and verify the store.")
+  }
+
+  /// False when packs were gone that had been listed: what they had may be in others, which the listing has not.
+  private func runOnce(_ report: inout Report) throws(BlobStorageError) -> Bool {
+    let begin = ContinuousClock.now
     let known = try known()
     // In this order: what is not in the spool any more has been published before, and is in the listing.
     let local = Set(try backend.localPackNames().live)
     let listing = try backend.publishedPacks()
+    report.missing = listing.missing
+    tell(listing.missing)
     let listed = Set(listing.packs.keys)
-    let new = listed.subtracting(known.published).subtracting(known.unpublished).subtracting(local)
-    try take(new)
-    report.newPackCount = new.count
-    try notePublished(listing.packs.filter { known.unpublished.contains($0.key) && !local.contains($0.key) })
+    // With those that were taken in part, or published by a process that did not come to note it.
+    let incomplete = listed.subtracting(known.complete).subtracting(local)
+    let taken = try take(incomplete)
+    report.newPackCount += taken.subtracting(known.partial).subtracting(known.unpublished).count
+    guard taken == incomplete else { return false }
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
     try noteCondemned(listing.collections.condemned)
     // What is live of them lies in others, which the listing has. A pack that is merely not there is damage: what needs
     // it says so when it is read.
-    let gone = known.published.filter { listing.collections.removed.contains($0) }
+    let gone = known.complete.union(known.partial).filter { name in
+      listing.collections.removed.contains(name)
+        || (listing.fences[name.writer].map { $0 <= name.sequence } ?? false)
+    }
     if !gone.isEmpty { try remove(gone) }
-    report.removedPackCount = gone.count
-    return report
+    report.removedPackCount += gone.count
+    let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
+    quiet.withLock { $0 = state == known.state ? (state: state, begin: begin) : nil }
+    return true
+  }
+
+  private func catalogState(_ transaction: Transaction) throws(BlobStorageError) -> State {
+    State(generation: catalog.generation, epoch: try transaction.epoch())
+  }
+
+  /// Says once of each pack that it is missing.
+  private func tell(_ missing: [PackName]) {
+    let new = toldMissing.withLock { told in missing.filter { told.insert($0).inserted } }
+    for name in new {
+      logger.error(
+        "Pack \(name) was published once and somebody has deleted it: nothing is collected without it.")
+    }
   }
 
   /// Condemned packs are read and not counted on.
@@ -98,39 +189,39 @@ package final class CatchUp: Sendable {
 
   private func known() throws(BlobStorageError) -> Known {
     try catalog.read { (transaction) throws(BlobStorageError) in
-      var known = Known()
+      var known = Known(state: try catalogState(transaction))
       for (_, row) in try transaction.packRows() {
-        if row.durableByteCount > 0 {
-          known.published.insert(row.name)
-        } else {
+        if row.durableByteCount == 0 {
           known.unpublished.insert(row.name)
+        } else if row.isSealed {
+          known.complete.insert(row.name)
+        } else {
+          known.partial.insert(row.name)
         }
       }
       return known
     }
   }
 
-  private func take(_ names: Set<PackName>) throws(BlobStorageError) {
-    guard !names.isEmpty else { return }
+  /// Takes packs in, and says which of them were there.
+  private func take(_ names: Set<PackName>) throws(BlobStorageError) -> Set<PackName> {
+    guard !names.isEmpty else { return [] }
+    var taken: Set<PackName> = []
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
-      // What has gone since it was listed is not missed: the next look tells.
       guard let file else { return }
-      do throws(BlobStorageError) { try builder.take(name, file, into: catalog) } catch {
+      do throws(BlobStorageError) {
+        try builder.take(
+          name, file, into: catalog,
+          betweenBatches: { () throws(BlobStorageError) in try CancellationFlag.check() })
+        taken.insert(name)
+      } catch {
         guard error.code == .packGone else { throw error }
       }
+      try CancellationFlag.check()
     }
     // Chunks may have moved, and what was read as missing may be there.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
-  }
-
-  /// Of packs whose own process did not come to note it.
-  private func notePublished(_ lengths: [PackName: Int64]) throws(BlobStorageError) {
-    guard !lengths.isEmpty else { return }
-    try catalog.write { (transaction) throws(BlobStorageError) in
-      for (name, byteCount) in lengths {
-        try CatalogBuilder.notePublished(name, byteCount: byteCount, in: transaction)
-      }
-    }
+    return taken
   }
 
   /// Makes the catalog anew if a pack that nobody else has is not here either.

@@ -17,7 +17,7 @@ package final class ChunkSource: Sendable {
   private let codecs: CodecPool
   package let cache: ChunkCache
   /// Only where packs are published, and removed, by other machines too.
-  private let catchUp: CatchUp?
+  let catchUp: CatchUp?
   /// How often a place is looked up whose pack has gone by the time it is read (H6).
   let lookUpCountMax: Int
   private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
@@ -44,9 +44,8 @@ package final class ChunkSource: Sendable {
     var found = try located(digest) { (place) throws(BlobStorageError) in
       try self.read(place, digest, access: access)
     }
-    if found == nil, let catchUp {
-      // What refers to it may have come to be known before it.
-      try catchUp.run()
+    // What refers to it may have come to be known before it.
+    if found == nil, let catchUp, try catchUp.runForMissing() {
       found = try located(digest) { (place) throws(BlobStorageError) in
         try self.read(place, digest, access: access)
       }
@@ -154,19 +153,6 @@ package final class ChunkSource: Sendable {
   private func read(
     _ place: Located, _ digest: Digest, access: Access
   ) throws(BlobStorageError) -> [UInt8] {
-    guard place.file.isRemote, let file = place.file as? RemoteFile else {
-      return try readOnce(place, digest, access: access)
-    }
-    do throws(BlobStorageError) { return try readOnce(place, digest, access: access, notes: false) } catch {
-      // What was kept here of the pack may be what is damaged.
-      guard error.code == .corrupted, file.dropKept() else { throw error }
-      return try readOnce(place, digest, access: access)
-    }
-  }
-
-  private func readOnce(
-    _ place: Located, _ digest: Digest, access: Access, notes: Bool = true
-  ) throws(BlobStorageError) -> [UInt8] {
     let row = place.row
     var base: [UInt8]?
     if let baseDigest = row.base {
@@ -177,6 +163,25 @@ package final class ChunkSource: Sendable {
           pack: place.pack.description, offset: row.place.offset)
       }
     }
+    do throws(BlobStorageError) { return try readOnce(place, digest, base, access: access) } catch {
+      guard error.code == .corrupted else { throw error }
+      // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
+      let range = row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount)
+      guard !row.isSuspect, let file = place.file as? RemoteFile, file.dropKept(range) else {
+        noteSuspect(digest, row.place)
+        throw error
+      }
+    }
+    do throws(BlobStorageError) { return try readOnce(place, digest, base, access: access) } catch {
+      if error.code == .corrupted { noteSuspect(digest, row.place) }
+      throw error
+    }
+  }
+
+  private func readOnce(
+    _ place: Located, _ digest: Digest, _ base: [UInt8]?, access: Access
+  ) throws(BlobStorageError) -> [UInt8] {
+    let row = place.row
     do throws(BlobStorageError) {
       let plain = try Self.uninitialized(row.plainByteCount) { (target) throws(BlobStorageError) in
         if row.codecNumber == CodecKind.none.rawValue {
@@ -201,7 +206,6 @@ package final class ChunkSource: Sendable {
       return plain
     } catch {
       guard error.code == .corrupted else { throw error }
-      if notes { noteSuspect(digest, row.place) }
       throw BlobStorageError(
         .corrupted,
         "Chunk \(digest) in pack \(place.pack) at \(row.place.offset) is damaged: \(error.message).",

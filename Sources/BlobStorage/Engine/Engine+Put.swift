@@ -240,6 +240,11 @@ extension Engine {
   ) throws(BlobStorageError) {
     if durability == .durable, let watermark { try writer.synchronize(watermark) }
   }
+
+  /// For a change that has found nothing to do: what it found was perhaps made by an attempt that could not publish it.
+  func makeDurableWhatIsThere(_ durability: Durability) throws(BlobStorageError) {
+    if durability == .durable, writer.publisher != nil { try writer.rollOver() }
+  }
 }
 
 extension WriterSession.Commit {

@@ -28,7 +28,7 @@ package final class Engine: Sendable {
   private let randomNumber: @Sendable () -> UInt64
   private let isClosed = Atomic<Bool>(false)
   /// Only where packs are published.
-  let publishedPacks: CatchUp?
+  package let publishedPacks: CatchUp?
   /// For requests that are under way beside the reading.
   let readAhead: WorkPool?
   private let remote: Remote?
@@ -53,6 +53,8 @@ package final class Engine: Sendable {
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
     /// Does the work of the pool on the caller's thread, so that what happens has one order.
     package var worksInline = false
+    /// Records that a transaction takes when packs are taken in.
+    package var recordCountOfBatch = 20_000
 
     package init() {}
   }
@@ -131,12 +133,14 @@ package final class Engine: Sendable {
     for part in [folder.packs, folder.leases] { try folder.makePart(part) }
     try backend.removeLeftovers()
     let builder = CatalogBuilder(
-      backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses)
+      backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses,
+      recordCountOfBatch: environment.recordCountOfBatch)
     catalog = try folder.withReserve { () throws(BlobStorageError) in
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber,
+        prepare: { () throws(BlobStorageError) in try builder.prepareFilling() },
         fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
         catchUp: { (database, willWrite) throws(BlobStorageError) in
           try builder.catchUp(database, willWrite: willWrite)
@@ -144,6 +148,7 @@ package final class Engine: Sendable {
     }
     let packs = PackFiles(backend: backend)
     self.packs = packs
+    (backend as? RemoteBackend)?.whenRoomIsMade { [weak packs] names in packs?.forget(names) }
     let catchUp = (backend as? any PublishingBackend).map { [catalog] in
       CatchUp(catalog: catalog, builder: builder, backend: $0, packs: packs, logger: configuration.logger)
     }

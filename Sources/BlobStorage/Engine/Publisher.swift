@@ -33,7 +33,7 @@ final class Publisher: @unchecked Sendable {
     backend: any PublishingBackend, waitingCountMax: Int, hasThread: Bool, logger: Logger
   ) {
     self.backend = backend
-    self.waitingCountMax = waitingCountMax
+    self.waitingCountMax = max(0, waitingCountMax)
     self.hasThread = hasThread
     self.logger = logger
   }

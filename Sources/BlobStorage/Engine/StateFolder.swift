@@ -8,7 +8,6 @@ struct StateFolder {
   private let folder: StoreFolder
   private let objects: any ObjectStore
 
-  static let storeObject = "store"
   private static let storeByteCountMax = 4_096
 
   init(_ folder: StoreFolder, _ objects: any ObjectStore) {
@@ -24,17 +23,23 @@ struct StateFolder {
     _ header: StoreHeader, extra: [UInt8] = [], in objects: any ObjectStore
   ) throws(BlobStorageError) {
     let content = header.encoded() + extra
-    if let first = try objects.list("", after: nil).entries.first {
-      let isStore = try objects.tail(storeObject, byteCount: 1) != nil
+    let (trials, first) = try objects.firstThatCounts()
+    if let first {
+      let isStore = try objects.tail(SharedNames.store, byteCount: 1) != nil
       throw isStore
         ? BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
         : BlobStorageError(
-          .notAStore, "\(objects.place) holds something else (\(first.name)): name a place that is empty.",
+          .notAStore, "\(objects.place) holds something else (\(first)): name a place that is empty.",
           path: objects.place)
     }
-    guard try objects.put(storeObject, .bytes(content), ifAbsent: true) == .exists else { return }
+    guard try objects.put(SharedNames.store, .bytes(content), ifAbsent: true) == .exists else {
+      do throws(BlobStorageError) { for name in trials { try objects.delete(name) } } catch {
+        // What stays is no harm.
+      }
+      return
+    }
     // It may be what an earlier attempt of this very put has stored.
-    guard try objects.get(storeObject, 0..<Int64(storeByteCountMax)) != content else { return }
+    guard try objects.get(SharedNames.store, 0..<Int64(storeByteCountMax)) != content else { return }
     throw BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
   }
 
@@ -44,8 +49,8 @@ struct StateFolder {
   static func readHeader(
     of objects: any ObjectStore
   ) throws(BlobStorageError) -> (header: StoreHeader, extra: [UInt8]) {
-    guard let bytes = try objects.get(storeObject, 0..<Int64(storeByteCountMax)) else {
-      guard try objects.list("", after: nil).entries.isEmpty else {
+    guard let bytes = try objects.get(SharedNames.store, 0..<Int64(storeByteCountMax)) else {
+      guard try objects.firstThatCounts().first == nil else {
         throw BlobStorageError(
           .notAStore, "\(objects.place) holds something that is not a store.", path: objects.place)
       }

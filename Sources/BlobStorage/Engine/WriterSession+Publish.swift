@@ -28,11 +28,17 @@ extension WriterSession {
 
   /// Publishes what is sealed.
   func publishSealed(by publisher: Publisher) throws(BlobStorageError) {
-    sealing.wait()
-    let last = locked { state in
-      (state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence) - 1
+    var last: UInt32?
+    while last == nil {
+      sealing.wait()
+      last = locked { state in
+        // One that another thread has begun to seal is not the publisher's yet.
+        if state.sealingCount > 0 { return nil }
+        return (state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence)
+          - 1
+      }
     }
-    if last > 0 { try publisher.wait(upTo: last) }
+    if let last, last > 0 { try publisher.wait(upTo: last) }
   }
 
   /// Waits until there is room for another pack, if the next record begins one. No lock is held.

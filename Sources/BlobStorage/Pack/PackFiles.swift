@@ -51,6 +51,13 @@ package final class PackFiles: Sendable {
     }
   }
 
+  /// Forgets these packs: they are opened anew.
+  package func forget(_ names: Set<PackName>) {
+    state.withLock { state in
+      for name in names { state.files[name] = nil }
+    }
+  }
+
   /// Forgets packs, so that the space of removed ones is given back.
   package func forget(where isGone: (PackName) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     let names = state.withLock { Array($0.files.keys) }

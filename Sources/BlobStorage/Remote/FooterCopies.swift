@@ -9,7 +9,7 @@ struct FooterCopies: Sendable {
   let folder: FilePath
   let files: any FileSystem
 
-  private static let beginByteCount = 16
+  static let beginByteCount = 16
   /// So much is read, copied or checked in one go.
   static let stepByteCount = 4 << 20
 
@@ -112,6 +112,15 @@ struct FooterCopies: Sendable {
     }
   }
 
+  /// The packs that there are copies of.
+  func names() throws(BlobStorageError) -> Set<PackName> {
+    var names: Set<PackName> = []
+    for fileName in try files.list(folder) where fileName.hasSuffix(".footer") {
+      if let name = PackName(fileName: String(fileName.dropLast(6)) + "pack") { names.insert(name) }
+    }
+    return names
+  }
+
   /// Removes the copy of a pack's footer.
   func forget(_ name: PackName) {
     do throws(BlobStorageError) { try files.remove(path(name)) } catch {
@@ -139,9 +148,9 @@ struct FooterCopy: Sendable {
     let end = offset + Int64(buffer.count)
     let begin: Int64
     if end <= Int64(PackHeader.byteCount) {
-      begin = 16 + offset
+      begin = Int64(FooterCopies.beginByteCount) + offset
     } else if offset >= footerOffset, end <= byteCount {
-      begin = 16 + Int64(PackHeader.byteCount) + offset - footerOffset
+      begin = Int64(FooterCopies.beginByteCount + PackHeader.byteCount) + offset - footerOffset
     } else {
       return false
     }

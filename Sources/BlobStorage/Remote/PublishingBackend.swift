@@ -10,6 +10,12 @@ package protocol PublishingBackend: Backend {
   /// were published before the call are among them, unless they were removed. A fence, and what lies beyond it, is not.
   func publishedPacks() throws(BlobStorageError) -> StoreListing
 
+  /// The packs that can be read everywhere, as far as that is known here. Asks nobody.
+  func knownPackNames() throws(BlobStorageError) -> Set<PackName>
+
+  /// What collectors have said, as far as that is known here. Asks nobody.
+  var knownCollections: Collections { get }
+
   /// Publishes a sealed pack, of which `file` are the bytes; once it was published, every time.
   ///
   /// - Throws: when it is not known whether it was published; it can be tried again.

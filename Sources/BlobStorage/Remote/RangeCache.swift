@@ -24,6 +24,7 @@ final class RangeCache: Sendable {
   private let files: any FileSystem
   let byteCountMax: Int64
   private let state = Mutex(State())
+  private let roomMade = Mutex<(@Sendable (Set<PackName>) -> Void)?>(nil)
 
   init(folder: FilePath, files: any FileSystem, byteCountMax: Int64) {
     self.folder = folder
@@ -86,6 +87,19 @@ final class RangeCache: Sendable {
     count(Int64(bytes.count))
   }
 
+  /// Forgets blocks; false when none of them was there.
+  func forget(_ name: PackName, _ blocks: Range<Int>) -> Bool {
+    guard let file = file(name, creates: false) else { return false }
+    do throws(BlobStorageError) {
+      let offset = Int64(blocks.lowerBound * 4)
+      guard try file.part(at: offset, blocks.count * 4).contains(where: { $0 != 0 }) else { return false }
+      try file.put([UInt8](repeating: 0, count: blocks.count * 4), at: offset)
+      return true
+    } catch {
+      return false
+    }
+  }
+
   private func place(of block: Int) -> Int64 { Self.mapByteCount + Int64(block) * Int64(Self.blockByteCount) }
 
   private func file(_ name: PackName, creates: Bool) -> (any File)? {
@@ -139,6 +153,11 @@ final class RangeCache: Sendable {
 
   // MARK: Room
 
+  /// Has `body` called with packs that were removed to make room: the room is there once nobody has them open.
+  func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
+    roomMade.withLock { $0 = body }
+  }
+
   /// Removes what is kept of a pack.
   func forget(_ name: PackName) {
     state.withLock { state in
@@ -178,10 +197,13 @@ final class RangeCache: Sendable {
       var sum = kept.reduce(0) { $0 + $1.byteCount }
       guard sum > byteCountMax - byteCountMax / 8 else { return }
       kept.sort { ($0.lastUse, $0.modified) < ($1.lastUse, $1.modified) }
+      var gone: Set<PackName> = []
       for part in kept where sum > byteCountMax - byteCountMax / 4 {
         forget(part.name)
+        gone.insert(part.name)
         sum -= part.byteCount
       }
+      roomMade.withLock { $0 }?(gone)
     } catch {
       // The next that adds something tries again.
     }

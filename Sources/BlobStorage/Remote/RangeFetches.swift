@@ -138,7 +138,7 @@ final class RangeFetches: @unchecked Sendable {
     condition.broadcast()
   }
 
-  private static func blocks(_ range: Range<Int64>) -> Range<Int> {
+  static func blocks(_ range: Range<Int64>) -> Range<Int> {
     Int(range.lowerBound / blockByteCount)..<Int((range.upperBound + blockByteCount - 1) / blockByteCount)
   }
 

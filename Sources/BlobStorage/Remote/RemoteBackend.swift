@@ -45,6 +45,11 @@ package final class RemoteBackend: PublishingBackend {
       cache: RangeCache(folder: folder.appending("ranges"), files: files, byteCountMax: cacheByteCountMax))
   }
 
+  /// Has `body` called with packs of which nothing is kept here any more, so that nobody has them open.
+  package func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
+    fetches.cache.whenRoomIsMade(body)
+  }
+
   // MARK: Names
 
   package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
@@ -68,6 +73,14 @@ package final class RemoteBackend: PublishingBackend {
     collections.withLock { if $0.number < said.number { $0 = said } }
     return listing
   }
+
+  package func knownPackNames() throws(BlobStorageError) -> Set<PackName> {
+    let removed = knownCollections.removed
+    let listed = lengths.withLock { Set($0.keys) }
+    return try listed.union(footers.names()).filter { !removed.contains($0) }
+  }
+
+  package var knownCollections: Collections { collections.withLock { $0 } }
 
   // MARK: Packs
 

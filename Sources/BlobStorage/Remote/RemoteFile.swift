@@ -5,7 +5,7 @@ import SystemPackage
 /// A published pack, read by ranges.
 ///
 /// Reads that follow each other fetch more and more ahead. What the cache has is returned unverified, like the bytes of
-/// any file: whoever finds it wrong calls ``dropKept()`` and reads once more.
+/// any file: whoever finds it wrong calls ``dropKept(_:)`` and reads once more.
 package final class RemoteFile: File {
   package let path: FilePath
   package let name: PackName
@@ -70,11 +70,13 @@ package final class RemoteFile: File {
     try fetches.ensure(name, byteCount: byteCount, range)
   }
 
-  /// Forgets what is kept here of the pack, because it is damaged; false when nothing was.
-  package func dropKept() -> Bool {
-    state.withLock { $0.whole = nil }
-    fetches.cache.forget(name)
-    return true
+  /// Forgets what is kept here of a part of the pack, because it is damaged; false when nothing was.
+  package func dropKept(_ range: Range<Int64>) -> Bool {
+    if state.withLock({ $0.whole.take() }) != nil {
+      fetches.cache.forget(name)
+      return true
+    }
+    return fetches.cache.forget(name, RangeFetches.blocks(range.clamped(to: 0..<byteCount)))
   }
 
   package func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {

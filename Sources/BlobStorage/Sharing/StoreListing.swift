@@ -11,9 +11,11 @@ package struct StoreListing: Sendable {
   /// Objects of removed packs: a delete that did not take place, or a put that did so late. Anybody may delete them.
   package var leftovers: [PackName] = []
   /// Not listed, not removed, and published before others that are listed: somebody has deleted objects. Nothing may
-  /// be collected.
+  /// be collected. Named are the first ``missingCountMax``.
   package var missing: [PackName] = []
 
+  /// So many of those that are missing are named.
+  package static let missingCountMax = 1_000
   private static let attemptCountMax = 64
 
   /// - Complexity: a request for each page of packs, and two of the collections.
@@ -56,12 +58,29 @@ package struct StoreListing: Sendable {
       }
     }
     for (writer, listed) in sequences.sorted(by: { $0.key < $1.key }) {
-      guard let last = listed.max(), last > listed.count else { continue }
-      let there = Set(listed)
-      for sequence in 1..<last where !there.contains(sequence) {
-        let name = PackName(writer: writer, sequence: sequence)
-        if !collections.removed.contains(name) { missing.append(name) }
+      var next: UInt32 = 1
+      for sequence in listed.sorted() {
+        if next < sequence { addMissing(writer, next..<sequence) }
+        // None comes behind the last possible one.
+        next = sequence == .max ? sequence : sequence + 1
       }
+    }
+  }
+
+  /// Adds those of a gap that were not removed. Any name can be put into a bucket: a gap may be as long as numbers go.
+  private mutating func addMissing(_ writer: UInt64, _ gap: Range<UInt32>) {
+    var next = gap.lowerBound
+    for removed in collections.removed.ranges[writer] ?? [] where removed.upperBound >= next {
+      append(writer, next..<min(max(removed.lowerBound, next), gap.upperBound))
+      guard removed.upperBound < gap.upperBound else { return }
+      next = removed.upperBound + 1
+    }
+    append(writer, next..<max(next, gap.upperBound))
+  }
+
+  private mutating func append(_ writer: UInt64, _ sequences: Range<UInt32>) {
+    for sequence in sequences.prefix(Self.missingCountMax - missing.count) {
+      missing.append(PackName(writer: writer, sequence: sequence))
     }
   }
 }

@@ -7,7 +7,7 @@ extension BlobStore {
     configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
-    try await OperationPool.shared.run { () throws(BlobStorageError) in
+    try await OperationPool.opening.run { () throws(BlobStorageError) in
       try Engine.create(in: objects, options: options, extra: extra)
     }
     return try await open(objects, state: state, configuration: configuration, remote: remote)
@@ -22,11 +22,11 @@ extension BlobStore {
     _ objects: any ObjectStore, state: String, configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
-    try await OperationPool.shared.run { () throws(BlobStorageError) in
+    try await OperationPool.opening.run { () throws(BlobStorageError) in
       let engine = try Engine(
         path: state, configuration: configuration,
         remote: Engine.Remote(objects: objects, configuration: remote))
-      return BlobStore(engine: engine, pool: .shared)
+      return BlobStore(engine: engine, pool: OperationPool(width: OperationPool.defaultWidth))
     }
   }
 
@@ -34,7 +34,7 @@ extension BlobStore {
   package static func blocking<T: Sendable>(
     _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
-    try await OperationPool.shared.run(body)
+    try await OperationPool.opening.run(body)
   }
 
   /// Makes durable what was stored with ``Durability/relaxed``: by this value, before the call.

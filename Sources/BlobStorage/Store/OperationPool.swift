@@ -3,8 +3,12 @@ import Synchronization
 
 /// Threads for operations that wait for files: a bounded number, so that callers are suspended and not threads made.
 final class OperationPool: Sendable {
-  /// The one that all stores of a process use.
-  static let shared = OperationPool(width: 16)
+  static let defaultWidth = 16
+  /// The one that all stores in folders use. Those that are shared by machines have one each: one that cannot reach its
+  /// engine keeps no other waiting.
+  static let shared = OperationPool(width: defaultWidth)
+  /// For the making and opening of stores that are shared by machines.
+  static let opening = OperationPool(width: defaultWidth)
 
   private struct State: Sendable {
     var runningCount = 0

@@ -25,7 +25,8 @@ struct ImportSource: Sendable {
 
   /// Whether the key's current version is this file as it is now, as far as can be told without reading it.
   func isUnchanged(_ engine: Engine) throws(BlobStorageError) -> Bool {
-    guard let current = try engine.version(key, nil), let mark = FileMark(metadata: current.metadata) else {
+    guard let current = try engine.versionToCountOn(key), let mark = FileMark(metadata: current.metadata)
+    else {
       return false
     }
     return mark == FileMark(status) && current.byteCount == status.byteCount

@@ -85,6 +85,7 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
+      try engine.makeDurableWhatIsThere(options.durability)
     } else {
       tell(force: true)
     }

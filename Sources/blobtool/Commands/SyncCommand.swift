@@ -6,15 +6,19 @@ import Foundation
 struct SyncCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "sync",
-    abstract: "Publishes what this machine stored, and takes in what others have published.",
-    discussion: "Every command does so when it begins. For a store in a folder there is nothing to do.")
+    abstract:
+      "Publishes what ended processes of this machine have left, and takes in what others have published.",
+    discussion: """
+      Every command does so when it begins. What a process that runs has stored it publishes itself. For a store in a \
+      folder there is nothing to do.
+      """)
 
   @OptionGroup var shared: SharedOptions
 
   func perform(on store: BlobStore) async throws {
     let begin = ContinuousClock.now
+    // Opening has taken in what there was.
     try await store.synchronize()
-    try await store.catchUp()
     let seconds = (ContinuousClock.now - begin) / .seconds(1)
     if shared.json {
       try JSONText.print(Output(store: store.information.path, seconds: seconds.roundedToMilliseconds))

@@ -90,13 +90,28 @@ struct RemoteCostTests {
   func groupCommit() throws {
     let place = try RemotePlace()
     let engine = try place.engine("writer")
-    place.objects.forgetCounts()
-    DispatchQueue.concurrentPerform(iterations: 40) { index in
-      #expect(throws: Never.self) {
-        try engine.put("key \(index)", Array("value \(index)".utf8), PutOptions())
+    let objects = place.objects
+    objects.forgetCounts()
+    // The first is held up until all have committed.
+    objects.beforeRequests { request, _ in
+      guard request == "put" else { return }
+      while (try? engine.keys("", after: nil, limit: 100).count) != 40 {
+        Thread.sleep(forTimeInterval: 0.001)
       }
+      objects.beforeRequests(nil)
     }
-    #expect(place.objects.count(of: "put") <= 40)
+    let threads = (0..<40).map { index in
+      let done = DispatchSemaphore(value: 0)
+      Thread {
+        #expect(throws: Never.self) {
+          try engine.put("key \(index)", Array("value \(index)".utf8), PutOptions())
+        }
+        done.signal()
+      }.start()
+      return done
+    }
+    for done in threads { done.wait() }
+    #expect(1...3 ~= objects.count(of: "put"))
     try engine.close()
     #expect(try place.engine("reader").keys("", after: nil, limit: 100).count == 40)
   }
@@ -140,5 +155,53 @@ struct RemoteCostTests {
     let kept = try SystemFiles().allocatedByteCount(below: FilePath(place.statePath("reader") + "/ranges"))
     #expect(kept <= 64 << 20)
     #expect(kept > 16 << 20)
+  }
+
+  #if os(Linux)
+    @Test("keep no pack open that was removed to make room")
+    func room() throws {
+      var random = SplitMix64.announced()
+      let place = try RemotePlace()
+      let engine = try place.engine("writer", packByteCount: 8 << 20, cacheByteCountMax: 64 << 20)
+      for index in 0..<12 {
+        _ = try engine.put("\(index)", random.bytes(8 << 20))
+        try engine.synchronize()
+        #expect(try engine.data("\(index)", nil)?.count == 8 << 20)
+      }
+      let ranges = place.statePath("writer") + "/ranges/"
+      let open = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
+        try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/" + $0)
+      }
+      #expect(open.contains { $0.hasPrefix(ranges) })
+      #expect(open.filter { $0.hasPrefix(ranges) && $0.hasSuffix(" (deleted)") } == [])
+      withExtendedLifetime(engine) {}
+    }
+  #endif
+
+  @Test("of a chunk that is damaged in its pack leave the rest of the pack where it is, and come once")
+  func damagedInItsPack() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    let bytes = random.bytes(2 << 20)
+    _ = try one.put("long", bytes, PutOptions())
+    let name = place.packNames[0]
+    place.objects.objects[name]?[1 << 20] ^= 1
+    let engine = try place.engine("reader", inline: true)
+    let blob = try #require(try engine.openBlob("long", nil))
+    func read() -> Int {
+      place.objects.forgetCounts()
+      for start in stride(from: Int64(0), to: 2 << 20, by: 100_000) {
+        do {
+          let part = try blob.read(start..<start + 100_000)
+          #expect(Array(part) == Array(bytes[Int(start)..<min(Int(start) + 100_000, bytes.count)]))
+        } catch {
+          #expect(error.code == .corrupted)
+        }
+      }
+      return place.objects.count
+    }
+    _ = read()
+    #expect(read() == 0)
   }
 }

@@ -19,18 +19,23 @@ struct RemotePlace {
   /// A process on a machine.
   func engine(
     _ machine: String, packByteCount: Int64 = Limits.packByteCountTarget, cacheByteCountMax: Int64 = 1 << 30,
-    inline: Bool = false, weaknesses: Weaknesses = []
+    inline: Bool = false, weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000,
+    waitingPackCountMax: Int = 2, log: LogRecorder = LogRecorder()
   ) throws -> Engine {
     var environment = Engine.Environment()
+    environment.recordCountOfBatch = recordCountOfBatch
     environment.weaknesses = weaknesses
     environment.packByteCountTarget = packByteCount
     environment.worksInline = inline
     return try Engine(
-      path: statePath(machine), configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 2),
+      path: statePath(machine),
+      configuration: StoreConfiguration(logger: log.logger, cacheByteCountMax: 0, threadCount: 2),
       environment: environment,
       remote: Engine.Remote(
         objects: objects,
-        configuration: RemoteConfiguration(cacheByteCountMax: cacheByteCountMax, intervalSeconds: 0)))
+        configuration: RemoteConfiguration(
+          cacheByteCountMax: cacheByteCountMax, intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax))
+    )
   }
 
   func removeState(_ machine: String) throws {

@@ -182,6 +182,19 @@ struct SharingTests {
     place.objects.set("packs/something else", [1])
     #expect(try place.listing().packs.count == 4)
   }
+
+  @Test("what is missing is told in time and memory that do not grow with it")
+  func farAway() throws {
+    let place = SharedPlace()
+    place.addPack(5, 1)
+    place.addPack(5, .max)
+    place.addPack(4, 3)
+    let first = try #require(try place.log.condemn([name(4, 2), name(5, 3)], after: Collections(), by: 1))
+    _ = try #require(try place.log.remove(first.condemned, after: first, by: 1))
+    let missing = try place.listing().missing
+    #expect(missing.count == StoreListing.missingCountMax)
+    #expect(missing.prefix(4) == [name(4, 1), name(5, 2), name(5, 4), name(5, 5)])
+  }
 }
 
 /// True once.

@@ -8,6 +8,9 @@ final class LogRecorder: Sendable {
   /// What was logged last, oldest first.
   var last: String { lines.withLock { $0.suffix(20).joined(separator: "\n") } }
 
+  /// How many of the last lines have that in them.
+  func count(of text: String) -> Int { lines.withLock { $0.count { $0.contains(text) } } }
+
   var logger: Logger { Logger(label: "test") { _ in Handler(recorder: self) } }
 
   private struct Handler: LogHandler {

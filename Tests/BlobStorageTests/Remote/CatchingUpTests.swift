@@ -1,0 +1,168 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Synchronization
+import SystemPackage
+import Testing
+
+@Suite("Catching up")
+struct CatchingUpTests {
+  private static func keys(_ engine: Engine) throws -> [String] {
+    try engine.keys("", after: nil, limit: 1_000).map(\.key)
+  }
+
+  @Test("goes on with a pack of which only a part was taken in", arguments: [false, true])
+  func partOfPack(_ isOpenedAnew: Bool) throws {
+    let place = try RemotePlace()
+    let reader = try place.engine("reader", recordCountOfBatch: 3)
+    let writer = try place.engine("writer")
+    for index in 0..<20 { _ = try writer.put("key \(index)", Array("value \(index)".utf8)) }
+    try writer.close()
+    let flag = CancellationFlag()
+    flag.cancel()
+    let error = #expect(throws: BlobStorageError.self) {
+      try CancellationFlag.$current.withValue(flag) { _ = try reader.catchUp() }
+    }
+    #expect(error?.code == .cancelled)
+    #expect(1..<20 ~= (try Self.keys(reader).count))
+    let generation = reader.catalog.generation
+    var next = reader
+    if isOpenedAnew { next = try place.engine("reader", recordCountOfBatch: 3) } else { try reader.catchUp() }
+    #expect(try Self.keys(next).count == 20)
+    // What is there already is not thrown away for it.
+    #expect(next.catalog.generation == generation)
+    #expect(try contents(of: next) == contents(of: place.engine("another")))
+  }
+
+  @Test("lists anew when a pack that was listed has gone before its footer was read")
+  func packThatGoes() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let reader = try place.engine("reader")
+    let one = try place.engine("one")
+    _ = try one.put("a", random.bytes(100_000), PutOptions())
+    let old = place.packNames[0]
+    let collector = try place.engine("collector")
+    let isDone = Atomic<Bool>(false)
+    let objects = place.objects
+    objects.beforeRequests { request, name in
+      guard request == "tail", name == old, !isDone.exchange(true, ordering: .relaxed) else { return }
+      objects.beforeRequests(nil)
+      #expect(throws: Never.self) {
+        _ = try RemoteCopy.records(of: old, in: place, to: collector)
+        try RemoteCopy.remove(old, in: place)
+      }
+    }
+    try reader.catchUp()
+    let wasDone = isDone.load(ordering: .relaxed)
+    #expect(wasDone)
+    #expect(try Self.keys(reader) == ["a"])
+    #expect(try reader.data("a", nil)?.count == 100_000)
+  }
+
+  @Test("says that it has not, when a listing names again and again what is not there")
+  func packThatIsNever() throws {
+    let place = try RemotePlace()
+    let reader = try place.engine("reader")
+    _ = try place.engine("one").put("a", Array("value".utf8), PutOptions())
+    place.objects.hide([place.packNames[0]])
+    let error = #expect(throws: BlobStorageError.self) { try reader.catchUp() }
+    #expect(error?.code == .busy)
+    place.objects.hide([])
+    try reader.catchUp()
+    #expect(try Self.keys(reader) == ["a"])
+  }
+
+  @Test(
+    "tells of packs that somebody has deleted: once in the log, each time in what it reports, and to who verifies"
+  )
+  func missingPacks() throws {
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    for index in 0..<3 { _ = try one.put("key \(index)", Array("value".utf8), PutOptions()) }
+    let lost = place.packNames[1]
+    let name = try #require(SharedNames.packName(lost))
+    try place.objects.delete(lost)
+    let log = LogRecorder()
+    let reader = try place.engine("reader", log: log)
+    for _ in 0..<3 { #expect(try reader.catchUp().missing == [name]) }
+    #expect(log.count(of: "error: Pack \(name)") == 1)
+    #expect(try reader.verify().damaged.map(\.pack) == ["\(name)"])
+  }
+
+  @Test("is asked for no more than once by all that is missing at the same time")
+  func manyMissing() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    _ = try one.put("a", random.bytes(100_000), PutOptions())
+    let unknown = (0..<20).map { _ in Digest.of(random.bytes(10), by: one.header.digestAlgorithm) }
+    place.objects.forgetCounts()
+    for digest in unknown {
+      #expect(try one.data(digest) == nil)
+      #expect(throws: BlobStorageError.self) { try one.chunks.bytes(digest) }
+    }
+    #expect(place.objects.count <= 6)
+  }
+
+  @Test("and making a catalog keep no other process from writing while they wait for the engine")
+  func locks() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let writer = try place.engine("writer")
+    for index in 0..<4 { _ = try writer.put("key \(index)", random.bytes(20_000), PutOptions()) }
+    let lock = FilePath(place.statePath("one")).appending("catalog").appending("lock")
+    let count = Atomic<Int>(0)
+    let lockedCount = Atomic<Int>(0)
+    place.objects.beforeRequests { _, _ in
+      #expect(throws: Never.self) {
+        guard FileManager.default.fileExists(atPath: lock.string) else { return }
+        let file = try SystemFiles().open(lock, .readWrite)
+        defer { file.close() }
+        count.add(1, ordering: .relaxed)
+        if try !file.lock(.shared, wait: false) { lockedCount.add(1, ordering: .relaxed) }
+      }
+    }
+    let one = try place.engine("one")
+    #expect(try Self.keys(one).count == 4)
+    try FileManager.default.removeItem(atPath: place.statePath("one") + "/footers")
+    try FileManager.default.createDirectory(
+      atPath: place.statePath("one") + "/footers", withIntermediateDirectories: false)
+    try one.catalog.rebuild(because: nil)
+    #expect(try Self.keys(one).count == 4)
+    let counts = (all: count.load(ordering: .relaxed), locked: lockedCount.load(ordering: .relaxed))
+    #expect(counts.all > 8)
+    #expect(counts.locked == 0)
+    place.objects.beforeRequests(nil)
+  }
+
+  @Test("fails for all who wait for the one that fails, with one try")
+  func failure() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one")
+    let catchUp = try #require(engine.publishedPacks)
+    let objects = place.objects
+    let requestCount = Atomic<Int>(0)
+    objects.setDown(true)
+    objects.beforeRequests { _, _ in
+      // The first waits until all are there.
+      guard requestCount.add(1, ordering: .relaxed).oldValue == 0 else { return }
+      while catchUp.waitingCount < 8 { Thread.sleep(forTimeInterval: 0.001) }
+    }
+    let threads = (0..<8).map { _ in
+      let done = DispatchSemaphore(value: 0)
+      Thread {
+        #expect(throws: BlobStorageError.self) { try engine.catchUp() }
+        done.signal()
+      }.start()
+      return done
+    }
+    for done in threads { done.wait() }
+    // One that had begun before all had asked, and one for the rest.
+    let triedCount = requestCount.load(ordering: .relaxed)
+    #expect(triedCount <= 2)
+    objects.beforeRequests(nil)
+    objects.setDown(false)
+    try engine.catchUp()
+  }
+}

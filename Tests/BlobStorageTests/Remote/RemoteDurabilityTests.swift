@@ -1,0 +1,97 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("What a machine reports as durable")
+struct RemoteDurabilityTests {
+  private func tree(_ place: RemotePlace) throws -> String {
+    let folder = place.temporary.path.appending("tree").string
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    for index in 0..<5 { try Data("file \(index)".utf8).write(to: URL(filePath: "\(folder)/\(index)")) }
+    try Data(repeating: 7, count: 2 << 20).write(to: URL(filePath: "\(folder)/long"))
+    return folder
+  }
+
+  @discardableResult
+  private func importTree(
+    _ engine: Engine, _ folder: String, _ durability: Durability = .durable
+  ) throws -> ImportReport {
+    var options = ImportOptions()
+    options.durability = durability
+    return try Importer(engine, options, nil).run([folder])
+  }
+
+  private func count(_ engine: Engine) throws -> Int { try engine.keys("", after: nil, limit: 100).count }
+
+  @Test("are not files that are unchanged since an import that could not be published")
+  func importAgain() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let engine = try place.engine("one")
+    place.objects.setDown(true)
+    for _ in 0..<2 { #expect(throws: BlobStorageError.self) { try importTree(engine, folder) } }
+    place.objects.setDown(false)
+    #expect(try importTree(engine, folder).unchangedFileCount == 6)
+    #expect(try count(place.engine("two")) == 6)
+    place.objects.forgetCounts()
+    #expect(try importTree(engine, folder).unchangedFileCount == 6)
+    #expect(place.objects.count == 0)
+  }
+
+  @Test("are not files that another process has stored and not published")
+  func importBeside() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let living = try place.engine("one")
+    try importTree(living, folder, .relaxed)
+    let beside = try place.engine("one")
+    #expect(try importTree(beside, folder).newFileCount == 6)
+    #expect(try count(place.engine("two")) == 6)
+    #expect(try importTree(beside, folder).unchangedFileCount == 6)
+  }
+
+  @Test("is not what was deleted by an attempt that could not be published")
+  func deleteAgain() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one")
+    for key in ["a", "b"] {
+      for _ in 0..<3 {
+        _ = try engine.put(
+          key, Array("value".utf8), PutOptions(durability: .durable, replacement: .archiveCurrent))
+      }
+    }
+    place.objects.setDown(true)
+    for _ in 0..<2 {
+      #expect(throws: BlobStorageError.self) { try engine.delete(["a"], .durable) }
+      #expect(throws: BlobStorageError.self) { try engine.keep(upTo: 1, keys: ["b"], .durable) }
+    }
+    place.objects.setDown(false)
+    #expect(try engine.delete(["a"], .durable) == 0)
+    let other = try place.engine("two")
+    #expect(try other.versions("a").isEmpty)
+    #expect(try other.versions("b").count == 2)
+  }
+
+  @Test("is published by who synchronizes beside puts, without an error", arguments: [1, 0, -1])
+  func synchronizing(_ waitingPackCountMax: Int) throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let engine = try place.engine("one", packByteCount: 20_000, waitingPackCountMax: waitingPackCountMax)
+    let values = (0..<300).map { _ in random.bytes(8_000) }
+    DispatchQueue.concurrentPerform(iterations: 4) { thread in
+      #expect(throws: Never.self) {
+        for index in 0..<75 {
+          if thread == 0 {
+            try engine.synchronize()
+          } else {
+            _ = try engine.put("key \(thread) \(index)", values[thread * 75 + index])
+          }
+        }
+      }
+    }
+    try engine.synchronize()
+    #expect(try place.engine("two").keys("", after: nil, limit: 1_000).count == 225)
+  }
+}

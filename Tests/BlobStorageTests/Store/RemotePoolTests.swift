@@ -1,0 +1,50 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Dispatch
+import Foundation
+import Synchronization
+import Testing
+
+@Suite("A store whose engine does not answer")
+struct RemotePoolTests {
+  private final class Gate: Sendable {
+    private let isOpen = Atomic<Bool>(true)
+    let waitingCount = Atomic<Int>(0)
+    private let opened = DispatchSemaphore(value: 0)
+
+    func shut() { isOpen.store(false, ordering: .sequentiallyConsistent) }
+    func open(for count: Int) {
+      isOpen.store(true, ordering: .sequentiallyConsistent)
+      for _ in 0..<count { opened.signal() }
+    }
+    func pass() {
+      if isOpen.load(ordering: .sequentiallyConsistent) { return }
+      waitingCount.add(1, ordering: .sequentiallyConsistent)
+      opened.wait()
+    }
+  }
+
+  @Test("keeps no thread from the other stores of the process")
+  func otherStores() async throws {
+    let place = try RemotePlace()
+    let gate = Gate()
+    var stores: [BlobStore] = []
+    for index in 0..<20 {
+      stores.append(
+        try await BlobStore.open(
+          place.objects, state: place.statePath("\(index)"), remote: RemoteConfiguration(intervalSeconds: 0)))
+    }
+    place.objects.beforeRequests { _, _ in gate.pass() }
+    gate.shut()
+    let waiting = stores.map { store in Task { try await store.catchUp() } }
+    // More than any pool has threads, if they shared one.
+    while gate.waitingCount.load(ordering: .sequentiallyConsistent) < 20 { await Task.yield() }
+    let local = try await BlobStore.create(at: place.statePath("local"))
+    _ = try await local.put("key", .data(Data("value".utf8)))
+    try await local.close()
+    gate.open(for: 20)
+    for task in waiting { _ = try await task.value }
+    for store in stores { try await store.close() }
+    withExtendedLifetime(place) {}
+  }
+}
