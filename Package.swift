@@ -98,7 +98,7 @@ let package = Package(
     .testTarget(
       name: "BlobStorageS3Tests",
       dependencies: [
-        "BlobStorageS3", "BlobStorage", "BlobStorageTestSupport",
+        "BlobStorageS3", "BlobStorage", "BlobStorageTestSupport", "blobtool",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOHTTP1", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),

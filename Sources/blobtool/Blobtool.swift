@@ -7,7 +7,7 @@ struct Blobtool: AsyncParsableCommand {
     abstract: "Keeps blobs by key: deduplicated, compressed, with versions.",
     discussion: """
       Every command but init works on an existing store: give --store PATH after the command's name, or set \
-      BLOBTOOL_STORE. A store in a bucket is s3://BUCKET/PREFIX; the usual variables (AWS_ACCESS_KEY_ID, \
+      BLOBTOOL_STORE; copy works on two. A store in a bucket is s3://BUCKET/PREFIX; the usual variables (AWS_ACCESS_KEY_ID, \
       AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_PROFILE) and files say how it is reached.
 
       Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, \
@@ -19,6 +19,7 @@ struct Blobtool: AsyncParsableCommand {
       DeleteCommand.self, KeepCommand.self, ImportCommand.self, ExportCommand.self, CollectCommand.self,
       VerifyCommand.self, RepairCommand.self, StatisticsCommand.self, InformationCommand.self,
       WhyCommand.self, ReportCommand.self, WatchCommand.self, CacheCommand.self, SyncCommand.self,
+      CopyCommand.self,
       ManualCommand.self,
     ])
 

@@ -2,7 +2,23 @@ import ArgumentParser
 import BlobStorage
 import Foundation
 
-/// What every command takes.
+/// How what is done is told.
+struct OutputOptions: ParsableArguments {
+  @Flag(help: "Print the result as JSON.")
+  var json = false
+
+  @Option(help: "How long work is shown on standard error: auto, bar, plain, json or none.")
+  var progress: ProgressStyle = .auto
+
+  /// Shows how far the work of `body` has come, as the options say.
+  func withProgress<T>(_ body: (ProgressMeter) async throws -> T) async throws -> T {
+    let meter = ProgressMeter(progress)
+    defer { meter.finish() }
+    return try await body(meter)
+  }
+}
+
+/// What every command on one store takes.
 struct SharedOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp(
@@ -24,11 +40,9 @@ struct SharedOptions: ParsableArguments {
       valueName: "bytes"))
   var packCache: Int64?
 
-  @Flag(help: "Print the result as JSON.")
-  var json = false
+  @OptionGroup var outputOptions: OutputOptions
 
-  @Option(help: "How long work is shown on standard error: auto, bar, plain, json or none.")
-  var progress: ProgressStyle = .auto
+  var json: Bool { outputOptions.json }
 
   /// Where the store is.
   ///
@@ -57,9 +71,7 @@ struct SharedOptions: ParsableArguments {
 
   /// Shows how far the work of `body` has come, as the options say.
   func withProgress<T>(_ body: (ProgressMeter) async throws -> T) async throws -> T {
-    let meter = ProgressMeter(progress)
-    defer { meter.finish() }
-    return try await body(meter)
+    try await outputOptions.withProgress(body)
   }
 }
 

@@ -12,14 +12,29 @@ enum StorePlace: Sendable {
   static func isInBucket(_ path: String) -> Bool { path.hasPrefix("s3://") }
 
   /// The place in a bucket that is named, reached as the environment says.
-  static func bucket(_ path: String, state: String?, packCache: Int64?) throws -> StorePlace {
+  ///
+  /// - Parameter profile: one of the usual files that says it instead.
+  static func bucket(
+    _ path: String, state: String?, packCache: Int64?, profile: String? = nil
+  ) throws -> StorePlace {
     let location: S3Location
     do { location = try S3Location(path) } catch { throw ValidationError(error.message) }
-    let configuration = try S3Configuration(location: location)
+    var environment = ProcessInfo.processInfo.environment
+    if let profile {
+      for name in namesBesideProfile { environment[name] = nil }
+      environment["AWS_PROFILE"] = profile
+    }
+    let configuration = try S3Configuration(location: location, environment: environment)
     var remote = RemoteConfiguration()
     if let packCache { remote.cacheByteCountMax = packCache }
     return .bucket(configuration, state: try state ?? defaultState(configuration), remote)
   }
+
+  /// What the environment says of an engine and would count before a profile.
+  private static let namesBesideProfile = [
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE",
+  ]
 
   /// The folder that this machine keeps things in: the store's own, or the one for what it knows of it.
   var folder: String {

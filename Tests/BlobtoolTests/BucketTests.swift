@@ -63,4 +63,84 @@ struct BucketTests {
     let folder = try await run("one", ["list", "--state", "x"], more: ["BLOBTOOL_STORE": workshop.storePath])
     #expect(folder.status == 64)
   }
+
+  /// Another place in the same bucket.
+  private func place(_ name: String) -> String { "s3://blob-storage/\(prefix)-\(name)" }
+
+  @Test("does what a store in a folder does, or says in a sentence that it does not")
+  func commands() async throws {
+    try workshop.write(noise(300_000, seed: 1), to: "tree/a")
+    try workshop.write(Data("b".utf8), to: "tree/b")
+    func expect(_ status: Int32, _ arguments: [String], input: Data = Data()) async throws -> Outcome {
+      let outcome = try await run("one", arguments, input: input)
+      #expect(outcome.status == status, "\(arguments): \(outcome.errors)")
+      #expect(outcome.errors.split(separator: "\n").count == (status == 0 ? 0 : 1), "\(outcome.errors)")
+      return outcome
+    }
+    _ = try await expect(0, ["init"])
+    _ = try await expect(0, ["import", "tree"])
+    #expect(try await expect(0, ["import", "tree", "--dry-run"]).text.contains("unchanged"))
+    _ = try await expect(0, ["put", "b", "--archive"], input: Data("c".utf8))
+    #expect(try await expect(0, ["versions", "b"]).lines.count == 2)
+    #expect(try await expect(0, ["get", "a"]).bytes == noise(300_000, seed: 1))
+    #expect(
+      try await expect(0, ["get", "a", "--offset", "5", "--length", "9"]).bytes
+        == noise(300_000, seed: 1)[5..<14])
+    #expect(try await expect(0, ["keep", "--up-to", "0", "--all", "--json"]).text.contains("1"))
+    #expect(try await expect(0, ["info", "a", "--json"]).text.contains("300000"))
+    _ = try await expect(0, ["why", "a"])
+    _ = try await expect(0, ["report", "-o", workshop.path("page.html")])
+    _ = try await expect(0, ["stats", "--prometheus"])
+    #expect(try await expect(0, ["stats", "--json"]).text.contains("\"keys\":2"))
+    #expect(try await expect(0, ["watch", "--once"]).text == "Nothing is running.\n")
+    _ = try await expect(0, ["verify"])
+    _ = try await expect(0, ["verify", "--quick"])
+    _ = try await expect(0, ["repair"])
+    _ = try await expect(0, ["sync"])
+    _ = try await expect(0, ["export", "out"])
+    #expect(workshop.contents("out/a") == noise(300_000, seed: 1))
+    _ = try await expect(0, ["delete", "a"])
+    _ = try await expect(3, ["get", "a"])
+    for arguments in [["stats"], ["trim"], ["set-limit", "1G"]] {
+      #expect(try await expect(1, ["cache"] + arguments).errors.contains("cannot be a cache"))
+    }
+    let page = try await run("two", ["list"])
+    #expect(page.lines.count == 1, "\(page.errors)")
+  }
+
+  @Test("is copied from and into, by machines that know nothing of each other")
+  func copies() async throws {
+    let (store, first, second) = (workshop.storePath, place("first"), place("second"))
+    for place in [first, second] {
+      #expect(try await run("one", ["init", "--store", place]).status == 0)
+    }
+    try await workshop.expect(0, ["put", "a"], input: noise(300_000, seed: 1))
+    try await workshop.expect(0, ["put", "a", "--archive"], input: noise(300_000, seed: 2))
+    try await workshop.expect(0, ["put", "b"], input: Data("b".utf8))
+    let back = workshop.path("back")
+    try await workshop.expect(0, ["init", "--store", back])
+    // A machine's folder may be named.
+    let named = ["--target-state", workshop.path("state")]
+    for (machine, arguments) in [
+      ("one", [store, first] + named), ("two", [first, second]), ("three", [second, back]),
+    ] {
+      for round in 0..<2 {
+        let outcome = try await run(machine, ["copy", "--json"] + arguments)
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let report = try #require(try outcome.json(CopyCommandTests.Report.self).first)
+        #expect(report.newVersions == (round == 0 ? 3 : 0))
+        #expect(round == 0 || report.chunks == 0)
+      }
+    }
+    #expect(FileManager.default.fileExists(atPath: workshop.path("state")))
+    let expected = try await CopyCommandTests.shown(workshop, store)
+    #expect(try await CopyCommandTests.shown(workshop, back) == expected)
+    try await workshop.expect(0, ["verify", "--store", back])
+    let missing = try await run("one", ["copy", store, place("third")])
+    #expect(missing.status == 1)
+    #expect(missing.errors.contains("There is no store at \(place("third"))"))
+    let profile = try await run("one", ["copy", store, first, "--target-profile", "nobody"])
+    #expect(profile.status == 1)
+    #expect(profile.errors.contains("There is no profile 'nobody'"))
+  }
 }

@@ -45,7 +45,7 @@ import Testing
       ["import", "--help"],
       ["export", "--help"], ["gc", "--help"], ["verify", "--help"], ["repair", "--help"],
       ["stats", "--help"],
-      ["info", "--help"], ["why", "--help"], ["watch", "--help"], ["report", "--help"],
+      ["info", "--help"], ["why", "--help"], ["watch", "--help"], ["report", "--help"], ["copy", "--help"],
     ])
   func printed(_ arguments: [String]) async throws {
     let outcome = try await Workshop(hasStore: false).expect(0, arguments)

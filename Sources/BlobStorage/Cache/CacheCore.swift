@@ -45,6 +45,13 @@ package final class CacheCore: Sendable {
     let prefixBytes = Array(prefix.utf8)
     if !prefix.isEmpty { _ = try Engine.keyBytes(prefix) }
     try limits?.check()
+    // Its limit is for the store's folder, and it makes room by taking packs away.
+    guard !(engine.backend is any PublishingBackend) else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "\(engine.information.path) cannot be a cache: a cache is a store in a folder of its own.",
+        path: engine.information.path)
+    }
     let lockFile = try engine.folder.files.open(engine.folder.cacheLock, .openOrCreate)
     var isLower = false
     let limits = try lockFile.locked { () throws(BlobStorageError) in

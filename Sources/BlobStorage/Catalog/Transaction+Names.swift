@@ -54,12 +54,16 @@ extension Transaction {
   }
 
   /// Calls `body` with the keys that begin with `prefix` and come after `after`, in byte order, with all that
-  /// hangs on them, until it returns false. Keys without a version that can be seen are left out.
+  /// hangs on them, until it returns false. Keys without a version that can be seen are left out, unless
+  /// `includesHidden`.
   package func forEachKey(
-    prefix: [UInt8], after: [UInt8]?,
+    prefix: [UInt8], after: [UInt8]?, includesHidden: Bool = false,
     _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    _ = try walk(parent: 0, path: [], prefix: prefix, after: after, body)
+    _ = try walk(parent: 0, path: [], prefix: prefix, after: after) { (key, row) throws(BlobStorageError) in
+      guard includesHidden || row.versionCount > 0 else { return true }
+      return try body(key, row)
+    }
   }
 
   /// Walks the parts under `parent`; `path` are the parts before. False when `body` said to stop.
@@ -85,7 +89,7 @@ extension Transaction {
       let row = try NameRow(value)
       let whole = path + key.dropFirst(8)
       let isAfter = after.map { $0.lexicographicallyPrecedes(whole) } ?? true
-      if row.key != 0, row.versionCount > 0, isAfter, whole.starts(with: prefix) {
+      if row.key != 0, isAfter, whole.starts(with: prefix) {
         goOn = try body(whole, row)
       }
       if goOn, row.child != 0 {

@@ -52,6 +52,19 @@ extension Transaction {
     return try MaskRow(value)
   }
 
+  /// Calls `body` with the versions of a key that something hides, newest first.
+  func forEachHidden(
+    key: UInt64, _ body: (Stamp) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let first = Self.versionKey(key, Stamp(time: .max, writer: .max))
+    try scan(.masks, from: first) { (bytes, _) throws(BlobStorageError) in
+      let (found, stamp) = try Self.keyAndStamp(bytes)
+      guard found == key else { return false }
+      try body(stamp)
+      return true
+    }
+  }
+
   func setVersionRow(key: UInt64, _ stamp: Stamp, _ row: VersionRow?) throws(BlobStorageError) {
     if let row {
       try put(.versions, Self.versionKey(key, stamp), row.encoded())

@@ -3,7 +3,7 @@ import SystemPackage
 
 /// Long work that a process does on a store at this moment, as it tells others.
 public struct Activity: Sendable, Hashable {
-  /// What is done: "put", "import", "export", "gc", "verify", "repair", "report"; a later build may have others.
+  /// What is done: "put", "import", "export", "copy", "gc", "verify", "repair", "report"; a later build may have others.
   public var operation: String
   /// What it works on: a key, paths or a folder; empty when that is the store.
   public var subject: String

@@ -52,6 +52,19 @@ package struct BlobLayout: Sendable {
     if case .lists(let lists, _) = parts { lists.map(\.digest) } else { [] }
   }
 
+  /// What a manifest of the blob lists.
+  enum Listed {
+    case chunks([ChunkEntry])
+    case lists([ListEntry])
+  }
+
+  var listed: Listed {
+    switch parts {
+    case .chunks(let chunks, _): .chunks(chunks)
+    case .lists(let lists, _): .lists(lists)
+    }
+  }
+
   /// Calls `body` with the chunks that the range touches, in order, until it returns false.
   ///
   /// - Complexity: reads only the lists that the range touches.

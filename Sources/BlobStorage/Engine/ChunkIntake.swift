@@ -124,8 +124,7 @@ struct ChunkIntake: Sendable {
   }
 
   /// Which of these chunks are there to be shared: found, leased, and found again in a snapshot taken after that.
-  private func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest>
-  {
+  func share(_ digests: [Digest], _ result: inout BatchResult) throws(BlobStorageError) -> Set<Digest> {
     let (found, unsynced) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var found: [Digest] = []
       var unsynced: Set<PackName> = []

@@ -177,27 +177,6 @@ extension Engine {
     return try commit.canRefer(to: row.place)
   }
 
-  /// Appends the manifest of a blob of few chunks, unless it is there.
-  func appendManifest(
-    _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit
-  ) throws(BlobStorageError) -> Int {
-    if let row = try commit.transaction.manifestToShare(digest), try commit.canRefer(to: row.place) {
-      return 0
-    }
-    var payload = ByteWriter(capacity: entries.count * ChunkEntry.byteCount)
-    var byteCount: Int64 = 0
-    for entry in entries {
-      entry.encode(into: &payload)
-      byteCount += Int64(entry.plainByteCount)
-    }
-    let record = ManifestRecord(
-      digest: digest, byteCount: byteCount, chunkCount: Int64(entries.count), depth: 0,
-      listedCount: entries.count)
-    return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
-      try commit.append(.manifest(record), payload: raw)
-    }
-  }
-
   /// Appends the ref that makes a blob the current version of a key.
   func appendRef(
     _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ replacement: Replacement, _ metadata: [UInt8],

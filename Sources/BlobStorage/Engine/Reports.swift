@@ -2,7 +2,7 @@ import Foundation
 
 /// How far long work has come.
 public struct WorkProgress: Sendable, Hashable {
-  /// What is being done, in a word or two: "planning", "importing", "marking", "compacting", "verifying".
+  /// What is being done, in a word or two: "planning", "importing", "copying", "marking", "compacting", "verifying".
   public var phase: String
   public var doneByteCount: Int64
   /// 0 while it is not known.

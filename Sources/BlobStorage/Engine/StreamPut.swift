@@ -226,7 +226,7 @@ struct StreamPut {
       var added = total.storedByteCount
       if let lists = manifest.lists {
         try recheck(lists.map(\.digest), commit)
-        added += Int64(try appendManifest(digest, lists, byteCount, manifest.chunkCount, &commit))
+        added += Int64(try engine.appendManifest(digest, lists, byteCount, manifest.chunkCount, &commit))
       } else {
         try recheck(manifest.entries.map(\.digest), commit)
         if manifest.entries.count > 1 {
@@ -248,25 +248,6 @@ struct StreamPut {
       throw BlobStorageError(
         .busy, "Chunk \(digest) was removed while it was being shared: put the content again.", digest: digest
       )
-    }
-  }
-
-  private func appendManifest(
-    _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64,
-    _ commit: inout WriterSession.Commit
-  ) throws(BlobStorageError) -> Int {
-    if let row = try commit.transaction.manifestToShare(digest), try commit.canRefer(to: row.place) {
-      return 0
-    }
-    guard lists.count <= Limits.manifestListCountMax else {
-      throw BlobStorageError(.limitExceeded, "The blob has more chunks than a manifest can name.")
-    }
-    var payload = ByteWriter(capacity: lists.count * ListEntry.byteCount)
-    for list in lists { list.encode(into: &payload) }
-    let record = ManifestRecord(
-      digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: 1, listedCount: lists.count)
-    return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
-      try commit.append(.manifest(record), payload: raw)
     }
   }
 

@@ -3,9 +3,10 @@ import Foundation
 /// Mends what can be mended: saves whole records out of damaged packs, sets those packs aside, and rebuilds the
 /// catalog, so that the next put of lost bytes stores them anew.
 ///
-/// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole.
+/// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where it
+/// is, and what is damaged in it is no more counted on by this machine.
 struct Repairer {
-  private let engine: Engine
+  let engine: Engine
   private let progress: ProgressHandler
   private let waitSeconds: Double
 
@@ -18,42 +19,52 @@ struct Repairer {
   func run() throws(BlobStorageError) -> RepairReport {
     let start = Date()
     try engine.checkOpen()
-    try engine.checkPacksAreOwn("Repairing")
     var report = RepairReport()
     let lock = try CollectionLock(engine, waitSeconds: waitSeconds)
     defer { withExtendedLifetime(lock) {} }
     try engine.writer.rollOver()
-    try engine.catalog.rebuild(because: nil)
-    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
-    }
     let verifier = Verifier(engine, progress)
-    for (index, (_, row)) in rows.enumerated() where row.isSealed {
+    let missing = try verifier.missingPacks(try packRows().map(\.row))
+    // Of published packs that are lost, the catalog knows what nobody else does.
+    if missing.isEmpty { try engine.catalog.rebuild(because: nil) }
+    let rows = try packRows()
+    let isPublished = engine.backend is any PublishingBackend
+    var lost: Set<Digest> = []
+    for (index, (number, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
-      let result = try verifier.verify(row, isQuick: false, keepsWhole: true)
+      let result =
+        try missing.contains(row.name)
+        ? Verifier.missing(row) : verifier.verify(row, isQuick: false, keepsWhole: true)
       report.damaged += result.findings.map {
         Damage(digest: $0.digest, pack: "\($0.pack)", offset: $0.offset, keys: [], reason: $0.reason)
       }
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
-      if isDamaged { report.setAside.append(try save(result.whole, row.name)) }
+      if isDamaged, isPublished {
+        lost.formUnion(try distrust(number, except: result.whole))
+      } else if isDamaged {
+        report.setAside.append(try save(result.whole, row.name))
+      }
     }
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
-    report.packCount = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().count
-    }
+    report.packCount = try packRows().count
     try DamageSearch(engine).forEachVersion { (key, digest, needed) throws(BlobStorageError) in
-      guard needed.contains(where: { !$0.isPresent }) else { return }
+      guard needed.contains(where: { !$0.isPresent || lost.contains($0.0) }) else { return }
       for version in try engine.versions(key) where version.digest == digest {
         let lost = UnreadableVersion(key: key, version: version.id, digest: digest)
         if !report.unreadable.contains(lost) { report.unreadable.append(lost) }
       }
-    } isInteresting: { _ in
-      false
+    } isInteresting: { digest in
+      lost.contains(digest)
     }
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
+  }
+
+  private func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
   /// Copies the whole records of a pack into a new one, which is on the medium before the old one is set aside.

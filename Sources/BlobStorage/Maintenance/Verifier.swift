@@ -13,7 +13,7 @@ struct Verifier {
     var isOnlyBase = false
   }
 
-  private let engine: Engine
+  let engine: Engine
   private let progress: ProgressHandler
 
   init(_ engine: Engine, _ progress: ProgressHandler?) {
@@ -29,6 +29,8 @@ struct Verifier {
     let missing = try engine.catchUp().missing
     let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
     }
+    // What this machine keeps of published packs says nothing about the packs.
+    let missing = try missingPacks(rows.map(\.row))
     let total = rows.reduce(0) { $0 + ($1.row.state == .retired ? 0 : $1.row.appliedByteCount) }
     var done: Int64 = 0
     for (index, (_, row)) in rows.enumerated() where row.state != .retired {
@@ -40,7 +42,9 @@ struct Verifier {
             totalCount: rows.count))
       }
       tell(0)
-      let result = try verify(row, isQuick: isQuick, progress: tell)
+      let result =
+        try missing.contains(row.name)
+        ? Self.missing(row) : verify(row, isQuick: isQuick, progress: tell)
       done += row.appliedByteCount
       report.chunkCount += result.chunkCount
       report.byteCount += result.byteCount
@@ -79,13 +83,15 @@ struct Verifier {
     func find(_ digest: Digest?, _ offset: Int64, _ reason: String) {
       result.findings.append(Finding(digest: digest, pack: row.name, offset: offset, reason: reason))
     }
+    if !isQuick, try !readsPublished(row) {
+      find(nil, row.appliedByteCount, "its header or footer are not as they were published")
+    }
     guard let file = try engine.backend.openPack(row.name) else {
       // Taken away by gc since the catalog was read, or lost.
       let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.packNumber(row.name) != nil
       }
-      if isKnown { find(nil, 0, "the pack is not there") }
-      return result
+      return isKnown ? Self.missing(row) : result
     }
     defer { file.close() }
     var records: [PackRecord] = []
@@ -102,15 +108,8 @@ struct Verifier {
         find(nil, outcome.endOffset, "the footer cannot be read")
       }
     } catch {
-      if error.code == .packGone {
-        try engine.catchUp()
-        let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-          try transaction.packNumber(row.name) != nil
-        }
-        // Another machine has collected it.
-        if !isKnown { return result }
-      }
-      guard error.code == .corrupted || error.code == .packGone else { throw error }
+      if error.code == .packGone { return try resultOfGone(row) }
+      guard error.code == .corrupted else { throw error }
       find(nil, error.offset ?? 0, error.message)
       return result
     }
@@ -123,6 +122,26 @@ struct Verifier {
       }
       return result
     }
+    do throws(BlobStorageError) {
+      try read(records, file, row.name) { (part) in
+        result.chunkCount += part.chunkCount
+        result.byteCount += part.byteCount
+        result.findings += part.findings
+        if keepsWhole { result.whole += part.whole }
+        result.recordsByteCount += part.recordsByteCount
+        progress(result.recordsByteCount)
+      }
+    } catch {
+      guard error.code == .packGone else { throw error }
+      return try resultOfGone(row)
+    }
+    return result
+  }
+
+  /// Reads the payloads of a pack on all threads.
+  private func read(
+    _ records: [PackRecord], _ file: any File, _ pack: PackName, _ take: (PackResult) -> Void
+  ) throws(BlobStorageError) {
     let engine = engine
     var remaining = records[...]
     try engine.work.orderedMap(
@@ -139,17 +158,9 @@ struct Verifier {
         return group
       },
       transform: { (group) throws(BlobStorageError) in
-        try Self.check(group, file, row.name, engine)
+        try Self.check(group, file, pack, engine)
       },
-      consume: { (part) in
-        result.chunkCount += part.chunkCount
-        result.byteCount += part.byteCount
-        result.findings += part.findings
-        if keepsWhole { result.whole += part.whole }
-        result.recordsByteCount += part.recordsByteCount
-        progress(result.recordsByteCount)
-      })
-    return result
+      consume: { (part) in take(part) })
   }
 
   private static func check(
@@ -176,8 +187,12 @@ struct Verifier {
           }
         let isOnlyBase = error.digest != nil
         if isOnlyBase { result.whole.append(record) }
-        // Garbage may outlive its base.
-        if isOnlyBase, let digest, try !isCurrent(digest, pack, record.offset, engine) { continue }
+        // Garbage may outlive its base. What was healed by another copy stays in a published pack until that goes.
+        if isOnlyBase || engine.backend is any PublishingBackend, let digest,
+          try !isCurrent(record, digest, pack, engine)
+        {
+          continue
+        }
         result.findings.append(
           Finding(
             digest: digest, pack: pack, offset: record.offset, reason: error.message, isOnlyBase: isOnlyBase))
@@ -186,13 +201,19 @@ struct Verifier {
     return result
   }
 
-  /// Whether the catalog knows this record as the chunk's.
+  /// Whether the catalog knows this record as the chunk's, or as the blob's manifest.
   private static func isCurrent(
-    _ digest: Digest, _ pack: PackName, _ offset: Int64, _ engine: Engine
+    _ record: PackRecord, _ digest: Digest, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) -> Bool {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      guard let row = try transaction.chunkRow(digest), row.place.offset == offset else { return false }
-      return try transaction.packRow(row.place.pack)?.name == pack
+      let place: Place?
+      switch record.content {
+      case .chunk: place = try transaction.chunkRow(digest)?.place
+      case .manifest: place = try transaction.manifestRow(digest)?.place
+      case .ref, .drop, .skipped: return true
+      }
+      guard let place, place.offset == record.offset else { return false }
+      return try transaction.packRow(place.pack)?.name == pack
     }
   }
 

@@ -31,6 +31,13 @@ package protocol PublishingBackend: Backend {
     _ names: [PackName], _ body: (PackName, (any File)?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError)
 
+  /// Has the records of a pack read from where everybody reads them: gives up what is kept of them here.
+  func forgetRecords(_ name: PackName)
+
+  /// Whether header and footer of a published pack are other bytes than those that are kept here. What is kept stays:
+  /// nobody else may have it.
+  func hasOtherFooter(_ name: PackName) throws(BlobStorageError) -> Bool
+
   /// Forgets all that is kept here of a pack that was removed.
   func forget(_ name: PackName)
 }

@@ -129,6 +129,30 @@ package final class RemoteBackend: PublishingBackend {
     fetches.cache.forget(name)
   }
 
+  package func forgetRecords(_ name: PackName) { fetches.cache.forget(name) }
+
+  package func hasOtherFooter(_ name: PackName) throws(BlobStorageError) -> Bool {
+    guard let copy = try footers.open(name) else { return false }
+    defer { copy.file.close() }
+    for range in [0..<Int64(PackHeader.byteCount), copy.footerOffset..<copy.byteCount] {
+      var offset = range.lowerBound
+      while offset < range.upperBound {
+        let end = min(range.upperBound, offset + Int64(FooterCopies.stepByteCount))
+        var kept = [UInt8](repeating: 0, count: Int(end - offset))
+        let result: Result<Bool, BlobStorageError> = kept.withUnsafeMutableBytes { buffer in
+          do throws(BlobStorageError) { return .success(try copy.read(into: buffer, at: offset)) } catch {
+            return .failure(error)
+          }
+        }
+        guard try result.get(), try objects.get(SharedNames.pack(name), offset..<end) == kept else {
+          return true
+        }
+        offset = end
+      }
+    }
+    return false
+  }
+
   package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
     try lengths.withLock { $0.values.reduce(0, +) } + spool.allocatedByteCount()
   }

@@ -37,6 +37,11 @@ struct CacheCommand: AsyncParsableCommand {
   /// The cache of a store; a store without one says what makes it one.
   static func cache(of store: BlobStore) async throws -> BlobCache {
     guard let cache = try await store.cache() else {
+      if StorePlace.isInBucket(store.information.path) {
+        throw Failure(
+          ExitStatus.failed,
+          "\(store.information.path.printable) cannot be a cache: a cache is a store in a folder of its own.")
+      }
       throw Failure(
         ExitStatus.failed,
         "The store at \(store.information.path.printable) is no cache; `blobtool cache set-limit BYTES` makes it one."

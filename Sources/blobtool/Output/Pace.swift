@@ -54,7 +54,7 @@ struct Pace {
   private func counted(_ count: Int) -> String {
     switch progress.phase {
     case "scanning", "planning", "importing", "syncing", "exporting": HumanText.count(count, "file")
-    case "marking": HumanText.count(count, "key")
+    case "marking", "copying": HumanText.count(count, "key")
     case "verifying", "compacting", "deleting": HumanText.count(count, "pack")
     default: HumanText.grouped(count)
     }

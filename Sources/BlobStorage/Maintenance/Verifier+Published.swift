@@ -1,0 +1,36 @@
+/// Where packs are published, it is the published pack that is verified, and not what this machine keeps of it.
+extension Verifier {
+  /// The packs that are to be there, by what the catalog says, and that no listing has; one that a collector has removed
+  /// is not among them.
+  func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
+    guard let backend = engine.backend as? any PublishingBackend else { return [] }
+    let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
+    let listing = try backend.publishedPacks()
+    return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
+  }
+
+  /// Has a pack read from where everybody reads it; false when its ends are not as they were.
+  func readsPublished(_ row: PackRow) throws(BlobStorageError) -> Bool {
+    guard let backend = engine.backend as? any PublishingBackend, row.durableByteCount > 0 else {
+      return true
+    }
+    backend.forgetRecords(row.name)
+    try engine.packs.forget { (name) in name == row.name }
+    return try !backend.hasOtherFooter(row.name)
+  }
+
+  /// What is to be said of a pack that went while it was read: nothing, if another machine has collected it.
+  func resultOfGone(_ row: PackRow) throws(BlobStorageError) -> PackResult {
+    try engine.catchUp()
+    let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packNumber(row.name) != nil
+    }
+    return isKnown ? Self.missing(row) : PackResult()
+  }
+
+  static func missing(_ row: PackRow) -> PackResult {
+    var result = PackResult()
+    result.findings.append(Finding(digest: nil, pack: row.name, offset: 0, reason: "the pack is not there"))
+    return result
+  }
+}

@@ -1,0 +1,201 @@
+/// Brings chunks from one store into another as they are stored: those that the other lacks, each once.
+///
+/// What a chunk is encoded against goes before it. Neighbours in the source's packs are read together, and checked on
+/// all threads. Nothing needs the chunks yet: the caller has begun a put with the target's leases, and lets the holds go
+/// when versions need them.
+final class ChunkTransfer {
+  private struct Item: Sendable {
+    var digest: Digest
+    /// Nil where the source does not know it.
+    var row: ChunkRow?
+
+    var place: (UInt32, Int64) { row.map { ($0.place.pack, $0.place.offset) } ?? (.max, 0) }
+  }
+
+  private struct Output: Sendable {
+    var digest: Digest
+    var chunk: Result<StoredChunk, BlobStorageError>
+  }
+
+  /// Chunks that are looked for at once, and digests that are remembered.
+  private static let groupCount = 1_024
+  private static let knownCountMax = 1 << 20
+  private static let batchByteCount = 1 << 20
+
+  private let source: Engine
+  private let target: Engine
+  private let intake: ChunkIntake
+  private var wanted: [Digest] = []
+  private var known: Set<Digest> = []
+  private var holds: [LeaseFile.Hold] = []
+  private var committedMark: Int64
+  /// Chunks that the source cannot give, and why.
+  private(set) var unreadable: [Digest: BlobStorageError] = [:]
+  /// What was sent.
+  private(set) var chunkCount = 0
+  private(set) var newByteCount: Int64 = 0
+  private(set) var storedByteCount: Int64 = 0
+
+  init(from source: Engine, to target: Engine) {
+    self.source = source
+    self.target = target
+    intake = ChunkIntake(target, target.codec)
+    committedMark = target.writer.addedByteCount
+  }
+
+  /// Lets go of what was held in the target.
+  func release() {
+    for hold in holds { target.leases.release(hold) }
+    holds = []
+  }
+
+  /// Has these chunks in the target, at the latest after ``flush()``.
+  func need(_ digests: some Sequence<Digest>) throws(BlobStorageError) {
+    for digest in digests where known.insert(digest).inserted {
+      wanted.append(digest)
+      if wanted.count >= Self.groupCount { try flush() }
+    }
+    if known.count > Self.knownCountMax { known = Set(wanted) }
+  }
+
+  /// Whether the target has all of these to be shared; those that it has are held.
+  func areThere(_ digests: [Digest]) throws(BlobStorageError) -> Bool { try missing(of: digests).isEmpty }
+
+  func flush() throws(BlobStorageError) {
+    try CancellationFlag.check()
+    let digests = wanted
+    wanted = []
+    var items = try items(of: try missing(of: digests))
+    guard !items.isEmpty else { return }
+    var bases: [Digest] = []
+    for item in items {
+      if let base = item.row?.base, known.insert(base).inserted { bases.append(base) }
+    }
+    // A base with a base is read by nobody.
+    items += try self.items(of: try missing(of: bases)).filter { $0.row?.base == nil }
+    try copy(items.filter { $0.row?.base == nil }, usable: [:])
+    let based = items.filter { $0.row?.base != nil }
+    guard !based.isEmpty else { return }
+    try commit()
+    try copy(based, usable: try usableBases(of: based))
+  }
+
+  // MARK: Inside
+
+  private func missing(of digests: [Digest]) throws(BlobStorageError) -> [Digest] {
+    guard !digests.isEmpty else { return [] }
+    var result = ChunkIntake.BatchResult()
+    let present = try intake.share(digests, &result)
+    holds += result.holds
+    return digests.filter { !present.contains($0) && !target.writer.hasPendingChunk($0) }
+  }
+
+  private func items(of digests: [Digest]) throws(BlobStorageError) -> [Item] {
+    guard !digests.isEmpty else { return [] }
+    return try source.catalog.read { (transaction) throws(BlobStorageError) in
+      var items: [Item] = []
+      for digest in digests { items.append(Item(digest: digest, row: try transaction.chunkRow(digest))) }
+      return items
+    }
+  }
+
+  /// Which chunks can keep the base that they have: the target has it, without a base of its own, and has nothing that
+  /// is encoded against the chunk.
+  private func usableBases(of items: [Item]) throws(BlobStorageError) -> [Digest: Digest] {
+    try target.catalog.read { (transaction) throws(BlobStorageError) in
+      var usable: [Digest: Digest] = [:]
+      for item in items {
+        guard let base = item.row?.base, try transaction.chunkRow(item.digest) == nil,
+          try !transaction.isBase(item.digest), let row = try transaction.baseToShare(base),
+          try target.unsyncedPacks(row, transaction).isEmpty
+        else { continue }
+        usable[item.digest] = base
+      }
+      return usable
+    }
+  }
+
+  private func copy(_ items: [Item], usable: [Digest: Digest]) throws(BlobStorageError) {
+    let (source, target) = (source, target)
+    var rest = items.sorted { $0.place < $1.place }[...]
+    var group: ArraySlice<Item> = []
+    // Where chunks come over a network, those of the next group are on their way while this one is read.
+    var following: ArraySlice<Item>?
+    func nextGroup() -> ArraySlice<Item> {
+      let next = rest.prefix(Engine.readAheadCount)
+      rest = rest.dropFirst(next.count)
+      if source.readAhead != nil, next.count > 1 {
+        source.prefetch(
+          next.compactMap { item in
+            item.row.map { ChunkEntry(digest: item.digest, plainByteCount: $0.plainByteCount) }
+          })
+      }
+      return next
+    }
+    try target.work.orderedMap(
+      inFlightMax: target.work.width * 2 + 1,
+      next: { () throws(BlobStorageError) -> [Item]? in
+        try CancellationFlag.check()
+        if group.isEmpty {
+          group = following ?? nextGroup()
+          if source.readAhead != nil { following = nextGroup() }
+        }
+        var batch: [Item] = []
+        var byteCount = 0
+        while byteCount < Self.batchByteCount, let item = group.popFirst() {
+          batch.append(item)
+          byteCount += item.row?.plainByteCount ?? 0
+        }
+        return batch.isEmpty ? nil : batch
+      },
+      transform: { (batch) throws(BlobStorageError) -> [Output] in
+        var outputs: [Output] = []
+        for item in batch {
+          outputs.append(try Self.read(item.digest, from: source, for: target, base: usable[item.digest]))
+        }
+        return outputs
+      },
+      consume: { (outputs: [Output]) throws(BlobStorageError) in
+        for output in outputs {
+          switch output.chunk {
+          case .success(let chunk): try self.append(chunk)
+          case .failure(let error): self.unreadable[output.digest] = error
+          }
+        }
+        if target.writer.addedByteCount - self.committedMark >= target.writer.commitByteCountMax {
+          try self.commit()
+        }
+      })
+  }
+
+  /// - Parameter base: what the chunk may be encoded against in the target.
+  private static func read(
+    _ digest: Digest, from source: Engine, for target: Engine, base: Digest?
+  ) throws(BlobStorageError) -> Output {
+    do throws(BlobStorageError) {
+      let chunk = try StoredChunk.read(digest, from: source)
+      if chunk.record.base == nil || chunk.record.base == base {
+        return Output(digest: digest, chunk: .success(chunk))
+      }
+      return Output(digest: digest, chunk: .success(try chunk.alone(in: target)))
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return Output(digest: digest, chunk: .failure(error))
+    }
+  }
+
+  private func append(_ chunk: StoredChunk) throws(BlobStorageError) {
+    let added = try bridge(chunk.stored) { (raw) throws(BlobStorageError) in
+      try target.writer.append(.chunk(chunk.record), payload: raw)
+    }
+    guard added > 0 else { return }
+    chunkCount += 1
+    newByteCount += Int64(chunk.record.plainByteCount)
+    storedByteCount += Int64(added)
+  }
+
+  private func commit() throws(BlobStorageError) {
+    _ = try target.writer.commit { _ in }
+    committedMark = target.writer.addedByteCount
+  }
+}

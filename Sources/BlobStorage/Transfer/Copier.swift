@@ -1,0 +1,350 @@
+import Foundation
+
+/// Copies what a store shows into another: chunks as they are stored, versions under their own IDs.
+///
+/// A key's versions come to be seen together, after all that they need. What was committed stays, whatever ends the copy:
+/// the next one finds those versions and chunks there and goes on. Packs are not copied whole: their records are bound to
+/// the store and to the pack's name by their checksums, so that no pack can be taken for another store's.
+package final class Copier {
+  /// Versions and bytes that are prepared together.
+  private static let versionCountOfBatch = 512
+  private static let byteCountOfBatch: Int64 = 64 << 20
+  private static let versionCountOfPage = 1_000
+
+  /// A blob whose chunks are in the target.
+  struct Blob {
+    var layout: BlobLayout
+    /// The target names the same chunks for it already.
+    var isNamed: Bool
+  }
+
+  private struct PlannedKey: Sendable {
+    var key: CopiedKey
+    var plan: CopyPlan
+  }
+
+  private struct Batch {
+    var keys: [PlannedKey] = []
+    var versionCount = 0
+    var byteCount: Int64 = 0
+  }
+
+  private let source: Engine
+  let target: Engine
+  private let options: CopyOptions
+  private let progress: ProgressHandler?
+  private let algorithm: Digest.Algorithm
+  var report = CopyReport()
+  /// Packs of other processes that hold versions which are there already.
+  private var unsynced: Set<PackName> = []
+  var watermarks: [PackName: WriterSession.Watermark] = [:]
+  private var total = (byteCount: Int64(0), keyCount: 0)
+  private var doneByteCount: Int64 = 0
+  private var lastProgress = Date.distantPast
+
+  package init(
+    from source: Engine, to target: Engine, _ options: CopyOptions, _ progress: ProgressHandler? = nil
+  ) {
+    self.source = source
+    self.target = target
+    self.options = options
+    self.progress = progress
+    algorithm = target.header.digestAlgorithm
+  }
+
+  package func run() throws(BlobStorageError) -> CopyReport {
+    let start = Date()
+    try checkStores()
+    if progress != nil { try count() }
+    tell(force: true)
+    var batch = Batch()
+    try forEachPage { (keys) throws(BlobStorageError) in
+      for planned in try plans(of: keys) {
+        let (key, plan) = (planned.key, planned.plan)
+        report.keyCount += key.shown.isEmpty ? 0 : 1
+        report.versionCount += key.shown.count
+        report.unchangedVersionCount += key.shown.count - plan.added.count
+        let byteCount = key.shown.reduce(0) { $0 + $1.row.byteCount }
+        report.byteCount += byteCount
+        doneByteCount += byteCount - plan.byteCount
+        tell()
+        if plan.isEmpty { continue }
+        batch.keys.append(planned)
+        batch.versionCount += plan.added.count + plan.dropped.count
+        batch.byteCount += plan.byteCount
+        guard batch.versionCount >= Self.versionCountOfBatch || batch.byteCount >= Self.byteCountOfBatch
+        else {
+          continue
+        }
+        try copy(batch)
+        batch = Batch()
+      }
+    }
+    try copy(batch)
+    if options.isMirror { try dropOthers() }
+    tell(force: true)
+    tell("syncing", force: true)
+    for name in unsynced { try target.writer.synchronizeOther(name) }
+    for watermark in watermarks.values { try target.writer.synchronize(watermark) }
+    // What is there already may have been put by this process, and not be durable.
+    try target.synchronize()
+    report.seconds = Date().timeIntervalSince(start)
+    return report
+  }
+
+  private func checkStores() throws(BlobStorageError) {
+    try source.checkOpen()
+    try target.checkOpen()
+    guard source.folder.path != target.folder.path, try !isSameStore() else {
+      throw BlobStorageError(
+        .invalidArgument, "\(source.information.path) cannot be copied to itself: name another store.",
+        path: source.information.path)
+    }
+    guard source.header.digestAlgorithm == algorithm else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "\(source.information.path) names blobs by \(source.header.digestAlgorithm.name) and "
+          + "\(target.information.path) by \(algorithm.name): create the target with the source's digest.")
+    }
+  }
+
+  private func isSameStore() throws(BlobStorageError) -> Bool {
+    guard source.header.storeID == target.header.storeID else { return false }
+    if source.information.path == target.information.path { return true }
+    let files = source.folder.files
+    guard let one = try files.status(of: source.folder.header),
+      let other = try files.status(of: target.folder.header)
+    else { return false }
+    return one.inode == other.inode && one.device == other.device
+  }
+
+  // MARK: What there is to do
+
+  /// Calls `body` with the keys of the source, a page at a time, those that were dropped included.
+  private func forEachPage(
+    _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let prefix = Array(options.prefix.utf8)
+    let algorithm = algorithm
+    var last: [UInt8]?
+    while true {
+      try CancellationFlag.check()
+      var page: [CopiedKey] = []
+      try source.catalog.read { (transaction) throws(BlobStorageError) in
+        var count = 0
+        try transaction.forEachKey(prefix: prefix, after: last, includesHidden: true) {
+          (bytes, name) throws(BlobStorageError) in
+          var key = CopiedKey(bytes: bytes)
+          try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+            key.shown.append(version)
+            return true
+          }
+          if name.maskCount > 0 { try transaction.forEachHidden(key: name.key) { key.hidden.append($0) } }
+          count += key.shown.count + key.hidden.count
+          page.append(key)
+          return count < Self.versionCountOfPage
+        }
+      }
+      guard let end = page.last else { return }
+      last = end.bytes
+      try body(page)
+    }
+  }
+
+  private func plans(of keys: [CopiedKey]) throws(BlobStorageError) -> [PlannedKey] {
+    try target.catalog.read { (transaction) throws(BlobStorageError) -> [PlannedKey] in
+      var plans: [PlannedKey] = []
+      for key in keys {
+        let plan = try plan(of: key, transaction) { (place) throws(BlobStorageError) in
+          try target.writer.canRefer(to: place, transaction)
+        }
+        plans.append(PlannedKey(key: key, plan: plan))
+      }
+      return plans
+    }
+  }
+
+  /// - Parameter canRefer: whether what lies at a place is as durable as what is written now.
+  func plan(
+    of key: CopiedKey, _ transaction: Transaction, canRefer: (Place) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> CopyPlan {
+    try CopyPlan(key, in: transaction, algorithm: algorithm, isMirror: options.isMirror) {
+      (row) throws(BlobStorageError) in
+      if try canRefer(row.place) { return true }
+      // What another process may never publish is written once more; what lies in a folder is synced.
+      guard target.writer.publisher == nil else { return false }
+      if let pack = try transaction.packRow(row.place.pack) { unsynced.insert(pack.name) }
+      return true
+    }
+  }
+
+  /// Counts what the source shows.
+  private func count() throws(BlobStorageError) {
+    try forEachPage { (keys) throws(BlobStorageError) in
+      for key in keys where !key.shown.isEmpty {
+        total.keyCount += 1
+        total.byteCount += key.shown.reduce(0) { $0 + $1.row.byteCount }
+      }
+    }
+  }
+
+  // MARK: One batch
+
+  private func copy(_ batch: Batch) throws(BlobStorageError) {
+    guard !batch.keys.isEmpty else { return }
+    let lossCount = target.writer.lossCount
+    let put = try target.leases.beginPut(from: target.writer.currentSequence)
+    defer { target.leases.endPut(put) }
+    let digests = Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) })
+    let hold = try source.leases.holdWhereThereIsRoom(digests.map { .blob($0) })
+    defer { source.leases.release(hold) }
+    let transfer = ChunkTransfer(from: source, to: target)
+    defer { transfer.release() }
+    var blobs: [Digest: Blob] = [:]
+    var failures: [Digest: BlobStorageError] = [:]
+    for addition in batch.keys.flatMap(\.plan.added) {
+      let digest = addition.row.digest
+      if blobs[digest] == nil, failures[digest] == nil {
+        do throws(BlobStorageError) { blobs[digest] = try prepare(digest, transfer) } catch {
+          guard error.code == .corrupted else { throw error }
+          failures[digest] = error
+        }
+      }
+      doneByteCount += addition.row.byteCount
+      tell()
+    }
+    try transfer.flush()
+    if !transfer.unreadable.isEmpty {
+      for (digest, blob) in blobs {
+        guard let failure = try failure(of: blob, transfer.unreadable) else { continue }
+        failures[digest] = failure
+        blobs[digest] = nil
+      }
+    }
+    report.chunkCount += transfer.chunkCount
+    report.newByteCount += transfer.newByteCount
+    report.storedByteCount += transfer.storedByteCount
+    try commit(batch.keys.map(\.key), &blobs, lossCount)
+    if !failures.isEmpty { try note(failures, batch) }
+  }
+
+  /// Has the chunks of a blob brought to the target, unless it has the blob, however it was cut there.
+  private func prepare(_ digest: Digest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
+    if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
+    guard let layout = try source.blobs.layout(digest) else {
+      throw BlobStorageError(.corrupted, "Blob \(digest) is missing from the store.", digest: digest)
+    }
+    if layout.byteCount == 0 { try transfer.need([digest]) }
+    try transfer.need(layout.listDigests)
+    try layout.forEachChunk(in: 0..<layout.byteCount, from: source.chunks) {
+      (placed) throws(BlobStorageError) in
+      try transfer.need([placed.entry.digest])
+      tell(extra: placed.start)
+      return true
+    }
+    return Blob(layout: layout, isNamed: false)
+  }
+
+  private func layoutInTarget(
+    _ digest: Digest, _ transfer: ChunkTransfer
+  ) throws(BlobStorageError) -> BlobLayout? {
+    let isKnown = try target.catalog.read { (transaction) throws(BlobStorageError) -> Bool in
+      if try transaction.chunkToShare(digest) != nil { return true }
+      return try transaction.manifestToShare(digest) != nil
+    }
+    guard isKnown else { return nil }
+    do throws(BlobStorageError) {
+      guard let layout = try target.blobs.layout(digest) else { return nil }
+      guard try transfer.areThere(layout.byteCount == 0 ? [digest] : layout.listDigests) else { return nil }
+      var group: [Digest] = []
+      var isWhole = true
+      try layout.forEachChunk(in: 0..<layout.byteCount, from: target.chunks) {
+        (placed) throws(BlobStorageError) in
+        group.append(placed.entry.digest)
+        if group.count == 1_024 {
+          isWhole = try transfer.areThere(group)
+          group = []
+        }
+        return isWhole
+      }
+      if isWhole { isWhole = try transfer.areThere(group) }
+      return isWhole ? layout : nil
+    } catch {
+      // What the target cannot read is brought anew.
+      guard error.code == .corrupted else { throw error }
+      return nil
+    }
+  }
+
+  /// Why a blob is not whole in the target, if it needs any of these chunks.
+  private func failure(
+    of blob: Blob, _ unreadable: [Digest: BlobStorageError]
+  ) throws(BlobStorageError) -> BlobStorageError? {
+    if blob.isNamed { return nil }
+    var failure = blob.layout.listDigests.lazy.compactMap { unreadable[$0] }.first
+    if failure == nil { failure = unreadable[blob.layout.digest] }
+    if let failure { return failure }
+    try blob.layout.forEachChunk(in: 0..<blob.layout.byteCount, from: source.chunks) { placed in
+      failure = unreadable[placed.entry.digest]
+      return failure == nil
+    }
+    return failure
+  }
+
+  // MARK: What is left
+
+  /// Reports versions that could not be copied, unless they were dropped meanwhile.
+  private func note(_ failures: [Digest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
+    for planned in batch.keys {
+      let key = planned.key
+      let missing = planned.plan.added.filter { failures[$0.row.digest] != nil }
+      guard !missing.isEmpty else { continue }
+      let name = String(decoding: key.bytes, as: UTF8.self)
+      for version in key.shown {
+        guard let failure = failures[version.row.digest], missing.contains(where: { $0.row == version.row }),
+          try source.version(name, BlobVersion.ID(version.stamp)) != nil
+        else { continue }
+        report.damaged.append(
+          UncopiedVersion(
+            key: name, version: BlobVersion.ID(version.stamp), digest: version.row.digest,
+            reason: failure.message))
+      }
+    }
+  }
+
+  /// Drops the keys of the target that the source does not have.
+  private func dropOthers() throws(BlobStorageError) {
+    var last: String?
+    while true {
+      try CancellationFlag.check()
+      let page = try target.keys(options.prefix, after: last, limit: 500)
+      guard let end = page.last else { return }
+      last = end.key
+      var others: [KeyEntry] = []
+      for entry in page where try source.version(entry.key, nil) == nil { others.append(entry) }
+      guard !others.isEmpty else { continue }
+      _ = try target.delete(others.map(\.key), .relaxed)
+      if let watermark = try target.writer.commit({ _ in }).watermark {
+        watermarks[watermark.pack] = watermark
+      }
+      report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
+    }
+  }
+
+  private func tell(_ phase: String = "copying", extra: Int64 = 0, force: Bool = false) {
+    guard let progress else { return }
+    let now = Date()
+    guard force || now.timeIntervalSince(lastProgress) > 0.1 else { return }
+    lastProgress = now
+    // What was put since it was counted is more.
+    let done = doneByteCount + extra
+    progress(
+      WorkProgress(
+        phase: phase, doneByteCount: done, totalByteCount: max(done, total.byteCount),
+        doneCount: report.keyCount, totalCount: max(report.keyCount, total.keyCount)))
+  }
+}
+
+extension CopyPlan {
+  fileprivate var byteCount: Int64 { added.reduce(0) { $0 + $1.row.byteCount } }
+}

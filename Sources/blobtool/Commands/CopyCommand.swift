@@ -1,0 +1,175 @@
+import ArgumentParser
+import BlobStorage
+
+/// `copy`: what one store shows, another shows.
+struct CopyCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "copy", abstract: "Copies keys with all their versions from one store into another.",
+    discussion: """
+      SOURCE and TARGET are folders, or s3://BUCKET/PREFIX; both stores exist. Afterwards the target shows every version \
+      that the source shows, with the same ID, time and bytes, and what the source knows as dropped is dropped there. \
+      What only the target has stays, unless --mirror is given. Only chunks that the target lacks are sent, as they are \
+      stored; started again, a copy that was interrupted goes on.
+
+      A version that the target had dropped and the source shows comes back under an ID of its own. What the source has \
+      dropped and forgotten (gc forgets) stays in the target without --mirror.
+
+      Both engines are reached as the environment says; a profile of ~/.aws/config, named by --source-profile or \
+      --target-profile, says it for one of them alone.
+      """)
+
+  @Argument(help: "The store to copy from.", completion: .directory)
+  var source: String
+
+  @Argument(help: "The store to copy into.", completion: .directory)
+  var target: String
+
+  @Option(help: "Copy only keys that begin with it.")
+  var prefix: String = ""
+
+  @Flag(
+    help:
+      "Drop in the target what the source does not show: of keys that begin with the prefix, versions and whole keys."
+  )
+  var mirror = false
+
+  @Option(
+    help: ArgumentHelp("This machine's folder for a source in a bucket.", valueName: "path"),
+    completion: .directory)
+  var sourceState: String?
+
+  @Option(
+    help: ArgumentHelp("This machine's folder for a target in a bucket.", valueName: "path"),
+    completion: .directory)
+  var targetState: String?
+
+  @Option(help: ArgumentHelp("How a source in a bucket is reached.", valueName: "name"))
+  var sourceProfile: String?
+
+  @Option(help: ArgumentHelp("How a target in a bucket is reached.", valueName: "name"))
+  var targetProfile: String?
+
+  @Option(
+    help: ArgumentHelp(
+      "Bytes of packs that this machine keeps of each store in a bucket (default: 4 GiB).", valueName: "bytes"
+    )
+  )
+  var packCache: Int64?
+
+  @OptionGroup var shared: OutputOptions
+
+  func validate() throws {
+    guard !source.isEmpty, !target.isEmpty else { throw ValidationError("the place of a store is empty") }
+    guard packCache ?? 0 >= 0 else { throw ValidationError("--pack-cache is 0 or more") }
+    for (name, place, state, profile) in [
+      ("source", source, sourceState, sourceProfile), ("target", target, targetState, targetProfile),
+    ] where !StorePlace.isInBucket(place) {
+      guard state == nil, profile == nil else {
+        throw ValidationError(
+          "--\(name)-state and --\(name)-profile are for a \(name) in a bucket, s3://BUCKET/PREFIX")
+      }
+    }
+    guard packCache == nil || StorePlace.isInBucket(source) || StorePlace.isInBucket(target) else {
+      throw ValidationError("--pack-cache is for a store in a bucket, s3://BUCKET/PREFIX")
+    }
+  }
+
+  func run() async throws {
+    let places = (
+      source: try place(self.source, sourceState, sourceProfile),
+      target: try place(self.target, targetState, targetProfile)
+    )
+    let source = try await places.source.open()
+    var target: BlobStore?
+    do {
+      let opened = try await places.target.open()
+      target = opened
+      let report = try await shared.withProgress { meter in
+        try await source.copy(
+          to: opened, options: CopyOptions(prefix: prefix, isMirror: mirror), progress: meter.handler)
+      }
+      try await CacheCommand.hold(opened)
+      try tell(report)
+    } catch {
+      // The first error is the one to tell.
+      try? await target?.closeWhole()
+      try? await source.closeWhole()
+      throw error
+    }
+    try await target?.closeWhole()
+    try await source.closeWhole()
+  }
+
+  private func place(_ path: String, _ state: String?, _ profile: String?) throws -> StorePlace {
+    guard StorePlace.isInBucket(path) else { return .folder(path) }
+    return try StorePlace.bucket(path, state: state, packCache: packCache, profile: profile)
+  }
+
+  private func tell(_ report: CopyReport) throws {
+    if shared.json {
+      try JSONText.print(Output(report))
+    } else {
+      for version in report.damaged {
+        StandardError.say(
+          "not copied: “\(version.key.printable)” version \(version.version): \(version.reason.printable)")
+      }
+      var facts = FactTable()
+      facts.add(
+        "source",
+        "\(HumanText.count(report.keyCount, "key")), \(HumanText.count(report.versionCount, "version")), "
+          + HumanText.size(report.byteCount))
+      facts.add("versions copied", report.newVersionCount)
+      facts.add("versions there before", report.unchangedVersionCount)
+      facts.add("versions dropped", report.droppedVersionCount)
+      facts.add("chunks sent", report.chunkCount)
+      facts.add("new bytes", byteCount: report.newByteCount)
+      facts.add("added to packs", byteCount: report.storedByteCount)
+      facts.add("time", HumanText.duration(report.seconds))
+      try facts.print()
+    }
+    guard report.damaged.isEmpty else {
+      throw Failure(
+        ExitStatus.damaged,
+        "\(HumanText.count(report.damaged.count, "version")) could not be read in the source; the others were copied;"
+          + " run `blobtool verify` there.")
+    }
+  }
+
+  private struct Output: Encodable {
+    var keys: Int
+    var versions: Int
+    var byteCount: Int64
+    var newVersions: Int
+    var unchangedVersions: Int
+    var droppedVersions: Int
+    var chunks: Int
+    var newByteCount: Int64
+    var storedByteCount: Int64
+    var damaged: [Uncopied]
+    var seconds: Double
+
+    struct Uncopied: Encodable {
+      var key: String
+      var version: String
+      var digest: String
+      var reason: String
+    }
+
+    init(_ report: CopyReport) {
+      keys = report.keyCount
+      versions = report.versionCount
+      byteCount = report.byteCount
+      newVersions = report.newVersionCount
+      unchangedVersions = report.unchangedVersionCount
+      droppedVersions = report.droppedVersionCount
+      chunks = report.chunkCount
+      newByteCount = report.newByteCount
+      storedByteCount = report.storedByteCount
+      damaged = report.damaged.map {
+        Uncopied(
+          key: $0.key, version: $0.version.description, digest: $0.digest.description, reason: $0.reason)
+      }
+      seconds = report.seconds.roundedToMilliseconds
+    }
+  }
+}

@@ -1,0 +1,137 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+@Suite("Damage of a store of objects")
+struct RemoteDamageTests {
+  /// A store with three blobs in a pack each, by their digests and packs, and a machine that has read all of it.
+  private struct Lab {
+    let place: RemotePlace
+    let bytes: [[UInt8]]
+    var packs: [String] = []
+    var digests: [Digest] = []
+
+    init(_ random: inout SplitMix64) throws {
+      place = try RemotePlace()
+      // One of a chunk, one of several, one that compresses.
+      bytes = [
+        random.bytes(9_000), random.bytes(400_000), Array(repeating: 7, count: 30_000) + random.bytes(2_000),
+      ]
+      let writer = try place.engine("writer")
+      for (index, bytes) in bytes.enumerated() {
+        digests.append(try writer.put("\(index)", bytes, PutOptions()).version.digest)
+        packs.append(try #require(place.packNames.first { !packs.contains($0) }))
+      }
+      try writer.close()
+    }
+
+    func engine() throws -> Engine { try place.engine("reader") }
+    func all(_ engine: Engine) throws -> [Data?] { try bytes.indices.map { try engine.data("\($0)", nil) } }
+  }
+
+  @Test(
+    "in what a machine keeps of packs is no damage of the store, and heals", arguments: ["writer", "reader"])
+  func kept(_ machine: String) throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.place.engine(machine)
+    _ = try lab.all(engine)
+    try engine.close()
+    for folder in ["ranges", "footers"] {
+      let path = lab.place.statePath(machine) + "/" + folder
+      let names = try FileManager.default.contentsOfDirectory(atPath: path)
+      #expect(!names.isEmpty)
+      for name in names {
+        let url = URL(filePath: "\(path)/\(name)")
+        var bytes = try Data(contentsOf: url)
+        for index in stride(from: 100, to: bytes.count, by: 777) { bytes[index] ^= 1 }
+        try bytes.write(to: url)
+      }
+    }
+    let again = try lab.place.engine(machine)
+    let targetPlace = try CopyPlace(isRemote: false)
+    let target = try targetPlace.engine()
+    #expect(try runCopy(again, to: target).damaged == [])
+    #expect(try lab.all(target) == lab.bytes.map { Data($0) })
+    #expect(try again.verify().damaged == [])
+    #expect(try again.repair().damaged == [])
+    #expect(try lab.all(again) == lab.bytes.map { Data($0) })
+  }
+
+  @Test(
+    "of a pack is found by verify, whatever a machine keeps of it, with the pack's name", arguments: 0..<3)
+  func object(_ index: Int) throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.engine()
+    #expect(try lab.all(engine) == lab.bytes.map { Data($0) })
+    let name = try #require(PackName(fileName: String(lab.packs[index].dropFirst(6))))
+    lab.place.objects.objects[lab.packs[index]]?[1_000] ^= 1
+    let report = try engine.verify()
+    #expect(report.damaged.map(\.pack) == ["\(name)"])
+    #expect(report.damaged.first?.keys == ["\(index)"])
+    // By the structure alone it is not seen.
+    #expect(try engine.verify(isQuick: true).damaged == [])
+
+    let repaired = try engine.repair()
+    #expect(repaired.damaged.map(\.pack) == ["\(name)"])
+    #expect(repaired.setAside == [])
+    #expect(repaired.unreadable.map(\.key) == ["\(index)"])
+    _ = try engine.put("again", lab.bytes[index], PutOptions())
+    #expect(try engine.verify().damaged == [])
+    let other = try lab.place.engine("other")
+    #expect(try lab.all(other) == lab.bytes.map { Data($0) })
+    #expect(try other.verify().damaged == [])
+  }
+
+  @Test("of a manifest heals by a put after a repair")
+  func manifest() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.engine()
+    let offset = try #require(
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.manifestRow(lab.digests[1])?.payloadOffset
+      })
+    lab.place.objects.objects[lab.packs[1]]?[Int(offset)] ^= 1
+    #expect(try engine.verify().damaged.count == 1)
+    #expect(try engine.repair().unreadable.map(\.key) == ["1"])
+    _ = try engine.put("again", lab.bytes[1], PutOptions())
+    #expect(try engine.data("1", nil) == Data(lab.bytes[1]))
+    #expect(try lab.all(lab.place.engine("other")) == lab.bytes.map { Data($0) })
+  }
+
+  @Test("of the whole: a pack that somebody deleted or cut is told by its name", arguments: [true, false])
+  func gone(_ isDeleted: Bool) throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.engine()
+    #expect(try lab.all(engine) == lab.bytes.map { Data($0) })
+    let name = try #require(PackName(fileName: String(lab.packs[1].dropFirst(6))))
+    if isDeleted {
+      try lab.place.objects.delete(lab.packs[1])
+    } else {
+      lab.place.objects.objects[lab.packs[1]]?.removeLast(300_000)
+    }
+    let damaged = try engine.verify().damaged
+    #expect(!damaged.isEmpty && damaged.allSatisfy { $0.pack == "\(name)" })
+    if isDeleted { #expect(try engine.verify(isQuick: true).damaged.map(\.pack) == ["\(name)"]) }
+    let repaired = try engine.repair()
+    #expect(repaired.unreadable.map(\.key) == ["1"])
+    _ = try engine.put("1", lab.bytes[1], PutOptions())
+    #expect(try lab.all(engine) == lab.bytes.map { Data($0) })
+  }
+
+  @Test("is none where a cache would be: that is refused in a sentence")
+  func cache() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one")
+    let error = #expect(throws: BlobStorageError.self) {
+      try CacheCore(
+        engine: engine, prefix: "", limits: CacheLimits(byteCountMax: 1 << 30), memoryByteCountMax: 0,
+        durability: .relaxed)
+    }
+    #expect(error?.message.contains("cannot be a cache") == true)
+  }
+}

@@ -1,0 +1,196 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+@Suite("What a copy changes in its target")
+struct CopyRuleTests {
+  private func put(_ engine: Engine, _ key: String, _ text: String, archives: Bool = true) throws
+    -> BlobVersion.ID
+  {
+    let options = PutOptions(replacement: archives ? .archiveCurrent : .replaceCurrent)
+    return try engine.put(key, Array(text.utf8), options).version.id
+  }
+
+  private func texts(_ engine: Engine, _ key: String) throws -> [String] {
+    try engine.versions(key).map { String(decoding: try engine.data(key, $0.id) ?? Data(), as: UTF8.self) }
+  }
+
+  @Test(
+    "is what the source knows: what it dropped goes, and what it shows comes back", arguments: CopyPlace.pairs
+  )
+  func drops(_ fromRemote: Bool, _ toRemote: Bool) throws {
+    let sourcePlace = try CopyPlace(isRemote: fromRemote)
+    let source = try sourcePlace.engine()
+    let targetPlace = try CopyPlace(isRemote: toRemote)
+    let target = try targetPlace.engine()
+    let first = try put(source, "k", "first")
+    _ = try put(source, "k", "second")
+    try runCopy(source, to: target)
+    _ = try put(source, "k", "third", archives: false)
+    #expect(try runCopy(source, to: target).droppedVersionCount == 1)
+    #expect(try texts(target, "k") == ["third", "first"])
+
+    // What the target puts by itself is newer, and stays.
+    _ = try put(target, "k", "own", archives: false)
+    #expect(try texts(target, "k") == ["own", "first"])
+    #expect(try runCopy(source, to: target).newVersionCount == 1)
+    #expect(try texts(target, "k") == ["own", "third", "first"])
+    #expect(try runCopy(source, to: target).newVersionCount == 0)
+    #expect(try target.versions("k").last?.id == first)
+
+    // An ID that was dropped is hidden for good: what comes back has others, and its old time.
+    _ = try target.delete(["k"], .durable)
+    #expect(try runCopy(source, to: target).newVersionCount == 2)
+    #expect(try texts(target, "k") == ["third", "first"])
+    #expect(try target.versions("k").last?.id != first)
+    #expect(try target.versions("k").map(\.created) == source.versions("k").map(\.created))
+    #expect(try runCopy(source, to: target).newVersionCount == 0)
+
+    // Dropped in the source, it goes under whatever ID it has.
+    _ = try source.delete(["k"], .durable)
+    #expect(try runCopy(source, to: target).droppedVersionCount == 2)
+    #expect(try texts(target, "k") == [])
+    #expect(try runCopy(source, to: target).droppedVersionCount == 0)
+  }
+
+  @Test("is nothing that it has alone, unless it is to be a mirror; and only keys of the prefix")
+  func mirror() throws {
+    let sourcePlace = try CopyPlace(isRemote: false)
+    let source = try sourcePlace.engine()
+    let targetPlace = try CopyPlace(isRemote: false)
+    let target = try targetPlace.engine()
+    for key in ["a/1", "a/2", "b/1"] { _ = try put(source, key, key) }
+    #expect(try runCopy(source, to: target, prefix: "a/").keyCount == 2)
+    #expect(try target.keys("", after: nil, limit: 10).map(\.key) == ["a/1", "a/2"])
+    for key in ["a/1", "a/own", "c"] { _ = try put(target, key, "own") }
+    try runCopy(source, to: target)
+    #expect(try target.keys("", after: nil, limit: 10).map(\.key) == ["a/1", "a/2", "a/own", "b/1", "c"])
+    #expect(try texts(target, "a/1") == ["own", "a/1"])
+    #expect(try runCopy(source, to: target, prefix: "a/", isMirror: true).droppedVersionCount == 2)
+    #expect(try target.keys("", after: nil, limit: 10).map(\.key) == ["a/1", "a/2", "b/1", "c"])
+    #expect(try runCopy(source, to: target, isMirror: true).droppedVersionCount == 1)
+    #expect(try contents(of: target) == contents(of: source))
+  }
+
+  @Test("is no chunk that it has, however it was cut there")
+  func otherChunks() throws {
+    var random = SplitMix64.announced()
+    let sourcePlace = try CopyPlace(isRemote: false, StoreOptions(chunkByteCountAverage: 1_024))
+    let source = try sourcePlace.engine()
+    let targetPlace = try CopyPlace(isRemote: false, StoreOptions(chunkByteCountAverage: 4_096))
+    let target = try targetPlace.engine()
+    let bytes = [random.bytes(0), random.bytes(700), random.bytes(50_000), CopyContent.long(&random)]
+    for (index, bytes) in bytes.enumerated() {
+      _ = try source.put("\(index)", bytes)
+      _ = try target.put("own \(index)", bytes)
+    }
+    let report = try runCopy(source, to: target)
+    #expect(report.chunkCount == 0 && report.newVersionCount == bytes.count)
+    // What it has no more is brought, under the manifest of the source.
+    let otherPlace = try CopyPlace(isRemote: false, StoreOptions(chunkByteCountAverage: 4_096))
+    let other = try otherPlace.engine()
+    #expect(try runCopy(source, to: other).chunkCount > 6_000_000 / 4_096)
+    for engine in [target, other] {
+      for (index, bytes) in bytes.enumerated() { #expect(try engine.data("\(index)", nil) == Data(bytes)) }
+      #expect(try engine.verify().damaged == [])
+    }
+  }
+
+  @Test("is all but what the source cannot read", arguments: [false, true])
+  func damaged(_ isRemote: Bool) throws {
+    var random = SplitMix64.announced()
+    let from = try CopyPlace(isRemote: isRemote)
+    let source = try from.engine()
+    for index in 0..<3 { _ = try source.put("\(index)", random.bytes(10_000), PutOptions()) }
+    let digest = try #require(try source.version("1", nil)).digest
+    try source.close()
+    try damageRecord(of: digest, in: from)
+    try from.remote?.removeState("one")
+    let opened = try from.engine()
+    let targetPlace = try CopyPlace(isRemote: false)
+    let target = try targetPlace.engine()
+    let report = try runCopy(opened, to: target)
+    #expect(report.damaged.map(\.key) == ["1"])
+    #expect(report.damaged.first?.digest == digest)
+    #expect(report.newVersionCount == 2)
+    #expect(try target.keys("", after: nil, limit: 10).map(\.key) == ["0", "2"])
+    #expect(try target.verify().damaged == [])
+  }
+
+  /// Changes a byte of the one chunk of a blob.
+  private func damageRecord(of digest: Digest, in place: CopyPlace) throws {
+    let engine = try place.engine()
+    let (pack, offset) = try #require(
+      try engine.catalog.read { (transaction) throws(BlobStorageError) -> (PackName, Int64)? in
+        guard let row = try transaction.chunkRow(digest),
+          let pack = try transaction.packRow(row.place.pack)
+        else { return nil }
+        return (pack.name, row.payloadOffset + 20)
+      })
+    try engine.close()
+    if let remote = place.remote {
+      remote.objects.objects["packs/\(pack.fileName)"]?[Int(offset)] ^= 1
+    } else {
+      let url = URL(filePath: place.folderPath).appending(path: "packs/\(pack.fileName)")
+      var bytes = try Data(contentsOf: url)
+      bytes[Int(offset)] ^= 1
+      try bytes.write(to: url)
+    }
+  }
+
+  @Test("is durable on return, also what another process has put there and not published")
+  func unpublished() throws {
+    let sourcePlace = try CopyPlace(isRemote: false)
+    let source = try sourcePlace.engine()
+    _ = try put(source, "k", "value")
+    let place = try CopyPlace(isRemote: true)
+    let remote = try #require(place.remote)
+    // It writes the version, and never publishes it.
+    let other = try place.engine()
+    remote.objects.setDown(true)
+    #expect(throws: BlobStorageError.self) { try runCopy(source, to: other) }
+    remote.objects.setDown(false)
+    let target = try place.engine()
+    #expect(try target.versions("k").count == 1)
+    #expect(try runCopy(source, to: target).newVersionCount == 1)
+    #expect(try contents(of: place.engine("elsewhere")) == contents(of: source))
+    try other.close()
+    #expect(try runCopy(source, to: target).newVersionCount == 0)
+    #expect(try target.verify().damaged == [])
+  }
+
+  @Test("is nothing when it is the same store, or names blobs by another digest")
+  func refused() throws {
+    for isRemote in [false, true] {
+      let place = try CopyPlace(isRemote: isRemote)
+      let one = try place.engine("one")
+      _ = try put(one, "k", "x")
+      let same = #expect(throws: BlobStorageError.self) { try runCopy(one, to: place.engine("two")) }
+      #expect(same?.code == .invalidArgument)
+      #expect(same?.message.contains("cannot be copied to itself") == true)
+    }
+    let sourcePlace = try CopyPlace(isRemote: false)
+    let source = try sourcePlace.engine()
+    let targetPlace = try CopyPlace(isRemote: false, StoreOptions(digestAlgorithm: .sha256))
+    let target = try targetPlace.engine()
+    let other = #expect(throws: BlobStorageError.self) { try runCopy(source, to: target) }
+    #expect(other?.message.contains("names blobs by blake3") == true)
+  }
+
+  @Test("is told by its progress, in bytes and keys")
+  func progress() throws {
+    let sourcePlace = try CopyPlace(isRemote: false)
+    let source = try sourcePlace.engine()
+    let targetPlace = try CopyPlace(isRemote: false)
+    let target = try targetPlace.engine()
+    _ = try put(source, "k", "abc")
+    let told = ToldProgress()
+    _ = try Copier(from: source, to: target, CopyOptions()) { told.note($0) }.run()
+    #expect(told.all.first?.phase == "copying")
+    #expect(told.all.first?.totalByteCount == 3)
+    #expect(
+      told.all.last
+        == WorkProgress(phase: "syncing", doneByteCount: 3, totalByteCount: 3, doneCount: 1, totalCount: 1))
+  }
+}
