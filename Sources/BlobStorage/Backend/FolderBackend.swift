@@ -6,11 +6,16 @@ package struct FolderBackend: Backend {
   private let asideFolder: FilePath
   private let files: any FileSystem
   private let weaknesses: Weaknesses
+  /// Whether names and headers are forced to the medium: not in a spool, whose packs are checked before they are
+  /// published.
+  private let synchronizes: Bool
 
   /// Packs in `folder`, which exists; damaged ones go to `asideFolder`, made when it is needed.
   package init(
-    folder: FilePath, asideFolder: FilePath, files: any FileSystem, weaknesses: Weaknesses = []
+    folder: FilePath, asideFolder: FilePath, files: any FileSystem, weaknesses: Weaknesses = [],
+    synchronizes: Bool = true
   ) {
+    self.synchronizes = synchronizes
     self.folder = folder
     self.asideFolder = asideFolder
     self.files = files
@@ -45,7 +50,7 @@ package struct FolderBackend: Backend {
     do {
       try bridge(header) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
       // A power cut must not leave the name without the header: that would look like damage.
-      try file.synchronize()
+      if synchronizes { try file.synchronize() }
       try files.rename(temporary, to: final)
     } catch {
       // Best effort: what stays is removed by `removeLeftovers`.
@@ -113,7 +118,9 @@ package struct FolderBackend: Backend {
     return target.string
   }
 
-  package func synchronizeNames() throws(BlobStorageError) { try files.syncDirectory(folder) }
+  package func synchronizeNames() throws(BlobStorageError) {
+    if synchronizes { try files.syncDirectory(folder) }
+  }
 
   package func removeLeftovers() throws(BlobStorageError) {
     for name in try files.list(folder) where name.hasSuffix(".new") {

@@ -6,11 +6,15 @@
 /// 2. Of all puts of one name with `ifAbsent`, one stores.
 /// 3. A put is whole or not at all. One whose answer was lost may take place, or may take place later.
 package protocol ObjectStore: Sendable {
+  /// What it is called in sentences, `s3://BUCKET/PREFIX`.
+  var place: String { get }
+
   /// Stores an object.
   ///
   /// - Returns: `.exists` when `ifAbsent` and there is one of that name. It may be this very put's: an answer that was
   ///   lost is asked for again.
-  func put(_ name: String, _ content: ObjectContent, ifAbsent: Bool) throws(BlobStorageError) -> ObjectPutOutcome
+  func put(_ name: String, _ content: ObjectContent, ifAbsent: Bool) throws(BlobStorageError)
+    -> ObjectPutOutcome
 
   /// The bytes of that range, fewer where the object ends before; nil when there is no such object.
   func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]?
@@ -23,6 +27,10 @@ package protocol ObjectStore: Sendable {
 
   /// Removes an object; nothing happens when there is none. One whose answer was lost may take place later.
   func delete(_ name: String) throws(BlobStorageError)
+}
+
+extension ObjectStore {
+  package var place: String { "the object store" }
 }
 
 /// What is put.

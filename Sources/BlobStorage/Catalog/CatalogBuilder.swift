@@ -6,19 +6,22 @@ import Synchronization
 /// Runs while nobody else writes to the catalog. A pack whose writer lives is taken as far as it is written; its
 /// writer goes on from there.
 package struct CatalogBuilder: Sendable {
-  private let backend: any Backend
-  private let codecs: CodecPool
-  private let store: StoreHeader
-  private let logger: Logger
+  let backend: any Backend
+  /// The same, if packs are published.
+  let publishing: (any PublishingBackend)?
+  let codecs: CodecPool
+  let store: StoreHeader
+  let logger: Logger
   private let weaknesses: Weaknesses
   /// Records a transaction takes before the next begins, so that none grows without bound.
-  private static let recordCountOfBatch = 20_000
+  static let recordCountOfBatch = 20_000
 
   package init(
     backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger,
     weaknesses: Weaknesses = []
   ) {
     self.backend = backend
+    publishing = backend as? any PublishingBackend
     self.codecs = codecs
     self.store = store
     self.logger = logger
@@ -31,12 +34,13 @@ package struct CatalogBuilder: Sendable {
   package func fill(
     _ environment: Environment, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
   ) throws(BlobStorageError) {
-    let names = try backend.packNames().live
+    let names = try localPackNames().live
     for (index, name) in names.enumerated() {
       progress(index, names.count)
       try take(name, into: environment)
     }
     progress(names.count, names.count)
+    if let publishing { try fill(environment, from: publishing, except: Set(names)) }
   }
 
   /// Takes in the packs that a usable catalog does not know or that a dead writer left open.
@@ -45,11 +49,13 @@ package struct CatalogBuilder: Sendable {
   package func catchUp(
     _ environment: Environment, willWrite: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    let names = try backend.packNames()
+    let names = try localPackNames()
     let rows = try environment.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
     let known = Dictionary(rows.map { ($0.row.name, $0.row) }, uniquingKeysWith: { first, _ in first })
     let present = Set(names.live).union(names.retired)
-    if let lost = known.keys.first(where: { !present.contains($0) }) {
+    // What was published is looked for later, without a lock.
+    let isElsewhere = { (row: PackRow) in publishing != nil && row.durableByteCount > 0 }
+    if let lost = known.first(where: { !present.contains($0.key) && !isElsewhere($0.value) })?.key {
       throw BlobStorageError(.catalogDamaged, "Pack \(lost) is in the catalog and not in the store.")
     }
     if weaknesses.contains(.skipsRecovery) { return }
@@ -61,6 +67,12 @@ package struct CatalogBuilder: Sendable {
       hasWritten = true
       try recover(name, file, into: environment)
     }
+  }
+
+  /// The packs that nobody else takes care of.
+  private func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
+    if let publishing { return try publishing.localPackNames() }
+    return try backend.packNames()
   }
 
   private func take(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
@@ -99,7 +111,7 @@ package struct CatalogBuilder: Sendable {
         }
         row.isSealed = true
         row.isPoisoned = false
-        row.durableByteCount = sealed
+        if publishing == nil { row.durableByteCount = sealed }
         try transaction.setPackRow(number, row)
         try transaction.bumpEpoch()
       }
@@ -172,7 +184,7 @@ package struct CatalogBuilder: Sendable {
   }
 
   /// Applies the records of a pack that the catalog does not have yet; nil when the pack is not one of this store.
-  private func apply(
+  func apply(
     _ name: PackName, _ file: any File, into environment: Environment
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)

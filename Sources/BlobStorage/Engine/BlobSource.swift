@@ -36,8 +36,11 @@ package final class BlobSource: Sendable {
           digest: digest,
           chunks: byteCount == 0 ? [] : [ChunkEntry(digest: digest, plainByteCount: byteCount)])
       case .manifest(let row, let pack):
-        guard let file = try packs.file(pack) else { continue }
-        return try read(digest, row, file, pack)
+        let layout = try chunks.whereThere(pack) { (file) throws(BlobStorageError) in
+          try read(digest, row, file, pack)
+        }
+        guard let layout else { continue }
+        return layout
       }
     }
     throw BlobStorageError(
@@ -46,6 +49,17 @@ package final class BlobSource: Sendable {
 
   /// The manifest at its place, checked to be this blob's: no digest guards it, so its checksums must.
   private func read(
+    _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
+  ) throws(BlobStorageError) -> BlobLayout {
+    guard let file = file as? RemoteFile else { return try readOnce(digest, row, file, pack) }
+    do throws(BlobStorageError) { return try readOnce(digest, row, file, pack) } catch {
+      // What was kept here of the pack may be what is damaged.
+      guard error.code == .corrupted, file.dropKept() else { throw error }
+      return try readOnce(digest, row, file, pack)
+    }
+  }
+
+  private func readOnce(
     _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
     do throws(BlobStorageError) {

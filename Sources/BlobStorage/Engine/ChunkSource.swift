@@ -16,13 +16,17 @@ package final class ChunkSource: Sendable {
   private let packs: PackFiles
   private let codecs: CodecPool
   package let cache: ChunkCache
+  /// Only where packs are published, and removed, by other machines too.
+  private let catchUp: CatchUp?
   /// How often a place is looked up whose pack has gone by the time it is read (H6).
   let lookUpCountMax: Int
   private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
 
   package init(
-    catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, looksUpAgain: Bool = true
+    catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, looksUpAgain: Bool = true,
+    catchUp: CatchUp? = nil
   ) {
+    self.catchUp = catchUp
     lookUpCountMax = looksUpAgain ? 8 : 1
     self.catalog = catalog
     self.packs = packs
@@ -37,8 +41,15 @@ package final class ChunkSource: Sendable {
     _ digest: Digest, access: Access = .sequential, keeps: Bool = false
   ) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
-    let found = try located(digest) { (place) throws(BlobStorageError) in
+    var found = try located(digest) { (place) throws(BlobStorageError) in
       try self.read(place, digest, access: access)
+    }
+    if found == nil, let catchUp {
+      // What refers to it may have come to be known before it.
+      try catchUp.run()
+      found = try located(digest) { (place) throws(BlobStorageError) in
+        try self.read(place, digest, access: access)
+      }
     }
     guard let bytes = found else {
       throw BlobStorageError(
@@ -63,7 +74,32 @@ package final class ChunkSource: Sendable {
     guard let (digest, row, pack) = found else { return nil }
     if let bytes = cache.bytes(digest) { return bytes }
     guard let file = try packs.file(pack) else { return nil }
-    return try read(Located(row: row, pack: pack, file: file), digest, access: .sequential)
+    do throws(BlobStorageError) {
+      return try read(Located(row: row, pack: pack, file: file), digest, access: .sequential)
+    } catch {
+      guard error.code == .packGone else { throw error }
+      return nil
+    }
+  }
+
+  /// Runs `body` on a file; nil when the pack turns out to have gone: then the catalog has been brought up to that.
+  func whereThere<T>(
+    _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T? {
+    do throws(BlobStorageError) {
+      guard let file = try packs.file(pack) else { return nil }
+      return try body(file)
+    } catch {
+      guard error.code == .packGone, let catchUp else { throw error }
+      try packs.forget { $0 == pack }
+      try catchUp.run()
+      let isRemoved = try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(pack) == nil
+      }
+      if isRemoved { return nil }
+      throw BlobStorageError(
+        .corrupted, "\(error.message.dropLast()), and nobody has removed it from the store.", pack: "\(pack)")
+    }
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
@@ -99,7 +135,10 @@ package final class ChunkSource: Sendable {
       }
       guard let (row, pack) = found else { return nil }
       lastPack = pack
-      if let file = try packs.file(pack) { return try body(Located(row: row, pack: pack, file: file)) }
+      let result = try whereThere(pack) { (file) throws(BlobStorageError) in
+        try body(Located(row: row, pack: pack, file: file))
+      }
+      if let result { return result }
     }
     throw BlobStorageError(
       .corrupted, "Chunk \(digest) should be in pack \(lastPack.map { "\($0)" } ?? "?"), which is not there.",
@@ -108,6 +147,17 @@ package final class ChunkSource: Sendable {
 
   private func read(
     _ place: Located, _ digest: Digest, access: Access
+  ) throws(BlobStorageError) -> [UInt8] {
+    guard let file = place.file as? RemoteFile else { return try readOnce(place, digest, access: access) }
+    do throws(BlobStorageError) { return try readOnce(place, digest, access: access, notes: false) } catch {
+      // What was kept here of the pack may be what is damaged.
+      guard error.code == .corrupted, file.dropKept() else { throw error }
+      return try readOnce(place, digest, access: access)
+    }
+  }
+
+  private func readOnce(
+    _ place: Located, _ digest: Digest, access: Access, notes: Bool = true
   ) throws(BlobStorageError) -> [UInt8] {
     let row = place.row
     var base: [UInt8]?
@@ -143,7 +193,7 @@ package final class ChunkSource: Sendable {
       return plain
     } catch {
       guard error.code == .corrupted else { throw error }
-      noteSuspect(digest, row.place)
+      if notes { noteSuspect(digest, row.place) }
       throw BlobStorageError(
         .corrupted,
         "Chunk \(digest) in pack \(place.pack) at \(row.place.offset) is damaged: \(error.message).",
@@ -204,7 +254,9 @@ package final class ChunkSource: Sendable {
       count = try file.read(into: target, at: offset)
     case .random:
       if file.readIfCached(into: target, at: offset) != nil { return }
-      count = try Self.readThroughDispatch(file, offset, into: target)
+      count =
+        file.isRemote
+        ? try file.read(into: target, at: offset) : try Self.readThroughDispatch(file, offset, into: target)
     }
     guard count == target.count else { throw BlobStorageError(.corrupted, "its pack ends before it does") }
   }

@@ -52,11 +52,14 @@ extension Engine {
       var missing: [MissingChunk] = []
       var unsynced: Set<PackName> = []
       for (index, chunk) in chunks.enumerated() {
-        guard let row = try transaction.chunkToShare(chunk.digest) else {
+        let row = try transaction.chunkToShare(chunk.digest)
+        let packs = try row.map { (row) throws(BlobStorageError) in try unsyncedPacks(row, transaction) }
+        // What others have not published yet is not waited for.
+        guard let packs, packs.isEmpty || writer.publisher == nil else {
           missing.append(MissingChunk(index: index))
           continue
         }
-        unsynced.formUnion(try unsyncedPacks(row, transaction))
+        unsynced.formUnion(packs)
       }
       return (missing, unsynced)
     }

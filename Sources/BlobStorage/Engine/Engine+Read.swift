@@ -68,19 +68,28 @@ extension Engine {
   ) throws(BlobStorageError) {
     let source = chunks
     var group: ArraySlice<BlobLayout.PlacedChunk> = []
+    // Where chunks come over a network, those of the next group are on their way while this one is read.
+    var ahead: ArraySlice<BlobLayout.PlacedChunk>?
     var position = range.lowerBound
+    func fetchGroup() throws(BlobStorageError) -> ArraySlice<BlobLayout.PlacedChunk> {
+      guard position < range.upperBound else { return [] }
+      var fetched: [BlobLayout.PlacedChunk] = []
+      let countMax = readAhead == nil ? 256 : Self.readAheadCount
+      try layout.forEachChunk(in: position..<range.upperBound, from: source) { placed in
+        fetched.append(placed)
+        return fetched.count < countMax
+      }
+      if let last = fetched.last { position = last.start + Int64(last.entry.plainByteCount) }
+      if readAhead != nil { prefetch(fetched.map(\.entry)) }
+      return fetched[...]
+    }
     try work.orderedMap(
       inFlightMax: work.width * 4,
       next: { () throws(BlobStorageError) -> ReadPart? in
         try CancellationFlag.check()
-        if group.isEmpty, position < range.upperBound {
-          var fetched: [BlobLayout.PlacedChunk] = []
-          try layout.forEachChunk(in: position..<range.upperBound, from: source) { placed in
-            fetched.append(placed)
-            return fetched.count < 256
-          }
-          if let last = fetched.last { position = last.start + Int64(last.entry.plainByteCount) }
-          group = fetched[...]
+        if group.isEmpty {
+          if let next = ahead { group = next } else { group = try fetchGroup() }
+          if readAhead != nil { ahead = try fetchGroup() }
         }
         guard let placed = group.popFirst() else { return nil }
         let end = placed.start + Int64(placed.entry.plainByteCount)

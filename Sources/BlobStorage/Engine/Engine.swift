@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import Logging
 import Synchronization
@@ -26,6 +27,13 @@ package final class Engine: Sendable {
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
   private let isClosed = Atomic<Bool>(false)
+  /// Only where packs are published.
+  let publishedPacks: CatchUp?
+  /// For requests that are under way beside the reading.
+  let readAhead: WorkPool?
+  private let remote: Remote?
+  private let makesThreads: Bool
+  private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
 
   /// What tests put in place of the system.
   package struct Environment: Sendable {
@@ -53,9 +61,15 @@ package final class Engine: Sendable {
   package static func create(
     at path: String, options: StoreOptions, environment: Environment = Environment()
   ) throws(BlobStorageError) {
+    try StoreFolder(try absolute(path), files: environment.files).create(try newHeader(options, environment))
+  }
+
+  static func newHeader(
+    _ options: StoreOptions, _ environment: Environment
+  ) throws(BlobStorageError) -> StoreHeader {
     let sizes = try ChunkSizes(average: options.chunkByteCountAverage)
     let codec = try CodecChoice(options.codec, level: options.level)
-    let header = StoreHeader(
+    return StoreHeader(
       flags: options.usesSimilarity ? .similarity : [], digestAlgorithm: options.digestAlgorithm,
       codecNumber: codec.kind.rawValue, level: Int8(codec.level),
       chunkByteCountAverage: UInt32(sizes.average),
@@ -63,7 +77,6 @@ package final class Engine: Sendable {
         of: (environment.randomNumber(), environment.randomNumber())
       ) { Array($0) },
       created: environment.clock.now())
-    try StoreFolder(try absolute(path), files: environment.files).create(header)
   }
 
   package static func storeExists(at path: String) -> Bool {
@@ -81,11 +94,21 @@ package final class Engine: Sendable {
   }
 
   /// Opens a store.
+  ///
+  /// - Parameters:
+  ///   - path: the store's folder, or the state folder of one whose packs are objects.
+  ///   - remote: where the packs are when they are objects.
   package init(
-    path: String, configuration: StoreConfiguration, environment: Environment = Environment()
+    path: String, configuration: StoreConfiguration, environment: Environment = Environment(),
+    remote: Remote? = nil
   ) throws(BlobStorageError) {
     let folder = StoreFolder(try Self.absolute(path), files: environment.files)
+    if let remote { try StateFolder(folder, remote.objects).prepare() }
     let header = try folder.readHeader()
+    guard remote != nil || !header.flags.contains(.stateOnly) else {
+      throw BlobStorageError(
+        .notAStore, "\(path) is the state folder of a store elsewhere: open that store.", path: path)
+    }
     guard let kind = CodecKind(rawValue: header.codecNumber) else {
       throw BlobStorageError(
         .unsupportedFormat,
@@ -100,9 +123,10 @@ package final class Engine: Sendable {
     logger = configuration.logger
     clock = environment.clock
     weaknesses = environment.weaknesses
-    let backend = FolderBackend(
-      folder: folder.packs, asideFolder: folder.aside, files: environment.files, weaknesses: weaknesses)
+    let backend = Self.backend(folder, header, environment, remote)
     self.backend = backend
+    self.remote = remote
+    makesThreads = !environment.worksInline
     codecs = CodecPool()
     for part in [folder.packs, folder.leases] { try folder.makePart(part) }
     try backend.removeLeftovers()
@@ -118,11 +142,16 @@ package final class Engine: Sendable {
           try builder.catchUp(database, willWrite: willWrite)
         })
     }
-    packs = PackFiles(backend: backend)
+    let packs = PackFiles(backend: backend)
+    self.packs = packs
+    let catchUp = (backend as? any PublishingBackend).map { [catalog] in
+      CatchUp(catalog: catalog, builder: builder, backend: $0, packs: packs, logger: configuration.logger)
+    }
+    publishedPacks = catchUp
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
       cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax),
-      looksUpAgain: !weaknesses.contains(.looksUpOnce))
+      looksUpAgain: !weaknesses.contains(.looksUpOnce), catchUp: catchUp)
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
     packByteCountTarget = environment.packByteCountTarget
     streamHeadByteCount = environment.streamHeadByteCount
@@ -133,18 +162,45 @@ package final class Engine: Sendable {
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
-      logger: configuration.logger)
+      logger: configuration.logger,
+      publisher: Self.publisher(backend, remote, makesThreads: makesThreads, configuration.logger))
+    readAhead = remote.map { _ in WorkPool(width: environment.worksInline ? 0 : 4) }
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
+    if let remote {
+      try adoptSpool()
+      try catchUp?.run()
+      let seconds = remote.configuration.intervalSeconds
+      if seconds > 0, makesThreads { timer.withLock { $0 = startBeating(seconds: seconds) } }
+    }
+  }
+
+  private static func backend(
+    _ folder: StoreFolder, _ header: StoreHeader, _ environment: Environment, _ remote: Remote?
+  ) -> any Backend {
+    guard let remote else {
+      return FolderBackend(
+        folder: folder.packs, asideFolder: folder.aside, files: environment.files,
+        weaknesses: environment.weaknesses)
+    }
+    return RemoteBackend(
+      objects: remote.objects, storeID: header.storeID, folder: folder.path, asideFolder: folder.aside,
+      files: environment.files, cacheByteCountMax: max(remote.configuration.cacheByteCountMax, 64 << 20),
+      width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses)
+  }
+
+  private static func publisher(
+    _ backend: any Backend, _ remote: Remote?, makesThreads: Bool, _ logger: Logger
+  ) -> Publisher? {
+    guard let remote, let backend = backend as? any PublishingBackend else { return nil }
+    return Publisher(
+      backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax, hasThread: makesThreads,
+      logger: logger)
   }
 
   deinit {
-    if !isClosed.load(ordering: .relaxed) {
-      leases.close()
-      catalog.close()
-      work.close()
-    }
+    if !isClosed.load(ordering: .relaxed) { letGo() }
   }
 
   package func close() throws(BlobStorageError) {
@@ -152,12 +208,16 @@ package final class Engine: Sendable {
     else {
       return
     }
-    defer {
-      leases.close()
-      catalog.close()
-      work.close()
-    }
+    defer { letGo() }
     try writer.rollOver()
+  }
+
+  private func letGo() {
+    timer.withLock { $0.take() }?.cancel()
+    leases.close()
+    catalog.close()
+    work.close()
+    readAhead?.close()
   }
 
   /// A session with packs of its own, for work that must not share a pack with puts.
@@ -166,7 +226,7 @@ package final class Engine: Sendable {
       writerID: randomNumber(), store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
       packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
-      logger: logger)
+      logger: logger, publisher: Self.publisher(backend, remote, makesThreads: makesThreads, logger))
   }
 
   /// Has packs that are begun from now on be full at `byteCount`, if that is less than usual.
@@ -180,7 +240,8 @@ package final class Engine: Sendable {
 
   package var information: StoreInformation {
     StoreInformation(
-      path: folder.path.string, id: Hex.text(header.storeID), digestAlgorithm: header.digestAlgorithm,
+      path: remote?.objects.place ?? folder.path.string, id: Hex.text(header.storeID),
+      digestAlgorithm: header.digestAlgorithm,
       chunkSizes: sizes, codec: codec.kind, level: codec.level,
       usesSimilarity: header.flags.contains(.similarity),
       created: Date(timeIntervalSince1970: Double(header.created) / 1_000))

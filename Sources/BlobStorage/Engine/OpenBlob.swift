@@ -22,6 +22,14 @@ package final class OpenBlob: Sendable {
   package func read(_ range: Range<Int64>) throws(BlobStorageError) -> DispatchData {
     let range = try clamped(range)
     var data = DispatchData.empty
+    if engine.readAhead != nil {
+      var entries: [ChunkEntry] = []
+      try layout.forEachChunk(in: range, from: engine.chunks, access: .random) { placed in
+        entries.append(placed.entry)
+        return entries.count < Engine.readAheadCount
+      }
+      if entries.count > 1 { engine.prefetch(entries) }
+    }
     try layout.forEachChunk(in: range, from: engine.chunks, access: .random) {
       (placed) throws(BlobStorageError) in
       let bytes = try engine.chunks.bytes(placed.entry, access: .random, keeps: true)

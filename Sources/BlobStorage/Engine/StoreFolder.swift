@@ -21,6 +21,9 @@ package struct StoreFolder: Sendable {
   package var collecting: FilePath { path.appending("gc.lock") }
   package var cache: FilePath { path.appending("cache") }
   package var cacheLock: FilePath { path.appending("cache.lock") }
+  /// Of published packs: their footers, and parts of them. Only in a state folder.
+  var footers: FilePath { path.appending("footers") }
+  var ranges: FilePath { path.appending("ranges") }
   package var reserve: FilePath { path.appending("reserve") }
 
   /// Makes an empty store; of two that try at once, one succeeds.

@@ -99,7 +99,7 @@ extension WriterSession {
 
     /// Whether a record of this commit may refer to one at `place` (H1).
     func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
-      try WriterSession.canRefer(to: place, transaction, box.state, session.weaknesses)
+      try session.canRefer(to: place, transaction, box.state)
     }
 
     /// Whether a chunk is pending.

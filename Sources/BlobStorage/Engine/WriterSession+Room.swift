@@ -12,6 +12,7 @@ extension WriterSession {
   /// Has the pack under way, begun if there is none, take `byteCount` more bytes, and reserves the space for them.
   /// It is full when it has them.
   package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
+    try waitForRoom()
     let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
     try tryLocked { (state) throws(BlobStorageError) in
       if let poison = state.poison { throw poison }

@@ -38,7 +38,10 @@ extension WriterSession {
   }
 
   /// Forces a pack to the medium that this session does not write to.
+  ///
+  /// Where packs are published nothing is forced: what others have not published is stored again instead.
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) {
+    if publisher != nil { return }
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
     // Not the file's length: its writer may have filled it ahead.
@@ -56,28 +59,30 @@ extension WriterSession {
   }
 
   /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
-  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium.
+  /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium. Where packs
+  /// are published, each goes after all before it: then it does in all packs of this session.
   func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack) else { return false }
     if row.durableByteCount > place.offset { return true }
+    if publisher != nil { return row.name.writer == writerID }
     return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
   }
 
   /// The same inside a commit, whose lock is held.
-  static func canRefer(
-    to place: Place, _ transaction: Transaction, _ state: State, _ weaknesses: Weaknesses
-  ) throws(BlobStorageError) -> Bool {
+  func canRefer(to place: Place, _ transaction: Transaction, _ state: State) throws(BlobStorageError) -> Bool
+  {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack) else { return false }
     if row.durableByteCount > place.offset { return true }
+    if publisher != nil { return row.name.writer == writerID }
     return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
   }
 
   /// What is left to do before anybody counts on a pack that is not written to any more.
   func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {
     locked { state in
-      state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount)
+      if byteCount > 0 { state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount) }
       state.sealingCount -= 1
     }
     sealing.leave()
@@ -106,7 +111,8 @@ extension WriterSession {
     var isSealing = true
     do throws(BlobStorageError) {
       let byteCount = try makeWhole(writer)
-      finishSealing(writer, byteCount)
+      publisher?.add(Publisher.Item(name: writer.name, file: writer.file, byteCount: byteCount))
+      finishSealing(writer, publisher == nil ? byteCount : 0)
       isSealing = false
       locked { state in
         if state.writer == nil { state.needsNameSync = false }
@@ -117,7 +123,7 @@ extension WriterSession {
           return
         }
         row.isSealed = true
-        row.durableByteCount = byteCount
+        if publisher == nil { row.durableByteCount = byteCount }
         try transaction.setPackRow(number, row)
       }
     } catch {
@@ -125,10 +131,14 @@ extension WriterSession {
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
       locked { $0.sealFailure = error }
       if error.code == .poisoned { locked { $0.poison = error } }
-      if isSealing { finishSealing(writer, error.code == .poisoned ? 0 : writer.writtenByteCount) }
+      if publisher != nil, isSealing { locked { poisonUnpublished(writer, &$0, error) } }
+      if isSealing {
+        finishSealing(writer, error.code == .poisoned || publisher != nil ? 0 : writer.writtenByteCount)
+      }
       if error.code == .poisoned { markPoisoned(writer.name) }
     }
-    writer.file.close()
+    // One that is to be published stays locked until it is.
+    if publisher == nil { writer.file.close() }
   }
 
   /// Tells all writers not to count on what may not have reached the medium.

@@ -57,12 +57,15 @@ package final class WriterSession: Sendable {
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
+  /// Only where packs are published.
+  let publisher: Publisher?
 
   final class Box { var state = State() }
 
-  package init(
+  init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
-    clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger
+    clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger,
+    publisher: Publisher? = nil
   ) {
     self.writerID = writerID
     self.store = store
@@ -73,6 +76,8 @@ package final class WriterSession: Sendable {
     self.packByteCountTarget = Atomic(packByteCountTarget)
     self.logger = logger
     self.weaknesses = weaknesses
+    self.publisher = publisher
+    publisher?.session = self
   }
 
   /// The sequence number of the pack that the next record goes to.
@@ -107,6 +112,7 @@ package final class WriterSession: Sendable {
         return try self.append(content, payload: payload, to: &state, time: time)
       }
       if let count { return count }
+      try waitForRoom()
       let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
       time = Stamp.timeAfter(last, wallClock: clock.now())
     }
@@ -125,6 +131,7 @@ package final class WriterSession: Sendable {
       // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
       while finished == nil {
         sealing.wait()
+        try waitForRoom()
         finished = try catalog.write { (transaction) throws(BlobStorageError) in
           try withBox { (box) throws(BlobStorageError) -> (result: T, watermark: Watermark?)? in
             if box.state.sealingCount > 0 { return nil }
@@ -183,20 +190,25 @@ package final class WriterSession: Sendable {
 
   /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
   ///
-  /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on.
+  /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on. Where packs are published
+  ///   also what publishing failed with: then it can be tried again.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     if weaknesses.contains(.skipsSync) { return }
+    if let publisher { return try publish(watermark, by: publisher) }
     // A sync that fails while sealing is reported once only, to whoever does it.
     sealing.wait()
+    try inSyncTurn { () throws(BlobStorageError) in try synchronizeInTurn(watermark) }
+  }
+
+  func inSyncTurn(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     let box: Result<Void, BlobStorageError> = syncTurn.withLock { _ in
-      do throws(BlobStorageError) { return .success(try synchronizeInTurn(watermark)) } catch {
-        return .failure(error)
-      }
+      do throws(BlobStorageError) { return .success(try body()) } catch { return .failure(error) }
     }
     try box.get()
   }
 
-  /// Seals the pack under way, applying what is pending; the next record begins another.
+  /// Seals the pack under way, applying what is pending, and publishes it where packs are published; the next record
+  /// begins another.
   ///
   /// - Throws: when what was written may not be on the medium.
   package func rollOver() throws(BlobStorageError) {
@@ -207,6 +219,7 @@ package final class WriterSession: Sendable {
     }
     if !isEmpty { _ = try commit { _ in } }
     if let failure = locked({ $0.poison ?? $0.sealFailure }) { throw failure }
+    if let publisher { try publishSealed(by: publisher) }
   }
 
   // MARK: Inside
@@ -253,6 +266,7 @@ package final class WriterSession: Sendable {
     let header = PackHeader(
       name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
     state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    if publisher != nil { state.writer?.synchronizes = false }
     state.packByteCountTarget = nil
     state.nextSequence += 1
     state.needsNameSync = true
@@ -302,6 +316,7 @@ package final class WriterSession: Sendable {
     state.full.removeAll { $0 === writer }
     // Best effort: a part of a record that stays is a torn tail to whoever recovers the pack.
     do throws(BlobStorageError) { try writer.file.truncate(to: end) } catch {}
+    if publisher != nil { poisonUnpublished(writer, &state, cause) }
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 

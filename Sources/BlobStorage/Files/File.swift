@@ -60,10 +60,17 @@ package protocol File: AnyObject, Sendable {
     offset: Int64, byteCount: Int, queue: DispatchQueue,
     completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void)
 
+  /// Whether its bytes come over a network: then ``read(into:at:)`` is the way to them, from whichever thread.
+  var isRemote: Bool { get }
+
   /// Closes the file; a second call does nothing.
   ///
   /// It waits for nobody: calls under way end as if the file were open, and the last of them closes it.
   func close()
+}
+
+extension File {
+  package var isRemote: Bool { false }
 }
 
 /// How a file is locked.

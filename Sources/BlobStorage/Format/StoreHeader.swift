@@ -10,7 +10,9 @@ package struct StoreHeader: Hashable, Sendable {
     package init(rawValue: UInt16) { self.rawValue = rawValue }
     /// New chunks are tried against similar ones.
     package static let similarity = Flags(rawValue: 1)
-    package static let known: Flags = [.similarity]
+    /// The folder is no store: it holds what one machine knows of a store elsewhere.
+    package static let stateOnly = Flags(rawValue: 2)
+    package static let known: Flags = [.similarity, .stateOnly]
   }
 
   package var flags: Flags

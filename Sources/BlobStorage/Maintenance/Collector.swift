@@ -60,6 +60,7 @@ final class Collector {
       throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more.")
     }
     try engine.checkOpen()
+    try engine.checkPacksAreOwn("Collecting garbage")
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }

@@ -93,43 +93,15 @@ extension ChunkRecord {
 
 /// The last steps of a pack whose file has been renamed out of the store.
 enum Retirement {
-  private static let recordCountOfBatch = 5_000
-
-  /// Takes its records out of the catalog, from the last to the first, and removes the file.
-  ///
-  /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
+  /// Takes its records out of the catalog and removes the file.
   static func finish(_ name: PackName, engine: Engine) throws(BlobStorageError) {
-    let algorithm = engine.header.digestAlgorithm
-    let known = try engine.catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
-      guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number) else {
-        return nil
-      }
-      return row
+    let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packNumber(name) != nil
     }
-    if let row = known, let file = try engine.backend.openPack(name) {
+    if isKnown, let file = try engine.backend.openPack(name) {
       defer { file.close() }
-      var records: [PackRecord] = []
-      _ = try PackScanner(file: file, name: name, codecs: engine.codecs).scan { record in
-        if record.offset < row.appliedByteCount { records.append(record) }
-      }
-      while !records.isEmpty {
-        let batch = Array(records.suffix(recordCountOfBatch))
-        try engine.catalog.write { (transaction) throws(BlobStorageError) in
-          // A catalog that was rebuilt meanwhile does not have the pack, and may have given its number to another.
-          guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number)
-          else { return }
-          for record in batch.reversed() {
-            try transaction.retract(record, from: number, algorithm: algorithm)
-            row.appliedByteCount = record.offset
-          }
-          try transaction.setPackRow(number, row)
-        }
-        records.removeLast(batch.count)
-      }
-      try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(name) else { return }
-        try transaction.removePack(number, name)
-      }
+      try PackRetraction.run(
+        name, file, catalog: engine.catalog, codecs: engine.codecs, algorithm: engine.header.digestAlgorithm)
     }
     try engine.backend.removeRetiredPack(name)
   }

@@ -21,6 +21,14 @@ extension Engine {
     }
   }
 
+  /// - Throws: `invalidArgument` where packs are shared by machines, none of which may take one away by itself.
+  func checkPacksAreOwn(_ work: String) throws(BlobStorageError) {
+    guard backend is any PublishingBackend else { return }
+    throw BlobStorageError(
+      .invalidArgument, "\(work) is not possible yet for a store of objects (\(information.path)).",
+      path: information.path)
+  }
+
   /// Removes a pack that a repair has set aside.
   func removeSetAside(_ path: String) throws(BlobStorageError) {
     try folder.files.remove(FilePath(path))

@@ -16,6 +16,7 @@ struct Repairer {
   func run() throws(BlobStorageError) -> RepairReport {
     let start = Date()
     try engine.checkOpen()
+    try engine.checkPacksAreOwn("Repairing")
     var report = RepairReport()
     let lock = try CollectionLock(engine, waitSeconds: 60)
     defer { withExtendedLifetime(lock) {} }

@@ -20,6 +20,10 @@ package final class PackWriter {
   /// grown, because nothing has to be noted of the file. To readers the zeros are a torn tail.
   package var fillByteCount = 0
 
+  /// Whether sealing forces the pack to the medium. What is published need not be: until then nobody was told that it is
+  /// done, and whoever finds it after a power cut checks it.
+  package var synchronizes = true
+
   private var buffer: [UInt8] = []
   private var blocks = ByteWriter(capacity: 4_096)
   private var block = ByteWriter(capacity: 4_096)
@@ -153,7 +157,7 @@ package final class PackWriter {
     try flush()
     try endBlock()
     // A footer says that all before it is there: it must not reach the medium first.
-    do { try file.synchronize() } catch {
+    do { if synchronizes { try file.synchronize() } } catch {
       poison(error)
       throw failure ?? error
     }
@@ -171,7 +175,7 @@ package final class PackWriter {
       failure = error
     }
     if let failure { throw failure }
-    do { try file.synchronize() } catch {
+    do { if synchronizes { try file.synchronize() } } catch {
       poison(error)
       throw failure ?? error
     }

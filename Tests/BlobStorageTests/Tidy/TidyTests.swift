@@ -6,7 +6,7 @@ struct TidyTests {
   /// The rooms, each using only those before it. Those of one line do not use each other.
   static let rooms = [
     ["Errors"], ["Bytes"], ["Digest"], ["Format"], ["Chunking", "Codec", "Similarity"], ["Files"],
-    ["Backend"], ["Sharing"], ["Pack"],
+    ["Backend"], ["Sharing"], ["Remote"], ["Pack"],
     ["Catalog"], ["Engine"], ["Maintenance"], ["Cache"], ["Transfer"], ["Store"],
   ]
   /// An error names the digest that it is about.

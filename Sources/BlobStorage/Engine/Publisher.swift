@@ -1,0 +1,173 @@
+import Foundation
+import Logging
+
+/// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of the
+/// next.
+///
+/// A failed attempt leaves the pack in the spool; whoever needs it published tries again. A pack that cannot be published
+/// for good ends the writer, which is told once.
+final class Publisher: @unchecked Sendable {
+  /// A sealed pack. Its file is locked, so that nobody takes it for a dead writer's, and closed once it is published.
+  struct Item: Sendable {
+    var name: PackName
+    var file: any File
+    var byteCount: Int64
+  }
+
+  private let backend: any PublishingBackend
+  private let waitingCountMax: Int
+  private let hasThread: Bool
+  private let logger: Logger
+  /// Whose packs they are; set before any is added.
+  weak var session: WriterSession?
+  private let condition = NSCondition()
+  // Guarded by `condition`.
+  private var waiting: [UInt32: Item] = [:]
+  private var publishedSequence: UInt32 = 0
+  private var runCount = 0
+  private var isRunning = false
+  private var failure: (run: Int, error: BlobStorageError)?
+  private var ending: BlobStorageError?
+
+  init(
+    backend: any PublishingBackend, waitingCountMax: Int, hasThread: Bool, logger: Logger
+  ) {
+    self.backend = backend
+    self.waitingCountMax = waitingCountMax
+    self.hasThread = hasThread
+    self.logger = logger
+  }
+
+  /// Takes a pack that was sealed, and begins to publish it if it is its turn.
+  func add(_ item: Item) {
+    condition.lock()
+    waiting[item.name.sequence] = item
+    guard !isRunning, ending == nil, waiting[publishedSequence + 1] != nil else {
+      condition.unlock()
+      return
+    }
+    beginRun()
+    condition.unlock()
+    guard hasThread else {
+      run()
+      return
+    }
+    let thread = Thread { [self] in run() }
+    thread.stackSize = 1 << 20
+    thread.start()
+  }
+
+  /// Whether all packs up to that one are published.
+  func hasPublished(upTo sequence: UInt32) -> Bool {
+    condition.lock()
+    defer { condition.unlock() }
+    return publishedSequence >= sequence
+  }
+
+  /// Waits until all packs up to that one, which were all sealed, are published.
+  ///
+  /// - Throws: what the last attempt failed with, if it began after the call.
+  func wait(upTo sequence: UInt32) throws(BlobStorageError) { try wait { $0.publishedSequence >= sequence } }
+
+  /// Waits until another pack may be begun.
+  func waitForRoom() throws(BlobStorageError) { try wait { $0.waiting.count <= $0.waitingCountMax } }
+
+  private func wait(until isReached: (Publisher) -> Bool) throws(BlobStorageError) {
+    condition.lock()
+    defer { condition.unlock() }
+    let before = runCount
+    while !isReached(self) {
+      if let failure, failure.run > before { throw failure.error }
+      if isRunning {
+        condition.wait()
+        continue
+      }
+      if let ending { throw ending }
+      guard waiting[publishedSequence + 1] != nil else {
+        throw BlobStorageError(
+          .poisoned, "A pack could not be sealed, and no later one is published: open the store anew.")
+      }
+      beginRun()
+      condition.unlock()
+      run()
+      condition.lock()
+    }
+  }
+
+  private func beginRun() {
+    isRunning = true
+    runCount += 1
+  }
+
+  /// Publishes what is there, until there is no more or it fails.
+  private func run() {
+    while let item = next() {
+      do throws(BlobStorageError) {
+        switch try backend.publish(item.name, item.file, byteCount: item.byteCount) {
+        case .published: finish(item)
+        case .fenced:
+          stop(
+            BlobStorageError(
+              .fenced,
+              "This writer was shut out, because another machine waited for it too long: what was not reported done was not stored; do it again.",
+              pack: item.name.description))
+          return
+        case .foreign:
+          stop(
+            BlobStorageError(
+              .poisoned,
+              "Pack \(item.name) cannot be published, because other bytes have its name: open the store anew and do it again.",
+              pack: item.name.description))
+          return
+        }
+      } catch {
+        logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
+        condition.lock()
+        failure = (runCount, error)
+        isRunning = false
+        condition.broadcast()
+        condition.unlock()
+        return
+      }
+    }
+  }
+
+  private func next() -> Item? {
+    condition.lock()
+    defer { condition.unlock() }
+    if let item = waiting[publishedSequence + 1] { return item }
+    isRunning = false
+    condition.broadcast()
+    return nil
+  }
+
+  private func finish(_ item: Item) {
+    do throws(BlobStorageError) {
+      if let session {
+        try session.note(item)
+        try backend.settle(item.name)
+      }
+    } catch {
+      // Published it is. Whoever opens the store next finds it in the spool and sees that it is.
+      logger.warning(
+        "Pack \(item.name) was published and not noted.", metadata: ["reason": "\(error.message)"])
+    }
+    item.file.close()
+    condition.lock()
+    waiting[item.name.sequence] = nil
+    publishedSequence = item.name.sequence
+    condition.broadcast()
+    condition.unlock()
+  }
+
+  private func stop(_ error: BlobStorageError) {
+    condition.lock()
+    ending = error
+    condition.unlock()
+    session?.end(error)
+    condition.lock()
+    isRunning = false
+    condition.broadcast()
+    condition.unlock()
+  }
+}

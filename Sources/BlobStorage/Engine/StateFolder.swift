@@ -1,0 +1,87 @@
+import SystemPackage
+
+/// The folder of this machine for a store that lies elsewhere: the packs that are not published yet, the catalog, leases,
+/// and parts of published packs. It is laid out like a store's folder, and its `store` says that it is none.
+///
+/// Losing it loses nothing that was published.
+struct StateFolder {
+  private let folder: StoreFolder
+  private let objects: any ObjectStore
+
+  static let storeObject = "store"
+  private static let storeByteCountMax = 4_096
+
+  init(_ folder: StoreFolder, _ objects: any ObjectStore) {
+    self.folder = folder
+    self.objects = objects
+  }
+
+  /// Makes an empty store of objects.
+  ///
+  /// - Parameter extra: what the object says behind the header.
+  /// - Throws: `storeExists`, or `notAStore` where there is anything else; nothing was changed.
+  static func create(
+    _ header: StoreHeader, extra: [UInt8] = [], in objects: any ObjectStore
+  ) throws(BlobStorageError) {
+    let content = header.encoded() + extra
+    if let first = try objects.list("", after: nil).entries.first {
+      let isStore = try objects.tail(storeObject, byteCount: 1) != nil
+      throw isStore
+        ? BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
+        : BlobStorageError(
+          .notAStore, "\(objects.place) holds something else (\(first.name)): name a place that is empty.",
+          path: objects.place)
+    }
+    guard try objects.put(storeObject, .bytes(content), ifAbsent: true) == .exists else { return }
+    // It may be what an earlier attempt of this very put has stored.
+    guard try objects.get(storeObject, 0..<Int64(storeByteCountMax)) != content else { return }
+    throw BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
+  }
+
+  /// The store that the objects are, and what its object says behind the header.
+  ///
+  /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, or `corrupted`.
+  static func readHeader(
+    of objects: any ObjectStore
+  ) throws(BlobStorageError) -> (header: StoreHeader, extra: [UInt8]) {
+    guard let bytes = try objects.get(storeObject, 0..<Int64(storeByteCountMax)) else {
+      guard try objects.list("", after: nil).entries.isEmpty else {
+        throw BlobStorageError(
+          .notAStore, "\(objects.place) holds something that is not a store.", path: objects.place)
+      }
+      throw BlobStorageError(.noStore, "There is no store in \(objects.place).", path: objects.place)
+    }
+    do throws(BlobStorageError) {
+      let header = try bridge(Array(bytes.prefix(StoreHeader.byteCount))) { (raw) throws(BlobStorageError) in
+        try StoreHeader(raw)
+      }
+      return (header, Array(bytes.dropFirst(StoreHeader.byteCount)))
+    } catch {
+      throw BlobStorageError(error.code, "\(objects.place): \(error.message)", path: objects.place)
+    }
+  }
+
+  /// Makes the folder ready for the store that the objects are.
+  ///
+  /// - Throws: `notAStore` for a folder that holds anything else, or the state of another store.
+  func prepare() throws(BlobStorageError) {
+    var header = try Self.readHeader(of: objects).header
+    header.flags.insert(.stateOnly)
+    do throws(BlobStorageError) { try folder.create(header) } catch {
+      guard error.code == .storeExists else { throw error }
+    }
+    let known = try folder.readHeader()
+    guard known.flags.contains(.stateOnly) else {
+      throw BlobStorageError(
+        .notAStore, "\(folder.path) is a store itself, and no state folder: name another.",
+        path: folder.path.string)
+    }
+    guard known.storeID == header.storeID else {
+      throw BlobStorageError(
+        .notAStore,
+        "\(folder.path) holds the state of another store than \(objects.place): name another folder.",
+        path: folder.path.string)
+    }
+    for part in [folder.footers, folder.ranges] { try folder.makePart(part) }
+  }
+}

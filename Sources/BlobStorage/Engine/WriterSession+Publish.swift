@@ -1,0 +1,81 @@
+import Dispatch
+import Logging
+
+/// Where packs are published, what was written is on the medium once its pack is published, and all before it.
+extension WriterSession {
+  /// Publishes what a commit wrote. Threads that wait at the same time share a pack.
+  func publish(_ watermark: Watermark, by publisher: Publisher) throws(BlobStorageError) {
+    let sequence = watermark.pack.sequence
+    if publisher.hasPublished(upTo: sequence) { return }
+    try inSyncTurn { () throws(BlobStorageError) in
+      if publisher.hasPublished(upTo: sequence) { return }
+      let isToSeal = locked { state in
+        if let writer = state.writer, writer.name == watermark.pack {
+          state.full.append(writer)
+          state.writer = nil
+        }
+        return !state.full.isEmpty
+      }
+      if isToSeal { _ = try commit { _ in } }
+      // Another thread may be sealing it.
+      sealing.wait()
+      // Also where the session has just been ended: what that does to the catalog is done then.
+      do throws(BlobStorageError) { try publisher.wait(upTo: sequence) } catch {
+        throw locked { $0.poison } ?? error
+      }
+    }
+  }
+
+  /// Publishes what is sealed.
+  func publishSealed(by publisher: Publisher) throws(BlobStorageError) {
+    sealing.wait()
+    let last = locked { state in
+      (state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence) - 1
+    }
+    if last > 0 { try publisher.wait(upTo: last) }
+  }
+
+  /// Waits until there is room for another pack, if the next record begins one. No lock is held.
+  func waitForRoom() throws(BlobStorageError) {
+    guard let publisher, locked({ $0.writer == nil }) else { return }
+    try publisher.waitForRoom()
+  }
+
+  /// Notes that a pack was published.
+  func note(_ item: Publisher.Item) throws(BlobStorageError) {
+    locked { $0.durable[item.name] = item.byteCount }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      try CatalogBuilder.notePublished(item.name, byteCount: item.byteCount, in: transaction)
+    }
+  }
+
+  /// Nothing more is published: what was not is taken out of the spool, and out of the catalog.
+  func end(_ error: BlobStorageError) {
+    locked { $0.poison = error }
+    do throws(BlobStorageError) {
+      guard let backend = backend as? any PublishingBackend else { return }
+      let left = try backend.localPackNames().live.filter { $0.writer == writerID && !isPublished($0) }
+      for name in left {
+        let place = try backend.setAsidePack(name)
+        logger.warning("Pack \(name) cannot be published and was set aside.", metadata: ["place": "\(place)"])
+      }
+      try catalog.rebuild(because: error)
+    } catch {
+      logger.error("What cannot be published is still here.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// A pack that cannot be sealed here keeps all later ones from being published, until it is sealed by another life of
+  /// the process.
+  func poisonUnpublished(_ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError) {
+    if state.poison == nil {
+      state.poison = BlobStorageError(
+        .poisoned,
+        "Pack \(writer.name) cannot be written (\(cause.message)): open the store anew, which publishes what is left.",
+        pack: writer.name.description, path: cause.path, errno: cause.errno)
+    }
+    writer.file.close()
+  }
+
+  private func isPublished(_ name: PackName) -> Bool { locked { $0.durable[name] ?? 0 } > 0 }
+}

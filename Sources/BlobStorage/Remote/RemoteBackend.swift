@@ -1,0 +1,190 @@
+import SystemPackage
+
+/// Packs as objects, `packs/NAME.pack` each.
+///
+/// A pack is written into a folder of this machine, the *spool*, sealed there, and published with one put that stores
+/// only where no object has its name. From then on it never changes, and everybody reads it by ranges. What was in the
+/// spool when its process died is published by whoever opens the state folder next.
+package final class RemoteBackend: PublishingBackend {
+  package let objects: any ObjectStore
+  package let storeID: [UInt8]
+  let spool: FolderBackend
+  private let spoolFolder: FilePath
+  let footers: FooterCopies
+  let fetches: RangeFetches
+  /// How many requests are under way at once where many are needed; 0 for one after the other on the caller's thread.
+  let width: Int
+  private let weaknesses: Weaknesses
+  /// Of packs that are known to have been published.
+  private let lengths = Mutex<[PackName: Int64]>([:])
+  /// What collectors are known to have said.
+  private let collections = Mutex(Collections())
+
+  /// So much of a pack's end is asked for at once: most footers are shorter.
+  static let tailByteCount = 256 << 10
+
+  /// - Parameters:
+  ///   - folder: the state folder; `packs`, `footers` and `ranges` in it exist.
+  ///   - asideFolder: where packs go that cannot be published.
+  package init(
+    objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
+    files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = []
+  ) {
+    self.objects = objects
+    self.storeID = storeID
+    self.width = width
+    self.weaknesses = weaknesses
+    spoolFolder = folder.appending("packs")
+    spool = FolderBackend(
+      folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses, synchronizes: false
+    )
+    footers = FooterCopies(folder: folder.appending("footers"), files: files)
+    fetches = RangeFetches(
+      objects: objects,
+      cache: RangeCache(folder: folder.appending("ranges"), files: files, byteCountMax: cacheByteCountMax))
+  }
+
+  // MARK: Names
+
+  package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
+    try spool.packNames()
+  }
+
+  package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
+    let local = try spool.packNames()
+    let published = try publishedPacks().packs
+    return (local.live + published.keys.filter { !local.live.contains($0) }.sorted(), local.retired)
+  }
+
+  package func publishedPacks() throws(BlobStorageError) -> StoreListing {
+    var listing = try StoreListing.take(objects, storeID: storeID, known: collections.withLock { $0 })
+    if !listing.fences.isEmpty {
+      listing.packs = listing.packs.filter { $0.key.sequence < listing.fences[$0.key.writer] ?? .max }
+    }
+    let (packs, said) = (listing.packs, listing.collections)
+    lengths.withLock { $0 = packs }
+    // Another thread may have read more.
+    collections.withLock { if $0.number < said.number { $0 = said } }
+    return listing
+  }
+
+  // MARK: Packs
+
+  package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
+    try spool.createPack(name, header: header)
+  }
+
+  package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    if let file = try spool.openPack(name) { return file }
+    let footer = try footers.open(name)
+    if let footer {
+      return RemoteFile(name: name, byteCount: footer.byteCount, fetches: fetches, footer: footer)
+    }
+    var known = lengths.withLock { $0[name] }
+    if known == nil { known = try fetchFooter(name) }
+    guard let byteCount = known else { return nil }
+    return RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
+  }
+
+  package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    try spool.adoptPack(name)
+  }
+
+  package func synchronizeNames() throws(BlobStorageError) { try spool.synchronizeNames() }
+
+  package func removeLeftovers() throws(BlobStorageError) {
+    try spool.removeLeftovers()
+    try footers.removeLeftovers()
+  }
+
+  package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
+    try spool.setAsidePack(name)
+  }
+
+  package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
+    guard !names.isEmpty else { return }
+    throw BlobStorageError(
+      .invalidArgument, "A pack in \(objects.place) goes only once all machines know that it will.")
+  }
+
+  package func removeRetiredPack(_ name: PackName) throws(BlobStorageError) { forget(name) }
+
+  package func forget(_ name: PackName) {
+    lengths.withLock { $0[name] = nil }
+    footers.forget(name)
+    fetches.cache.forget(name)
+  }
+
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
+    try lengths.withLock { $0.values.reduce(0, +) } + spool.allocatedByteCount()
+  }
+
+  // MARK: Publishing
+
+  package func publish(
+    _ name: PackName, _ file: any File, byteCount: Int64
+  ) throws(BlobStorageError) -> Publication.Outcome {
+    let outcome = try Publication.publish(
+      name, .file(file, byteCount: byteCount), objects, storeID: storeID, weaknesses: weaknesses)
+    guard outcome == .published else { return outcome }
+    lengths.withLock { $0[name] = byteCount }
+    do throws(BlobStorageError) {
+      try footers.make(name, byteCount: byteCount) { (range) throws(BlobStorageError) in
+        try file.part(at: range.lowerBound, Int(range.upperBound - range.lowerBound))
+      }
+    } catch {
+      // It is fetched when it is needed.
+    }
+    return .published
+  }
+
+  package func settle(_ name: PackName) throws(BlobStorageError) {
+    guard let file = try spool.openPack(name) else { return }
+    defer { file.close() }
+    try fetches.cache.take(
+      spoolFolder.appending(name.fileName), name, byteCount: try file.status().byteCount)
+  }
+
+  // MARK: Footers
+
+  package func forEachPublished(
+    _ names: [PackName], _ body: (PackName, (any File)?) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let ahead = FetchAhead(count: names.count, width: width) { [self] (index) throws(BlobStorageError) in
+      try fetchFooter(names[index])
+    }
+    defer { ahead.stop() }
+    for (index, name) in names.enumerated() {
+      guard let byteCount = try ahead.take(index) else {
+        try body(name, nil)
+        continue
+      }
+      let file = RemoteFile(
+        name: name, byteCount: byteCount, fetches: fetches, footer: try footers.open(name))
+      defer { file.close() }
+      try body(name, file)
+    }
+  }
+
+  /// Has header and footer of a pack here, and says how long the pack is; nil when it has gone.
+  private func fetchFooter(_ name: PackName) throws(BlobStorageError) -> Int64? {
+    if let copy = try footers.open(name) { return copy.byteCount }
+    let object = SharedNames.pack(name)
+    guard let (tail, byteCount) = try objects.tail(object, byteCount: Self.tailByteCount),
+      byteCount != Int64(Fence.byteCount)
+    else { return nil }
+    do throws(BlobStorageError) {
+      try footers.make(name, byteCount: byteCount, tail: tail) { [objects] (range) throws(BlobStorageError) in
+        guard let bytes = try objects.get(object, range) else {
+          throw BlobStorageError(
+            .packGone, "Pack \(name) is not in \(objects.place) any more.", pack: name.description)
+        }
+        return bytes
+      }
+    } catch {
+      if error.code == .packGone { return nil }
+      throw error
+    }
+    return byteCount
+  }
+}

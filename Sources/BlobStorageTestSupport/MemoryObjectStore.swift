@@ -1,0 +1,154 @@
+import BlobStorage
+import Synchronization
+
+/// Objects in memory that do what they are told at once, count what they are asked for, and fail as often as a test says.
+package final class MemoryObjectStore: ObjectStore {
+  /// What a request did not come to.
+  package enum Trouble: Sendable {
+    /// It did not arrive.
+    case refused
+    /// It was done, and the answer was lost.
+    case answerLost
+    /// It was done twice, as by a client that asks again when an answer was lost.
+    case doubled
+  }
+
+  private struct State: Sendable {
+    var objects: [String: [UInt8]] = [:]
+    var counts: [String: Int] = [:]
+    var gotByteCount = 0
+    var putTroubles: [Trouble] = []
+    var isDown = false
+    var longestGetByteCount = 0
+    var afterPage: (@Sendable (MemoryObjectStore) -> Void)?
+  }
+
+  private let state = Mutex(State())
+  private let pageCount: Int
+
+  /// - Parameter pageCount: how many entries a page of a listing has.
+  package init(pageCount: Int = 1_000) { self.pageCount = pageCount }
+
+  package var place: String { "memory://objects" }
+
+  // MARK: For tests
+
+  package var names: [String] { state.withLock { $0.objects.keys.sorted() } }
+  package var objects: [String: [UInt8]] {
+    get { state.withLock { $0.objects } }
+    set { state.withLock { $0.objects = newValue } }
+  }
+
+  /// How often `request` (put, get, tail, list, delete) came since the last call of ``forgetCounts()``.
+  package func count(of request: String) -> Int { state.withLock { $0.counts[request] ?? 0 } }
+  /// All requests.
+  package var count: Int { state.withLock { $0.counts.values.reduce(0, +) } }
+  package var gotByteCount: Int { state.withLock { $0.gotByteCount } }
+  package var longestGetByteCount: Int { state.withLock { $0.longestGetByteCount } }
+  package func forgetCounts() {
+    state.withLock { state in
+      state.counts = [:]
+      state.gotByteCount = 0
+    }
+  }
+
+  /// What the next puts come to, one after the other.
+  package func trouble(_ troubles: [Trouble]) { state.withLock { $0.putTroubles = troubles } }
+  /// What happens behind the next page of a listing, once.
+  package func afterNextPage(_ body: @escaping @Sendable (MemoryObjectStore) -> Void) {
+    state.withLock { $0.afterPage = body }
+  }
+  package func setDown(_ isDown: Bool) { state.withLock { $0.isDown = isDown } }
+
+  // MARK: Requests
+
+  private func request<T: Sendable>(
+    _ name: String, _ body: (inout State) -> T
+  ) throws(BlobStorageError) -> T {
+    let result = state.withLock { state -> T? in
+      state.counts[name, default: 0] += 1
+      return state.isDown ? nil : body(&state)
+    }
+    guard let result else { throw Self.failure }
+    return result
+  }
+
+  private static var failure: BlobStorageError { BlobStorageError(.io, "The object store does not answer.") }
+
+  package func put(
+    _ name: String, _ content: ObjectContent, ifAbsent: Bool
+  ) throws(BlobStorageError) -> ObjectPutOutcome {
+    let bytes: [UInt8]
+    switch content {
+    case .bytes(let array): bytes = array
+    case .file(let file, let byteCount):
+      var read = [UInt8](repeating: 0, count: Int(byteCount))
+      let result: Result<Int, BlobStorageError> = read.withUnsafeMutableBytes { buffer in
+        do throws(BlobStorageError) { return .success(try file.read(into: buffer, at: 0)) } catch {
+          return .failure(error)
+        }
+      }
+      guard try result.get() == read.count else {
+        throw BlobStorageError(.io, "The file is shorter than it says.")
+      }
+      bytes = read
+    }
+    func store(_ state: inout State) -> ObjectPutOutcome {
+      if ifAbsent, state.objects[name] != nil { return .exists }
+      state.objects[name] = bytes
+      return .stored
+    }
+    let outcome = try request("put") { state -> ObjectPutOutcome? in
+      switch state.putTroubles.isEmpty ? nil : state.putTroubles.removeFirst() {
+      case nil: return store(&state)
+      case .refused: return nil
+      case .answerLost:
+        _ = store(&state)
+        return nil
+      case .doubled:
+        _ = store(&state)
+        return store(&state)
+      }
+    }
+    guard let outcome else { throw Self.failure }
+    return outcome
+  }
+
+  package func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
+    try request("get") { state in
+      guard let object = state.objects[name] else { return nil }
+      let bytes = Array(object.dropFirst(Int(range.lowerBound)).prefix(range.count))
+      state.gotByteCount += bytes.count
+      state.longestGetByteCount = max(state.longestGetByteCount, bytes.count)
+      return bytes
+    }
+  }
+
+  package func tail(
+    _ name: String, byteCount: Int
+  ) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
+    try request("tail") { state in
+      guard let object = state.objects[name] else { return nil }
+      let bytes = Array(object.suffix(byteCount))
+      state.gotByteCount += bytes.count
+      return (bytes, Int64(object.count))
+    }
+  }
+
+  package func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
+    let pageCount = pageCount
+    defer { state.withLock { $0.afterPage.take() }?(self) }
+    return try request("list") { state in
+      let found = state.objects.keys.filter { key in key.hasPrefix(prefix) && name.map { key > $0 } ?? true }
+        .sorted()
+      return ObjectPage(
+        entries: found.prefix(pageCount).map {
+          ObjectPage.Entry(name: $0, byteCount: Int64(state.objects[$0]?.count ?? 0))
+        }, isTruncated: found.count > pageCount)
+    }
+  }
+
+  package func delete(_ name: String) throws(BlobStorageError) {
+    try request("delete") { $0.objects[name] = nil }
+  }
+}

@@ -1,0 +1,143 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("Requests")
+struct RemoteCostTests {
+  /// A machine that has caught up, and nothing of the packs' chunks.
+  private func reader(_ place: RemotePlace, _ machine: String) throws -> Engine {
+    let engine = try place.engine(machine, inline: true)
+    place.objects.forgetCounts()
+    return engine
+  }
+
+  @Test("are one for a range of 64 KiB that nobody has read before")
+  func coldRange() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(20 << 20)
+    let writer = try place.engine("writer")
+    _ = try writer.put("blob", bytes, PutOptions())
+    try writer.close()
+    let engine = try reader(place, "reader")
+    let blob = try #require(try engine.openBlob("blob", nil))
+    // The lists of the manifest are fetched once each.
+    for start in stride(from: 0, to: Int64(bytes.count), by: 1 << 20) { _ = try blob.read(start..<start + 1) }
+    var counts: [Int] = []
+    for _ in 0..<40 {
+      let start = Int.random(in: 0..<(bytes.count - 65_536), using: &random)
+      place.objects.forgetCounts()
+      let read = try blob.read(Int64(start)..<Int64(start + 65_536))
+      #expect(Array(read) == Array(bytes[start..<start + 65_536]))
+      counts.append(place.objects.count)
+    }
+    #expect(counts.contains(1))
+    #expect(counts.allSatisfy { $0 <= 1 }, "\(counts)")
+    // What was read once costs nothing the next time.
+    let start = Int64(5 << 20)
+    _ = try blob.read(start..<start + 65_536)
+    place.objects.forgetCounts()
+    _ = try blob.read(start..<start + 65_536)
+    #expect(place.objects.count == 0)
+  }
+
+  @Test("are 1.1 at most for 16 MiB that are imported, and few for what is read in order")
+  func wholeBlobs() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let writer = try place.engine("writer", packByteCount: 16 << 20)
+    place.objects.forgetCounts()
+    let bytes = random.bytes(48 << 20)
+    _ = try writer.put("blob", bytes, .relaxed)
+    try writer.close()
+    #expect(place.objects.count(of: "put") <= 4)
+    #expect(place.objects.count <= 4)
+    let engine = try reader(place, "reader")
+    #expect(try engine.data("blob", nil) == Data(bytes))
+    #expect(place.objects.count <= 30)
+    #expect(place.objects.gotByteCount < bytes.count * 5 / 4)
+    // Memory does not grow with the blob: no answer is longer than a request may ask for.
+    #expect(place.objects.longestGetByteCount <= 9 << 20)
+  }
+
+  @Test("to catch up are a listing, and one or two for each new pack")
+  func catchingUp() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace(pageCount: 4)
+    let writer = try place.engine("writer")
+    let engine = try place.engine("reader")
+    for index in 0..<5 { _ = try writer.put("key \(index)", random.bytes(100_000), PutOptions()) }
+    _ = try writer.put("long", random.bytes(3 << 20), PutOptions())
+    place.objects.forgetCounts()
+    #expect(try engine.catchUp().newPackCount == 6)
+    // Two pages of packs, and what collectors have said, before and after.
+    #expect(place.objects.count(of: "list") == 4)
+    #expect(place.objects.count(of: "tail") == 6)
+    #expect(place.objects.count(of: "get") <= 1)
+    place.objects.forgetCounts()
+    #expect(try engine.catchUp().newPackCount == 0)
+    #expect(place.objects.count == 4)
+    // A catalog is made anew from what is here.
+    try engine.catalog.rebuild(because: nil)
+    #expect(place.objects.count(of: "get") + place.objects.count(of: "tail") == 0)
+    #expect(try engine.keys("", after: nil, limit: 10).count == 6)
+  }
+
+  @Test("of several that put at once are shared")
+  func groupCommit() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("writer")
+    place.objects.forgetCounts()
+    DispatchQueue.concurrentPerform(iterations: 40) { index in
+      #expect(throws: Never.self) {
+        try engine.put("key \(index)", Array("value \(index)".utf8), PutOptions())
+      }
+    }
+    #expect(place.objects.count(of: "put") <= 40)
+    try engine.close()
+    #expect(try place.engine("reader").keys("", after: nil, limit: 100).count == 40)
+  }
+
+  @Test("bring back what is damaged on this machine's disk", arguments: ["parts", "whole"])
+  func damagedRanges(_ kind: String) throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(600_000)
+    let writer = try place.engine("writer")
+    _ = try writer.put("blob", bytes, PutOptions())
+    let engine = try kind == "parts" ? place.engine("reader") : writer
+    #expect(try engine.data("blob", nil) == Data(bytes))
+    let folder = place.statePath(kind == "parts" ? "reader" : "writer") + "/ranges"
+    let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+    #expect(!names.isEmpty)
+    for name in names {
+      let url = URL(filePath: folder).appending(path: name)
+      let length = try #require(FileManager.default.attributesOfItem(atPath: url.path)[.size] as? Int)
+      let handle = try FileHandle(forWritingTo: url)
+      for offset in stride(from: 70_000, to: length - 1, by: 30_000) {
+        try handle.seek(toOffset: UInt64(offset))
+        try handle.write(contentsOf: Data(repeating: 0x5a, count: 40))
+      }
+      try handle.close()
+    }
+    #expect(try engine.data("blob", nil) == Data(bytes))
+    try FileManager.default.removeItem(atPath: folder)
+    #expect(try engine.data("blob", nil) == Data(bytes))
+  }
+
+  @Test("stay few when the cache is too small, and the cache stays below its limit")
+  func smallCache() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let writer = try place.engine("writer", packByteCount: 8 << 20)
+    for index in 0..<12 { _ = try writer.put("\(index)", random.bytes(8 << 20), .relaxed) }
+    try writer.close()
+    let engine = try place.engine("reader", cacheByteCountMax: 64 << 20)
+    for index in 0..<12 { #expect(try engine.data("\(index)", nil)?.count == 8 << 20) }
+    let kept = try SystemFiles().allocatedByteCount(below: FilePath(place.statePath("reader") + "/ranges"))
+    #expect(kept <= 64 << 20)
+    #expect(kept > 16 << 20)
+  }
+}

@@ -1,0 +1,50 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+
+/// A store of objects, and machines that use it.
+struct RemotePlace {
+  let objects: MemoryObjectStore
+  let temporary: TemporaryFolder
+
+  init(_ options: StoreOptions = StoreOptions(), pageCount: Int = 1_000) throws {
+    objects = MemoryObjectStore(pageCount: pageCount)
+    temporary = try TemporaryFolder()
+    try Engine.create(in: objects, options: options)
+  }
+
+  func statePath(_ machine: String) -> String { temporary.path.appending(machine).string }
+
+  /// A process on a machine.
+  func engine(
+    _ machine: String, packByteCount: Int64 = Limits.packByteCountTarget, cacheByteCountMax: Int64 = 1 << 30,
+    inline: Bool = false
+  ) throws -> Engine {
+    var environment = Engine.Environment()
+    environment.packByteCountTarget = packByteCount
+    environment.worksInline = inline
+    return try Engine(
+      path: statePath(machine), configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 2),
+      environment: environment,
+      remote: Engine.Remote(
+        objects: objects,
+        configuration: RemoteConfiguration(cacheByteCountMax: cacheByteCountMax, intervalSeconds: 0)))
+  }
+
+  func removeState(_ machine: String) throws {
+    guard FileManager.default.fileExists(atPath: statePath(machine)) else { return }
+    try FileManager.default.removeItem(atPath: statePath(machine))
+  }
+
+  /// What other machines have kept of packs on their disk.
+  func removeRanges(_ machine: String) throws {
+    try FileManager.default.removeItem(atPath: statePath(machine) + "/ranges")
+  }
+
+  var storeID: [UInt8] {
+    get throws { Array(objects.objects["store", default: []].dropFirst(32).prefix(16)) }
+  }
+
+  var packNames: [String] { objects.names.filter { $0.hasPrefix("packs/") } }
+}

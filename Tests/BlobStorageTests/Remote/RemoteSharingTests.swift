@@ -1,0 +1,143 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("Chunks that machines and processes share")
+struct RemoteSharingTests {
+  @Test("are stored again when the process that has them has not published them (H1)")
+  func unpublished() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(300_000)
+    let relaxed = try place.engine("one")
+    _ = try relaxed.put("relaxed", bytes, .relaxed)
+    let durable = try place.engine("one")
+    #expect(try durable.data("relaxed", nil) == Data(bytes))
+    let result = try durable.put("durable", bytes, PutOptions())
+    #expect(result.newByteCount == Int64(bytes.count))
+    let long = random.bytes(3 << 20)
+    _ = try relaxed.put("relaxed and long", long, .relaxed)
+    _ = try durable.put("durable and long", long, PutOptions())
+    let other = try place.engine("two")
+    #expect(try other.data("relaxed", nil) == nil)
+    #expect(try other.data("durable", nil) == Data(bytes))
+    #expect(try other.data("durable and long", nil) == Data(long))
+  }
+
+  @Test("are stored once when they are published, by whichever machine")
+  func published() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(300_000)
+    _ = try place.engine("one").put("a", bytes, PutOptions())
+    let two = try place.engine("two")
+    #expect(try two.put("b", bytes, PutOptions()).newByteCount == 0)
+    #expect(try two.data("b", nil) == Data(bytes))
+    #expect(try place.engine("three").data("b", nil) == Data(bytes))
+  }
+
+  @Test("are found by a second look when a listing has missed the pack that they are in")
+  func missedPack() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(300_000)
+    // Which of two writers comes first in a listing is a matter of chance.
+    for _ in 0..<6 {
+      let place = try RemotePlace(pageCount: 1)
+      let reader = try place.engine("reader")
+      let one = try place.engine("one")
+      let two = try place.engine("two")
+      _ = try two.put("first", Array("of its pack".utf8), PutOptions())
+      place.objects.afterNextPage { _ in
+        #expect(throws: Never.self) {
+          _ = try one.put("a", bytes, PutOptions())
+          try two.catchUp()
+          #expect(try two.put("b", bytes, PutOptions()).newByteCount == 0)
+        }
+      }
+      try reader.catchUp()
+      if try reader.versions("b").isEmpty { continue }
+      #expect(try reader.data("b", nil) == Data(bytes))
+    }
+  }
+
+  @Test("stay where a version needs them while packs move behind the back of a listing")
+  func movedPack() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(100_000)
+    for _ in 0..<4 {
+      let place = try RemotePlace(pageCount: 1)
+      let one = try place.engine("one")
+      _ = try one.put("a", bytes, PutOptions())
+      let old = place.packNames[0]
+      _ = try one.put("b", Array("between".utf8), PutOptions())
+      let reader = try place.engine("reader")
+      let collector = try place.engine("collector")
+      place.objects.afterNextPage { _ in
+        #expect(throws: Never.self) {
+          _ = try RemoteCopy.records(of: old, in: place, to: collector)
+          try RemoteCopy.remove(old, in: place)
+        }
+      }
+      try reader.catchUp()
+      #expect(try reader.keys("", after: nil, limit: 10).map(\.key) == ["a", "b"])
+      #expect(try reader.data("a", nil) == Data(bytes))
+      #expect(try contents(of: reader) == contents(of: place.engine("new")))
+    }
+  }
+
+  @Test("are no longer counted on once their pack is condemned, also by a catalog that is made anew")
+  func condemned() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(100_000)
+    let one = try place.engine("one")
+    _ = try one.put("a", bytes, PutOptions())
+    let two = try place.engine("two")
+    let name = try #require(SharedNames.packName(place.packNames[0]))
+    let log = CollectionLog(place.objects, storeID: one.header.storeID)
+    _ = try #require(try log.condemn([name], after: Collections(), by: 7))
+    try two.catchUp()
+    try one.catalog.rebuild(because: nil)
+    #expect(try one.put("c", bytes, PutOptions()).newByteCount > 0)
+    #expect(try two.put("b", bytes, PutOptions()).newByteCount > 0)
+    #expect(try one.data("a", nil) == Data(bytes))
+  }
+
+  @Test("that somebody has deleted are told to be damaged, and their keys stay")
+  func deleted() throws {
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    _ = try one.put("a", Array("needed".utf8), PutOptions())
+    _ = try one.put("b", Array("another".utf8), PutOptions())
+    let two = try place.engine("two")
+    try place.objects.delete(place.packNames[0])
+    let error = #expect(throws: BlobStorageError.self) { try two.data("a", nil) }
+    #expect(error?.code == .corrupted)
+    #expect(try two.keys("", after: nil, limit: 10).map(\.key) == ["a", "b"])
+  }
+
+  @Test("of a pack that a power cut left full of holes are not published")
+  func holes() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    var dying: Engine? = try place.engine("one", inline: true)
+    _ = try dying?.put("kept", Array("published".utf8), PutOptions())
+    place.objects.setDown(true)
+    #expect(throws: BlobStorageError.self) { try dying?.put("lost", random.bytes(200_000), PutOptions()) }
+    place.objects.setDown(false)
+    dying = nil
+    let folder = URL(filePath: place.statePath("one")).appending(path: "packs")
+    let name = try #require(FileManager.default.contentsOfDirectory(atPath: folder.path).first)
+    let handle = try FileHandle(forWritingTo: folder.appending(path: name))
+    try handle.seek(toOffset: 100_000)
+    try handle.write(contentsOf: Data(count: 8_192))
+    try handle.close()
+    let next = try place.engine("one")
+    #expect(place.packNames.count == 1)
+    #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["kept"])
+    let aside = URL(filePath: place.statePath("one")).appending(path: "set-aside")
+    #expect(try FileManager.default.contentsOfDirectory(atPath: aside.path) == [name])
+  }
+}
