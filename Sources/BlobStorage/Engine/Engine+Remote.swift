@@ -87,7 +87,8 @@ extension Engine {
       let scanner = try PackScanner(file: file, name: name, codecs: codecs)
       let listed = try scanner.scan { _ in }
       let found = try scanner.scan(verifiesPayloads: true) { _ in }
-      return listed.isSealed && found.isSealed && found.gaps.isEmpty && listed.recordCount == found.recordCount
+      return listed.isSealed && found.isSealed && found.gaps.isEmpty
+        && listed.recordCount == found.recordCount
     } catch {
       guard error.code == .corrupted else { throw error }
       return false
@@ -112,6 +113,8 @@ extension Engine {
     do throws(BlobStorageError) {
       try writer.rollOver()
       try publishedPacks?.run()
+      try writer.member?.signLife()
+      try passCollections()
     } catch {
       logger.warning(
         "The store's other machines cannot be reached.", metadata: ["reason": "\(error.message)"])
