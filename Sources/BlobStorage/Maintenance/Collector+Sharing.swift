@@ -1,5 +1,6 @@
 import Foundation
 import Synchronization
+import SystemPackage
 
 /// Collecting on a store that machines share. The order of the steps, and why it is safe, stands in "Many machines".
 ///
