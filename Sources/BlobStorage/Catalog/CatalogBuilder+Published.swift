@@ -84,6 +84,19 @@ extension CatalogBuilder {
   }
 
   /// Has writers count condemned packs as missing; they are never pardoned. False when it was known of all.
+  /// Has nothing counted on that collectors have condemned or removed.
+  package static func note(
+    _ collections: Collections, in transaction: Transaction
+  ) throws(BlobStorageError) {
+    var names: Set<PackName> = []
+    for (_, row) in try transaction.packRows() where row.state == .live {
+      if collections.condemned.contains(row.name) || collections.removed.contains(row.name) {
+        names.insert(row.name)
+      }
+    }
+    _ = try noteCondemned(names, in: transaction)
+  }
+
   package static func noteCondemned(
     _ names: Set<PackName>, in transaction: Transaction
   ) throws(BlobStorageError) -> Bool {

@@ -113,6 +113,8 @@ extension Engine {
     do throws(BlobStorageError) {
       try writer.rollOver()
       try publishedPacks?.run()
+      try writer.member?.signLife()
+      try passCollections()
     } catch {
       logger.warning(
         "The store's other machines cannot be reached.", metadata: ["reason": "\(error.message)"])

@@ -31,8 +31,8 @@ package final class Engine: Sendable {
   let publishedPacks: CatchUp?
   /// For requests that are under way beside the reading.
   let readAhead: WorkPool?
-  private let remote: Remote?
-  private let makesThreads: Bool
+  let remote: Remote?
+  let makesThreads: Bool
   private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
 
   /// What tests put in place of the system.
@@ -163,7 +163,10 @@ package final class Engine: Sendable {
       clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger,
-      publisher: Self.publisher(backend, remote, makesThreads: makesThreads, configuration.logger))
+      publisher: Self.publisher(backend, remote, makesThreads: makesThreads, configuration.logger),
+      member: (backend as? RemoteBackend).map { [catalog] in
+        SharedMember(writer: writerID, backend: $0, catalog: catalog)
+      })
     readAhead = remote.map { _ in WorkPool(width: environment.worksInline ? 0 : 4) }
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
@@ -210,6 +213,7 @@ package final class Engine: Sendable {
     }
     defer { letGo() }
     try writer.rollOver()
+    try writer.member?.leave()
   }
 
   private func letGo() {
@@ -222,11 +226,15 @@ package final class Engine: Sendable {
 
   /// A session with packs of its own, for work that must not share a pack with puts.
   package func newSession() -> WriterSession {
-    WriterSession(
-      writerID: randomNumber(), store: header, backend: backend, catalog: catalog, codecs: codecs,
+    let writerID = randomNumber()
+    return WriterSession(
+      writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
       packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
-      logger: logger, publisher: Self.publisher(backend, remote, makesThreads: makesThreads, logger))
+      logger: logger, publisher: Self.publisher(backend, remote, makesThreads: makesThreads, logger),
+      member: (backend as? RemoteBackend).map {
+        SharedMember(writer: writerID, backend: $0, catalog: catalog)
+      })
   }
 
   /// Has packs that are begun from now on be full at `byteCount`, if that is less than usual.

@@ -80,6 +80,13 @@ struct StreamPut {
   func run(
     _ key: [UInt8], _ file: InputFile
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    var put: UInt64?
+    defer { if let put { engine.leases.endPut(put) } }
+    if let member = engine.writer.member {
+      // What is compared is looked up long before it is counted on.
+      try member.join()
+      put = try engine.leases.beginPut(from: engine.writer.currentSequence)
+    }
     var compared: Int64 = 0
     if let same = try SameContent(engine, key: key, byteCount: file.status.byteCount),
       try same.isHeld(
@@ -159,6 +166,7 @@ struct StreamPut {
     _ beforeCommit: () throws(BlobStorageError) -> Void,
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    try engine.writer.member?.join()
     let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
     defer { engine.leases.endPut(put) }
     let lossCount = engine.writer.lossCount

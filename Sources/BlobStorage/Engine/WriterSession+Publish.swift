@@ -37,6 +37,7 @@ extension WriterSession {
 
   /// Waits until there is room for another pack, if the next record begins one. No lock is held.
   func waitForRoom() throws(BlobStorageError) {
+    try member?.join()
     guard let publisher, locked({ $0.writer == nil }) else { return }
     try publisher.waitForRoom()
   }

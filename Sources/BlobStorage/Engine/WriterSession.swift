@@ -59,13 +59,15 @@ package final class WriterSession: Sendable {
   let weaknesses: Weaknesses
   /// Only where packs are published.
   let publisher: Publisher?
+  /// Only where packs are published.
+  let member: SharedMember?
 
   final class Box { var state = State() }
 
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
     clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger,
-    publisher: Publisher? = nil
+    publisher: Publisher? = nil, member: SharedMember? = nil
   ) {
     self.writerID = writerID
     self.store = store
@@ -77,6 +79,7 @@ package final class WriterSession: Sendable {
     self.logger = logger
     self.weaknesses = weaknesses
     self.publisher = publisher
+    self.member = member
     publisher?.session = self
   }
 

@@ -47,6 +47,8 @@ final class Collector {
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
   var gainedByteCount: Int64 = 0
+  /// Called while other writers are waited for.
+  var waiting: () throws(BlobStorageError) -> Void = {}
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
 
@@ -60,7 +62,7 @@ final class Collector {
       throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more.")
     }
     try engine.checkOpen()
-    try engine.checkPacksAreOwn("Collecting garbage")
+    if scope != nil { try engine.checkPacksAreOwn("Making room") }
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }
@@ -95,6 +97,8 @@ final class Collector {
     if options.isDryRun {
       try tryDictionary(candidates)
       account(candidates)
+    } else if engine.remote != nil {
+      if report.obstacles.isEmpty { try removeShared(candidates) }
     } else if report.obstacles.isEmpty, !candidates.isEmpty {
       try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
       do throws(BlobStorageError) {
@@ -151,6 +155,8 @@ final class Collector {
 
   /// Lets bases go that cost more than they save, by storing what depends on them anew.
   func rebase() throws(BlobStorageError) {
+    // Its packs would belong to a writer that nobody has leave.
+    if engine.remote != nil { return }
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
@@ -164,7 +170,7 @@ final class Collector {
   }
 
   /// What cannot be read might need anything: then nothing is removed (H11).
-  private func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
+  func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message)
     for (_, row) in rows where row.isDamaged {
@@ -227,7 +233,7 @@ final class Collector {
   // MARK: Executing
 
   /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
-  private func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
+  func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
     try markAgain(candidates)
     let after = try markLeases()
@@ -331,18 +337,7 @@ final class Collector {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
       guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
-      for record in candidate.content.records {
-        let place: Place?
-        switch record.content {
-        case .chunk(let chunk): place = try transaction.chunkRow(chunk.digest)?.place
-        case .manifest(let manifest): place = try transaction.manifestRow(manifest.digest)?.place
-        case .ref(let ref): place = try transaction.place(of: ref)
-        case .drop, .skipped: place = nil
-        }
-        guard let place, place.pack == candidate.number, place.offset == record.offset else { continue }
-        if case .ref = record.content { return false }
-        if marker.marks.contains(place) { return false }
-      }
+      if try isNeeded(candidate, transaction) { return false }
       try noteGarbage(candidate.content, transaction)
       row.state = .retired
       try transaction.setPackRow(candidate.number, row)
@@ -364,7 +359,7 @@ final class Collector {
   }
 
   /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
-  private func checkGeneration() throws(BlobStorageError) {
+  func checkGeneration() throws(BlobStorageError) {
     if engine.weaknesses.contains(.ignoresRebuilds) { return }
     guard engine.catalog.generation == generation else {
       throw BlobStorageError(
@@ -374,6 +369,7 @@ final class Collector {
 
   /// Lifts the sentence from packs that stay.
   func pardon() {
+    if engine.remote != nil { return }
     do throws(BlobStorageError) {
       guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in

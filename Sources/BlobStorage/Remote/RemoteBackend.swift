@@ -69,6 +69,12 @@ package final class RemoteBackend: PublishingBackend {
     return listing
   }
 
+  /// What collectors are known to have said.
+  package var said: Collections { collections.withLock { $0 } }
+
+  /// Takes over what collectors have said, if it is newer.
+  package func note(_ said: Collections) { collections.withLock { if $0.number < said.number { $0 = said } } }
+
   // MARK: Packs
 
   package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
