@@ -17,7 +17,7 @@ extension CatalogBuilder {
       }
     }
     try environment.write { (transaction) throws(BlobStorageError) in
-      _ = try Self.noteCondemned(listing.collections.condemned, in: transaction)
+      try Self.noteCollections(of: backend, in: transaction)
     }
   }
 
@@ -71,6 +71,8 @@ extension CatalogBuilder {
       if let known = try transaction.packNumber(header.name), let knownRow = try transaction.packRow(known) {
         (number, row) = (known, knownRow)
       } else {
+        // At once: a put could else count on it before the collections are noted.
+        if publishing?.isCountedOn(header.name) == false { row.state = .condemned }
         number = try transaction.addPack(row)
       }
       guard row.state != .retired else { return }
@@ -83,23 +85,20 @@ extension CatalogBuilder {
     }
   }
 
-  /// Has writers count condemned packs as missing; they are never pardoned. False when it was known of all.
-  /// Has nothing counted on that collectors have condemned or removed.
-  package static func note(
-    _ collections: Collections, in transaction: Transaction
+  /// Has writers count as missing what lies in packs that collectors have condemned or removed.
+  package static func noteCollections(
+    of backend: any PublishingBackend, in transaction: Transaction
   ) throws(BlobStorageError) {
-    var names: Set<PackName> = []
-    for (_, row) in try transaction.packRows() where row.state == .live {
-      if collections.condemned.contains(row.name) || collections.removed.contains(row.name) {
-        names.insert(row.name)
-      }
-    }
-    _ = try noteCondemned(names, in: transaction)
+    let rows = try transaction.packRows()
+    try condemn(
+      rows.lazy.map(\.row).filter { $0.state == .live && !backend.isCountedOn($0.name) }.map(\.name),
+      in: transaction)
   }
 
-  package static func noteCondemned(
-    _ names: Set<PackName>, in transaction: Transaction
-  ) throws(BlobStorageError) -> Bool {
+  /// Has writers count as missing what lies in these packs, which are never pardoned.
+  package static func condemn(
+    _ names: some Sequence<PackName>, in transaction: Transaction
+  ) throws(BlobStorageError) {
     var isNew = false
     for name in names {
       guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number),
@@ -110,7 +109,6 @@ extension CatalogBuilder {
       isNew = true
     }
     if isNew { try transaction.bumpEpoch() }
-    return isNew
   }
 
   /// Notes that everybody can read a pack by now.

@@ -19,6 +19,7 @@ package final class BlobSource: Sendable {
   ///
   /// - Throws: `corrupted` when its manifest cannot be read.
   package func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
+    var lookCount = 0
     for _ in 0..<chunks.lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
         let chunk = try transaction.chunkRow(digest)
@@ -31,7 +32,8 @@ package final class BlobSource: Sendable {
         return .manifest(row, pack.name)
       }
       switch found {
-      case nil: return nil
+      case nil:
+        guard try chunks.looksAgain(&lookCount) else { return nil }
       case .chunk(let byteCount):
         return try BlobLayout(
           digest: digest,

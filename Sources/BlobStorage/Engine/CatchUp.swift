@@ -24,6 +24,8 @@ package final class CatchUp: Sendable {
     var unpublished: Set<PackName> = []
   }
 
+  private static let attemptCountMax = 16
+
   private let catalog: Catalog
   private let builder: CatalogBuilder
   private let backend: any PublishingBackend
@@ -67,32 +69,56 @@ package final class CatchUp: Sendable {
     return try result.get()
   }
 
+  /// Makes the catalog anew if packs were taken out of it since it was made, and says whether it did: other packs may
+  /// have what was found in those.
+  package func completeCatalog() throws(BlobStorageError) -> Bool {
+    let result: Result<Bool, BlobStorageError> = turn.withLock { _ in
+      do throws(BlobStorageError) {
+        let lacksCopies = try catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.meta(.lacksCopies) > 0
+        }
+        guard lacksCopies else { return .success(false) }
+        try catalog.rebuild(because: nil)
+        _ = try runInTurn()
+        return .success(true)
+      } catch { return .failure(error) }
+    }
+    return try result.get()
+  }
+
   private func runInTurn() throws(BlobStorageError) -> Report {
     var report = Report()
+    for _ in 0..<Self.attemptCountMax where try runOnce(&report) { return report }
+    throw BlobStorageError(.busy, "Packs were removed again and again while they were looked at: try again.")
+  }
+
+  /// False when a pack went meanwhile: what was copied out of it may be missing in the listing.
+  private func runOnce(_ report: inout Report) throws(BlobStorageError) -> Bool {
     let known = try known()
     // In this order: what is not in the spool any more has been published before, and is in the listing.
     let local = Set(try backend.localPackNames().live)
     let listing = try backend.publishedPacks()
     let listed = Set(listing.packs.keys)
     let new = listed.subtracting(known.published).subtracting(known.unpublished).subtracting(local)
-    try take(new)
-    report.newPackCount = new.count
+    let takenCount = try take(new)
+    report.newPackCount += takenCount
+    guard takenCount == new.count else { return false }
     try notePublished(listing.packs.filter { known.unpublished.contains($0.key) && !local.contains($0.key) })
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
-    try noteCondemned(listing.collections.condemned)
+    try noteCollections(listing.collections)
     // What is live of them lies in others, which the listing has. A pack that is merely not there is damage: what needs
     // it says so when it is read.
     let gone = known.published.filter { listing.collections.removed.contains($0) }
     if !gone.isEmpty { try remove(gone) }
-    report.removedPackCount = gone.count
-    return report
+    report.removedPackCount += gone.count
+    return true
   }
 
   /// Condemned packs are read and not counted on.
-  private func noteCondemned(_ names: Set<PackName>) throws(BlobStorageError) {
-    guard !names.isEmpty else { return }
+  private func noteCollections(_ collections: Collections) throws(BlobStorageError) {
+    guard !collections.condemned.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
-      _ = try CatalogBuilder.noteCondemned(names, in: transaction)
+      try CatalogBuilder.noteCollections(of: backend, in: transaction)
     }
   }
 
@@ -110,17 +136,22 @@ package final class CatchUp: Sendable {
     }
   }
 
-  private func take(_ names: Set<PackName>) throws(BlobStorageError) {
-    guard !names.isEmpty else { return }
+  /// Takes packs in, and says how many were there.
+  private func take(_ names: Set<PackName>) throws(BlobStorageError) -> Int {
+    guard !names.isEmpty else { return 0 }
+    var count = 0
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
-      // What has gone since it was listed is not missed: the next look tells.
       guard let file else { return }
-      do throws(BlobStorageError) { try builder.take(name, file, into: catalog) } catch {
+      do throws(BlobStorageError) {
+        try builder.take(name, file, into: catalog)
+        count += 1
+      } catch {
         guard error.code == .packGone else { throw error }
       }
     }
     // Chunks may have moved, and what was read as missing may be there.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
+    return count
   }
 
   /// Of packs whose own process did not come to note it.
@@ -161,6 +192,7 @@ package final class CatchUp: Sendable {
         row.state = .retired
         try transaction.setPackRow(number, row)
       }
+      try transaction.setMeta(.lacksCopies, 1)
       try transaction.bumpEpoch()
     }
     for name in names.sorted() {

@@ -41,23 +41,32 @@ package final class ChunkSource: Sendable {
     _ digest: Digest, access: Access = .sequential, keeps: Bool = false
   ) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
-    var found = try located(digest) { (place) throws(BlobStorageError) in
-      try self.read(place, digest, access: access)
-    }
-    if found == nil, let catchUp {
-      // What refers to it may have come to be known before it.
-      try catchUp.run()
-      found = try located(digest) { (place) throws(BlobStorageError) in
+    var lookCount = 0
+    repeat {
+      let found = try located(digest) { (place) throws(BlobStorageError) in
         try self.read(place, digest, access: access)
       }
+      guard let bytes = found else { continue }
+      if keeps { cache.insert(digest, bytes) }
+      return bytes
+    } while try looksAgain(&lookCount)
+    throw BlobStorageError(
+      .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
+      digest: digest)
+  }
+
+  /// Whether what is not in the catalog may be there by now. What refers to it may have come to be known before it; and
+  /// it may lie in a second pack, when the first one was removed.
+  func looksAgain(_ lookCount: inout Int) throws(BlobStorageError) -> Bool {
+    guard let catchUp else { return false }
+    lookCount += 1
+    switch lookCount {
+    case 1:
+      try catchUp.run()
+      return true
+    case 2: return try catchUp.completeCatalog()
+    default: return false
     }
-    guard let bytes = found else {
-      throw BlobStorageError(
-        .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
-        digest: digest)
-    }
-    if keeps { cache.insert(digest, bytes) }
-    return bytes
   }
 
   /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
@@ -105,9 +114,17 @@ package final class ChunkSource: Sendable {
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
   func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
-    let row = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
-    guard row?.base == nil else {
-      throw BlobStorageError(.corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
+    func hasBase() throws(BlobStorageError) -> Bool {
+      try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.chunkRow(digest)?.base != nil
+      }
+    }
+    if try hasBase() {
+      // One without may be in another pack, if the catalog is made anew.
+      guard let catchUp, try catchUp.completeCatalog(), try !hasBase() else {
+        throw BlobStorageError(
+          .corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
+      }
     }
     return try bytes(digest, access: access, keeps: true)
   }

@@ -82,10 +82,10 @@ struct StreamPut {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var put: UInt64?
     defer { if let put { engine.leases.endPut(put) } }
-    if let member = engine.writer.member {
-      // What is compared is looked up long before it is counted on.
-      try member.join()
+    if engine.writer.member != nil {
+      // What is compared is looked up long before it is counted on. In this order: no other number is taken from now on.
       put = try engine.leases.beginPut(from: engine.writer.currentSequence)
+      try engine.writer.join()
     }
     var compared: Int64 = 0
     if let same = try SameContent(engine, key: key, byteCount: file.status.byteCount),
@@ -166,9 +166,9 @@ struct StreamPut {
     _ beforeCommit: () throws(BlobStorageError) -> Void,
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
-    try engine.writer.member?.join()
     let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
     defer { engine.leases.endPut(put) }
+    try engine.writer.join()
     let lossCount = engine.writer.lossCount
     let previous = intake.usesBases ? try PreviousVersion(engine, key: key) : nil
     var holds: [LeaseFile.Hold] = []

@@ -5,10 +5,9 @@ import Logging
 extension WriterSession {
   /// Publishes what a commit wrote. Threads that wait at the same time share a pack.
   func publish(_ watermark: Watermark, by publisher: Publisher) throws(BlobStorageError) {
-    let sequence = watermark.pack.sequence
-    if publisher.hasPublished(upTo: sequence) { return }
+    if publisher.hasPublished(watermark.pack) { return }
     try inSyncTurn { () throws(BlobStorageError) in
-      if publisher.hasPublished(upTo: sequence) { return }
+      if publisher.hasPublished(watermark.pack) { return }
       let isToSeal = locked { state in
         if let writer = state.writer, writer.name == watermark.pack {
           state.full.append(writer)
@@ -20,7 +19,7 @@ extension WriterSession {
       // Another thread may be sealing it.
       sealing.wait()
       // Also where the session has just been ended: what that does to the catalog is done then.
-      do throws(BlobStorageError) { try publisher.wait(upTo: sequence) } catch {
+      do throws(BlobStorageError) { try publisher.wait(for: watermark.pack) } catch {
         throw locked { $0.poison } ?? error
       }
     }
@@ -30,15 +29,19 @@ extension WriterSession {
   func publishSealed(by publisher: Publisher) throws(BlobStorageError) {
     sealing.wait()
     let last = locked { state in
-      (state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence) - 1
+      let next = state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence
+      return PackName(writer: writerID, sequence: next - 1)
     }
-    if last > 0 { try publisher.wait(upTo: last) }
+    if last.sequence > 0 { try publisher.wait(for: last) }
   }
 
-  /// Waits until there is room for another pack, if the next record begins one. No lock is held.
+  /// Waits until there is room for another pack, if the next record begins one, and has collectors wait for what is
+  /// written then. No lock is held.
   func waitForRoom() throws(BlobStorageError) {
-    try member?.join()
-    guard let publisher, locked({ $0.writer == nil }) else { return }
+    guard let publisher else { return }
+    try join()
+    guard locked({ $0.writer == nil }) else { return }
+    try renewIfFenced()
     try publisher.waitForRoom()
   }
 
@@ -54,7 +57,7 @@ extension WriterSession {
   func end(_ error: BlobStorageError) {
     locked { $0.poison = error }
     do throws(BlobStorageError) {
-      guard let backend = backend as? any PublishingBackend else { return }
+      guard let backend = publishing else { return }
       let left = try backend.localPackNames().live.filter { $0.writer == writerID && !isPublished($0) }
       for name in left {
         let place = try backend.setAsidePack(name)

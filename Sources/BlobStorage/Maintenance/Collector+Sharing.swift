@@ -1,84 +1,174 @@
 import Foundation
-import Synchronization
 import SystemPackage
 
 /// Collecting on a store that machines share. The order of the steps, and why it is safe, stands in "Many machines".
 ///
 /// The engine is one that only collects, with a state folder of its own: its catalog knows nothing but what is published.
-/// What a process of this machine has dropped or copied, and not published yet, may never be.
+/// What a process of this machine has dropped or copied, and not published yet, may never be. Condemned packs count in it
+/// like all others until the copying begins, so that where a chunk is looked for depends on the packs alone.
 extension Collector {
-  /// Between looks at the acks.
-  private static let pauseSeconds = 0.2
-  /// Writers pass at an interval of theirs: they are waited for longer than another collection.
-  private static let waitFactor = 3.0
+  /// So many packs are condemned at once: an entry of the log says them all.
+  private static let condemnedCountMax = 1 << 20
+
+  /// Gets ready: what others published is known, and what they removed is gone for good.
+  func finishLastShared() throws(BlobStorageError) {
+    guard let backend = engine.backend as? RemoteBackend else { return }
+    try engine.catchUp()
+    if try packRows().contains(where: { $0.row.state == .condemned }) {
+      // A collection that did not come to its end has begun to copy.
+      try engine.catalog.rebuild(because: nil)
+      try engine.catchUp()
+    }
+    if try engine.remote?.maintainer() != nil, let kept = try KeptEntry(engine.folder).read(),
+      kept.number > backend.said.number
+    {
+      _ = try backend.objects.put(SharedNames.collection(kept.number), .bytes(kept.bytes), ifAbsent: true)
+      try engine.catchUp()
+    }
+    // Their names stand for nothing, for ever.
+    for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
+  }
+
+  /// Notes packs that are neither listed nor removed: somebody has deleted objects, and what was in them may be needed.
+  func noteMissing(_ rows: [(number: UInt32, row: PackRow)]) {
+    guard let backend = engine.backend as? RemoteBackend, let listing = backend.lastListing else { return }
+    let lost = rows.lazy.map(\.row).filter { row in
+      row.durableByteCount > 0 && listing.packs[row.name] == nil
+        && backend.publishedByteCount(row.name) == nil
+        && !backend.said.removed.contains(row.name)
+    }
+    for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
+      report.obstacles.append("Pack \(name) is not there, and nobody has removed it.")
+    }
+  }
 
   /// Condemns what was planned, and removes that and what others have condemned.
   func removeShared(_ planned: [Candidate]) throws(BlobStorageError) {
     guard let backend = engine.backend as? RemoteBackend,
       !planned.isEmpty || !backend.said.condemned.isEmpty
     else { return }
-    let session = engine.newSession()
-    guard let member = session.member else { return }
-    try member.join()
-    do throws(BlobStorageError) {
-      try removeShared(planned, backend, session)
-    } catch {
-      // What was published stays; the next collection goes on. A fenced one has nothing left to give up.
-      if error.code != .fenced { try member.leave() }
-      throw error
+    if !marker.missing.isEmpty {
+      try markAnew()
+      noteAbsent()
+      guard report.obstacles.isEmpty else { return }
     }
-    try member.leave()
+    // Under another number it could publish copies of what a collector has forgotten that waited for this one in vain.
+    let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
+    defer { engine.leases.endPut(put) }
+    do throws(BlobStorageError) {
+      try engine.writer.join()
+      try removeShared(planned, backend)
+    } catch {
+      guard error.code == .fenced else { throw error }
+      throw Self.another
+    }
   }
 
-  private func removeShared(
-    _ planned: [Candidate], _ backend: RemoteBackend, _ session: WriterSession
-  ) throws(BlobStorageError) {
-    let log = CollectionLog(backend.objects, storeID: backend.storeID)
+  private func removeShared(_ planned: [Candidate], _ backend: RemoteBackend) throws(BlobStorageError) {
+    let canFence = try engine.remote?.maintainer() == nil
+    let entry = KeptEntry(engine.folder)
+    let log =
+      canFence
+      ? CollectionLog(backend.objects, storeID: backend.storeID)
+      : CollectionLog(backend.objects, storeID: backend.storeID) { (number, bytes) throws(BlobStorageError) in
+        try entry.keep(number, bytes)
+      }
     let said = backend.said
-    let names = planned.map(\.row.name).filter { !said.removed.contains($0) }
-    guard let mine = try log.condemn(names, after: said, by: session.writerID) else { throw Self.another }
+    let names = planned.lazy.map(\.row.name).filter { !said.removed.contains($0) }
+    let condemned = try log.condemn(
+      names.prefix(Self.condemnedCountMax), after: said, by: engine.writer.writerID)
+    guard let mine = condemned else { throw Self.another }
     backend.note(mine)
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      try CatalogBuilder.note(mine, in: transaction)
+    var fenced: Set<UInt64> = []
+    if !engine.weaknesses.contains(.removesBeforeAllPassed) {
+      var wait = WriterWait(mine, backend, own: engine.writer.writerID, canFence: canFence)
+      fenced = try wait.run(seconds: options.waitSeconds, progress: progress, waiting)
     }
-    let fenced = try waitForAll(mine, backend, own: [session.writerID, engine.writer.writerID])
-    let missing = try backend.publishedPacks().missing
-    try engine.catchUp()
+    if !engine.weaknesses.contains(.removesByOldListing) { try engine.catchUp() }
     guard backend.said == mine else { throw Self.another }
-    let gone = try evacuated(mine, missing, session)
+    let gone = try evacuated(mine)
     guard !gone.isEmpty else { return }
-    guard let done = try log.remove(gone.map(\.row.name), after: mine, by: session.writerID) else {
+    guard let done = try log.remove(gone.map(\.row.name), after: mine, by: mine.collector) else {
       throw Self.another
     }
     backend.note(done)
-    try engine.catchUp()
-    for candidate in gone { try backend.objects.delete(SharedNames.pack(candidate.row.name)) }
-    for writer in fenced { try backend.objects.delete(SharedNames.writer(writer)) }
-    try Membership.removeAcks(before: mine.epoch + 1, backend.objects)
     account(gone)
+    for candidate in gone { try backend.objects.delete(SharedNames.pack(candidate.row.name)) }
+    for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
+    try Membership.removeAcks(before: mine.epoch + 1, backend.objects)
+    try engine.catchUp()
   }
 
   /// Copies what is live in condemned packs, and returns those in which nothing is any more.
-  private func evacuated(
-    _ mine: Collections, _ missing: [PackName], _ session: WriterSession
-  ) throws(BlobStorageError) -> [Candidate] {
-    report.obstacles += missing.map { "Pack \($0) is not there, and nobody has removed it." }
+  private func evacuated(_ mine: Collections) throws(BlobStorageError) -> [Candidate] {
+    try markAnew()
     let rows = try packRows()
-    var all: [Candidate] = []
-    for (number, row) in rows where mine.condemned.contains(row.name) && row.isSealed && !row.isDamaged {
-      let content = try PackContent(
-        engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)
-      all.append(Candidate(number: number, row: row, content: content))
-    }
-    all = try confirm(all)
     noteObstacles(rows)
-    // What is needed and not there may need anything that is condemned.
-    report.obstacles += marker.missing.map { "Chunk or manifest \($0) is needed and not there." }
+    noteAbsent()
+    if rows.contains(where: { $0.row.durableByteCount == 0 }) {
+      report.obstacles.append("What an earlier collection has copied could not be published yet.")
+    }
     guard report.obstacles.isEmpty else { return [] }
-    if all.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
-    for (index, candidate) in all.enumerated() where !candidate.content.kept.isEmpty {
+    let condemned = rows.filter { mine.condemned.contains($0.row.name) }
+    try dictionary?.confirm(engine, marker.marks, in: Set(condemned.map(\.number)), leased: [])
+    var all: [Candidate] = []
+    for (number, row) in condemned {
       try CancellationFlag.check()
-      progress(WorkProgress(phase: "compacting", doneCount: index, totalCount: all.count))
+      do throws(BlobStorageError) {
+        let content = try PackContent(
+          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)
+        all.append(Candidate(number: number, row: row, content: content))
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        report.obstacles.append(error.message)
+      }
+    }
+    guard report.obstacles.isEmpty else { return [] }
+    try copy(all)
+    var gone: [Candidate] = []
+    for candidate in all where try isEmpty(candidate) { gone.append(candidate) }
+    return gone
+  }
+
+  /// What is needed and not there may need anything that is condemned.
+  private func noteAbsent() {
+    for digest in marker.missing.sorted().prefix(10) {
+      report.obstacles.append("Chunk or manifest \(digest) is needed and not there.")
+    }
+  }
+
+  /// Works out what is live from nothing but what is published by now.
+  private func markAnew() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.removesByOldListing) { return }
+    var isComplete = false
+    repeat {
+      marker = Marker(engine)
+      try beginMarking()
+      try mark()
+      if marker.missing.isEmpty { break }
+      // A second pack may have it.
+      isComplete = try engine.publishedPacks?.completeCatalog() != true
+    } while !isComplete
+    guard let dictionary, !dictionary.isNew else { return }
+    let isThere = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.baseToShare(dictionary.digest) != nil
+    }
+    // Nothing else may need it any more than what is about to be encoded with it.
+    if isThere { try marker.markChunks([dictionary.digest]) } else { self.dictionary = nil }
+  }
+
+  private func copy(_ candidates: [Candidate]) throws(BlobStorageError) {
+    let session = engine.writer
+    // From now on a copy counts over what it was copied from.
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
+      try CatalogBuilder.condemn(candidates.map(\.row.name), in: transaction)
+    }
+    if candidates.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
+    let kept = candidates.filter { !$0.content.kept.isEmpty }
+    for (index, candidate) in kept.enumerated() {
+      try CancellationFlag.check()
+      progress(WorkProgress(phase: "compacting", doneCount: index, totalCount: kept.count))
       do throws(BlobStorageError) {
         gains[candidate.row.name] = try Compaction.copy(
           candidate.content.kept, of: candidate.row.name, engine: engine, to: session, dictionary)
@@ -89,9 +179,6 @@ extension Collector {
     }
     // Published, all of it: else this throws.
     try session.rollOver()
-    var gone: [Candidate] = []
-    for candidate in all where try isEmpty(candidate) { gone.append(candidate) }
-    return gone
   }
 
   /// Whether nothing that is live points into a pack any more.
@@ -102,84 +189,7 @@ extension Collector {
     }
   }
 
-  /// Until each writer has passed, has left, or is fenced. Returns the fenced.
-  private func waitForAll(
-    _ mine: Collections, _ backend: RemoteBackend, own: Set<UInt64>
-  ) throws(BlobStorageError) -> [UInt64] {
-    let objects = backend.objects
-    var waited = Set(try Membership.writers(objects)).subtracting(own)
-    var signs: [UInt64: WriterRegistration] = [:]
-    for writer in waited {
-      signs[writer] = try Membership.registration(of: writer, objects, storeID: backend.storeID)
-    }
-    let end = Date().addingTimeInterval(options.waitSeconds * Self.waitFactor)
-    while true {
-      try CancellationFlag.check()
-      progress(WorkProgress(phase: "waiting", doneCount: signs.count - waited.count, totalCount: signs.count))
-      try waiting()
-      waited.subtract(try Membership.passed(mine.epoch, objects))
-      if waited.isEmpty { return [] }
-      // Who has left has published everything.
-      waited.formIntersection(try Membership.writers(objects))
-      if waited.isEmpty { return [] }
-      guard Date() < end else { break }
-      Thread.sleep(forTimeInterval: Self.pauseSeconds)
-    }
-    for writer in waited {
-      let now = try Membership.registration(of: writer, objects, storeID: backend.storeID)
-      guard now == signs[writer] else {
-        throw BlobStorageError(
-          .busy,
-          "\(now.map { $0.machine } ?? "A machine") still writes what it began before: collect again later, which goes on."
-        )
-      }
-    }
-    for writer in waited.sorted() {
-      let outcome = try Fencing.fence(
-        writer, removed: mine.removed, by: mine.collector, objects, storeID: backend.storeID)
-      guard case .fenced = outcome else {
-        throw BlobStorageError(.busy, "A machine writes on and on: collect again later, which goes on.")
-      }
-    }
-    return waited.sorted()
-  }
-
   private static var another: BlobStorageError {
     BlobStorageError(.busy, "Another machine collects garbage at the same time: try again later.")
-  }
-}
-
-extension Engine {
-  /// Collects on a shared store, by an engine with a state folder of its own.
-  func collectShared(
-    _ options: CollectionOptions, _ progress: ProgressHandler?, _ remote: Remote
-  ) throws(BlobStorageError) -> CollectionReport {
-    var configuration = remote.configuration
-    configuration.intervalSeconds = 0
-    configuration.cacheByteCountMax = 0
-    let engine = try Engine(
-      path: folder.path.appending("collector").string,
-      configuration: StoreConfiguration(logger: logger, cacheByteCountMax: 0),
-      environment: collectorEnvironment(),
-      remote: Remote(objects: remote.objects, configuration: configuration))
-    let collector = try Collector(engine, options, progress)
-    // Its own process is a writer like any other.
-    collector.waiting = { [self] () throws(BlobStorageError) in
-      try catchUp()
-      try passCollections()
-    }
-    let result: Result<CollectionReport, BlobStorageError>
-    do throws(BlobStorageError) { result = .success(try collector.run()) } catch { result = .failure(error) }
-    if case .success = result { try engine.close() }
-    return try result.get()
-  }
-
-  private func collectorEnvironment() -> Environment {
-    var environment = Environment()
-    environment.clock = clock
-    environment.weaknesses = weaknesses
-    environment.packByteCountTarget = writer.packByteCountTarget.load(ordering: .relaxed)
-    environment.worksInline = !makesThreads
-    return environment
   }
 }

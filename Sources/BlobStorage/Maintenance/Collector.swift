@@ -47,8 +47,8 @@ final class Collector {
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
   var gainedByteCount: Int64 = 0
-  /// Called while other writers are waited for.
-  var waiting: () throws(BlobStorageError) -> Void = {}
+  /// Called while writers of a shared store are waited for.
+  var waiting: (Collections) throws(BlobStorageError) -> Void = { _ in }
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
 
@@ -85,9 +85,7 @@ final class Collector {
         try engine.writer.rollOver()
       }
     }
-    generation = engine.catalog.generation
-    // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
-    sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
+    try beginMarking()
     let rows = try markScope()
     let garbageByteCount = rows.reduce(0) {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
@@ -125,6 +123,12 @@ final class Collector {
 
   // MARK: Planning
 
+  func beginMarking() throws(BlobStorageError) {
+    generation = engine.catalog.generation
+    // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
+    sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
+  }
+
   func mark() throws(BlobStorageError) {
     let progress = progress
     let archivedCountMax = options.isDryRun ? options.archivedCountMax : nil
@@ -155,7 +159,7 @@ final class Collector {
 
   /// Lets bases go that cost more than they save, by storing what depends on them anew.
   func rebase() throws(BlobStorageError) {
-    // Its packs would belong to a writer that nobody has leave.
+    // One machine alone does not see what others are about to encode against a base.
     if engine.remote != nil { return }
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
@@ -176,6 +180,7 @@ final class Collector {
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
     }
+    noteMissing(rows)
   }
 
   func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
@@ -183,6 +188,7 @@ final class Collector {
     let open = rows.filter {
       $0.row.isSealed && !$0.row.isDamaged && $0.row.state == .live && !isProtected($0.row, leases)
     }
+    let condemned = (engine.backend as? RemoteBackend)?.said.condemned ?? []
     let small = open.filter { $0.row.recordsByteCount < Self.smallPackByteCount }
     let merges = small.count > Self.smallPackCountMax
     var candidates: [Candidate] = []
@@ -192,7 +198,9 @@ final class Collector {
       if let scope, !scope.contains(number) { continue }
       let gain = dictionary?.savedByteCount(number) ?? 0
       let live = marker.marks.liveByteCount(number) - gain
-      let isSmall = scope != nil || (merges && row.recordsByteCount < Self.smallPackByteCount)
+      let isSmall =
+        scope != nil || condemned.contains(row.name)
+        || (merges && row.recordsByteCount < Self.smallPackByteCount)
       // What was not synced for sure is stored anew.
       guard
         isSmall || row.isPoisoned
@@ -385,5 +393,4 @@ final class Collector {
         "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
     }
   }
-
 }

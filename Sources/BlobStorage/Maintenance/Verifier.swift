@@ -26,6 +26,8 @@ struct Verifier {
     try engine.checkOpen()
     var report = VerificationReport()
     var findings: [Finding] = []
+    // What a removed pack had is missing only if no other has it.
+    _ = try engine.publishedPacks?.completeCatalog()
     let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
     }
     let total = rows.reduce(0) { $0 + ($1.row.state == .retired ? 0 : $1.row.appliedByteCount) }

@@ -10,6 +10,10 @@ package protocol PublishingBackend: Backend {
   /// were published before the call are among them, unless they were removed. A fence, and what lies beyond it, is not.
   func publishedPacks() throws(BlobStorageError) -> StoreListing
 
+  /// Whether what is published later may refer to what lies in a pack: no collector is known to have condemned it or to
+  /// have removed it.
+  func isCountedOn(_ name: PackName) -> Bool
+
   /// Publishes a sealed pack, of which `file` are the bytes; once it was published, every time.
   ///
   /// - Throws: when it is not known whether it was published; it can be tried again.

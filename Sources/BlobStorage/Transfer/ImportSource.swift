@@ -28,7 +28,8 @@ struct ImportSource: Sendable {
     guard let current = try engine.version(key, nil), let mark = FileMark(metadata: current.metadata) else {
       return false
     }
-    return mark == FileMark(status) && current.byteCount == status.byteCount
+    guard mark == FileMark(status), current.byteCount == status.byteCount else { return false }
+    return try engine.isPublished(current)
   }
 }
 

@@ -45,6 +45,24 @@ struct RemoteSharingTests {
     #expect(try place.engine("two").versions("late").isEmpty)
   }
 
+  @Test("are not taken for stored by an import when the process that has them has not published them")
+  func unpublishedImport() throws {
+    let place = try RemotePlace()
+    let file = place.temporary.path.appending("file").string
+    try Data("imported".utf8).write(to: URL(filePath: file))
+    func importFile(_ engine: Engine, _ durability: Durability) throws -> ImportReport {
+      var options = ImportOptions()
+      options.durability = durability
+      return try Importer(engine, options, nil).run([file])
+    }
+    let relaxed = try place.engine("one")
+    _ = try importFile(relaxed, .relaxed)
+    let durable = try place.engine("one")
+    #expect(try importFile(durable, .durable).unchangedFileCount == 0)
+    #expect(try place.engine("two").keys("", after: nil, limit: 10).count == 1)
+    #expect(try importFile(durable, .durable).unchangedFileCount == 1)
+  }
+
   @Test("are stored once when they are published, by whichever machine")
   func published() throws {
     var random = SplitMix64.announced()
