@@ -22,7 +22,6 @@ struct RemoteCollectionTests {
       _ = try one.put("\(index)", bytes, PutOptions())
       expected["\(index)"] = bytes
     }
-    try two.catchUp()
     _ = try two.put("other", contents[0] + contents[3], PutOptions())
     expected["other"] = contents[0] + contents[3]
     for key in ["1", "2"] {
@@ -59,17 +58,6 @@ struct RemoteCollectionTests {
     }
     #expect(machines.names("writers/") == [])
     #expect(machines.names("acks/") == [])
-  }
-
-  @Test(
-    "would lose something if the collector did not look again, or the writer counted on what is condemned",
-    arguments: [
-      (Weaknesses.removesByOldListing, Weaknesses(), "before"),
-      (Weaknesses(), .trustsCondemnedPacks, "after"),
-    ])
-  func mutations(_ collector: Weaknesses, _ writer: Weaknesses, _ lost: String) throws {
-    let (_, expected, _) = try putBesideCollection(collector, writer)
-    #expect(try machines.lost(of: expected).contains(lost))
   }
 
   @Test(
