@@ -5,29 +5,26 @@ extension BlobStore {
   /// Creates an empty store in a place of a bucket that holds nothing, and opens it.
   ///
   /// The engine is tried first: of several puts of one new name with `If-None-Match: *` under way at once, it has to
-  /// store exactly one. All that keeps machines apart stands on that.
+  /// store exactly one. Where it does not, a writer that sleeps cannot be kept out: the store then names this state
+  /// folder, and only from it garbage is collected, once all writers have answered.
   ///
   /// - Parameter state: A folder for what this machine knows of the store, made when it is missing.
-  /// - Throws: `storeExists`, `notAStore` where there is anything else, `unfitEngine`, or why the engine refuses or
-  ///   cannot be reached: `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
+  /// - Throws: `storeExists`, `notAStore` where there is anything else, or why the engine refuses or cannot be reached:
+  ///   `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
   public static func create(
     in place: S3Configuration, state: String, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     let objects = S3ObjectStore(try S3Client(place))
-    try await BlobStore.blocking { () throws(BlobStorageError) in
+    let isMaintained = try await BlobStore.blocking { () throws(BlobStorageError) in
       // What is there is told before anything is written.
-      guard try objects.firstThatCounts().first == nil else { return }
-      guard try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) == .holds else {
-        throw BlobStorageError(
-          .unfitEngine,
-          "The engine at \(place.authority) lets several of those who put one new name at once believe that they did: "
-            + "a store that machines share would lose data there.")
-      }
+      guard try objects.firstThatCounts().first == nil else { return false }
+      return try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) != .holds
     }
     return try await create(
-      in: objects, state: state, options: options, configuration: configuration, remote: remote)
+      in: objects, state: state, options: options, isMaintained: isMaintained, configuration: configuration,
+      remote: remote)
   }
 
   /// Opens the store in a place of a bucket, and takes in what other machines have published.
@@ -43,9 +40,4 @@ extension BlobStore {
     try await open(
       S3ObjectStore(try S3Client(place)), state: state, configuration: configuration, remote: remote)
   }
-}
-
-extension BlobStorageError.Code {
-  /// The engine does not do what a store that machines share stands on.
-  public static let unfitEngine = Self("unfitEngine")
 }

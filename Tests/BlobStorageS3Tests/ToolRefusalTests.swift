@@ -62,9 +62,6 @@ struct ToolRefusalTests {
     Case(
       testDescription: "a full engine", arguments: ["init"], phrase: "is full",
       answer: engine(emptyListing, put: .refusal(507, "InsufficientStorage"))),
-    Case(
-      testDescription: "an engine that lets all win", arguments: ["init"], phrase: "would lose data there",
-      answer: engine(emptyListing)),
   ]
 
   /// Twenty minutes from now, as HTTP writes it.

@@ -36,7 +36,7 @@ extension Engine {
         freedByteCount = trimmed.freedByteCount
       }
     }
-    var report = try Collector(self, options, progress).run()
+    var report = try collectGarbage(options, progress: progress)
     report.evictedKeyCount = evictedKeyCount
     report.freedByteCount += freedByteCount
     return report

@@ -29,9 +29,8 @@ extension CatalogBuilder {
         try Self.notePublished(name, byteCount: byteCount, in: transaction)
       }
     }
-    let condemned = backend.knownCollections.condemned
     try environment.write { (transaction) throws(BlobStorageError) in
-      _ = try Self.noteCondemned(condemned, in: transaction)
+      try Self.noteCollections(of: backend, in: transaction)
     }
   }
 
@@ -112,6 +111,8 @@ extension CatalogBuilder {
           (number, row) = (known, knownRow)
         } else {
           guard before == 0 else { return nil }
+          // At once: a put could else count on it before the collections are noted.
+          if builder.publishing?.isCountedOn(header.name) == false { row.state = .condemned }
           number = try transaction.addPack(row)
           // What was read as missing may be there, or will be soon.
           try transaction.bumpEpoch()
@@ -136,10 +137,20 @@ extension CatalogBuilder {
     }
   }
 
-  /// Has writers count condemned packs as missing; they are never pardoned. False when it was known of all.
-  package static func noteCondemned(
-    _ names: Set<PackName>, in transaction: Transaction
-  ) throws(BlobStorageError) -> Bool {
+  /// Has writers count as missing what lies in packs that collectors have condemned or removed.
+  package static func noteCollections(
+    of backend: any PublishingBackend, in transaction: Transaction
+  ) throws(BlobStorageError) {
+    let rows = try transaction.packRows()
+    try condemn(
+      rows.lazy.map(\.row).filter { $0.state == .live && !backend.isCountedOn($0.name) }.map(\.name),
+      in: transaction)
+  }
+
+  /// Has writers count as missing what lies in these packs, which are never pardoned.
+  package static func condemn(
+    _ names: some Sequence<PackName>, in transaction: Transaction
+  ) throws(BlobStorageError) {
     var isNew = false
     for name in names {
       guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number),
@@ -150,7 +161,6 @@ extension CatalogBuilder {
       isNew = true
     }
     if isNew { try transaction.bumpEpoch() }
-    return isNew
   }
 
   /// Notes that everybody can read a pack by now.

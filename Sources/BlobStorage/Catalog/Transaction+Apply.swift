@@ -16,7 +16,9 @@ extension Transaction {
     case .chunk(let chunk):
       if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
       let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
-      if let old = try chunkRow(chunk.digest), !old.isSuspect, try counts(old, over: row, from: pack) {
+      if let old = try chunkRow(chunk.digest), !old.isSuspect,
+        try counts(old, over: row, of: chunk.digest, from: pack)
+      {
         break
       }
       try setChunkRow(chunk.digest, row)
@@ -40,11 +42,14 @@ extension Transaction {
 
   /// Of two copies of a chunk, one without a base counts over one with, so that what is encoded against the chunk
   /// can always be read in one hop; else the one in the younger pack.
-  private func counts(_ old: ChunkRow, over new: ChunkRow, from pack: PackRow) throws(BlobStorageError)
-    -> Bool
-  {
-    // What lies in a pack that is about to go does not count.
-    guard try isTrusted(old.place.pack) else { return false }
+  private func counts(
+    _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow
+  ) throws(BlobStorageError) -> Bool {
+    // What lies in a pack that is about to go does not count, unless only that can be read by what is encoded against it.
+    guard try isTrusted(old.place.pack) else {
+      guard old.base == nil, new.base != nil else { return false }
+      return try isBase(digest)
+    }
     if (old.base == nil) != (new.base == nil) { return old.base == nil }
     return try isOlder(pack, than: old.place.pack)
   }

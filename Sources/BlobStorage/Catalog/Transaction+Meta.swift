@@ -14,6 +14,8 @@ extension Transaction {
     case cacheTick, cacheIndexed
     /// Whether the versions of each blob are counted.
     case countsVersions
+    /// Whether packs were taken out of it whose chunks may lie in others too, where a catalog made anew finds them.
+    case lacksCopies
 
     var bytes: [UInt8] { Array(rawValue.utf8) }
   }

@@ -19,10 +19,11 @@ package final class BlobSource: Sendable {
   ///
   /// - Throws: `corrupted` when its manifest cannot be read.
   package func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
-    if let layout = try knownLayout(digest) { return layout }
-    // What refers to it may have come to be known before it.
-    guard let catchUp = chunks.catchUp, try catchUp.runForMissing() else { return nil }
-    return try knownLayout(digest)
+    var lookCount = 0
+    repeat {
+      if let layout = try knownLayout(digest) { return layout }
+    } while try chunks.looksAgain(&lookCount)
+    return nil
   }
 
   private func knownLayout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
@@ -59,12 +60,9 @@ package final class BlobSource: Sendable {
   private func read(
     _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
-    guard file.isRemote, let file = file as? RemoteFile else { return try readOnce(digest, row, file, pack) }
-    do throws(BlobStorageError) { return try readOnce(digest, row, file, pack) } catch {
-      // What was kept here of the pack may be what is damaged.
-      let range = row.place.offset..<row.place.offset + Int64(row.recordByteCount)
-      guard error.code == .corrupted, file.dropKept(range) else { throw error }
-      return try readOnce(digest, row, file, pack)
+    let range = row.place.offset..<row.place.offset + Int64(row.recordByteCount)
+    return try file.readingAfresh(range) { () throws(BlobStorageError) in
+      try readOnce(digest, row, file, pack)
     }
   }
 

@@ -56,7 +56,7 @@ package final class CatchUp: Sendable {
   /// When the last that found everything as it was began, and what of.
   private let quiet = Mutex<(state: State, begin: ContinuousClock.Instant)?>(nil)
   private let toldMissing = Mutex<Set<PackName>>([])
-  private static let attemptCountMax = 8
+  private static let attemptCountMax = 16
 
   init(
     catalog: Catalog, builder: CatalogBuilder, backend: any PublishingBackend, packs: PackFiles,
@@ -127,6 +127,24 @@ package final class CatchUp: Sendable {
   /// Short enough for somebody who has another machine heal what is missing.
   private static let quietDuration = Duration.seconds(5)
 
+  /// Makes the catalog anew if packs were taken out of it since it was made, and says whether it did, or another thread
+  /// has: other packs may have what was found in those.
+  package func completeCatalog() throws(BlobStorageError) -> Bool {
+    let generation = catalog.generation
+    let result: Result<Bool, BlobStorageError> = turn.withLock { _ in
+      do throws(BlobStorageError) {
+        let lacksCopies = try catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.meta(.lacksCopies) > 0
+        }
+        guard lacksCopies else { return .success(catalog.generation != generation) }
+        try catalog.rebuild(because: nil)
+        _ = try runInTurn()
+        return .success(true)
+      } catch { return .failure(error) }
+    }
+    return try result.get()
+  }
+
   private func runInTurn() throws(BlobStorageError) -> Report {
     var report = Report()
     for _ in 0..<Self.attemptCountMax {
@@ -152,7 +170,7 @@ package final class CatchUp: Sendable {
     report.newPackCount += taken.subtracting(known.partial).subtracting(known.unpublished).count
     guard taken == incomplete else { return false }
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
-    try noteCondemned(listing.collections.condemned)
+    try noteCollections(listing.collections)
     // What is live of them lies in others, which the listing has. A pack that is merely not there is damage: what needs
     // it says so when it is read.
     let gone = known.complete.union(known.partial).filter { name in
@@ -180,10 +198,10 @@ package final class CatchUp: Sendable {
   }
 
   /// Condemned packs are read and not counted on.
-  private func noteCondemned(_ names: Set<PackName>) throws(BlobStorageError) {
-    guard !names.isEmpty else { return }
+  private func noteCollections(_ collections: Collections) throws(BlobStorageError) {
+    guard !collections.condemned.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
-      _ = try CatalogBuilder.noteCondemned(names, in: transaction)
+      try CatalogBuilder.noteCollections(of: backend, in: transaction)
     }
   }
 
@@ -252,6 +270,7 @@ package final class CatchUp: Sendable {
         row.state = .retired
         try transaction.setPackRow(number, row)
       }
+      try transaction.setMeta(.lacksCopies, 1)
       try transaction.bumpEpoch()
     }
     for name in names.sorted() {

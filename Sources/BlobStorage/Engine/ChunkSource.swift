@@ -17,7 +17,7 @@ package final class ChunkSource: Sendable {
   private let codecs: CodecPool
   package let cache: ChunkCache
   /// Only where packs are published, and removed, by other machines too.
-  let catchUp: CatchUp?
+  private let catchUp: CatchUp?
   /// How often a place is looked up whose pack has gone by the time it is read (H6).
   let lookUpCountMax: Int
   private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
@@ -41,22 +41,28 @@ package final class ChunkSource: Sendable {
     _ digest: Digest, access: Access = .sequential, keeps: Bool = false
   ) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
-    var found = try located(digest) { (place) throws(BlobStorageError) in
-      try self.read(place, digest, access: access)
-    }
-    // What refers to it may have come to be known before it.
-    if found == nil, let catchUp, try catchUp.runForMissing() {
-      found = try located(digest) { (place) throws(BlobStorageError) in
+    var lookCount = 0
+    repeat {
+      let found = try located(digest) { (place) throws(BlobStorageError) in
         try self.read(place, digest, access: access)
       }
-    }
-    guard let bytes = found else {
-      throw BlobStorageError(
-        .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
-        digest: digest)
-    }
-    if keeps { cache.insert(digest, bytes) }
-    return bytes
+      guard let bytes = found else { continue }
+      if keeps { cache.insert(digest, bytes) }
+      return bytes
+    } while try looksAgain(&lookCount)
+    throw BlobStorageError(
+      .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
+      digest: digest)
+  }
+
+  /// Whether what is not in the catalog may be there by now. What refers to it may have come to be known before it; and
+  /// it may lie in a second pack, when the first one was removed.
+  func looksAgain(_ lookCount: inout Int) throws(BlobStorageError) -> Bool {
+    guard let catchUp, lookCount < 2 else { return false }
+    lookCount += 1
+    if lookCount == 1, try catchUp.runForMissing() { return true }
+    lookCount = 2
+    return try catchUp.completeCatalog()
   }
 
   /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
@@ -104,9 +110,17 @@ package final class ChunkSource: Sendable {
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
   func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
-    let row = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
-    guard row?.base == nil else {
-      throw BlobStorageError(.corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
+    func hasBase() throws(BlobStorageError) -> Bool {
+      try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.chunkRow(digest)?.base != nil
+      }
+    }
+    if try hasBase() {
+      // One without may be in another pack, if the catalog is made anew.
+      guard let catchUp, try catchUp.completeCatalog(), try !hasBase() else {
+        throw BlobStorageError(
+          .corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
+      }
     }
     return try bytes(digest, access: access, keeps: true)
   }

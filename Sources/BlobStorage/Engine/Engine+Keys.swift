@@ -17,16 +17,15 @@ extension Engine {
     }
   }
 
-  /// The key's current version, if it is stored for good as soon as what this process has stored is: where packs are
-  /// published, that which another process has not published counts for nothing (H1).
+  /// The key's current version, if it is stored for good as soon as what this process has stored is.
   func versionToCountOn(_ key: String) throws(BlobStorageError) -> BlobVersion? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) in
       guard let name = try transaction.nameRow(bytes),
-        let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm)
+        let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm),
+        try writer.stays(at: current.row.place, transaction)
       else { return nil }
-      if writer.publisher != nil, !(try writer.canRefer(to: current.row.place, transaction)) { return nil }
       return BlobVersion(key: key, stamp: current.stamp, row: current.row)
     }
   }

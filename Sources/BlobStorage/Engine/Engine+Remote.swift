@@ -1,4 +1,5 @@
 import Dispatch
+import Foundation
 import Logging
 
 /// A store whose packs are objects: what is done when it is opened, and at intervals.
@@ -7,11 +8,16 @@ extension Engine {
   package struct Remote: Sendable {
     package var objects: any ObjectStore
     package var configuration: RemoteConfiguration
+    /// What the object `store` says behind the header.
+    var extra: [UInt8] = []
 
     package init(objects: any ObjectStore, configuration: RemoteConfiguration = RemoteConfiguration()) {
       self.objects = objects
       self.configuration = configuration
     }
+
+    /// Who alone collects garbage; nil where anybody may.
+    func maintainer() throws(BlobStorageError) -> Maintainer? { extra.isEmpty ? nil : try Maintainer(extra) }
   }
 
   /// Makes an empty store of objects.
@@ -22,6 +28,20 @@ extension Engine {
     environment: Environment = Environment()
   ) throws(BlobStorageError) {
     try StateFolder.create(try newHeader(options, environment), extra: extra, in: objects)
+  }
+
+  /// Makes an empty store of objects that keeps puts of one name not apart: garbage is collected from this state folder
+  /// only.
+  package static func create(
+    in objects: any ObjectStore, maintainedFrom state: String, options: StoreOptions,
+    environment: Environment = Environment()
+  ) throws(BlobStorageError) {
+    let identity = withUnsafeBytes(of: (environment.randomNumber(), environment.randomNumber())) { Array($0) }
+    let maintainer = Maintainer(identity: identity, machine: ProcessInfo.processInfo.hostName)
+    try create(in: objects, options: options, extra: maintainer.encoded(), environment: environment)
+    let folder = StateFolder(StoreFolder(try absolute(state), files: environment.files), objects)
+    try folder.prepare()
+    try folder.note(maintainer)
   }
 
   /// Brings this machine up to what all machines have published; nothing to do for a store in a folder.
@@ -41,81 +61,23 @@ extension Engine {
     }
   }
 
-  /// Publishes what dead processes have left in the spool, in the order of each writer.
-  ///
-  /// What cannot be published for good is set aside, and the catalog made anew without it. What cannot be published now
-  /// stays.
-  func adoptSpool() throws(BlobStorageError) {
-    guard let backend = backend as? any PublishingBackend else { return }
-    var isRebuildDue = false
-    let names = Dictionary(grouping: try backend.localPackNames().live, by: \.writer)
-    for writer in names.keys.sorted() {
-      var isEnded = false
-      for name in (names[writer] ?? []).sorted() {
-        // A living writer publishes its own packs.
-        guard let file = try backend.adoptPack(name) else { break }
-        defer { file.close() }
-        let row = try catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
-          guard let number = try transaction.packNumber(name) else { return nil }
-          return try transaction.packRow(number)
-        }
-        if let row, row.durableByteCount > 0 {
-          try backend.settle(name)
-          continue
-        }
-        if !isEnded {
-          // Without room for its footer it waits for the next opening.
-          guard let row, row.isSealed else { break }
-          isEnded = row.isDamaged
-          if !isEnded { isEnded = try !isWhole(name, file) }
-          if !isEnded { isEnded = try !publishAdopted(name, file, backend) }
-        }
-        if isEnded {
-          let place = try backend.setAsidePack(name)
-          logger.warning(
-            "Pack \(name) cannot be published and was set aside.", metadata: ["place": "\(place)"])
-          isRebuildDue = true
-        }
-      }
-    }
-    if isRebuildDue { try catalog.rebuild(because: nil) }
-  }
-
-  /// Whether a sealed pack is all there: it was not forced to the medium, and a power cut leaves holes.
-  private func isWhole(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
+  /// What is done every so often, while the store is open: what was written is published, what others have published is
+  /// taken in, and collectors are told that this writer lives and what it has passed.
+  package func beat() {
     do throws(BlobStorageError) {
-      let scanner = try PackScanner(file: file, name: name, codecs: codecs)
-      let listed = try scanner.scan { _ in }
-      let found = try scanner.scan(verifiesPayloads: true) { _ in }
-      guard listed.isSealed, found.isSealed, found.gaps.isEmpty else { return false }
-      return listed.recordCount == found.recordCount
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      return false
-    }
-  }
-
-  /// False when it never can be.
-  private func publishAdopted(
-    _ name: PackName, _ file: any File, _ backend: any PublishingBackend
-  ) throws(BlobStorageError) -> Bool {
-    let byteCount = try file.status().byteCount
-    guard try backend.publish(name, file, byteCount: byteCount) == .published else { return false }
-    try catalog.write { (transaction) throws(BlobStorageError) in
-      try CatalogBuilder.notePublished(name, byteCount: byteCount, in: transaction)
-    }
-    try backend.settle(name)
-    return true
-  }
-
-  /// What is done every so often, while the store is open.
-  func beat() {
-    do throws(BlobStorageError) {
-      try writer.rollOver()
+      try checkOpen()
+      var failure: BlobStorageError?
+      // Who cannot publish any more still reads.
+      do throws(BlobStorageError) { try writer.rollOver() } catch { failure = error }
       try publishedPacks?.run()
+      if let failure { throw failure }
+      try writer.renewIfFenced()
+      try writer.member?.signLife()
+      try passCollections()
     } catch {
+      if error.code == .closed { return }
       logger.warning(
-        "The store's other machines cannot be reached.", metadata: ["reason": "\(error.message)"])
+        "The store was not brought up to date.", metadata: ["reason": "\(error.message)"])
     }
   }
 

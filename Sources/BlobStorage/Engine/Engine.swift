@@ -31,8 +31,8 @@ package final class Engine: Sendable {
   package let publishedPacks: CatchUp?
   /// For requests that are under way beside the reading.
   let readAhead: WorkPool?
-  private let remote: Remote?
-  private let makesThreads: Bool
+  let remote: Remote?
+  let makesThreads: Bool
   private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
 
   /// What tests put in place of the system.
@@ -51,6 +51,10 @@ package final class Engine: Sendable {
     package var streamHeadByteCount = Engine.inMemoryByteCountMax
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
+    /// After so many seconds without a word a writer of a shared store looks whether it was fenced, before it writes.
+    package var silenceSecondsMax = 30.0
+    /// Whether it is for collecting on a shared store only: what lies in condemned packs is looked at like the rest.
+    package var isForCollector = false
     /// Does the work of the pool on the caller's thread, so that what happens has one order.
     package var worksInline = false
     /// Records that a transaction takes when packs are taken in.
@@ -105,7 +109,8 @@ package final class Engine: Sendable {
     remote: Remote? = nil
   ) throws(BlobStorageError) {
     let folder = StoreFolder(try Self.absolute(path), files: environment.files)
-    if let remote { try StateFolder(folder, remote.objects).prepare() }
+    var remote = remote
+    if let given = remote { remote?.extra = try StateFolder(folder, given.objects).prepare() }
     let header = try folder.readHeader()
     guard remote != nil || !header.flags.contains(.stateOnly) else {
       throw BlobStorageError(
@@ -168,14 +173,22 @@ package final class Engine: Sendable {
       clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger,
-      publisher: Self.publisher(backend, remote, makesThreads: makesThreads, configuration.logger))
+      publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, configuration.logger),
+      member: (backend as? RemoteBackend).map { [catalog, leases, randomNumber] in
+        SharedMember(
+          backend: $0, catalog: catalog, marks: MemberMarks(folder: folder.members, files: folder.files),
+          leases: leases, silenceSecondsMax: environment.silenceSecondsMax, newNumber: randomNumber)
+      })
     readAhead = remote.map { _ in WorkPool(width: environment.worksInline ? 0 : 4) }
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
     if let remote {
-      try adoptSpool()
       try catchUp?.run()
+      if let backend = backend as? RemoteBackend {
+        var adoption = SpoolAdoption(self, backend)
+        try adoption.run()
+      }
       let seconds = remote.configuration.intervalSeconds
       if seconds > 0, makesThreads { timer.withLock { $0 = startBeating(seconds: seconds) } }
     }
@@ -192,15 +205,17 @@ package final class Engine: Sendable {
     return RemoteBackend(
       objects: remote.objects, storeID: header.storeID, folder: folder.path, asideFolder: folder.aside,
       files: environment.files, cacheByteCountMax: max(remote.configuration.cacheByteCountMax, 64 << 20),
-      width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses)
+      width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses,
+      countsOnCondemned: environment.isForCollector)
   }
 
   private static func publisher(
-    _ backend: any Backend, _ remote: Remote?, makesThreads: Bool, _ logger: Logger
+    _ writer: UInt64, _ backend: any Backend, _ remote: Remote?, makesThreads: Bool, _ logger: Logger
   ) -> Publisher? {
     guard let remote, let backend = backend as? any PublishingBackend else { return nil }
     return Publisher(
-      backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax, hasThread: makesThreads,
+      writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax,
+      hasThread: makesThreads,
       logger: logger)
   }
 
@@ -214,7 +229,7 @@ package final class Engine: Sendable {
       return
     }
     defer { letGo() }
-    try writer.rollOver()
+    try writer.close()
   }
 
   private func letGo() {
@@ -225,13 +240,21 @@ package final class Engine: Sendable {
     readAhead?.close()
   }
 
-  /// A session with packs of its own, for work that must not share a pack with puts.
+  /// A session with packs of its own, for work that must not share a pack with puts; to be closed where packs are
+  /// published.
   package func newSession() -> WriterSession {
-    WriterSession(
-      writerID: randomNumber(), store: header, backend: backend, catalog: catalog, codecs: codecs,
+    let writerID = randomNumber()
+    return WriterSession(
+      writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
       packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
-      logger: logger, publisher: Self.publisher(backend, remote, makesThreads: makesThreads, logger))
+      logger: logger,
+      publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, logger),
+      member: (backend as? RemoteBackend).map {
+        SharedMember(
+          backend: $0, catalog: catalog, marks: MemberMarks(folder: folder.members, files: folder.files),
+          leases: nil, silenceSecondsMax: .infinity, newNumber: randomNumber)
+      })
   }
 
   /// Has packs that are begun from now on be full at `byteCount`, if that is less than usual.
@@ -266,7 +289,7 @@ package final class Engine: Sendable {
     return bytes
   }
 
-  private static func absolute(_ path: String) throws(BlobStorageError) -> FilePath {
+  static func absolute(_ path: String) throws(BlobStorageError) -> FilePath {
     guard !path.isEmpty else {
       throw BlobStorageError(.invalidArgument, "The path of a store must not be empty.")
     }

@@ -22,6 +22,7 @@ final class Publisher: @unchecked Sendable {
   weak var session: WriterSession?
   private let condition = NSCondition()
   // Guarded by `condition`.
+  private var writer: UInt64
   private var waiting: [UInt32: Item] = [:]
   private var publishedSequence: UInt32 = 0
   private var runCount = 0
@@ -30,8 +31,9 @@ final class Publisher: @unchecked Sendable {
   private var ending: BlobStorageError?
 
   init(
-    backend: any PublishingBackend, waitingCountMax: Int, hasThread: Bool, logger: Logger
+    writer: UInt64, backend: any PublishingBackend, waitingCountMax: Int, hasThread: Bool, logger: Logger
   ) {
+    self.writer = writer
     self.backend = backend
     self.waitingCountMax = max(0, waitingCountMax)
     self.hasThread = hasThread
@@ -57,17 +59,39 @@ final class Publisher: @unchecked Sendable {
     thread.start()
   }
 
-  /// Whether all packs up to that one are published.
-  func hasPublished(upTo sequence: UInt32) -> Bool {
+  /// Whether that pack and all before it are published.
+  func hasPublished(_ name: PackName) -> Bool {
     condition.lock()
     defer { condition.unlock() }
-    return publishedSequence >= sequence
+    return isPublished(name)
   }
 
-  /// Waits until all packs up to that one, which were all sealed, are published.
+  /// Of a number that was given up for another, everything had been published.
+  private func isPublished(_ name: PackName) -> Bool {
+    name.writer != writer || publishedSequence >= name.sequence
+  }
+
+  /// Whether there is nothing left to publish but what begins at that sequence, and publishing goes on.
+  func isDone(before sequence: UInt32) -> Bool {
+    condition.lock()
+    defer { condition.unlock() }
+    return ending == nil && waiting.isEmpty && publishedSequence == sequence - 1
+  }
+
+  /// Begins anew under another number. Nothing was left to publish.
+  func begin(as writer: UInt64) {
+    condition.lock()
+    defer { condition.unlock() }
+    precondition(waiting.isEmpty, "a number is given up once all of its packs are published")
+    self.writer = writer
+    publishedSequence = 0
+    failure = nil
+  }
+
+  /// Waits until that pack and all before it, which were all sealed, are published.
   ///
   /// - Throws: what the last attempt failed with, if it began after the call.
-  func wait(upTo sequence: UInt32) throws(BlobStorageError) { try wait { $0.publishedSequence >= sequence } }
+  func wait(for name: PackName) throws(BlobStorageError) { try wait { $0.isPublished(name) } }
 
   /// Waits until another pack may be begun.
   func waitForRoom() throws(BlobStorageError) { try wait { $0.waiting.count <= $0.waitingCountMax } }

@@ -29,7 +29,9 @@ struct SameContent {
       (transaction) throws(BlobStorageError) -> Transaction.StampedVersion? in
       guard let name = try transaction.nameRow(key),
         let current = try transaction.currentVersion(key: name.key, algorithm: algorithm),
-        current.row.byteCount == byteCount, try transaction.manifestToShare(current.row.digest) != nil
+        current.row.byteCount == byteCount,
+        let manifest = try transaction.manifestToShare(current.row.digest),
+        try Self.canCountOn(manifest.place, engine, transaction)
       else { return nil }
       return current
     }
@@ -128,10 +130,23 @@ struct SameContent {
   private func areThereToShare(_ digests: [Digest]) throws(BlobStorageError) -> Bool {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for digest in digests.sorted() {
-        guard try transaction.chunkToShare(digest) != nil else { return false }
+        guard let row = try transaction.chunkToShare(digest) else { return false }
+        guard try Self.canCountOn(row.place, engine, transaction) else { return false }
+        guard let base = row.base else { continue }
+        guard let baseRow = try transaction.chunkRow(base),
+          try Self.canCountOn(baseRow.place, engine, transaction)
+        else { return false }
       }
       return true
     }
+  }
+
+  /// Whether a ref may count on what lies there, whatever becomes of the version: other machines may have dropped that.
+  private static func canCountOn(
+    _ place: Place, _ engine: Engine, _ transaction: Transaction
+  ) throws(BlobStorageError) -> Bool {
+    if engine.writer.publisher == nil { return true }
+    return try engine.writer.canRefer(to: place, transaction)
   }
 
   private func nextBatch(of group: inout ArraySlice<ChunkEntry>, at offset: inout Int64) -> Batch? {

@@ -68,9 +68,12 @@ struct StateFolder {
 
   /// Makes the folder ready for the store that the objects are.
   ///
+  /// - Returns: what the object `store` says behind the header.
   /// - Throws: `notAStore` for a folder that holds anything else, or the state of another store.
-  func prepare() throws(BlobStorageError) {
-    var header = try Self.readHeader(of: objects).header
+  @discardableResult
+  func prepare() throws(BlobStorageError) -> [UInt8] {
+    let read = try Self.readHeader(of: objects)
+    var header = read.header
     header.flags.insert(.stateOnly)
     do throws(BlobStorageError) { try folder.create(header) } catch {
       guard error.code == .storeExists else { throw error }
@@ -87,6 +90,26 @@ struct StateFolder {
         "\(folder.path) holds the state of another store than \(objects.place): name another folder.",
         path: folder.path.string)
     }
-    for part in [folder.footers, folder.ranges] { try folder.makePart(part) }
+    for part in [folder.members, folder.footers, folder.ranges] { try folder.makePart(part) }
+    return read.extra
+  }
+
+  private var maintainer: FilePath { folder.path.appending("maintainer") }
+
+  /// Has this folder be the one that the store names.
+  func note(_ maintainer: Maintainer) throws(BlobStorageError) {
+    let file = try folder.files.open(self.maintainer, .openOrCreate)
+    defer { file.close() }
+    try file.put(maintainer.identity, at: 0)
+    try file.synchronize()
+    try folder.files.syncDirectory(folder.path)
+  }
+
+  /// Whether this folder is the one that the store names.
+  func isOf(_ maintainer: Maintainer) throws(BlobStorageError) -> Bool {
+    guard try folder.files.status(of: self.maintainer) != nil else { return false }
+    let file = try folder.files.open(self.maintainer, .read)
+    defer { file.close() }
+    return try file.part(at: 0, maintainer.identity.count) == maintainer.identity
   }
 }

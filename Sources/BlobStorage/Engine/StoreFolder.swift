@@ -21,7 +21,8 @@ package struct StoreFolder: Sendable {
   package var collecting: FilePath { path.appending("gc.lock") }
   package var cache: FilePath { path.appending("cache") }
   package var cacheLock: FilePath { path.appending("cache.lock") }
-  /// Of published packs: their footers, and parts of them. Only in a state folder.
+  /// Of writers that are registered, and of published packs: their footers, and parts of them. Only in a state folder.
+  var members: FilePath { path.appending("members") }
   var footers: FilePath { path.appending("footers") }
   var ranges: FilePath { path.appending("ranges") }
   package var reserve: FilePath { path.appending("reserve") }

@@ -80,6 +80,13 @@ struct StreamPut {
   func run(
     _ key: [UInt8], _ file: InputFile
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    var put: UInt64?
+    defer { if let put { engine.leases.endPut(put) } }
+    if engine.writer.member != nil {
+      // What is compared is looked up long before it is counted on. In this order: no other number is taken from now on.
+      put = try engine.leases.beginPut(from: engine.writer.currentSequence)
+      try engine.writer.join()
+    }
     var compared: Int64 = 0
     if let same = try SameContent(engine, key: key, byteCount: file.status.byteCount),
       try same.isHeld(
@@ -161,6 +168,7 @@ struct StreamPut {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
     defer { engine.leases.endPut(put) }
+    try engine.writer.join()
     let lossCount = engine.writer.lossCount
     let previous = intake.usesBases ? try PreviousVersion(engine, key: key) : nil
     var holds: [LeaseFile.Hold] = []

@@ -5,10 +5,9 @@ import Logging
 extension WriterSession {
   /// Publishes what a commit wrote. Threads that wait at the same time share a pack.
   func publish(_ watermark: Watermark, by publisher: Publisher) throws(BlobStorageError) {
-    let sequence = watermark.pack.sequence
-    if publisher.hasPublished(upTo: sequence) { return }
+    if publisher.hasPublished(watermark.pack) { return }
     try inSyncTurn { () throws(BlobStorageError) in
-      if publisher.hasPublished(upTo: sequence) { return }
+      if publisher.hasPublished(watermark.pack) { return }
       let isToSeal = locked { state in
         if let writer = state.writer, writer.name == watermark.pack {
           state.full.append(writer)
@@ -20,7 +19,7 @@ extension WriterSession {
       // Another thread may be sealing it.
       sealing.wait()
       // Also where the session has just been ended: what that does to the catalog is done then.
-      do throws(BlobStorageError) { try publisher.wait(upTo: sequence) } catch {
+      do throws(BlobStorageError) { try publisher.wait(for: watermark.pack) } catch {
         throw locked { $0.poison } ?? error
       }
     }
@@ -28,22 +27,34 @@ extension WriterSession {
 
   /// Publishes what is sealed.
   func publishSealed(by publisher: Publisher) throws(BlobStorageError) {
-    var last: UInt32?
+    var last: PackName?
     while last == nil {
       sealing.wait()
       last = locked { state in
         // One that another thread has begun to seal is not the publisher's yet.
         if state.sealingCount > 0 { return nil }
-        return (state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence)
-          - 1
+        let next = state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence
+        return PackName(writer: writerID, sequence: next - 1)
       }
     }
-    if let last, last > 0 { try publisher.wait(upTo: last) }
+    if let last, last.sequence > 0 { try publisher.wait(for: last) }
   }
 
-  /// Waits until there is room for another pack, if the next record begins one. No lock is held.
+  /// Whether a version that lies there is stored for good as soon as what this session has written is: always in a folder.
+  /// What another process has not published may never be (H1). What is condemned stays: it is copied before its pack goes.
+  func stays(at place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+    guard publisher != nil else { return true }
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    return row.durableByteCount > place.offset || row.name.writer == writerID
+  }
+
+  /// Waits until there is room for another pack, if the next record begins one, and has collectors wait for what is
+  /// written then. No lock is held.
   func waitForRoom() throws(BlobStorageError) {
-    guard let publisher, locked({ $0.writer == nil }) else { return }
+    guard let publisher else { return }
+    try join()
+    guard locked({ $0.writer == nil }) else { return }
+    try renewIfFenced()
     try publisher.waitForRoom()
   }
 
@@ -59,7 +70,7 @@ extension WriterSession {
   func end(_ error: BlobStorageError) {
     locked { $0.poison = error }
     do throws(BlobStorageError) {
-      guard let backend = backend as? any PublishingBackend else { return }
+      guard let backend = publishing else { return }
       let left = try backend.localPackNames().live.filter { $0.writer == writerID && !isPublished($0) }
       for name in left {
         let place = try backend.setAsidePack(name)

@@ -68,7 +68,7 @@ extension WriterSession {
   /// packs are published, each goes after all before it: then it does in all packs of this session.
   func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
-    guard let row = try transaction.packRow(place.pack) else { return false }
+    guard let row = try transaction.packRow(place.pack), isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
     if publisher != nil { return row.name.writer == writerID }
     return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
@@ -78,11 +78,15 @@ extension WriterSession {
   func canRefer(to place: Place, _ transaction: Transaction, _ state: State) throws(BlobStorageError) -> Bool
   {
     if weaknesses.contains(.skipsSharedSync) { return true }
-    guard let row = try transaction.packRow(place.pack) else { return false }
+    guard let row = try transaction.packRow(place.pack), isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
     if publisher != nil { return row.name.writer == writerID }
     return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
   }
+
+  /// What collectors are known to have said is asked besides the catalog: another process, which knows less, may have
+  /// taken in a pack since.
+  private func isCountedOn(_ name: PackName) -> Bool { publishing?.isCountedOn(name) ?? true }
 
   /// What is left to do before anybody counts on a pack that is not written to any more.
   func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {

@@ -41,9 +41,13 @@ package final class WriterSession: Sendable {
     var packByteCountTarget: Int64?
   }
 
-  package let writerID: UInt64
+  /// The number that its packs and stamps have; where packs are published it may be given up for another.
+  package var writerID: UInt64 { number.load(ordering: .relaxed) }
+  let number: Atomic<UInt64>
   let store: StoreHeader
   let backend: any Backend
+  /// The same, if packs are published.
+  let publishing: (any PublishingBackend)?
   let catalog: Catalog
   private let codecs: CodecPool
   let clock: WallClock
@@ -58,19 +62,21 @@ package final class WriterSession: Sendable {
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
-  /// Only where packs are published.
+  /// Both only where packs are published.
   let publisher: Publisher?
+  let member: SharedMember?
 
   final class Box { var state = State() }
 
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
     clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger,
-    publisher: Publisher? = nil
+    publisher: Publisher? = nil, member: SharedMember? = nil
   ) {
-    self.writerID = writerID
+    number = Atomic(writerID)
     self.store = store
     self.backend = backend
+    publishing = backend as? any PublishingBackend
     self.catalog = catalog
     self.codecs = codecs
     self.clock = clock
@@ -78,6 +84,7 @@ package final class WriterSession: Sendable {
     self.logger = logger
     self.weaknesses = weaknesses
     self.publisher = publisher
+    self.member = member
     publisher?.session = self
   }
 

@@ -10,6 +10,7 @@ extension Collector {
 
   /// Ends what a collection that was killed has begun.
   func finishLast() throws(BlobStorageError) {
+    if engine.remote != nil { return try finishLastShared() }
     pardon()
     let names = try engine.backend.packNames()
     for name in names.retired { try Retirement.finish(name, engine: engine) }

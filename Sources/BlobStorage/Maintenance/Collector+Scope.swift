@@ -34,4 +34,21 @@ extension Collector {
       try transaction.addGarbage(row.place.pack, Int64(row.recordByteCount))
     }
   }
+
+  /// Whether something that is live points into a pack.
+  func isNeeded(_ candidate: Candidate, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+    for record in candidate.content.records {
+      let place: Place?
+      switch record.content {
+      case .chunk(let chunk): place = try transaction.chunkRow(chunk.digest)?.place
+      case .manifest(let manifest): place = try transaction.manifestRow(manifest.digest)?.place
+      case .ref(let ref): place = try transaction.place(of: ref)
+      case .drop, .skipped: place = nil
+      }
+      guard let place, place.pack == candidate.number, place.offset == record.offset else { continue }
+      if case .ref = record.content { return true }
+      if marker.marks.contains(place) { return true }
+    }
+    return false
+  }
 }

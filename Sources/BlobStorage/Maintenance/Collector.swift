@@ -47,6 +47,8 @@ final class Collector {
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
   var gainedByteCount: Int64 = 0
+  /// Called while writers of a shared store are waited for.
+  var waiting: (Collections) throws(BlobStorageError) -> Void = { _ in }
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
 
@@ -60,7 +62,7 @@ final class Collector {
       throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more.")
     }
     try engine.checkOpen()
-    try engine.checkPacksAreOwn("Collecting garbage")
+    if scope != nil { try engine.checkPacksAreOwn("Making room") }
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }
@@ -83,9 +85,7 @@ final class Collector {
         try engine.writer.rollOver()
       }
     }
-    generation = engine.catalog.generation
-    // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
-    sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
+    try beginMarking()
     let rows = try markScope()
     let garbageByteCount = rows.reduce(0) {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
@@ -95,6 +95,8 @@ final class Collector {
     if options.isDryRun {
       try tryDictionary(candidates)
       account(candidates)
+    } else if engine.remote != nil {
+      if report.obstacles.isEmpty { try removeShared(candidates) }
     } else if report.obstacles.isEmpty, !candidates.isEmpty {
       try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
       do throws(BlobStorageError) {
@@ -120,6 +122,12 @@ final class Collector {
   }
 
   // MARK: Planning
+
+  func beginMarking() throws(BlobStorageError) {
+    generation = engine.catalog.generation
+    // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
+    sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
+  }
 
   func mark() throws(BlobStorageError) {
     let progress = progress
@@ -151,6 +159,8 @@ final class Collector {
 
   /// Lets bases go that cost more than they save, by storing what depends on them anew.
   func rebase() throws(BlobStorageError) {
+    // One machine alone does not see what others are about to encode against a base.
+    if engine.remote != nil { return }
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
@@ -164,12 +174,13 @@ final class Collector {
   }
 
   /// What cannot be read might need anything: then nothing is removed (H11).
-  private func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
+  func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message)
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
     }
+    noteMissing(rows)
   }
 
   func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
@@ -177,6 +188,7 @@ final class Collector {
     let open = rows.filter {
       $0.row.isSealed && !$0.row.isDamaged && $0.row.state == .live && !isProtected($0.row, leases)
     }
+    let condemned = (engine.backend as? RemoteBackend)?.said.condemned ?? []
     let small = open.filter { $0.row.recordsByteCount < Self.smallPackByteCount }
     let merges = small.count > Self.smallPackCountMax
     var candidates: [Candidate] = []
@@ -186,7 +198,9 @@ final class Collector {
       if let scope, !scope.contains(number) { continue }
       let gain = dictionary?.savedByteCount(number) ?? 0
       let live = marker.marks.liveByteCount(number) - gain
-      let isSmall = scope != nil || (merges && row.recordsByteCount < Self.smallPackByteCount)
+      let isSmall =
+        scope != nil || condemned.contains(row.name)
+        || (merges && row.recordsByteCount < Self.smallPackByteCount)
       // What was not synced for sure is stored anew.
       guard
         isSmall || row.isPoisoned
@@ -227,7 +241,7 @@ final class Collector {
   // MARK: Executing
 
   /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
-  private func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
+  func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
     try markAgain(candidates)
     let after = try markLeases()
@@ -331,18 +345,7 @@ final class Collector {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
       guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
-      for record in candidate.content.records {
-        let place: Place?
-        switch record.content {
-        case .chunk(let chunk): place = try transaction.chunkRow(chunk.digest)?.place
-        case .manifest(let manifest): place = try transaction.manifestRow(manifest.digest)?.place
-        case .ref(let ref): place = try transaction.place(of: ref)
-        case .drop, .skipped: place = nil
-        }
-        guard let place, place.pack == candidate.number, place.offset == record.offset else { continue }
-        if case .ref = record.content { return false }
-        if marker.marks.contains(place) { return false }
-      }
+      if try isNeeded(candidate, transaction) { return false }
       try noteGarbage(candidate.content, transaction)
       row.state = .retired
       try transaction.setPackRow(candidate.number, row)
@@ -364,7 +367,7 @@ final class Collector {
   }
 
   /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
-  private func checkGeneration() throws(BlobStorageError) {
+  func checkGeneration() throws(BlobStorageError) {
     if engine.weaknesses.contains(.ignoresRebuilds) { return }
     guard engine.catalog.generation == generation else {
       throw BlobStorageError(
@@ -374,6 +377,7 @@ final class Collector {
 
   /// Lifts the sentence from packs that stay.
   func pardon() {
+    if engine.remote != nil { return }
     do throws(BlobStorageError) {
       guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
@@ -389,5 +393,4 @@ final class Collector {
         "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
     }
   }
-
 }

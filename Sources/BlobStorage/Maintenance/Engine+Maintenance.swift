@@ -5,7 +5,10 @@ extension Engine {
   /// Plans and executes one collection of garbage.
   package func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
-  ) throws(BlobStorageError) -> CollectionReport { try Collector(self, options, progress).run() }
+  ) throws(BlobStorageError) -> CollectionReport {
+    if let remote { return try collectShared(options, progress, remote) }
+    return try Collector(self, options, progress).run()
+  }
 
   /// Takes away these packs, by their numbers, after copying what is live in them.
   package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> CollectionReport {

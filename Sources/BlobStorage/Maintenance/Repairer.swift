@@ -24,9 +24,10 @@ struct Repairer {
     defer { withExtendedLifetime(lock) {} }
     try engine.writer.rollOver()
     let verifier = Verifier(engine, progress)
-    let missing = try verifier.missingPacks(try packRows().map(\.row))
+    let before = try packRows().map(\.row)
+    let missing = try verifier.missingPacks(before)
     // Of published packs that are lost, the catalog knows what nobody else does.
-    if missing.isEmpty { try engine.catalog.rebuild(because: nil) }
+    if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
     let rows = try packRows()
     let isPublished = engine.backend is any PublishingBackend
     var lost: Set<Digest> = []
@@ -35,10 +36,8 @@ struct Repairer {
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
       let result =
         try missing.contains(row.name)
-        ? Verifier.missing(row) : verifier.verify(row, isQuick: false, keepsWhole: true)
-      report.damaged += result.findings.map {
-        Damage(digest: $0.digest, pack: "\($0.pack)", offset: $0.offset, keys: [], reason: $0.reason)
-      }
+        ? Verifier.missing(row.name) : verifier.verify(row, isQuick: false, keepsWhole: true)
+      report.damaged += result.findings.map(Self.damage)
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
       if isDamaged, isPublished {
@@ -46,6 +45,10 @@ struct Repairer {
       } else if isDamaged {
         report.setAside.append(try save(result.whole, row.name))
       }
+    }
+    // Some nobody here has ever read.
+    for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
+      report.damaged += Verifier.missing(name).findings.map(Self.damage)
     }
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
     report.packCount = try packRows().count
@@ -61,6 +64,12 @@ struct Repairer {
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
+  }
+
+  private static func damage(_ finding: Verifier.Finding) -> Damage {
+    Damage(
+      digest: finding.digest, pack: "\(finding.pack)", offset: finding.offset, keys: [],
+      reason: finding.reason)
   }
 
   private func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {

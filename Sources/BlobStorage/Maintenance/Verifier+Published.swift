@@ -1,12 +1,13 @@
 /// Where packs are published, it is the published pack that is verified, and not what this machine keeps of it.
 extension Verifier {
-  /// The packs that are to be there, by what the catalog says, and that no listing has; one that a collector has removed
-  /// is not among them.
+  /// The packs that are to be there, by what the catalog says or because later ones of their writers are there, and that
+  /// no listing has; one that a collector has removed is not among them.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
     guard let backend = engine.backend as? any PublishingBackend else { return [] }
     let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
     let listing = try backend.publishedPacks()
     return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
+      .union(listing.missing)
   }
 
   /// Has a pack read from where everybody reads it; false when its ends are not as they were.
@@ -25,12 +26,12 @@ extension Verifier {
     let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.packNumber(row.name) != nil
     }
-    return isKnown ? Self.missing(row) : PackResult()
+    return isKnown ? Self.missing(row.name) : PackResult()
   }
 
-  static func missing(_ row: PackRow) -> PackResult {
+  static func missing(_ name: PackName) -> PackResult {
     var result = PackResult()
-    result.findings.append(Finding(digest: nil, pack: row.name, offset: 0, reason: "the pack is not there"))
+    result.findings.append(Finding(digest: nil, pack: name, offset: 0, reason: "the pack is not there"))
     return result
   }
 }

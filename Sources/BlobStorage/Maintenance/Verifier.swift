@@ -26,7 +26,9 @@ struct Verifier {
     try engine.checkOpen()
     var report = VerificationReport()
     var findings: [Finding] = []
-    let missing = try engine.catchUp().missing
+    try engine.catchUp()
+    // What a removed pack had is missing only if no other has it.
+    _ = try engine.publishedPacks?.completeCatalog()
     let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
     }
     // What this machine keeps of published packs says nothing about the packs.
@@ -44,17 +46,15 @@ struct Verifier {
       tell(0)
       let result =
         try missing.contains(row.name)
-        ? Self.missing(row) : verify(row, isQuick: isQuick, progress: tell)
+        ? Self.missing(row.name) : verify(row, isQuick: isQuick, progress: tell)
       done += row.appliedByteCount
       report.chunkCount += result.chunkCount
       report.byteCount += result.byteCount
       findings += result.findings
     }
     // Some nobody here has ever read.
-    for pack in missing where !findings.contains(where: { $0.pack == pack }) {
-      findings.append(
-        Finding(
-          digest: nil, pack: pack, offset: 0, reason: "it was published once and somebody has deleted it"))
+    for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
+      findings += Self.missing(name).findings
     }
     try addDamage(findings, &report)
     report.seconds = Date().timeIntervalSince(start)
@@ -91,7 +91,7 @@ struct Verifier {
       let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.packNumber(row.name) != nil
       }
-      return isKnown ? Self.missing(row) : result
+      return isKnown ? Self.missing(row.name) : result
     }
     defer { file.close() }
     var records: [PackRecord] = []

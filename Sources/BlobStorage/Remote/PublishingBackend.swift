@@ -13,8 +13,9 @@ package protocol PublishingBackend: Backend {
   /// The packs that can be read everywhere, as far as that is known here. Asks nobody.
   func knownPackNames() throws(BlobStorageError) -> Set<PackName>
 
-  /// What collectors have said, as far as that is known here. Asks nobody.
-  var knownCollections: Collections { get }
+  /// Whether what is published later may refer to what lies in a pack: no collector is known to have condemned it or to
+  /// have removed it.
+  func isCountedOn(_ name: PackName) -> Bool
 
   /// Publishes a sealed pack, of which `file` are the bytes; once it was published, every time.
   ///

@@ -20,6 +20,9 @@ package final class RemoteBackend: PublishingBackend {
   private let lengths = Mutex<[PackName: Int64]>([:])
   /// What collectors are known to have said.
   private let collections = Mutex(Collections())
+  private let listing = Mutex<StoreListing?>(nil)
+  /// Whether condemned packs are counted on like others: by a collector, which takes what is live out of them.
+  private let countsOnCondemned: Bool
 
   /// So much of a pack's end is asked for at once: most footers are shorter.
   static let tailByteCount = 256 << 10
@@ -29,8 +32,10 @@ package final class RemoteBackend: PublishingBackend {
   ///   - asideFolder: where packs go that cannot be published.
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
-    files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = []
+    files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = [],
+    countsOnCondemned: Bool = false
   ) {
+    self.countsOnCondemned = countsOnCondemned || weaknesses.contains(.pardonsSharedPacks)
     self.objects = objects
     self.storeID = storeID
     self.width = width
@@ -69,18 +74,34 @@ package final class RemoteBackend: PublishingBackend {
     }
     let (packs, said) = (listing.packs, listing.collections)
     lengths.withLock { $0 = packs }
+    self.listing.withLock { [listing] in $0 = listing }
     // Another thread may have read more.
     collections.withLock { if $0.number < said.number { $0 = said } }
     return listing
   }
 
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> {
-    let removed = knownCollections.removed
+    let removed = said.removed
     let listed = lengths.withLock { Set($0.keys) }
     return try listed.union(footers.names()).filter { !removed.contains($0) }
   }
 
-  package var knownCollections: Collections { collections.withLock { $0 } }
+  /// What the last listing has said; nil before the first.
+  package var lastListing: StoreListing? { listing.withLock { $0 } }
+
+  /// How long a pack is that is known to have been published.
+  func publishedByteCount(_ name: PackName) -> Int64? { lengths.withLock { $0[name] } }
+
+  package func isCountedOn(_ name: PackName) -> Bool {
+    countsOnCondemned
+      || collections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
+  }
+
+  /// What collectors are known to have said.
+  package var said: Collections { collections.withLock { $0 } }
+
+  /// Takes over what collectors have said, if it is newer.
+  package func note(_ said: Collections) { collections.withLock { if $0.number < said.number { $0 = said } } }
 
   // MARK: Packs
 

@@ -127,13 +127,15 @@ package final class RemoteFile: File {
 }
 
 extension File {
-  /// What `body` reads. What it finds damaged in a published pack may be what is kept here of it: that is forgotten,
-  /// and read once more, so that only damage of the object itself is left.
+  /// What `body` reads in a range. What it finds damaged in a published pack may be what is kept here of it: that is
+  /// forgotten, and read once more, so that only damage of the object itself is left.
   package func readingAfresh<T>(
-    _ body: () throws(BlobStorageError) -> T
+    _ range: Range<Int64>, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     do throws(BlobStorageError) { return try body() } catch {
-      guard error.code == .corrupted, let file = self as? RemoteFile, file.dropKept() else { throw error }
+      guard error.code == .corrupted, let file = self as? RemoteFile, file.dropKept(range) else {
+        throw error
+      }
       return try body()
     }
   }

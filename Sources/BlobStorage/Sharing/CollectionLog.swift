@@ -2,8 +2,14 @@
 package struct CollectionLog: Sendable {
   let objects: any ObjectStore
   let storeID: [UInt8]
+  /// Called before an entry is put.
+  private let keep: @Sendable (UInt32, [UInt8]) throws(BlobStorageError) -> Void
 
-  package init(_ objects: any ObjectStore, storeID: [UInt8]) {
+  package init(
+    _ objects: any ObjectStore, storeID: [UInt8],
+    keep: @escaping @Sendable (UInt32, [UInt8]) throws(BlobStorageError) -> Void = { _, _ in }
+  ) {
+    self.keep = keep
     self.objects = objects
     self.storeID = storeID
   }
@@ -70,6 +76,7 @@ package struct CollectionLog: Sendable {
       throw BlobStorageError(.limitExceeded, "There are too many packs for one collection: collect fewer.")
     }
     let name = SharedNames.collection(next.number)
+    try keep(next.number, bytes)
     if try objects.put(name, .bytes(bytes), ifAbsent: true) == .stored { return next }
     // It may be this very entry, whose answer was lost.
     guard try objects.whole(name, .collection) == bytes else { return nil }

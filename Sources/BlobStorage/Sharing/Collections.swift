@@ -37,7 +37,7 @@ package struct Collections: Hashable, Sendable {
   }
 
   /// - Throws: `corrupted` for bytes that are no entry of that number.
-  init(_ bytes: [UInt8], number: UInt32, storeID: [UInt8]) throws(BlobStorageError) {
+  package init(_ bytes: [UInt8], number: UInt32, storeID: [UInt8]) throws(BlobStorageError) {
     let name = SharedNames.collection(number)
     let object = try SharedObject(bytes, .collection, storeID: storeID, name: name)
     guard object.number == number, number > 0 else {

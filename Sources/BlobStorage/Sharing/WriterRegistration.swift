@@ -15,13 +15,19 @@ package struct WriterRegistration: Hashable, Sendable {
     self.machine = machine
   }
 
-  func encoded(storeID: [UInt8]) -> [UInt8] {
+  /// A machine's name as far as there is room for it.
+  static func nameBytes(_ machine: String) -> [UInt8] {
     // Cut where a character ends: what is cut inside would not be valid UTF-8.
     var name: [UInt8] = []
     for character in machine {
       guard name.count + character.utf8.count <= Limits.machineNameByteCountMax else { break }
       name += Array(character.utf8)
     }
+    return name
+  }
+
+  func encoded(storeID: [UInt8]) -> [UInt8] {
+    let name = Self.nameBytes(machine)
     var body = ByteWriter(capacity: 10 + name.count)
     body.integer(lifeCount)
     body.integer(UInt16(name.count))

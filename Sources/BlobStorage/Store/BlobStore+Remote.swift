@@ -1,14 +1,20 @@
 extension BlobStore {
   /// Creates an empty store of objects and opens it.
   ///
+  /// - Parameter isMaintained: whether puts of one name are not kept apart there: then garbage is collected from this
+  ///   state folder only.
   /// - Throws: `storeExists`, `notAStore` where there is anything else.
   package static func create(
-    in objects: any ObjectStore, state: String, options: StoreOptions = StoreOptions(), extra: [UInt8] = [],
-    configuration: StoreConfiguration = StoreConfiguration(),
+    in objects: any ObjectStore, state: String, options: StoreOptions = StoreOptions(),
+    isMaintained: Bool = false, configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     try await OperationPool.opening.run { () throws(BlobStorageError) in
-      try Engine.create(in: objects, options: options, extra: extra)
+      if isMaintained {
+        try Engine.create(in: objects, maintainedFrom: state, options: options)
+      } else {
+        try Engine.create(in: objects, options: options)
+      }
     }
     return try await open(objects, state: state, configuration: configuration, remote: remote)
   }

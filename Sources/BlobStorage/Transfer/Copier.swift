@@ -170,9 +170,11 @@ package final class Copier {
   ) throws(BlobStorageError) -> CopyPlan {
     try CopyPlan(key, in: transaction, algorithm: algorithm, isMirror: options.isMirror) {
       (row) throws(BlobStorageError) in
-      if try canRefer(row.place) { return true }
       // What another process may never publish is written once more; what lies in a folder is synced.
-      guard target.writer.publisher == nil else { return false }
+      guard target.writer.publisher == nil else {
+        return try target.writer.stays(at: row.place, transaction)
+      }
+      if try canRefer(row.place) { return true }
       if let pack = try transaction.packRow(row.place.pack) { unsynced.insert(pack.name) }
       return true
     }
@@ -195,6 +197,8 @@ package final class Copier {
     let lossCount = target.writer.lossCount
     let put = try target.leases.beginPut(from: target.writer.currentSequence)
     defer { target.leases.endPut(put) }
+    // What is there to be shared is looked up long before it is counted on.
+    try target.writer.join()
     let digests = Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) })
     let hold = try source.leases.holdWhereThereIsRoom(digests.map { .blob($0) })
     defer { source.leases.release(hold) }

@@ -10,8 +10,12 @@ struct StoredChunk: Sendable {
   /// - Throws: `corrupted` for one that is not there, or whose bytes do not match.
   static func read(_ digest: Digest, from engine: Engine) throws(BlobStorageError) -> StoredChunk {
     do throws(BlobStorageError) {
-      let found = try engine.chunks.located(digest) { (place) throws(BlobStorageError) in
-        try place.file.readingAfresh { () throws(BlobStorageError) in try read(place, digest, engine) }
+      let found = try engine.chunks.located(digest) { (place) throws(BlobStorageError) -> StoredChunk in
+        let start = place.row.place.offset
+        return try place.file.readingAfresh(start..<start + Int64(place.row.recordByteCount)) {
+          () throws(BlobStorageError) in
+          try read(place, digest, engine)
+        }
       }
       if let found { return found }
     } catch {

@@ -26,7 +26,7 @@ enum RemoteCopy {
       try result.get()
       count += 1
     }
-    try session.rollOver()
+    try session.close()
     return count
   }
 

@@ -49,12 +49,14 @@ struct RemoteCostTests {
     var random = SplitMix64.announced()
     let place = try RemotePlace()
     let writer = try place.engine("writer", packByteCount: 16 << 20)
+    try writer.writer.join()
     place.objects.forgetCounts()
     let bytes = random.bytes(48 << 20)
     _ = try writer.put("blob", bytes, .relaxed)
     try writer.close()
     #expect(place.objects.count(of: "put") <= 4)
-    #expect(place.objects.count <= 4)
+    // Its registration goes with the last.
+    #expect(place.objects.count <= 5)
     let engine = try reader(place, "reader")
     #expect(try engine.data("blob", nil) == Data(bytes))
     #expect(place.objects.count <= 30)
@@ -90,6 +92,7 @@ struct RemoteCostTests {
   func groupCommit() throws {
     let place = try RemotePlace()
     let engine = try place.engine("writer")
+    try engine.writer.join()
     let objects = place.objects
     objects.forgetCounts()
     // The first is held up until all have committed.

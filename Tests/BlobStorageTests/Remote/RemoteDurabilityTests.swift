@@ -30,6 +30,7 @@ struct RemoteDurabilityTests {
     let place = try RemotePlace()
     let folder = try tree(place)
     let engine = try place.engine("one")
+    try engine.writer.join()
     place.objects.setDown(true)
     for _ in 0..<2 { #expect(throws: BlobStorageError.self) { try importTree(engine, folder) } }
     place.objects.setDown(false)

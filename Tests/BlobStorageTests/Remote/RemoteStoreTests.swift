@@ -54,6 +54,7 @@ struct RemoteStoreTests {
   func lostAnswers(_ isDoubled: Bool) throws {
     let place = try RemotePlace()
     let engine = try place.engine("one")
+    try engine.writer.join()
     place.objects.trouble(isDoubled ? [.doubled] : [.answerLost])
     _ = try engine.put("a", Array("first".utf8), PutOptions())
     _ = try engine.put("b", Array("second".utf8), PutOptions())
@@ -67,6 +68,7 @@ struct RemoteStoreTests {
   func failedUploads() throws {
     let place = try RemotePlace()
     let engine = try place.engine("one", inline: true)
+    _ = try engine.put("first", Array("of its writer".utf8), PutOptions())
     place.objects.trouble([.refused, .refused, .refused, .refused])
     for index in 0..<2 {
       let error = #expect(throws: BlobStorageError.self) {
@@ -74,11 +76,11 @@ struct RemoteStoreTests {
       }
       #expect(error?.message == "The object store does not answer.")
     }
-    #expect(place.packNames == [])
+    #expect(place.packNames.count == 1)
     place.objects.trouble([])
     _ = try engine.put("key 2", Array("value 2".utf8), PutOptions())
-    #expect(place.packNames.count == 3)
-    #expect(try place.engine("two").keys("", after: nil, limit: 10).count == 3)
+    #expect(place.packNames.count == 4)
+    #expect(try place.engine("two").keys("", after: nil, limit: 10).count == 4)
   }
 
   @Test("waits, or fails, before more than some packs wait in the spool")
@@ -86,8 +88,9 @@ struct RemoteStoreTests {
     var random = SplitMix64.announced()
     let place = try RemotePlace()
     let engine = try place.engine("one", packByteCount: 1 << 20, inline: true)
+    _ = try engine.put("key 0", Array("first".utf8))
     place.objects.setDown(true)
-    var storedCount = 0
+    var storedCount = 1
     let error = #expect(throws: BlobStorageError.self) {
       for _ in 0..<100 {
         _ = try engine.put("key \(storedCount)", random.bytes(500_000))
@@ -95,7 +98,7 @@ struct RemoteStoreTests {
       }
     }
     #expect(error?.message == "The object store does not answer.")
-    #expect(storedCount < 12)
+    #expect(2..<12 ~= storedCount)
     place.objects.setDown(false)
     try engine.close()
     #expect(try place.engine("two").keys("", after: nil, limit: 100).count == storedCount)

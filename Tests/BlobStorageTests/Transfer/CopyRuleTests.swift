@@ -148,6 +148,7 @@ struct CopyRuleTests {
     let remote = try #require(place.remote)
     // It writes the version, and never publishes it.
     let other = try place.engine()
+    try other.writer.join()
     remote.objects.setDown(true)
     #expect(throws: BlobStorageError.self) { try runCopy(source, to: other) }
     remote.objects.setDown(false)

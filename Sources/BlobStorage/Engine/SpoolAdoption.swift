@@ -1,0 +1,123 @@
+import Logging
+
+/// Publishes what dead processes have left in the spool, in the order of each writer, and ends their registrations.
+///
+/// What cannot be published for good is set aside, and the catalog made anew without it. What cannot be published now
+/// stays. A writer that is not registered any more was fenced, or had published everything.
+struct SpoolAdoption {
+  private let engine: Engine
+  private let backend: RemoteBackend
+  private let marks: MemberMarks
+  private var isRebuildDue = false
+  /// Writers that live, or of which something stays.
+  private var unfinished: Set<UInt64> = []
+  /// Writers of which something is never published: only a collector, which fences them, may end the registration.
+  private var ended: Set<UInt64> = []
+
+  /// - Parameter backend: the engine's, which has listed what is published.
+  init(_ engine: Engine, _ backend: RemoteBackend) {
+    self.engine = engine
+    self.backend = backend
+    marks = MemberMarks(folder: engine.folder.members, files: engine.folder.files)
+  }
+
+  mutating func run() throws(BlobStorageError) {
+    let names = Dictionary(grouping: try backend.localPackNames().live, by: \.writer)
+    for writer in names.keys.sorted() {
+      try adopt(writer, (names[writer] ?? []).sorted())
+      if !unfinished.contains(writer), !ended.contains(writer) { try leave(writer) }
+    }
+    if isRebuildDue { try engine.catalog.rebuild(because: nil) }
+    let (unfinished, ended) = (unfinished, ended)
+    try marks.forEachDead { (writer) throws(BlobStorageError) in
+      // What it wrote since the names were listed is for the next opening.
+      if unfinished.contains(writer) { return }
+      if try backend.localPackNames().live.contains(where: { $0.writer == writer }) { return }
+      if !ended.contains(writer) { try leave(writer) }
+      marks.remove(writer)
+    }
+  }
+
+  private func leave(_ writer: UInt64) throws(BlobStorageError) {
+    try Membership(backend.objects, storeID: backend.storeID, writer: writer, machine: "").leave()
+  }
+
+  private mutating func adopt(_ writer: UInt64, _ names: [PackName]) throws(BlobStorageError) {
+    var isRegistered: Bool?
+    for name in names {
+      // A living writer publishes its own packs.
+      guard let file = try backend.adoptPack(name) else {
+        unfinished.insert(writer)
+        return
+      }
+      defer { file.close() }
+      let row = try engine.catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
+        guard let number = try transaction.packNumber(name) else { return nil }
+        return try transaction.packRow(number)
+      }
+      if let row, row.durableByteCount > 0 {
+        try backend.settle(name)
+        continue
+      }
+      if let byteCount = backend.publishedByteCount(name), byteCount == (try file.status().byteCount) {
+        try finish(name, byteCount: byteCount)
+        continue
+      }
+      if backend.said.removed.contains(name) {
+        // Published, and collected since.
+        try setAside(name)
+        continue
+      }
+      if !ended.contains(writer) {
+        // Without room for its footer it waits for the next opening.
+        guard let row, row.isSealed else {
+          unfinished.insert(writer)
+          return
+        }
+        if isRegistered == nil {
+          let found = try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
+          isRegistered = found != nil
+        }
+        if isRegistered == true, !row.isDamaged, try isWhole(name, file), try publish(name, file) { continue }
+        ended.insert(writer)
+      }
+      try setAside(name)
+    }
+  }
+
+  private mutating func setAside(_ name: PackName) throws(BlobStorageError) {
+    let place = try backend.setAsidePack(name)
+    engine.logger.warning(
+      "Pack \(name) cannot be published and was set aside.", metadata: ["place": "\(place)"])
+    isRebuildDue = true
+  }
+
+  /// Whether a sealed pack is all there: it was not forced to the medium, and a power cut leaves holes.
+  private func isWhole(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      let scanner = try PackScanner(file: file, name: name, codecs: engine.codecs)
+      let listed = try scanner.scan { _ in }
+      let found = try scanner.scan(verifiesPayloads: true) { _ in }
+      guard listed.isSealed, found.isSealed, found.gaps.isEmpty else { return false }
+      return listed.recordCount == found.recordCount
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
+  }
+
+  /// False when it never can be.
+  private func publish(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
+    let byteCount = try file.status().byteCount
+    guard try backend.publish(name, file, byteCount: byteCount) == .published else { return false }
+    try finish(name, byteCount: byteCount)
+    return true
+  }
+
+  private func finish(_ name: PackName, byteCount: Int64) throws(BlobStorageError) {
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try CatalogBuilder.notePublished(name, byteCount: byteCount, in: transaction)
+    }
+    try backend.settle(name)
+  }
+}

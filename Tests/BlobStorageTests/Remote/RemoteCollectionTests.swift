@@ -1,0 +1,255 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+@Suite("Collecting on a store that machines share")
+struct RemoteCollectionTests {
+  private let machines: SharedMachines
+
+  init() throws { machines = try SharedMachines() }
+
+  /// Machine two puts what one is just taking away: once before it has seen the condemnation, and once after.
+  private func putBesideCollection(
+    _ collector: Weaknesses, _ writer: Weaknesses
+  ) throws -> (engines: [Engine], expected: [String: [UInt8]], report: CollectionReport) {
+    var random = SplitMix64.announced()
+    let contents = (0..<4).map { _ in random.bytes(40_000) }
+    let one = try machines.engine("one", weaknesses: collector)
+    let two = try machines.engine("two", weaknesses: writer)
+    var expected: [String: [UInt8]] = [:]
+    for (index, bytes) in contents.enumerated() {
+      _ = try one.put("\(index)", bytes, PutOptions())
+      expected["\(index)"] = bytes
+    }
+    _ = try two.put("other", contents[0] + contents[3], PutOptions())
+    expected["other"] = contents[0] + contents[3]
+    for key in ["1", "2"] {
+      _ = try one.delete([key], .durable)
+      expected[key] = nil
+    }
+    let once = Once()
+    let report = try one.collectGarbage(SharedMachines.everything) { progress in
+      guard progress.phase == "waiting" else { return }
+      once.run {
+        _ = try two.put("before", contents[1], PutOptions())
+        try two.catchUp()
+        try two.passCollections()
+        _ = try two.put("after", contents[2], PutOptions())
+      }
+    }
+    #expect(once.isDone)
+    expected["before"] = contents[1]
+    expected["after"] = contents[2]
+    return ([one, two], expected, report)
+  }
+
+  @Test("takes away what nobody needs, beside a machine that puts the same again")
+  func besidePuts() throws {
+    let (engines, expected, report) = try putBesideCollection([], [])
+    #expect(report.obstacles == [])
+    #expect(report.deletedPackCount + report.compactedPackCount > 0)
+    #expect(report.freedByteCount > 40_000)
+    try machines.check(expected, "after the collection")
+    for engine in engines {
+      try engine.catchUp()
+      for (key, bytes) in expected { #expect(try engine.data(key, nil) == Data(bytes)) }
+      try engine.close()
+    }
+    #expect(machines.names("writers/") == [])
+    #expect(machines.names("acks/") == [])
+  }
+
+  @Test(
+    "fences a machine that sleeps, which then reports no success; without, it would report what is lost",
+    arguments: [Weaknesses(), .removesBeforeAllPassed])
+  func sleeper(_ weaknesses: Weaknesses) throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(40_000)
+    let one = try machines.engine("one", weaknesses: weaknesses)
+    let sleeper = try machines.engine("two")
+    _ = try one.put("gone", bytes, PutOptions())
+    _ = try sleeper.put("kept", Array("reported".utf8), PutOptions())
+    try sleeper.catchUp()
+    #expect(try sleeper.put("late", bytes, .relaxed).newByteCount == 0)
+    _ = try one.delete(["gone"], .durable)
+    _ = try one.collectGarbage(SharedMachines.everything)
+    try one.close()
+    guard weaknesses.isEmpty else {
+      try sleeper.synchronize()
+      #expect(try machines.lost(of: ["late": bytes]) == ["late"])
+      return
+    }
+    for _ in 0..<2 {
+      let error = #expect(throws: BlobStorageError.self) { try sleeper.synchronize() }
+      #expect(error?.code == .fenced)
+    }
+    #expect(throws: BlobStorageError.self) { try sleeper.put("more", Array("text".utf8), PutOptions()) }
+    #expect(throws: BlobStorageError.self) { try sleeper.close() }
+    try machines.check(["kept": Array("reported".utf8)], "after the sleeper was fenced")
+    let next = try machines.engine("two")
+    _ = try next.put("late", bytes, PutOptions())
+    try machines.check(["kept": Array("reported".utf8), "late": bytes], "when it was done again")
+  }
+
+  @Test("killed at each of its requests leaves a valid store, and the next goes on")
+  func killed() throws {
+    var random = SplitMix64.announced()
+    let contents = (0..<2).map { _ in random.bytes(20_000) }
+    var expected: [String: [UInt8]] = [:]
+    let one = try machines.engine("one")
+    for (index, bytes) in contents.enumerated() {
+      for (key, bytes) in [("\(index)", bytes), ("\(index) and more", bytes + bytes.prefix(5_000))] {
+        _ = try one.put(key, bytes, PutOptions())
+        expected[key] = bytes
+      }
+    }
+    _ = try one.put("asleep", contents[0], .relaxed)
+    _ = try one.delete(["0", "0 and more", "1"], .relaxed)
+    try one.synchronize()
+    expected["asleep"] = contents[0]
+    for key in ["0", "0 and more", "1"] { expected[key] = nil }
+    // It stays registered, and does not answer.
+    // Every day some of them; each one takes a minute.
+    let isWhole = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] != nil
+    for number in stride(from: 1, through: 1_000, by: isWhole ? 1 : 9) {
+      let copy = try SharedMachines(machines.store.copy())
+      let count = CallCount()
+      let client = copy.store.client { (_) throws(BlobStorageError) in
+        if count.next() >= number { throw BlobStorageError.simulatedStop }
+      }
+      var isKilled = false
+      do {
+        let dying = try copy.engine("two", client)
+        _ = try dying.collectGarbage(SharedMachines.everything)
+        try dying.close()
+      } catch let error as BlobStorageError {
+        isKilled = true
+        #expect(error.code == .simulatedStop, "request \(number): \(error)")
+      }
+      isKilled = isKilled || count.value >= number
+      try copy.check(expected, "killed at request \(number)", verifies: false)
+      // Another machine, or the same.
+      let next = try copy.engine(number % 2 == 0 ? "two" : "three")
+      let report = try next.collectGarbage(SharedMachines.everything)
+      #expect(report.obstacles == [], "request \(number)")
+      try next.close()
+      try copy.check(expected, "after another collection, killed at request \(number)")
+      let left = copy.store.objects.filter { $0.key.hasPrefix("packs/") && $0.value.count > Fence.byteCount }
+      #expect(left.values.reduce(0) { $0 + $1.count } < 50_000, "killed at request \(number)")
+      if !isKilled {
+        #expect(number > 40)
+        return
+      }
+    }
+  }
+
+  @Test("frees what was dropped, and what keep leaves out")
+  func frees() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    var last: [UInt8] = []
+    for _ in 0..<4 {
+      last = random.bytes(10_000)
+      _ = try one.put("key", last, PutOptions(replacement: .archiveCurrent))
+    }
+    _ = try one.put("dropped", random.bytes(10_000), PutOptions())
+    _ = try one.delete(["dropped"], .durable)
+    var options = SharedMachines.everything
+    options.archivedCountMax = 0
+    options.isDryRun = true
+    let planned = try one.collectGarbage(options)
+    #expect(machines.names("collections/") == [])
+    #expect(planned.deletedChunkCount == 4)
+    #expect(planned.freedByteCount > 40_000)
+    options.isDryRun = false
+    let report = try one.collectGarbage(options)
+    #expect(report.deletedChunkCount == 4)
+    #expect(report.freedByteCount > 40_000)
+    try machines.check(["key": last], "after keep")
+    #expect(try one.versions("key").count == 1)
+    _ = try one.delete(["key"], .durable)
+    // Records that hide versions go once the versions have gone.
+    for _ in 0..<2 { _ = try one.collectGarbage(SharedMachines.everything) }
+    try one.close()
+    #expect(machines.names("packs/") == [])
+    try machines.check([:], "when all was dropped")
+  }
+
+  @Test("waits for a put that is open, which may count on what is condemned")
+  func stream() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    let two = try machines.engine("two")
+    let bytes = random.bytes(3 << 20)
+    _ = try one.put("old", bytes, PutOptions())
+    try two.catchUp()
+    let machines = machines
+    let reads = CallCount()
+    let content = BlobContent.stream {
+      switch reads.next() {
+      case 1: return Data(bytes.prefix(2 << 20))
+      case 2:
+        _ = try one.delete(["old"], .durable)
+        let error = #expect(throws: BlobStorageError.self) {
+          try one.collectGarbage(SharedMachines.everything) { progress in
+            if progress.phase == "waiting" { two.beat() }
+          }
+        }
+        #expect(error?.code == .busy)
+        #expect(error?.message.contains("is still writing") == true)
+        #expect(machines.names("packs/").count > 1)
+        return Data(bytes.suffix(1 << 20))
+      default: return nil
+      }
+    }
+    let result = try two.put("new", content, PutOptions())
+    #expect(result.newByteCount < 2 << 20)
+    two.beat()
+    let report = try one.collectGarbage(SharedMachines.everything)
+    #expect(report.obstacles == [])
+    try machines.check(["new": bytes], "after the put has ended")
+    try two.catchUp()
+    #expect(try two.data("new", nil) == Data(bytes))
+  }
+
+  @Test("gives up when another machine has condemned since")
+  func twoCollectors() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    let two = try machines.engine("two")
+    let bytes = random.bytes(10_000)
+    _ = try one.put("kept", bytes, PutOptions())
+    _ = try one.put("gone", random.bytes(10_000), PutOptions())
+    _ = try one.delete(["gone"], .durable)
+    let once = Once()
+    let error = #expect(throws: BlobStorageError.self) {
+      try one.collectGarbage(SharedMachines.everything) { progress in
+        guard progress.phase == "waiting" else { return }
+        once.run {
+          let report = try two.collectGarbage(SharedMachines.everything)
+          #expect(report.deletedChunkCount == 1)
+        }
+      }
+    }
+    #expect(error?.code == .busy)
+    try machines.check(["kept": bytes], "after the second")
+    #expect(try one.collectGarbage(SharedMachines.everything).deletedChunkCount == 0)
+    try machines.check(["kept": bytes], "after the first")
+  }
+
+  @Test("removes nothing when somebody has deleted objects")
+  func deleted() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    for key in ["a", "b"] { _ = try one.put(key, random.bytes(30_000), PutOptions()) }
+    _ = try one.delete(["a"], .durable)
+    let packs = machines.names("packs/")
+    machines.store.set(packs[1], nil)
+    let report = try machines.engine("two").collectGarbage(SharedMachines.everything)
+    #expect(report.obstacles.count == 1)
+    #expect(try one.collectGarbage(SharedMachines.everything).obstacles.isEmpty == false)
+    #expect(machines.names("packs/") == [packs[0], packs[2]])
+    #expect(machines.names("collections/") == [])
+  }
+}

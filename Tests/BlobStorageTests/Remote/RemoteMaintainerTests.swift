@@ -1,0 +1,88 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("A store whose engine does not keep puts of one name apart")
+struct RemoteMaintainerTests {
+  private let machines: SharedMachines
+
+  init() throws {
+    var faults = ObjectFaults()
+    faults.ignoresIfAbsent = true
+    let store = SimulatedObjectStore(faults: faults)
+    machines = try SharedMachines(store)
+    try Engine.create(
+      in: store, maintainedFrom: machines.temporary.path.appending("one").string, options: StoreOptions())
+  }
+
+  @Test("is collected by the machine that created it, and by no other")
+  func others() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    let bytes = random.bytes(10_000)
+    _ = try one.put("kept", bytes, PutOptions())
+    _ = try one.put("gone", random.bytes(10_000), PutOptions())
+    _ = try one.delete(["gone"], .durable)
+    let error = #expect(throws: BlobStorageError.self) {
+      try machines.engine("two").collectGarbage(SharedMachines.everything)
+    }
+    #expect(error?.code == .invalidArgument)
+    #expect(error?.message.contains("alone") == true)
+    #expect(machines.names("collections/") == [])
+    #expect(try one.collectGarbage(SharedMachines.everything).deletedChunkCount == 1)
+    try machines.check(["kept": bytes], "after the collection")
+  }
+
+  @Test("fences nobody: it waits for all who are registered")
+  func waits() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    let two = try machines.engine("two")
+    _ = try one.put("gone", random.bytes(10_000), PutOptions())
+    _ = try two.put("kept", Array("text".utf8), PutOptions())
+    _ = try one.delete(["gone"], .durable)
+    let error = #expect(throws: BlobStorageError.self) {
+      try one.collectGarbage(SharedMachines.everything)
+    }
+    #expect(error?.code == .busy)
+    #expect(error?.message.contains("delete writers/") == true)
+    _ = try two.put("more", Array("text".utf8), PutOptions())
+    let report = try one.collectGarbage(SharedMachines.everything) { progress in
+      if progress.phase == "waiting" { two.beat() }
+    }
+    #expect(report.deletedChunkCount == 1)
+    try machines.check(
+      ["kept": Array("text".utf8), "more": Array("text".utf8)], "after two had passed")
+  }
+
+  @Test("puts the same entry again that was cut short, so that a late put changes nothing")
+  func sameEntry() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    _ = try one.put("gone", random.bytes(10_000), PutOptions())
+    _ = try one.delete(["gone"], .durable)
+    try one.close()
+    let client = machines.store.client { (call) throws(BlobStorageError) in
+      if call.kind == .put, call.name.hasPrefix("collections/") { throw BlobStorageError.simulatedStop }
+    }
+    #expect(throws: BlobStorageError.self) {
+      try machines.engine("one", client).collectGarbage(SharedMachines.everything)
+    }
+    #expect(machines.names("collections/") == [])
+    let next = try machines.engine("one")
+    let another = random.bytes(10_000)
+    _ = try next.put("another", another, PutOptions())
+    _ = try next.collectGarbage(SharedMachines.everything)
+    let first = try #require(machines.store.peek("collections/00000001"))
+    let header = next.header
+    // The first entry is that of the collector that was cut short.
+    let entry = try Collections(first, number: 1, storeID: header.storeID)
+    #expect(!entry.condemned.isEmpty)
+    let last = try CollectionLog(machines.store, storeID: header.storeID).read(after: Collections())
+    #expect(last.number >= 3)
+    #expect(last.collector != entry.collector)
+    try machines.check(["another": another], "afterwards")
+  }
+}

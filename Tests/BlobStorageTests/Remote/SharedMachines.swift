@@ -1,0 +1,74 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// Machines on one simulated object store, all in this process and on one thread.
+struct SharedMachines {
+  let store: SimulatedObjectStore
+  let temporary: TemporaryFolder
+
+  /// - Parameter store: one that has a store in it, or nil for an empty one.
+  init(_ store: SimulatedObjectStore? = nil) throws {
+    temporary = try TemporaryFolder()
+    self.store = store ?? SimulatedObjectStore()
+    if store == nil { try Engine.create(in: self.store, options: StoreOptions()) }
+  }
+
+  /// - Parameters:
+  ///   - objects: another way to the store than the usual.
+  ///   - silence: seconds without a word after which a writer looks whether it was fenced.
+  func engine(
+    _ machine: String, _ objects: (any ObjectStore)? = nil, silence: Double = 30, weaknesses: Weaknesses = []
+  ) throws -> Engine {
+    var environment = Engine.Environment()
+    environment.worksInline = true
+    environment.silenceSecondsMax = silence
+    environment.weaknesses = weaknesses
+    return try Engine(
+      path: temporary.path.appending(machine).string,
+      configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,
+      remote: Engine.Remote(
+        objects: objects ?? store, configuration: RemoteConfiguration(intervalSeconds: 0)))
+  }
+
+  func names(_ prefix: String) -> [String] { store.objects.keys.filter { $0.hasPrefix(prefix) }.sorted() }
+
+  /// Everything is there on a machine that knows nothing, and nothing else.
+  func check(_ expected: [String: [UInt8]], _ moment: String, verifies: Bool = true) throws {
+    let engine = try engine("check \(UUID().uuidString)")
+    let keys = try engine.keys("", after: nil, limit: 1_000).map(\.key)
+    #expect(keys == expected.keys.sorted(), "\(moment)")
+    for (key, bytes) in expected { #expect(try engine.data(key, nil) == Data(bytes), "\(moment): \(key)") }
+    if verifies {
+      let report = try engine.verify()
+      #expect(report.damaged.isEmpty, "\(moment): \(report.damaged)")
+    }
+    try engine.close()
+  }
+
+  /// What of `expected` cannot be read on a machine that knows nothing.
+  func lost(of expected: [String: [UInt8]]) throws -> [String] {
+    let engine = try engine("check \(UUID().uuidString)")
+    return expected.keys.sorted().filter { key in
+      guard let found = try? engine.data(key, nil) else { return true }
+      return found != expected[key].map { Data($0) }
+    }
+  }
+
+  /// Takes all that can be taken, and fences who does not answer at once.
+  static let everything = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
+}
+
+/// Does something the first time that it is asked to.
+final class Once: Sendable {
+  private let count = CallCount()
+
+  var isDone: Bool { count.value > 0 }
+
+  func run(_ body: () throws -> Void) {
+    guard count.next() == 1 else { return }
+    #expect(throws: Never.self) { try body() }
+  }
+}
