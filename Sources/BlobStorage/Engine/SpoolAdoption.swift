@@ -78,11 +78,24 @@ struct SpoolAdoption {
           let found = try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
           isRegistered = found != nil
         }
-        if isRegistered == true, !row.isDamaged, try isWhole(name, file), try publish(name, file) { continue }
+        if isRegistered == true, follows(name), !row.isDamaged, try isWhole(name, file),
+          try publish(name, file)
+        {
+          continue
+        }
         ended.insert(writer)
       }
       try setAside(name)
     }
+  }
+
+  /// Whether all packs before it were published, and none of them was a fence: what lies behind a gap or a fence is no
+  /// part of the store. A pack can be lost in a power cut, or be set aside by an opening that was killed.
+  private func follows(_ name: PackName) -> Bool {
+    if let fence = backend.lastListing?.fences[name.writer], fence <= name.sequence { return false }
+    guard name.sequence > 1 else { return true }
+    let before = PackName(writer: name.writer, sequence: name.sequence - 1)
+    return backend.publishedByteCount(before) != nil || backend.said.removed.contains(before)
   }
 
   private mutating func setAside(_ name: PackName) throws(BlobStorageError) {

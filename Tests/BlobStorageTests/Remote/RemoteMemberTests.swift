@@ -67,6 +67,32 @@ struct RemoteMemberTests {
   }
 
   @Test(
+    "that are dead publish nothing behind a pack that is lost, or behind a fence", arguments: [false, true])
+  func deadWithGap(_ isFenced: Bool) throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    var dying: Engine? = try place.engine("one", packByteCount: 10_000, inline: true)
+    _ = try dying?.put("published", Array("text".utf8), PutOptions())
+    place.objects.setDown(true)
+    for key in ["lost", "behind"] { _ = try dying?.put(key, random.bytes(20_000), .relaxed) }
+    dying = nil
+    place.objects.setDown(false)
+    let folder = place.statePath("one") + "/packs"
+    let names = try FileManager.default.contentsOfDirectory(atPath: folder).sorted()
+    #expect(names.count == 2)
+    let lost = try #require(names.first)
+    try FileManager.default.removeItem(atPath: "\(folder)/\(lost)")
+    if isFenced {
+      let name = try #require(PackName(fileName: lost))
+      let storeID = try place.storeID
+      place.objects.objects[SharedNames.pack(name)] = Fence(name, by: 1).encoded(storeID: storeID)
+    }
+    let next = try place.engine("one")
+    #expect(place.packNames.count == (isFenced ? 2 : 1))
+    #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["published"])
+  }
+
+  @Test(
     "that were fenced with nothing left to publish go on under another number", arguments: ["put", "beat"])
   func idle(_ way: String) throws {
     var random = SplitMix64.announced()
