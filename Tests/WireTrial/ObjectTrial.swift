@@ -20,7 +20,9 @@ struct ObjectTrial {
     let written = Int64(data.count)
     let putting = timed { _ = try store.put("\($0)", .file(file, byteCount: written), ifAbsent: true) }
     let getting = timed {
-      guard try store.get("\($0)", 0..<written)?.count == data.count else { fail("an object came back shorter") }
+      guard try store.get("\($0)", 0..<written)?.count == data.count else {
+        fail("an object came back shorter")
+      }
     }
     let ranging = timed { _ = try store.get("\($0)", 0..<(64 << 10)) }
     let deleting = timed { try store.delete("\($0)") }
