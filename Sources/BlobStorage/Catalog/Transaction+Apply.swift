@@ -16,9 +16,8 @@ extension Transaction {
     case .chunk(let chunk):
       if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
       let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
-      if let old = try chunkRow(chunk.digest), !old.isSuspect, try counts(old, over: row, from: pack) {
-        break
-      }
+      // A copy that nobody may count on, as its pack is about to go or its base has gone, gives way to any other.
+      if let old = try chunkToShare(chunk.digest), try counts(old, over: row, from: pack) { break }
       try setChunkRow(chunk.digest, row)
       if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
     case .manifest(let manifest):
@@ -48,8 +47,6 @@ extension Transaction {
   private func counts(_ old: ChunkRow, over new: ChunkRow, from pack: PackRow) throws(BlobStorageError)
     -> Bool
   {
-    // What lies in a pack that is about to go does not count.
-    guard try isTrusted(old.place.pack) else { return false }
     if (old.base == nil) != (new.base == nil) { return old.base == nil }
     return try isOlder(pack, than: old.place.pack)
   }
