@@ -31,7 +31,8 @@ struct FullDiskTests {
     before=$(du -sk full/store/packs | cut -f 1)
     $TOOL gc > /dev/null || wrong "gc on the full disk: $?"
     after=$(du -sk full/store/packs | cut -f 1)
-    [ $after -lt $((before - 500)) ] || wrong "gc freed nothing: $before, $after"
+    # The put that was to be killed may have been done: then f1 stays.
+    [ $after -le $((before - 450)) ] || wrong "gc freed nothing: $before, $after"
     rm full/filler*
     $TOOL put again f1 > /dev/null || wrong "put after the gc: $?"
     $TOOL get again | cmp -s - f1 || wrong "what was put again reads as other bytes"
