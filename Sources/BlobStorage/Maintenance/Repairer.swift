@@ -26,13 +26,12 @@ struct Repairer {
     let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
     }
     let verifier = Verifier(engine, progress)
+    var findings: [Verifier.Finding] = []
     for (index, (_, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
       let result = try verifier.verify(row, isQuick: false, keepsWhole: true)
-      report.damaged += result.findings.map {
-        Damage(digest: $0.digest, pack: "\($0.pack)", offset: $0.offset, keys: [], reason: $0.reason)
-      }
+      findings += result.findings
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
       if isDamaged { report.setAside.append(try save(result.whole, row.name)) }
@@ -41,14 +40,24 @@ struct Repairer {
     report.packCount = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.packRows().count
     }
-    try DamageSearch(engine).forEachVersion { (key, digest, needed) throws(BlobStorageError) in
-      guard needed.contains(where: { !$0.isPresent }) else { return }
+    let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
+    var needed: Set<Digest> = []
+    try DamageSearch(engine).forEachVersion { (key, digest, parts) throws(BlobStorageError) in
+      for part in parts where baseless.contains(part.0) { needed.insert(part.0) }
+      guard parts.contains(where: { !$0.isPresent }) else { return }
       for version in try engine.versions(key) where version.digest == digest {
         let lost = UnreadableVersion(key: key, version: version.id, digest: digest)
         if !report.unreadable.contains(lost) { report.unreadable.append(lost) }
       }
-    } isInteresting: { _ in
-      false
+    } isInteresting: { digest in
+      baseless.contains(digest)
+    }
+    // A chunk whose base has been collected, and that nobody needs, is garbage and no damage.
+    for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
+      report.damaged.append(
+        Damage(
+          digest: finding.digest, pack: "\(finding.pack)", offset: finding.offset, keys: [],
+          reason: finding.reason))
     }
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
