@@ -4,7 +4,7 @@
 /// 1. Every record of every pack counts once: a pack's row says how far it has been applied.
 /// 2. A version can be seen if and only if a copy of its ref is in some pack and no record names it as gone.
 /// 3. A chunk's or manifest's row points at the copy in the youngest pack; a chunk's at one without a base, if there
-///    is one.
+///    is one. A copy that comes while the pack of the other is condemned takes its place all the same.
 extension Transaction {
   /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
   package func apply(
@@ -24,7 +24,12 @@ extension Transaction {
       try setChunkRow(chunk.digest, row)
       if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
     case .manifest(let manifest):
-      if let old = try manifestRow(manifest.digest), try isOlder(pack, than: old.place.pack) { break }
+      // As for chunks: what lies in a pack that is about to go does not count.
+      if let old = try manifestRow(manifest.digest), try isTrusted(old.place.pack),
+        try isOlder(pack, than: old.place.pack)
+      {
+        break
+      }
       try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
     case .ref(let ref):
       try apply(ref, at: place, in: pack, algorithm: algorithm)
@@ -45,8 +50,9 @@ extension Transaction {
   private func counts(
     _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow
   ) throws(BlobStorageError) -> Bool {
-    // What lies in a pack that is about to go does not count, unless only that can be read by what is encoded against it.
-    guard try isTrusted(old.place.pack) else {
+    // A copy that nobody may count on, as its pack is about to go or its base has gone, gives way to any other,
+    // unless only that can be read by what is encoded against it.
+    guard try chunkToShare(digest) != nil else {
       guard old.base == nil, new.base != nil else { return false }
       return try isBase(digest)
     }

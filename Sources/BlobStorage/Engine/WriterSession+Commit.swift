@@ -21,12 +21,14 @@ extension WriterSession {
 
     /// Takes the next stamp of the clock: later than any in the store.
     package func stamp() throws(BlobStorageError) -> Stamp {
-      let last = session.weaknesses.contains(.clockFollowsWall) ? 0 : try transaction.clock()
+      let last =
+        session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), box.state.lastTime)
       let time = Stamp.timeAfter(last, wallClock: session.clock.now())
       guard time < Stamp.timeMax else {
         throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
       }
       try transaction.noteTime(time)
+      box.state.lastTime = time
       return Stamp(time: time, writer: session.writerID)
     }
 

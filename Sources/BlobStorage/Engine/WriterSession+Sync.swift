@@ -150,6 +150,11 @@ extension WriterSession {
     if publisher == nil { writer.file.close() }
   }
 
+  /// Tells all writers of a pack that could not be cut back for good.
+  func markUncut() {
+    if let name = locked({ $0.unmarkedPoison.take() }) { markPoisoned(name) }
+  }
+
   /// Tells all writers not to count on what may not have reached the medium.
   func markPoisoned(_ name: PackName) {
     do throws(BlobStorageError) {

@@ -37,6 +37,11 @@ package final class WriterSession: Sendable {
     /// Why the last pack could not be sealed.
     var sealFailure: BlobStorageError?
     var addedByteCount: Int64 = 0
+    /// The time of the last stamp: also one whose commit failed is never given to another version, for its record may
+    /// be found again after a power cut.
+    var lastTime: UInt64 = 0
+    /// A pack that could not be cut back for good, until the catalog says so.
+    var unmarkedPoison: PackName?
     /// When the pack under way is full, if it was begun for so many bytes.
     var packByteCountTarget: Int64?
   }
@@ -114,10 +119,16 @@ package final class WriterSession: Sendable {
   ) throws(BlobStorageError) -> Int {
     var time: UInt64 = 0
     while true {
-      let count = try tryLocked { (state) throws(BlobStorageError) -> Int? in
-        // A new pack needs a time, and the catalog is not to be asked for it under this lock.
-        if state.writer == nil, time == 0 { return nil }
-        return try self.append(content, payload: payload, to: &state, time: time)
+      let count: Int?
+      do throws(BlobStorageError) {
+        count = try tryLocked { (state) throws(BlobStorageError) -> Int? in
+          // A new pack needs a time, and the catalog is not to be asked for it under this lock.
+          if state.writer == nil, time == 0 { return nil }
+          return try self.append(content, payload: payload, to: &state, time: time)
+        }
+      } catch {
+        markUncut()
+        throw error
       }
       if let count { return count }
       try waitForRoom()
@@ -137,7 +148,7 @@ package final class WriterSession: Sendable {
     var appliedEnd = 0
     tally.begin()
     defer { tally.end() }
-    do {
+    do throws(BlobStorageError) {
       // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
       while finished == nil {
         sealing.wait()
@@ -170,6 +181,9 @@ package final class WriterSession: Sendable {
           commitOffset = nil
         }
       }
+    } catch {
+      markUncut()
+      throw error
     }
     guard let outcome = finished else { preconditionFailure("a commit ended without an outcome") }
     let full = locked { state -> Unchecked<[PackWriter]> in
@@ -327,8 +341,15 @@ package final class WriterSession: Sendable {
     state.lossCause = cause
     if state.writer === writer { state.writer = nil }
     state.full.removeAll { $0 === writer }
-    // Best effort: a part of a record that stays is a torn tail to whoever recovers the pack.
-    do throws(BlobStorageError) { try writer.file.truncate(to: end) } catch {}
+    // For good: what was cut off would else be there again after a power cut, though it was reported as failed.
+    do throws(BlobStorageError) {
+      try writer.file.truncate(to: end)
+      try writer.file.synchronize()
+    } catch {
+      writer.poison(error)
+      state.poison = writer.failure ?? error
+      state.unmarkedPoison = writer.name
+    }
     if publisher != nil { poisonUnpublished(writer, &state, cause) }
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }

@@ -30,6 +30,7 @@ struct Repairer {
     if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
     let rows = try packRows()
     let isPublished = engine.backend is any PublishingBackend
+    var findings: [Verifier.Finding] = []
     var lost: Set<Digest> = []
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
@@ -37,7 +38,7 @@ struct Repairer {
       let result =
         try missing.contains(row.name)
         ? Verifier.missing(row.name) : verifier.verify(row, isQuick: false, keepsWhole: true)
-      report.damaged += result.findings.map(Self.damage)
+      findings += result.findings
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
       if isDamaged, isPublished {
@@ -48,18 +49,25 @@ struct Repairer {
     }
     // Some nobody here has ever read.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
-      report.damaged += Verifier.missing(name).findings.map(Self.damage)
+      findings += Verifier.missing(name).findings
     }
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
     report.packCount = try packRows().count
-    try DamageSearch(engine).forEachVersion { (key, digest, needed) throws(BlobStorageError) in
-      guard needed.contains(where: { !$0.isPresent || lost.contains($0.0) }) else { return }
+    let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
+    var needed: Set<Digest> = []
+    try DamageSearch(engine).forEachVersion { (key, digest, parts) throws(BlobStorageError) in
+      for part in parts where baseless.contains(part.0) { needed.insert(part.0) }
+      guard parts.contains(where: { !$0.isPresent || lost.contains($0.0) }) else { return }
       for version in try engine.versions(key) where version.digest == digest {
         let lost = UnreadableVersion(key: key, version: version.id, digest: digest)
         if !report.unreadable.contains(lost) { report.unreadable.append(lost) }
       }
     } isInteresting: { digest in
-      lost.contains(digest)
+      baseless.contains(digest) || lost.contains(digest)
+    }
+    // A chunk whose base has been collected, and that nobody needs, is garbage and no damage.
+    for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
+      report.damaged.append(Self.damage(finding))
     }
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)

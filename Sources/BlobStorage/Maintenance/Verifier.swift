@@ -277,9 +277,20 @@ struct Verifier {
       indexByDigest[digest] != nil
     }
     report.blobCount = blobs.count
-    let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
+    // Nobody may have needed a chunk when its base went; and who needs it since has stored one of the two anew.
+    var baseless: Set<Digest> = []
+    var passedOver: Set<Digest> = []
+    for finding in findings where finding.isOnlyBase {
+      guard let digest = finding.digest else { continue }
+      baseless.insert(digest)
+      do throws(BlobStorageError) {
+        _ = try engine.chunks.bytes(digest)
+        passedOver.insert(digest)
+      } catch { guard error.code == .corrupted else { throw error } }
+    }
     report.damaged = damage.filter { found in
-      !found.keys.isEmpty || found.digest.map { !baseless.contains($0) } ?? true
+      guard let digest = found.digest, baseless.contains(digest) else { return true }
+      return !found.keys.isEmpty && !passedOver.contains(digest)
     }
   }
 }

@@ -51,7 +51,9 @@ package struct PackScanner {
   package func trailer() throws(BlobStorageError) -> PackFooter.Trailer? {
     let trailerByteCount = Int64(PackFooter.Trailer.byteCount)
     guard byteCount >= Int64(PackHeader.byteCount) + trailerByteCount else { return nil }
-    let bytes = try read(at: byteCount - trailerByteCount, Int(trailerByteCount))
+    let bytes = try file.bytesThere(at: byteCount - trailerByteCount, Int(trailerByteCount))
+    // A writer may have cut off what it had filled ahead, or could not write, since its length was looked at.
+    guard bytes.count == Int(trailerByteCount) else { return nil }
     return bytes.withUnsafeBytes { PackFooter.Trailer($0, name: name, packByteCount: byteCount) }
   }
 
@@ -290,9 +292,11 @@ package struct PackScanner {
 }
 
 /// A part of a file that moves forward, so that small reads cost no system call each.
+///
+/// The file of a pack that is still written to may become shorter meanwhile: then it ends there.
 private struct Window {
   let file: any File
-  let end: Int64
+  private(set) var end: Int64
   let trustsLengths: Bool
   var start: Int64 = 0
   var content: [UInt8] = []
@@ -312,6 +316,9 @@ private struct Window {
       try move(to: offset, atLeast: count)
     }
     let first = Int(offset - start)
+    guard first + count <= content.count || trustsLengths else {
+      throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
+    }
     return Array(content[first..<first + count])
   }
 
@@ -321,6 +328,7 @@ private struct Window {
     while offset + Int64(mark.count) <= end {
       if offset < start || offset + Int64(mark.count) > start + Int64(content.count) {
         try move(to: offset, atLeast: mark.count)
+        guard content.count >= mark.count else { return nil }
       }
       let first = Int(offset - start)
       for index in first...(content.count - mark.count) where content[index] == mark[0] {
@@ -333,14 +341,15 @@ private struct Window {
 
   private mutating func move(to offset: Int64, atLeast count: Int) throws(BlobStorageError) {
     let wanted = Int(min(end - offset, Int64(max(Self.byteCount, count))))
-    content = try file.bytes(at: offset, wanted, pack: nil)
+    content = try file.bytesThere(at: offset, wanted)
     start = offset
+    if content.count < wanted { end = offset + Int64(content.count) }
   }
 }
 
 extension File {
-  /// Exactly `count` bytes; a file that ends before is damaged.
-  func bytes(at offset: Int64, _ count: Int, pack: PackName?) throws(BlobStorageError) -> [UInt8] {
+  /// As many of `count` bytes as there are.
+  func bytesThere(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
     var failure: BlobStorageError?
     let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       do throws(BlobStorageError) {
@@ -349,6 +358,12 @@ extension File {
       } catch { failure = error }
     }
     if let failure { throw failure }
+    return bytes
+  }
+
+  /// Exactly `count` bytes; a file that ends before is damaged.
+  func bytes(at offset: Int64, _ count: Int, pack: PackName?) throws(BlobStorageError) -> [UInt8] {
+    let bytes = try bytesThere(at: offset, count)
     guard bytes.count == count else {
       throw BlobStorageError(
         .corrupted, "A pack ends at \(offset + Int64(bytes.count)), before what was expected there.",
