@@ -107,4 +107,34 @@ extension WriterSession {
     /// Whether a chunk is pending.
     package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks.contains(digest) }
   }
+
+  /// Gives the catalog the records that were appended.
+  func apply(
+    _ pending: [(header: PackHeader, record: PackRecord)], to transaction: Transaction
+  ) throws(BlobStorageError) {
+    var index = 0
+    while index < pending.count {
+      let header = pending[index].header
+      var row = PackRow(name: header.name, created: header.created)
+      let number: UInt32
+      if let known = try transaction.packNumber(header.name), let knownRow = try transaction.packRow(known) {
+        (number, row) = (known, knownRow)
+      } else {
+        number = try transaction.addPack(row)
+      }
+      while index < pending.count, pending[index].header.name == header.name {
+        // A rebuild by another process may have been here before.
+        if pending[index].record.offset >= row.appliedByteCount {
+          if pending[index].record.offset > row.appliedByteCount {
+            // A rebuild by another process could not read what lies between.
+            row.isDamaged = true
+            row.appliedByteCount = pending[index].record.offset
+          }
+          try transaction.apply(pending[index].record, from: number, &row, algorithm: store.digestAlgorithm)
+        }
+        index += 1
+      }
+      try transaction.setPackRow(number, row)
+    }
+  }
 }

@@ -354,35 +354,6 @@ package final class WriterSession: Sendable {
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 
-  private func apply(
-    _ pending: [(header: PackHeader, record: PackRecord)], to transaction: Transaction
-  ) throws(BlobStorageError) {
-    var index = 0
-    while index < pending.count {
-      let header = pending[index].header
-      var row = PackRow(name: header.name, created: header.created)
-      let number: UInt32
-      if let known = try transaction.packNumber(header.name), let knownRow = try transaction.packRow(known) {
-        (number, row) = (known, knownRow)
-      } else {
-        number = try transaction.addPack(row)
-      }
-      while index < pending.count, pending[index].header.name == header.name {
-        // A rebuild by another process may have been here before.
-        if pending[index].record.offset >= row.appliedByteCount {
-          if pending[index].record.offset > row.appliedByteCount {
-            // A rebuild by another process could not read what lies between.
-            row.isDamaged = true
-            row.appliedByteCount = pending[index].record.offset
-          }
-          try transaction.apply(pending[index].record, from: number, &row, algorithm: store.digestAlgorithm)
-        }
-        index += 1
-      }
-      try transaction.setPackRow(number, row)
-    }
-  }
-
   /// Takes a commit that failed out of the pack again: refs and drops that stayed would be applied by the next.
   private func cutBack(to offset: Int64?, _ state: inout State, _ cause: BlobStorageError) {
     state.commitOffset = nil
