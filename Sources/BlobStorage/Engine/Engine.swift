@@ -272,7 +272,9 @@ package final class Engine: Sendable {
       digestAlgorithm: header.digestAlgorithm,
       chunkSizes: sizes, codec: codec.kind, level: codec.level,
       usesSimilarity: header.flags.contains(.similarity),
-      created: Date(timeIntervalSince1970: Double(header.created) / 1_000))
+      created: Date(timeIntervalSince1970: Double(header.created) / 1_000),
+      // What is said there in another way than this build knows is told when something is collected.
+      collectingMachine: (try? remote?.maintainer())?.machine)
   }
 
   /// The bytes of a key, if it can be one.

@@ -11,4 +11,6 @@ public struct StoreInformation: Sendable, Hashable {
   public let level: Int
   public let usesSimilarity: Bool
   public let created: Date
+  /// The one machine that may collect garbage, where the packs' engine does not keep puts of one name apart; else nil.
+  public let collectingMachine: String?
 }

@@ -37,6 +37,11 @@ struct InitCommand: AsyncParsableCommand {
       try JSONText.print(Output(information))
     } else {
       try StandardOutput.write("Created a store in \(information.path.printable).\n")
+      if information.collectingMachine != nil {
+        try StandardOutput.write(
+          "Its engine lets two machines put one name at once: `blobtool gc` runs on this machine only, with the state"
+            + " folder \(place.folder.printable), so keep that.\n")
+      }
     }
   }
 
@@ -55,6 +60,7 @@ struct InitCommand: AsyncParsableCommand {
     var codec: String
     var level: Int
     var similarity: String
+    var collectingMachine: String?
 
     init(_ information: StoreInformation) {
       path = information.path
@@ -64,6 +70,7 @@ struct InitCommand: AsyncParsableCommand {
       codec = information.codec.name
       level = information.level
       similarity = information.usesSimilarity ? "on" : "off"
+      collectingMachine = information.collectingMachine
     }
   }
 }

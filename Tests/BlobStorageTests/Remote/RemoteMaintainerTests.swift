@@ -21,6 +21,7 @@ struct RemoteMaintainerTests {
   func others() throws {
     var random = SplitMix64.announced()
     let one = try machines.engine("one")
+    #expect(one.information.collectingMachine == ProcessInfo.processInfo.hostName)
     let bytes = random.bytes(10_000)
     _ = try one.put("kept", bytes, PutOptions())
     _ = try one.put("gone", random.bytes(10_000), PutOptions())
