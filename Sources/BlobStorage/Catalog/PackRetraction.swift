@@ -8,14 +8,28 @@ package enum PackRetraction {
   package static func run(
     _ name: PackName, _ file: any File, catalog: Catalog, codecs: CodecPool, algorithm: Digest.Algorithm
   ) throws(BlobStorageError) {
-    let applied = try catalog.read { (transaction) throws(BlobStorageError) -> Int64? in
+    let row = try catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
       guard let number = try transaction.packNumber(name) else { return nil }
-      return try transaction.packRow(number)?.appliedByteCount
+      return try transaction.packRow(number)
     }
-    guard let applied else { return }
+    guard let row else { return }
     var records: [PackRecord] = []
+    // Of one that was taken in part, chunks without a base may be there that lie further on (`PublishedIntake`).
+    var ahead: [PackRecord] = []
     _ = try PackScanner(file: file, name: name, codecs: codecs).scan { record in
-      if record.offset < applied { records.append(record) }
+      if record.offset < row.appliedByteCount {
+        records.append(record)
+      } else if !row.isSealed, case .chunk(let chunk) = record.content, chunk.base == nil {
+        ahead.append(record)
+      }
+    }
+    while !ahead.isEmpty {
+      let batch = ahead.suffix(recordCountOfBatch)
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        guard let number = try transaction.packNumber(name) else { return }
+        for record in batch { try transaction.retract(record, from: number, algorithm: algorithm) }
+      }
+      ahead.removeLast(batch.count)
     }
     while !records.isEmpty {
       let batch = Array(records.suffix(recordCountOfBatch))

@@ -15,14 +15,7 @@ extension Transaction {
     switch record.content {
     case .chunk(let chunk):
       if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
-      let row = ChunkRow(place: place, record: chunk, storedByteCount: record.payloadByteCount)
-      if let old = try chunkRow(chunk.digest), !old.isSuspect,
-        try counts(old, over: row, of: chunk.digest, from: pack)
-      {
-        break
-      }
-      try setChunkRow(chunk.digest, row)
-      if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
+      try apply(chunk, at: place, storedByteCount: record.payloadByteCount, in: pack)
     case .manifest(let manifest):
       // As for chunks: what lies in a pack that is about to go does not count.
       if let old = try manifestRow(manifest.digest), try isTrusted(old.place.pack),
@@ -43,6 +36,21 @@ extension Transaction {
     }
     pack.appliedByteCount += Int64(record.byteCount)
     pack.recordCount += 1
+  }
+
+  /// Notes a copy of a chunk, unless another counts. Of one without a base this is all that its record says, and saying
+  /// it again changes nothing.
+  func apply(
+    _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, in pack: PackRow
+  ) throws(BlobStorageError) {
+    let row = ChunkRow(place: place, record: chunk, storedByteCount: storedByteCount)
+    if let old = try chunkRow(chunk.digest), !old.isSuspect,
+      try counts(old, over: row, of: chunk.digest, from: pack)
+    {
+      return
+    }
+    try setChunkRow(chunk.digest, row)
+    if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
   }
 
   /// Of two copies of a chunk, one without a base counts over one with, so that what is encoded against the chunk

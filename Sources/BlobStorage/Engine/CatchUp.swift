@@ -224,22 +224,18 @@ package final class CatchUp: Sendable {
   /// Takes packs in, and says which of them were there.
   private func take(_ names: Set<PackName>) throws(BlobStorageError) -> Set<PackName> {
     guard !names.isEmpty else { return [] }
-    var taken: Set<PackName> = []
+    var intake = PublishedIntake(
+      builder, into: catalog, afterGroup: { () throws(BlobStorageError) in try CancellationFlag.check() })
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
       guard let file else { return }
-      do throws(BlobStorageError) {
-        try builder.take(
-          name, file, into: catalog,
-          betweenBatches: { () throws(BlobStorageError) in try CancellationFlag.check() })
-        taken.insert(name)
-      } catch {
+      do throws(BlobStorageError) { try intake.take(name, file) } catch {
         guard error.code == .packGone else { throw error }
       }
-      try CancellationFlag.check()
     }
+    try intake.finish()
     // Chunks may have moved, and what was read as missing may be there.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
-    return taken
+    return intake.taken
   }
 
   /// Makes the catalog anew if a pack that nobody else has is not here either.
