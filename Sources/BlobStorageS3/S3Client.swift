@@ -62,7 +62,8 @@ package final class S3Client: Sendable {
   ///
   /// A request that is sent again may have been carried out the first time.
   ///
-  /// - Throws: What the engine refused or the network did not do, in one sentence, after all attempts.
+  /// - Throws: What the engine refused or the network did not do, in one sentence, after all attempts; `cancelled`
+  ///   instead of another attempt for a task that was.
   package func send(
     _ request: Request, accepts: (HTTPAnswer) -> Bool = { _ in false }
   ) throws(BlobStorageError) -> HTTPAnswer {
@@ -92,6 +93,7 @@ package final class S3Client: Sendable {
         pauseAsked = nil
       }
       surroundings.sleep(policy.pause(after: attempt, asked: pauseAsked, chance: surroundings.chance()))
+      try CancellationFlag.check()
     }
   }
 
@@ -165,6 +167,16 @@ extension S3Surroundings {
   /// The machine's.
   package static let system = S3Surroundings(
     now: { Int64(WallClock.system.now() / 1000) },
-    sleep: { Thread.sleep(forTimeInterval: $0 / .seconds(1)) },
+    sleep: { pause in
+      let end = ContinuousClock.now + pause
+      while CancellationFlag.current?.isCancelled != true {
+        let left = (end - ContinuousClock.now) / .seconds(1)
+        if left <= 0 { return }
+        Thread.sleep(forTimeInterval: min(left, lookSeconds))
+      }
+    },
     chance: { Double.random(in: 0..<1) })
+
+  /// Between looks whether the task was cancelled.
+  private static let lookSeconds = 0.2
 }

@@ -61,6 +61,18 @@ struct FaultTests {
     #expect(scripted.pauses == [.seconds(60), .seconds(60), .seconds(60)])
   }
 
+  @Test("is not asked again for a task that was cancelled")
+  func cancelled() throws {
+    let server = try ScriptedServer { _, _ in .refusal(503, "SlowDown") }
+    let flag = CancellationFlag()
+    let scripted = try Scripted("http://127.0.0.1:\(server.port)", whilePausing: { flag.cancel() })
+    let failure = CancellationFlag.$current.withValue(flag) {
+      Self.failure { _ = try Self.put(scripted.store) }
+    }
+    #expect(failure?.code == .cancelled)
+    #expect(server.requests.count == 1)
+  }
+
   @Test("has perhaps stored what its lost answer was about: the 412 after it says that there is one")
   func ownPut() throws {
     let server = try ScriptedServer { number, _ in number == 0 ? .hangUp : .refusal(412, "PreconditionFailed")

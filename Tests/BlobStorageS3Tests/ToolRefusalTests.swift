@@ -62,6 +62,9 @@ struct ToolRefusalTests {
     Case(
       testDescription: "a full engine", arguments: ["init"], phrase: "is full",
       answer: engine(emptyListing, put: .refusal(507, "InsufficientStorage"))),
+    Case(
+      testDescription: "a quota that is used up", arguments: ["init"], phrase: "is full",
+      answer: engine(emptyListing, put: .refusal(403, "QuotaExceeded"))),
   ]
 
   /// Twenty minutes from now, as HTTP writes it.

@@ -108,6 +108,59 @@ struct BucketTests {
     #expect(page.lines.count == 1, "\(page.errors)")
   }
 
+  private struct Collected: Decodable {
+    var packsDeleted: Int
+    var freedByteCount: Int64
+  }
+
+  private struct Sizes: Decodable { var diskByteCount: Int64 }
+
+  @Test(
+    "is collected from one machine beside what another has written, and a lost state folder loses nothing")
+  func collecting() async throws {
+    func expect(_ status: Int32, _ machine: String, _ arguments: [String], input: Data = Data()) async throws
+      -> Outcome
+    {
+      let outcome = try await run(machine, arguments, input: input)
+      #expect(outcome.status == status, "\(machine) \(arguments): \(outcome.errors)")
+      return outcome
+    }
+    func byteCount(_ machine: String) async throws -> Int64 {
+      let outcome = try await expect(0, machine, ["stats", "--json"])
+      return try #require(try outcome.json(Sizes.self).first).diskByteCount
+    }
+    func collect(_ machine: String) async throws -> Collected {
+      let outcome = try await expect(0, machine, ["gc", "--json"])
+      return try #require(try outcome.json(Collected.self).first)
+    }
+    let long = noise(3_000_000, seed: 5)
+    _ = try await expect(0, "one", ["init"])
+    _ = try await expect(0, "one", ["put", "gone"], input: long)
+    // It shares what it can with the other machine's.
+    _ = try await expect(0, "two", ["put", "shared"], input: long.prefix(400_000))
+    _ = try await expect(0, "two", ["put", "other"], input: noise(300_000, seed: 6))
+    _ = try await expect(0, "one", ["delete", "gone"])
+    let before = try await byteCount("one")
+    let collected = try await collect("one")
+    #expect(collected.packsDeleted > 0)
+    #expect(collected.freedByteCount > 2_000_000)
+    #expect(try await byteCount("one") < before - 2_000_000)
+    for machine in ["two", "three"] {
+      #expect(try await expect(0, machine, ["get", "shared"]).bytes == long.prefix(400_000))
+      #expect(try await expect(0, machine, ["get", "other"]).bytes == noise(300_000, seed: 6))
+      _ = try await expect(3, machine, ["get", "gone"])
+      _ = try await expect(0, machine, ["verify"])
+    }
+    #expect(try await byteCount("two") < before - 2_000_000)
+    // A machine that has lost what it knew goes on like one that is new.
+    try FileManager.default.removeItem(atPath: workshop.path("one"))
+    #expect(try await collect("one").packsDeleted == 0)
+    _ = try await expect(0, "one", ["delete", "shared"])
+    #expect(try await collect("one").packsDeleted > 0)
+    #expect(try await expect(0, "two", ["list"]).lines.count == 1)
+    _ = try await expect(0, "two", ["verify"])
+  }
+
   @Test("is copied from and into, by machines that know nothing of each other")
   func copies() async throws {
     let (store, first, second) = (workshop.storePath, place("first"), place("second"))

@@ -32,6 +32,7 @@ package final class Catalog: Sendable {
   }
 
   let randomNumber: @Sendable () -> UInt64
+  private let remembersDamage: Bool
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   private let prepare: @Sendable () throws(BlobStorageError) -> Void
   /// What rebuilds it: fills an empty environment from the packs.
@@ -40,12 +41,15 @@ package final class Catalog: Sendable {
   /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
   ///
   /// - Parameters:
+  ///   - remembersDamage: whether chunks that were found damaged stay so when it is rebuilt: where the packs that have
+  ///     them cannot be set aside.
   ///   - prepare: brings here what a later `fill` would have to wait for: no lock is held.
   ///   - catchUp: brings a usable catalog up to the packs that are there; run while nobody else writes. It calls its
   ///     second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
+    remembersDamage: Bool = false,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
     catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
@@ -57,6 +61,7 @@ package final class Catalog: Sendable {
     self.mapByteCount = mapByteCount
     self.logger = logger
     self.randomNumber = randomNumber
+    self.remembersDamage = remembersDamage
     self.prepare = prepare
     self.fill = fill
     if try files.status(of: folder) == nil {
@@ -269,6 +274,7 @@ package final class Catalog: Sendable {
   private func rebuildLocked() throws(BlobStorageError) {
     let old = try generations()
     let poisoned = poisonedPacks()
+    let suspects = suspectChunks()
     let generation = "g" + Hex.text(randomNumber())
     let place = folder.appending(generation)
     try files.createDirectory(place)
@@ -281,6 +287,7 @@ package final class Catalog: Sendable {
     try fill(environment)
     try environment.write { (transaction) throws(BlobStorageError) in
       for name in poisoned { try transaction.poison(name) }
+      try suspects?.note(in: transaction)
     }
     try writeState(generation: generation, mark: bootIdentity)
     current.withLock { $0 = Current(environment: environment, generation: generation, isMarkedDirty: true) }
@@ -298,6 +305,17 @@ package final class Catalog: Sendable {
     } catch {
       logger.warning("What could not be synced is forgotten.", metadata: ["reason": "\(error.message)"])
       return []
+    }
+  }
+
+  /// What was found damaged, as far as the catalog in use still tells.
+  private func suspectChunks() -> SuspectChunks? {
+    guard remembersDamage, let environment = current.withLock({ $0?.environment }) else { return nil }
+    do throws(BlobStorageError) {
+      return try SuspectChunks(in: environment, algorithm: store.digestAlgorithm)
+    } catch {
+      logger.warning("What was found damaged is forgotten.", metadata: ["reason": "\(error.message)"])
+      return nil
     }
   }
 

@@ -181,10 +181,11 @@ package final class ChunkSource: Sendable {
       guard error.code == .corrupted else { throw error }
       // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
       let range = row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount)
-      guard !row.isSuspect, let file = place.file as? RemoteFile, file.dropKept(range) else {
+      guard !row.isSuspect, let file = place.file as? RemoteFile else {
         noteSuspect(digest, row.place)
         throw error
       }
+      file.dropKept(range)
     }
     do throws(BlobStorageError) { return try readOnce(place, digest, base, access: access) } catch {
       if error.code == .corrupted { noteSuspect(digest, row.place) }

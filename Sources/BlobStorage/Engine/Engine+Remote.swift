@@ -1,6 +1,7 @@
 import Dispatch
 import Foundation
 import Logging
+import Synchronization
 
 /// A store whose packs are objects: what is done when it is opened, and at intervals.
 extension Engine {
@@ -56,9 +57,21 @@ extension Engine {
     try checkOpen()
     if writer.publisher != nil {
       try writer.rollOver()
+      if hasLeftSpool.load(ordering: .relaxed), let failure = try adoptSpool() { throw failure }
     } else if let watermark = try writer.commit({ _ in }).watermark {
       try writer.synchronize(watermark)
     }
+  }
+
+  /// Publishes what dead processes have left here, and says what kept some of it from being published: it stays, and
+  /// reading does not wait for it.
+  @discardableResult
+  func adoptSpool() throws(BlobStorageError) -> BlobStorageError? {
+    guard let backend = backend as? RemoteBackend else { return nil }
+    var adoption = SpoolAdoption(self, backend)
+    try adoption.run()
+    hasLeftSpool.store(adoption.failure != nil, ordering: .relaxed)
+    return adoption.failure
   }
 
   /// What is done every so often, while the store is open: what was written is published, what others have published is
@@ -70,10 +83,13 @@ extension Engine {
       // Who cannot publish any more still reads.
       do throws(BlobStorageError) { try writer.rollOver() } catch { failure = error }
       try publishedPacks?.run()
-      if let failure { throw failure }
-      try writer.renewIfFenced()
+      // Who never will need not be waited for. Who cannot at the moment lives, and passes nothing.
+      if let failure, writer.isEnded { throw failure }
+      if failure == nil { try writer.renewIfFenced() }
       try writer.member?.signLife()
+      if let failure { throw failure }
       try passCollections()
+      if hasLeftSpool.load(ordering: .relaxed) { try adoptSpool() }
     } catch {
       if error.code == .closed { return }
       logger.warning(

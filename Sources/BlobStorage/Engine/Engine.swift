@@ -24,6 +24,9 @@ package final class Engine: Sendable {
   package let weaknesses: Weaknesses
   let streamHeadByteCount: Int
   let dictionaryTrials = DictionaryTrials()
+  /// Packs of dead processes that could not be published yet.
+  let hasLeftSpool = Atomic<Bool>(false)
+  let marks: MemberMarks
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
   private let isClosed = Atomic<Bool>(false)
@@ -137,6 +140,10 @@ package final class Engine: Sendable {
     codecs = CodecPool()
     for part in [folder.packs, folder.leases] { try folder.makePart(part) }
     try backend.removeLeftovers()
+    marks = MemberMarks(folder: folder.members, files: folder.files, bootIdentity: environment.bootIdentity)
+    if let backend = backend as? RemoteBackend {
+      try SpoolAdoption.setAsideTorn(backend, marks, codecs, logger)
+    }
     let builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses,
       recordCountOfBatch: environment.recordCountOfBatch)
@@ -144,7 +151,7 @@ package final class Engine: Sendable {
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
-        logger: configuration.logger, randomNumber: environment.randomNumber,
+        logger: configuration.logger, randomNumber: environment.randomNumber, remembersDamage: remote != nil,
         prepare: { () throws(BlobStorageError) in try builder.prepareFilling() },
         fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
         catchUp: { (database, willWrite) throws(BlobStorageError) in
@@ -174,10 +181,10 @@ package final class Engine: Sendable {
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger,
       publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, configuration.logger),
-      member: (backend as? RemoteBackend).map { [catalog, leases, randomNumber] in
+      member: (backend as? RemoteBackend).map { [catalog, leases, marks, randomNumber] in
         SharedMember(
-          backend: $0, catalog: catalog, marks: MemberMarks(folder: folder.members, files: folder.files),
-          leases: leases, silenceSecondsMax: environment.silenceSecondsMax, newNumber: randomNumber)
+          backend: $0, catalog: catalog, marks: marks, leases: leases,
+          silenceSecondsMax: environment.silenceSecondsMax, newNumber: randomNumber)
       })
     readAhead = remote.map { _ in WorkPool(width: environment.worksInline ? 0 : 4) }
     let cores = ProcessInfo.processInfo.activeProcessorCount
@@ -185,10 +192,7 @@ package final class Engine: Sendable {
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
     if let remote {
       try catchUp?.run()
-      if let backend = backend as? RemoteBackend {
-        var adoption = SpoolAdoption(self, backend)
-        try adoption.run()
-      }
+      try adoptSpool()
       let seconds = remote.configuration.intervalSeconds
       if seconds > 0, makesThreads { timer.withLock { $0 = startBeating(seconds: seconds) } }
     }
@@ -252,8 +256,8 @@ package final class Engine: Sendable {
       publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, logger),
       member: (backend as? RemoteBackend).map {
         SharedMember(
-          backend: $0, catalog: catalog, marks: MemberMarks(folder: folder.members, files: folder.files),
-          leases: nil, silenceSecondsMax: .infinity, newNumber: randomNumber)
+          backend: $0, catalog: catalog, marks: marks, leases: nil, silenceSecondsMax: .infinity,
+          newNumber: randomNumber)
       })
   }
 

@@ -3,9 +3,13 @@ import SystemPackage
 /// Which writers of this state folder are registered: a file each, named by the number and locked for as long as its
 /// process lives. So whoever opens the folder next can end the registrations of the dead, and no collector waits for
 /// them.
+///
+/// A file says in which start of the machine its writer lived: of one that a power cut has ended, what it wrote last may
+/// be on the medium without what it wrote before.
 struct MemberMarks: Sendable {
   let folder: FilePath
   let files: any FileSystem
+  let bootIdentity: String
 
   /// Marks a writer that is about to register, until the file is closed.
   func make(_ writer: UInt64) throws(BlobStorageError) -> any File {
@@ -17,6 +21,7 @@ struct MemberMarks: Sendable {
       do throws(BlobStorageError) {
         // The name appears only once the lock is held: a number that can be alive is never taken for a dead one's.
         _ = try file.lock(.exclusive, wait: true)
+        try file.put(Array(bootIdentity.utf8), at: 0)
         try files.rename(temporary, to: path(writer))
         return file
       } catch {
@@ -26,6 +31,19 @@ struct MemberMarks: Sendable {
         throw error
       }
     }
+  }
+
+  /// Whether the machine has been on ever since that writer began: false also where nobody can tell.
+  func isOfThisBoot(_ writer: UInt64) throws(BlobStorageError) -> Bool {
+    let file: any File
+    do { file = try files.open(path(writer), .read) } catch {
+      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      return false
+    }
+    defer { file.close() }
+    let identity = Array(bootIdentity.utf8)
+    if identity.isEmpty { return false }
+    return try file.part(at: 0, identity.count + 1) == identity
   }
 
   func remove(_ writer: UInt64) {

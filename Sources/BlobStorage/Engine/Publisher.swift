@@ -50,6 +50,11 @@ final class Publisher: @unchecked Sendable {
     }
     beginRun()
     condition.unlock()
+    go()
+  }
+
+  /// Publishes on a thread that nobody waits on, so that who is cancelled need not wait for an answer.
+  private func go() {
     guard hasThread else {
       run()
       return
@@ -90,7 +95,8 @@ final class Publisher: @unchecked Sendable {
 
   /// Waits until that pack and all before it, which were all sealed, are published.
   ///
-  /// - Throws: what the last attempt failed with, if it began after the call.
+  /// - Throws: what the last attempt failed with, if it began after the call; `cancelled` for a task that was: then it
+  ///   goes on.
   func wait(for name: PackName) throws(BlobStorageError) { try wait { $0.isPublished(name) } }
 
   /// Waits until another pack may be begun.
@@ -103,7 +109,7 @@ final class Publisher: @unchecked Sendable {
     while !isReached(self) {
       if let failure, failure.run > before { throw failure.error }
       if isRunning {
-        condition.wait()
+        try condition.waitUnlessCancelled()
         continue
       }
       if let ending { throw ending }
@@ -111,9 +117,10 @@ final class Publisher: @unchecked Sendable {
         throw BlobStorageError(
           .poisoned, "A pack could not be sealed, and no later one is published: open the store anew.")
       }
+      try CancellationFlag.check()
       beginRun()
       condition.unlock()
-      run()
+      go()
       condition.lock()
     }
   }
@@ -149,7 +156,8 @@ final class Publisher: @unchecked Sendable {
       } catch {
         logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
         condition.lock()
-        failure = (runCount, error)
+        // Who was cancelled gave up for himself.
+        if error.code != .cancelled { failure = (runCount, error) }
         isRunning = false
         condition.broadcast()
         condition.unlock()

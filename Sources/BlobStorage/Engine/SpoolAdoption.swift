@@ -3,7 +3,8 @@ import Logging
 /// Publishes what dead processes have left in the spool, in the order of each writer, and ends their registrations.
 ///
 /// What cannot be published for good is set aside, and the catalog made anew without it. What cannot be published now
-/// stays. A writer that is not registered any more was fenced, or had published everything.
+/// stays, for the next opening or the next time that somebody synchronizes. A writer that is not registered any more
+/// was fenced, or had published everything.
 struct SpoolAdoption {
   private let engine: Engine
   private let backend: RemoteBackend
@@ -13,28 +14,78 @@ struct SpoolAdoption {
   private var unfinished: Set<UInt64> = []
   /// Writers of which something is never published: only a collector, which fences them, may end the registration.
   private var ended: Set<UInt64> = []
+  /// Why something was not published that can be.
+  private(set) var failure: BlobStorageError?
 
   /// - Parameter backend: the engine's, which has listed what is published.
   init(_ engine: Engine, _ backend: RemoteBackend) {
     self.engine = engine
     self.backend = backend
-    marks = MemberMarks(folder: engine.folder.members, files: engine.folder.files)
+    marks = engine.marks
+  }
+
+  /// Sets aside what lies behind a pack without a footer, of each writer that a power cut may have ended: what the
+  /// footer would be behind may be lost, and what comes later may need it. Run before anybody seals that pack.
+  ///
+  /// Where the machine went on, all is there that was written, and a footer is missing only because it came last.
+  static func setAsideTorn(
+    _ backend: RemoteBackend, _ marks: MemberMarks, _ codecs: CodecPool, _ logger: Logger
+  ) throws(BlobStorageError) {
+    let names = Dictionary(grouping: try backend.localPackNames().live, by: \.writer)
+    for writer in names.keys.sorted() {
+      guard let own = names[writer]?.sorted(), own.count > 1, try !marks.isOfThisBoot(writer) else {
+        continue
+      }
+      for (index, name) in own.enumerated() {
+        // That of a living writer is not to be had.
+        guard let file = try backend.adoptPack(name) else { break }
+        defer { file.close() }
+        if try PackScanner(file: file, name: name, codecs: codecs).trailer() != nil { continue }
+        // The last one first: one that was killed in between goes on here.
+        for later in own[(index + 1)...].reversed() {
+          let place = try backend.setAsidePack(later)
+          logger.warning(
+            "Pack \(later) was set aside: it may need what a power cut has torn off pack \(name).",
+            metadata: ["place": "\(place)"])
+        }
+        break
+      }
+    }
   }
 
   mutating func run() throws(BlobStorageError) {
     let names = Dictionary(grouping: try backend.localPackNames().live, by: \.writer)
     for writer in names.keys.sorted() {
-      try adopt(writer, (names[writer] ?? []).sorted())
-      if !unfinished.contains(writer), !ended.contains(writer) { try leave(writer) }
+      try attempt(writer) { (adoption) throws(BlobStorageError) in
+        try adoption.adopt(writer, (names[writer] ?? []).sorted())
+        if !adoption.unfinished.contains(writer), !adoption.ended.contains(writer) {
+          try adoption.leave(writer)
+        }
+      }
     }
     if isRebuildDue { try engine.catalog.rebuild(because: nil) }
-    let (unfinished, ended) = (unfinished, ended)
+    let marks = marks
     try marks.forEachDead { (writer) throws(BlobStorageError) in
       // What it wrote since the names were listed is for the next opening.
       if unfinished.contains(writer) { return }
       if try backend.localPackNames().live.contains(where: { $0.writer == writer }) { return }
-      if !ended.contains(writer) { try leave(writer) }
-      marks.remove(writer)
+      try attempt(writer) { (adoption) throws(BlobStorageError) in
+        if !adoption.ended.contains(writer) { try adoption.leave(writer) }
+        marks.remove(writer)
+      }
+    }
+  }
+
+  /// Leaves a writer as it is if something fails: a full engine keeps nobody from reading.
+  private mutating func attempt(
+    _ writer: UInt64, _ body: (inout Self) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    do throws(BlobStorageError) { try body(&self) } catch {
+      if error.code == .cancelled { throw error }
+      unfinished.insert(writer)
+      failure = failure ?? error
+      engine.logger.warning(
+        "What an ended process has left cannot be published now.", metadata: ["reason": "\(error.message)"])
     }
   }
 

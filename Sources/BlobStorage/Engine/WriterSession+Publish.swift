@@ -6,7 +6,7 @@ extension WriterSession {
   /// Publishes what a commit wrote. Threads that wait at the same time share a pack.
   func publish(_ watermark: Watermark, by publisher: Publisher) throws(BlobStorageError) {
     if publisher.hasPublished(watermark.pack) { return }
-    try inSyncTurn { () throws(BlobStorageError) in
+    try inSyncTurn(isPatient: false) { () throws(BlobStorageError) in
       if publisher.hasPublished(watermark.pack) { return }
       let isToSeal = locked { state in
         if let writer = state.writer, writer.name == watermark.pack {
@@ -20,7 +20,7 @@ extension WriterSession {
       sealing.wait()
       // Also where the session has just been ended: what that does to the catalog is done then.
       do throws(BlobStorageError) { try publisher.wait(for: watermark.pack) } catch {
-        throw locked { $0.poison } ?? error
+        throw error.code == .cancelled ? error : locked { $0.poison } ?? error
       }
     }
   }

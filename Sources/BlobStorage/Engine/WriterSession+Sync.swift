@@ -138,7 +138,7 @@ extension WriterSession {
     } catch {
       // All records are visible. The next opening writes the footer.
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
-      locked { $0.sealFailure = error }
+      if isSealing { locked { $0.sealFailure = error } }
       if error.code == .poisoned { locked { $0.poison = error } }
       if publisher != nil, isSealing { locked { poisonUnpublished(writer, &$0, error) } }
       if isSealing {

@@ -62,7 +62,7 @@ package final class WriterSession: Sendable {
   /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
-  private let syncTurn = Mutex<Void>(())
+  private let syncTurn = Turn()
   private let tally = CommitTally()
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
   let sealing = DispatchGroup()
@@ -227,11 +227,16 @@ package final class WriterSession: Sendable {
     }
   }
 
-  func inSyncTurn(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    let box: Result<Void, BlobStorageError> = syncTurn.withLock { _ in
-      do throws(BlobStorageError) { return .success(try body()) } catch { return .failure(error) }
-    }
-    try box.get()
+  /// Whether nothing is written or published any more.
+  var isEnded: Bool { locked { $0.poison != nil } }
+
+  /// - Parameter isPatient: whether a task that is cancelled waits for its turn all the same.
+  func inSyncTurn(
+    isPatient: Bool = true, _ body: () throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    try syncTurn.take(isPatient: isPatient)
+    defer { syncTurn.giveBack() }
+    try body()
   }
 
   /// Seals the pack under way, applying what is pending, and publishes it where packs are published; the next record
@@ -245,7 +250,8 @@ package final class WriterSession: Sendable {
       return state.full.isEmpty
     }
     if !isEmpty { _ = try commit { _ in } }
-    if let failure = locked({ $0.poison ?? $0.sealFailure }) { throw failure }
+    // Told once: what comes later is not concerned.
+    if let failure = locked({ $0.poison ?? $0.sealFailure.take() }) { throw failure }
     if let publisher { try publishSealed(by: publisher) }
   }
 

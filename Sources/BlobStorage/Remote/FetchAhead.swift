@@ -33,11 +33,13 @@ final class FetchAhead<Value: Sendable>: @unchecked Sendable {
   }
 
   /// The value of that index; they are taken in order, each once.
+  ///
+  /// - Throws: what fetching it did, or `cancelled`.
   func take(_ index: Int) throws(BlobStorageError) -> Value {
     guard hasThreads else { return try fetch(index).get() }
     condition.lock()
     defer { condition.unlock() }
-    while values[index] == nil { condition.wait() }
+    while values[index] == nil { try condition.waitUnlessCancelled() }
     takenCount = index + 1
     condition.broadcast()
     guard let value = values.removeValue(forKey: index) else {

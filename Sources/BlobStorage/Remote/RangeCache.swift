@@ -87,16 +87,33 @@ final class RangeCache: Sendable {
     count(Int64(bytes.count))
   }
 
-  /// Forgets blocks; false when none of them was there.
-  func forget(_ name: PackName, _ blocks: Range<Int>) -> Bool {
-    guard let file = file(name, creates: false) else { return false }
+  /// Which blocks are not there, by the map alone: one that is damaged is found when it is read.
+  func missing(_ name: PackName, _ blocks: Range<Int>) -> Range<Int>? {
+    guard let file = file(name, creates: false) else { return blocks }
+    do throws(BlobStorageError) {
+      let map = try file.part(at: Int64(blocks.lowerBound * 4), blocks.count * 4)
+      let isThere = { (block: Int) in
+        let index = (block - blocks.lowerBound) * 4
+        return index + 4 <= map.count && map[index..<index + 4].contains { $0 != 0 }
+      }
+      guard let first = blocks.first(where: { !isThere($0) }),
+        let last = blocks.last(where: { !isThere($0) })
+      else { return nil }
+      return first..<last + 1
+    } catch {
+      return blocks
+    }
+  }
+
+  /// Forgets blocks.
+  func forget(_ name: PackName, _ blocks: Range<Int>) {
+    guard let file = file(name, creates: false) else { return }
     do throws(BlobStorageError) {
       let offset = Int64(blocks.lowerBound * 4)
-      guard try file.part(at: offset, blocks.count * 4).contains(where: { $0 != 0 }) else { return false }
+      guard try file.part(at: offset, blocks.count * 4).contains(where: { $0 != 0 }) else { return }
       try file.put([UInt8](repeating: 0, count: blocks.count * 4), at: offset)
-      return true
     } catch {
-      return false
+      // They are fetched again all the same if they do not match their checksums.
     }
   }
 

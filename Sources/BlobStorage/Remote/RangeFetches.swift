@@ -56,7 +56,7 @@ final class RangeFetches: @unchecked Sendable {
       deliver()
       return offset..<offset
     }
-    claim(name, blocks)
+    try claim(name, blocks)
     defer { release(name, blocks) }
     // Whoever was waited for may have brought them.
     guard let missing = held.withUnsafeMutableBytes({ cache.load(name, blocks, into: $0) }) else {
@@ -83,19 +83,16 @@ final class RangeFetches: @unchecked Sendable {
       * Self.blockByteCount..<min(Int64(last.upperBound) * Self.blockByteCount, byteCount)
   }
 
-  /// Has that part of a pack in the cache when it returns.
+  /// Has that part of a pack in the cache when it returns, unless what is there of it is damaged.
   func ensure(_ name: PackName, byteCount: Int64, _ range: Range<Int64>) throws(BlobStorageError) {
     var start = range.lowerBound
     let rangeEnd = min(range.upperBound, byteCount)
     while start < rangeEnd {
       let end = min(start + Self.requestByteCountMax, rangeEnd)
       let blocks = Self.blocks(start..<end)
-      claim(name, blocks)
+      try claim(name, blocks)
       defer { release(name, blocks) }
-      var held = Self.buffer(blocks, byteCount)
-      if let missing = held.withUnsafeMutableBytes({ cache.load(name, blocks, into: $0) }) {
-        _ = try fetch(name, missing, byteCount)
-      }
+      if let missing = cache.missing(name, blocks) { _ = try fetch(name, missing, byteCount) }
       start = end
     }
   }
@@ -122,10 +119,13 @@ final class RangeFetches: @unchecked Sendable {
 
   // MARK: Who is at it
 
-  private func claim(_ name: PackName, _ blocks: Range<Int>) {
+  /// - Throws: `cancelled`; then there is nothing to release.
+  private func claim(_ name: PackName, _ blocks: Range<Int>) throws(BlobStorageError) {
     condition.lock()
     defer { condition.unlock() }
-    while underWay.contains(where: { $0.name == name && $0.blocks.overlaps(blocks) }) { condition.wait() }
+    while underWay.contains(where: { $0.name == name && $0.blocks.overlaps(blocks) }) {
+      try condition.waitUnlessCancelled()
+    }
     underWay.append((name, blocks))
   }
 

@@ -70,13 +70,14 @@ package final class RemoteFile: File {
     try fetches.ensure(name, byteCount: byteCount, range)
   }
 
-  /// Forgets what is kept here of a part of the pack, because it is damaged; false when nothing was.
-  package func dropKept(_ range: Range<Int64>) -> Bool {
+  /// Forgets what is kept here of a part of the pack, because it is damaged. Nothing may be there any more: another
+  /// thread can have found it first. What is read now comes from the store in either case.
+  package func dropKept(_ range: Range<Int64>) {
     if state.withLock({ $0.whole.take() }) != nil {
       fetches.cache.forget(name)
-      return true
+    } else {
+      fetches.cache.forget(name, RangeFetches.blocks(range.clamped(to: 0..<byteCount)))
     }
-    return fetches.cache.forget(name, RangeFetches.blocks(range.clamped(to: 0..<byteCount)))
   }
 
   package func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {
@@ -133,9 +134,8 @@ extension File {
     _ range: Range<Int64>, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     do throws(BlobStorageError) { return try body() } catch {
-      guard error.code == .corrupted, let file = self as? RemoteFile, file.dropKept(range) else {
-        throw error
-      }
+      guard error.code == .corrupted, let file = self as? RemoteFile else { throw error }
+      file.dropKept(range)
       return try body()
     }
   }

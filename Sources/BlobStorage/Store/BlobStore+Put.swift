@@ -7,6 +7,8 @@ extension BlobStore {
   ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
   ///   - progress: is told how many bytes of long content have been read, and of how many if that is known.
   /// - Throws: `invalidArgument`, `sourceFailed`, `noSpace`, `poisoned`, `io`, `cancelled`: then the key is as it was.
+  ///   Where packs are published also what keeps a durable put from it, or `cancelled` while it waits: then this machine
+  ///   has the new version, and publishes it later.
   /// - Durability: as `options` says, together with every chunk that the blob shares with others.
   /// - Complexity: memory is bounded whatever the length; one append and, if durable, one sync for a small blob.
   @discardableResult

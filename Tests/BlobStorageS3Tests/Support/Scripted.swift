@@ -15,7 +15,8 @@ struct Scripted {
   init(
     _ engine: String, certificates: FilePath? = nil, proxy: S3Proxy? = nil,
     policy: RetryPolicy = RetryPolicy(),
-    silence: Duration = .seconds(20), now: Int64 = 1_369_353_600, chance: Double = 0.5
+    silence: Duration = .seconds(20), now: Int64 = 1_369_353_600, chance: Double = 0.5,
+    whilePausing: @escaping @Sendable () -> Void = {}
   ) throws {
     let log = PauseLog()
     pauseLog = log
@@ -27,7 +28,11 @@ struct Scripted {
       try S3Client(
         configuration, policy: policy, patience: .init(connecting: silence, silence: silence),
         surroundings: S3Surroundings(
-          now: { now }, sleep: { pause in log.pauses.withLock { $0.append(pause) } }, chance: { chance })))
+          now: { now },
+          sleep: { pause in
+            log.pauses.withLock { $0.append(pause) }
+            whilePausing()
+          }, chance: { chance })))
   }
 
   init(_ server: ScriptedServer, policy: RetryPolicy = RetryPolicy(), silence: Duration = .seconds(20)) throws

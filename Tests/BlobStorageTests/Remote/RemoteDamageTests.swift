@@ -85,6 +85,36 @@ struct RemoteDamageTests {
     #expect(try other.verify().damaged == [])
   }
 
+  @Test("in what a machine keeps is none of the store either for who is not the first to find it")
+  func twoReaders() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let name = try #require(SharedNames.packName(lab.packs[0]))
+    let file = try #require(try lab.place.engine("writer").backend.openPack(name) as? RemoteFile)
+    let range: Range<Int64> = 64..<8_000
+    var readCount = 0
+    let found = try file.readingAfresh(range) { () throws(BlobStorageError) -> Int in
+      readCount += 1
+      guard readCount == 1 else { return readCount }
+      // Another thread was first.
+      file.dropKept(range)
+      throw BlobStorageError(.corrupted, "It is damaged.")
+    }
+    #expect(found == 2)
+  }
+
+  @Test("of a chunk is remembered when the catalog is made anew, so that a put heals it")
+  func rebuilt() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.engine()
+    lab.place.objects.objects[lab.packs[0]]?[1_000] ^= 1
+    #expect(throws: BlobStorageError.self) { try engine.data("0", nil) }
+    try engine.catalog.rebuild(because: nil)
+    _ = try engine.put("again", lab.bytes[0], PutOptions())
+    #expect(try engine.data("0", nil) == Data(lab.bytes[0]))
+  }
+
   @Test("of a manifest heals by a put after a repair")
   func manifest() throws {
     var random = SplitMix64.announced()

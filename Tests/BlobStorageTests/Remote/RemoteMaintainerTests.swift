@@ -58,6 +58,21 @@ struct RemoteMaintainerTests {
       ["kept": Array("text".utf8), "more": Array("text".utf8)], "after two had passed")
   }
 
+  @Test("that is lost is followed by a folder that has what the store names it by")
+  func successor() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    _ = try one.put("gone", random.bytes(10_000), PutOptions())
+    _ = try one.delete(["gone"], .durable)
+    try one.close()
+    let two = try machines.engine("two")
+    #expect(throws: BlobStorageError.self) { try two.collectGarbage(SharedMachines.everything) }
+    let store = try #require(machines.store.objects["store"])
+    let folder = URL(filePath: machines.temporary.path.appending("two").string)
+    try Data(store.dropFirst(72).prefix(16)).write(to: folder.appending(path: "maintainer"))
+    #expect(try two.collectGarbage(SharedMachines.everything).deletedChunkCount == 1)
+  }
+
   @Test("puts the same entry again that was cut short, so that a late put changes nothing")
   func sameEntry() throws {
     var random = SplitMix64.announced()

@@ -130,6 +130,32 @@ struct RemoteMemberTests {
     try machines.check(["a": Array("first".utf8)], "afterwards")
   }
 
+  @Test("show that they live though they cannot publish, and pass nothing then")
+  func lifeInTrouble() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one", inline: true)
+    _ = try engine.put("a", Array("first".utf8), PutOptions())
+    _ = try engine.put("b", Array("second".utf8), .relaxed)
+    let objects = place.objects
+    let registered = try #require(objects.names.first { $0.hasPrefix("writers/") })
+    let name = try #require(place.packNames.first.flatMap { SharedNames.packName($0) })
+    _ = try CollectionLog(objects, storeID: try place.storeID).condemn([name], after: Collections(), by: 7)
+    let before = objects.objects[registered]
+    objects.trouble([.refused, .refused])
+    objects.beforeRequests { request, name in
+      // What is refused is packs.
+      if request == "put", name.hasPrefix("writers/") { objects.trouble([]) }
+      if request == "put", name.hasPrefix("packs/") { objects.trouble([.refused]) }
+    }
+    engine.beat()
+    #expect(objects.objects[registered] != before)
+    #expect(objects.names.filter { $0.hasPrefix("acks/") } == [])
+    objects.beforeRequests(nil)
+    objects.trouble([])
+    engine.beat()
+    #expect(objects.names.filter { $0.hasPrefix("acks/") }.count == 1)
+  }
+
   @Test("find a chunk in a second pack when the one that they knew was removed")
   func secondPack() throws {
     var random = SplitMix64.announced()

@@ -20,9 +20,11 @@ struct RemotePlace {
   func engine(
     _ machine: String, packByteCount: Int64 = Limits.packByteCountTarget, cacheByteCountMax: Int64 = 1 << 30,
     inline: Bool = false, weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000,
-    waitingPackCountMax: Int = 2, log: LogRecorder = LogRecorder()
+    waitingPackCountMax: Int = 2, bootIdentity: String = BootIdentity.current(),
+    log: LogRecorder = LogRecorder()
   ) throws -> Engine {
     var environment = Engine.Environment()
+    environment.bootIdentity = bootIdentity
     environment.recordCountOfBatch = recordCountOfBatch
     environment.weaknesses = weaknesses
     environment.packByteCountTarget = packByteCount

@@ -24,6 +24,39 @@ struct RemotePoolTests {
     }
   }
 
+  @Test("is not waited for any longer by tasks that are cancelled")
+  func cancelled() async throws {
+    let place = try RemotePlace()
+    let gate = Gate()
+    let store = try await BlobStore.open(
+      place.objects, state: place.statePath("one"), remote: RemoteConfiguration(intervalSeconds: 0))
+    _ = try await store.put("key", .data(Data("value".utf8)))
+    place.objects.beforeRequests { request, _ in if request == "put" { gate.pass() } }
+    gate.shut()
+    // More than the pool has threads.
+    let putting = (0..<20).map { index in
+      Task { _ = try await store.put("key \(index)", .data(Data("value \(index)".utf8))) }
+    }
+    while gate.waitingCount.load(ordering: .sequentiallyConsistent) < 1 { await Task.yield() }
+    // Only so that nobody waits for ever.
+    let rescue = Task {
+      try await Task.sleep(for: .seconds(60))
+      gate.open(for: 100)
+    }
+    for task in putting { task.cancel() }
+    for task in putting {
+      let error = await #expect(throws: BlobStorageError.self) { try await task.value }
+      #expect(error?.code == .cancelled)
+    }
+    rescue.cancel()
+    gate.open(for: 100)
+    try await store.synchronize()
+    let other = try place.engine("two")
+    // What was committed is published after all.
+    #expect(try await other.keys("", after: nil, limit: 100).count == store.statistics().keyCount)
+    try await store.close()
+  }
+
   @Test("keeps no thread from the other stores of the process")
   func otherStores() async throws {
     let place = try RemotePlace()

@@ -1,0 +1,40 @@
+/// The chunks that were found damaged, and where. The footers that a catalog is made of do not say it.
+struct SuspectChunks {
+  private struct Suspect {
+    var digest: Digest
+    var pack: PackName
+    var offset: Int64
+  }
+
+  private var suspects: [Suspect] = []
+
+  /// What a catalog says of it.
+  ///
+  /// - Complexity: looks at every chunk.
+  init(in environment: Environment, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    suspects = try environment.read { (transaction) throws(BlobStorageError) in
+      var found: [(digest: Digest, place: Place)] = []
+      try transaction.forEachChunk(algorithm: algorithm) { (digest, row) in
+        if row.isSuspect { found.append((digest, row.place)) }
+        return true
+      }
+      var suspects: [Suspect] = []
+      for (digest, place) in found {
+        guard let pack = try transaction.packRow(place.pack)?.name else { continue }
+        suspects.append(Suspect(digest: digest, pack: pack, offset: place.offset))
+      }
+      return suspects
+    }
+  }
+
+  /// Tells another catalog, as far as it knows of no other copy.
+  func note(in transaction: Transaction) throws(BlobStorageError) {
+    for suspect in suspects {
+      guard var row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
+        try transaction.packRow(row.place.pack)?.name == suspect.pack
+      else { continue }
+      row.isSuspect = true
+      try transaction.setChunkRow(suspect.digest, row)
+    }
+  }
+}

@@ -1,0 +1,103 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("What a process that died has left in its spool")
+struct RemoteSpoolTests {
+  private let place: RemotePlace
+  private var spool: String { place.statePath("one") + "/packs" }
+
+  init() throws { place = try RemotePlace() }
+
+  /// Leaves three packs, of which the second refers to what lies in the first, and the third to nothing.
+  private func die(_ random: inout SplitMix64) throws -> [String] {
+    let shared = random.bytes(60_000)
+    var dying: Engine? = try place.engine("one", packByteCount: 10_000, inline: true, bootIdentity: "first")
+    _ = try dying?.put("published", Array("text".utf8), PutOptions())
+    place.objects.setDown(true)
+    _ = try dying?.put("a", shared, .relaxed)
+    _ = try dying?.put("b", shared, .relaxed)
+    _ = try dying?.put("c", random.bytes(20_000), .relaxed)
+    _ = try dying?.put("d", random.bytes(20_000), .relaxed)
+    dying = nil
+    place.objects.setDown(false)
+    return try FileManager.default.contentsOfDirectory(atPath: spool).sorted()
+  }
+
+  private func cut(_ name: String, to byteCount: (FilePath, Int64) throws -> Int64) throws {
+    let file = try SystemFiles().open(FilePath(spool).appending(name), .readWrite)
+    defer { file.close() }
+    try file.truncate(to: byteCount(file.path, file.status().byteCount))
+  }
+
+  /// Where the footer of a sealed pack begins.
+  private func footerOffset(_ name: String) throws -> Int64 {
+    let file = try SystemFiles().open(FilePath(spool).appending(name), .read)
+    defer { file.close() }
+    let pack = try #require(PackName(fileName: name))
+    let scanner = try PackScanner(file: file, name: pack, codecs: CodecPool())
+    return try #require(try scanner.trailer()).footerOffset
+  }
+
+  private func keys(_ machine: String) throws -> [String] {
+    let engine = try place.engine(machine)
+    #expect(try engine.verify().damaged == [])
+    return try engine.keys("", after: nil, limit: 10).map(\.key)
+  }
+
+  @Test(
+    "is published up to a pack that a power cut has torn, and nothing behind it",
+    arguments: ["second", ""], [false, true])
+  func powerCut(_ bootIdentity: String, _ isKilledAgain: Bool) throws {
+    var random = SplitMix64.announced()
+    let names = try die(&random)
+    #expect(names.count == 3)
+    try cut(names[0]) { _, byteCount in byteCount / 2 }
+    if isKilledAgain {
+      // It is sealed then, and looks like any other.
+      place.objects.trouble(Array(repeating: .refused, count: 20))
+      _ = try? place.engine("one", inline: true, bootIdentity: bootIdentity)
+      place.objects.trouble([])
+    }
+    let next = try place.engine("one", inline: true, bootIdentity: bootIdentity)
+    #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["published"])
+    #expect(try keys("two") == ["published"])
+    #expect(try next.verify().damaged == [])
+  }
+
+  @Test("is published whole where the machine went on, though a pack has no footer yet")
+  func kill() throws {
+    var random = SplitMix64.announced()
+    let names = try die(&random)
+    let end = try footerOffset(names[0])
+    try cut(names[0]) { _, _ in end }
+    // Its catalog would know more than one that was killed before the footer.
+    try FileManager.default.removeItem(atPath: place.statePath("one") + "/catalog")
+    _ = try place.engine("one", inline: true, bootIdentity: "first")
+    #expect(try keys("two") == ["a", "b", "c", "d", "published"])
+    #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
+  }
+
+  @Test("and cannot be published now keeps nobody from opening the store, and is told by who synchronizes")
+  func fullEngine() throws {
+    var random = SplitMix64.announced()
+    #expect(try die(&random).count == 3)
+    place.objects.trouble(Array(repeating: .refused, count: 20))
+    let log = LogRecorder()
+    let engine = try place.engine("one", inline: true, bootIdentity: "first", log: log)
+    #expect(log.count(of: "The object store does not answer.") > 0)
+    #expect(try engine.keys("", after: nil, limit: 10).count == 5)
+    #expect(try engine.data("a", nil)?.count == 60_000)
+    let error = #expect(throws: BlobStorageError.self) { try engine.synchronize() }
+    #expect(error?.message == "The object store does not answer.")
+    #expect(place.packNames.count == 1)
+    place.objects.trouble([])
+    try engine.synchronize()
+    #expect(place.packNames.count == 4)
+    #expect(try keys("two") == ["a", "b", "c", "d", "published"])
+    try engine.close()
+    #expect(place.objects.names.filter { $0.hasPrefix("writers/") } == [])
+  }
+}
