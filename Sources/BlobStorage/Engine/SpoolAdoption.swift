@@ -60,7 +60,10 @@ struct SpoolAdoption {
         continue
       }
       if let byteCount = backend.publishedByteCount(name), byteCount == (try file.status().byteCount) {
+        // What a power cut has torn here is whole there: then the catalog is made of that.
+        if row?.isSealed != true || row?.isDamaged != false { isRebuildDue = true }
         try finish(name, byteCount: byteCount)
+        backend.forgetRecords(name)
         continue
       }
       if backend.said.removed.contains(name) {

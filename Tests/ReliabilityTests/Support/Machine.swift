@@ -28,8 +28,10 @@ final class Machine: @unchecked Sendable {
   }
 
   /// Loses what is not synced. Nothing runs on it any more.
-  func cutPower(seed: UInt64) throws {
-    disk = disk.powerCut(seed: seed)
+  func cutPower(seed: UInt64) throws { try cutPower { $0.powerCut(seed: seed) } }
+
+  func cutPower(_ cut: (SimulatedDisk) -> SimulatedDisk) throws {
+    disk = cut(disk)
     disk.schedule(by: scheduler)
     boot += 1
     catalog = try CatalogFolder()
