@@ -161,6 +161,7 @@ struct MachineActor {
   // MARK: What changes hide
 
   private struct Change {
+    let number: Int
     let doubted: Set<MachineModel.Name>
     let before: Set<MachineModel.Name>
     let state: State?
@@ -190,9 +191,9 @@ struct MachineActor {
 
   private func begin(_ keys: Set<String>) throws -> Change {
     let before = try visible(keys)
-    let doubted = before.union(simulation.model.names(of: keys))
-    simulation.model.doubt(doubted)
-    return Change(doubted: doubted, before: before, state: try state(), keys: keys)
+    let state = try state()
+    let (number, known) = simulation.model.begin(keys, before)
+    return Change(number: number, doubted: known, before: before, state: state, keys: keys)
   }
 
   private func attempt<T>(
@@ -208,15 +209,18 @@ struct MachineActor {
   private mutating func end(
     _ change: Change, _ added: [(name: MachineModel.Name, number: Int)], _ durability: Durability
   ) throws {
-    work.added += added
+    work.added += added.map { ($0.name, $0.number, change.number) }
     work.hidden += try settle(change, isAlive: true)
     if durability == .durable { simulation.model.finish(&work) }
   }
 
   /// Finds out which versions a change has hidden, and which it has not.
   private func settle(_ change: Change, isAlive: Bool) throws -> [MachineModel.Name] {
-    let after = try visible(change.keys)
     let isSame = try state() == change.state
+    let added = simulation.model.end(change.number, isWild: !isSame)
+    simulation.model.doubt(added)
+    let after = try visible(change.keys)
+    for name in added where isSame || after.contains(name) { simulation.model.trust(name) }
     var hidden: [MachineModel.Name] = []
     for name in change.doubted {
       if change.before.contains(name), !after.contains(name) {
@@ -275,6 +279,8 @@ struct MachineActor {
     let found: Data?
     do { found = try engine.data(name.key, name.id) } catch {
       guard life.isAlive, !MachineSimulation.isExpected(error) else { throw error }
+      // What another process of the machine could not publish is seen until the catalog is made anew without it.
+      if life.shareCount > 1, !simulation.model.isSure(name) { return }
       throw Broken("\(moment): \(name), of content \(number), cannot be read: \(error)")
     }
     if found == content { return }

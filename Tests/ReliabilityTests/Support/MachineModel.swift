@@ -18,7 +18,8 @@ struct MachineModel {
 
   /// What a process has done that was not reported durable yet.
   struct Work {
-    var added: [(name: Name, number: Int)] = []
+    /// With their contents' numbers, and those of the changes that made them.
+    var added: [(name: Name, content: Int, change: Int)] = []
     var hidden: [Name] = []
   }
 
@@ -31,16 +32,43 @@ struct MachineModel {
   /// How many have begun to hide it, and may have.
   private var doubts: [Name: Int] = [:]
 
+  /// Changes that have begun, with the versions that were known then.
+  private var underWay: [Int: (keys: Set<String>, known: Set<Name>)] = [:]
+  private var lastChange = 0
+  /// By keys, how many changes had begun when one ended that may have hidden what nobody had reported yet.
+  private var wild: [String: Int] = [:]
+
   /// A number for content that is about to be put.
   mutating func add(_ content: Data) -> Int {
     contents[contents.count + 1] = content
     return contents.count
   }
 
-  /// Whether it was reported, and nobody has begun to hide it.
-  func isSure(_ name: Name) -> Bool { reported[name] != nil && doubts[name] == nil }
+  /// Whether it was reported, and nobody has begun to hide it, or may have come to know of it since.
+  func isSure(_ name: Name) -> Bool {
+    guard reported[name] != nil, doubts[name] == nil else { return false }
+    return !underWay.values.contains { $0.keys.contains(name.key) && !$0.known.contains(name) }
+  }
 
-  /// Somebody is about to hide some of these.
+  /// Somebody is about to hide versions of these keys, of those that can be seen or of others. Returns a number for it,
+  /// and all that it may hide.
+  mutating func begin(_ keys: Set<String>, _ visible: Set<Name>) -> (number: Int, known: Set<Name>) {
+    let known = visible.union(names(of: keys))
+    doubt(known)
+    lastChange += 1
+    underWay[lastChange] = (keys, known)
+    return (lastChange, known)
+  }
+
+  /// The change has ended. Returns what has come since and may be hidden as well.
+  ///
+  /// - Parameter isWild: what was not reported yet may be among it.
+  mutating func end(_ number: Int, isWild: Bool) -> Set<Name> {
+    guard let (keys, known) = underWay.removeValue(forKey: number) else { return [] }
+    if isWild { for key in keys { wild[key] = lastChange } }
+    return names(of: keys).subtracting(known)
+  }
+
   mutating func doubt(_ names: Set<Name>) {
     for name in names { doubts[name, default: 0] += 1 }
   }
@@ -52,11 +80,13 @@ struct MachineModel {
   }
 
   /// Everything reported of these keys.
-  func names(of keys: Set<String>) -> Set<Name> { Set(reported.keys.filter { keys.contains($0.key) }) }
+  private func names(of keys: Set<String>) -> Set<Name> {
+    Set(reported.keys.filter { keys.contains($0.key) })
+  }
 
   /// All that a process has done so far is durable.
   mutating func finish(_ work: inout Work) {
-    for (name, number) in work.added { reported[name] = number }
+    for (name, content, change) in work.added where wild[name.key] ?? 0 < change { reported[name] = content }
     hidden.formUnion(work.hidden)
     work = Work()
   }
