@@ -16,6 +16,10 @@ final class Machine: @unchecked Sendable {
   private var boot = 1
   let clock: TestClock
   private let scheduler: Scheduler?
+  /// Since it lost power nobody has come to the end of adopting what was left: until then a second process may see what
+  /// a torn copy of a published pack hides.
+  private(set) var isTorn = false
+  private var openingCount = 0
   /// Of the processes that it runs.
   var environment = Engine.Environment()
 
@@ -32,6 +36,7 @@ final class Machine: @unchecked Sendable {
 
   func cutPower(_ cut: (SimulatedDisk) -> SimulatedDisk) throws {
     disk = cut(disk)
+    isTorn = true
     disk.schedule(by: scheduler)
     boot += 1
     catalog = try CatalogFolder()
@@ -61,12 +66,16 @@ final class Machine: @unchecked Sendable {
   func open(_ process: SimulatedProcess, _ objects: any ObjectStore, waitingPackCountMax: Int = 2) throws
     -> Engine
   {
-    try Engine(
+    openingCount += 1
+    defer { openingCount -= 1 }
+    let engine = try Engine(
       path: Self.statePath,
       configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1),
       environment: environment(process),
       remote: Engine.Remote(
         objects: objects,
         configuration: RemoteConfiguration(intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax)))
+    if openingCount == 1, process.isAlive { isTorn = false }
+    return engine
   }
 }

@@ -238,7 +238,9 @@ struct MachineActor {
   private mutating func catchUp() throws {
     note("catch up")
     let before = simulation.model
+    let wasTorn = life.machine.isTorn
     try engine.catchUp()
+    if life.shareCount > 1, wasTorn || life.machine.isTorn { return }
     try check(before, "when it had caught up", readsAll: simulation.chance(30))
   }
 
