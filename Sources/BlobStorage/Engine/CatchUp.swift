@@ -51,17 +51,19 @@ package final class CatchUp: Sendable {
   private let backend: any PublishingBackend
   private let packs: PackFiles
   private let logger: Logger
+  private let time: PassingTime
   private let turn = Mutex<Void>(())
   private let turns = Mutex(Turns())
   /// When the last that found everything as it was began, and what of.
-  private let quiet = Mutex<(state: State, begin: ContinuousClock.Instant)?>(nil)
+  private let quiet = Mutex<(state: State, begin: Double)?>(nil)
   private let toldMissing = Mutex<Set<PackName>>([])
   private static let attemptCountMax = 16
 
   init(
     catalog: Catalog, builder: CatalogBuilder, backend: any PublishingBackend, packs: PackFiles,
-    logger: Logger
+    time: PassingTime, logger: Logger
   ) {
+    self.time = time
     self.catalog = catalog
     self.builder = builder
     self.backend = backend
@@ -117,7 +119,7 @@ package final class CatchUp: Sendable {
   package func runForMissing() throws(BlobStorageError) -> Bool {
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
     let isQuiet = quiet.withLock { quiet in
-      quiet.map { $0.state == state && $0.begin.duration(to: .now) < Self.quietDuration } ?? false
+      quiet.map { $0.state == state && time.now() - $0.begin < Self.quietSeconds } ?? false
     }
     if isQuiet { return false }
     try run()
@@ -125,7 +127,7 @@ package final class CatchUp: Sendable {
   }
 
   /// Short enough for somebody who has another machine heal what is missing.
-  private static let quietDuration = Duration.seconds(5)
+  private static let quietSeconds = 5.0
 
   /// Makes the catalog anew if packs were taken out of it since it was made, and says whether it did, or another thread
   /// has: other packs may have what was found in those.
@@ -156,7 +158,7 @@ package final class CatchUp: Sendable {
 
   /// False when packs were gone that had been listed: what they had may be in others, which the listing has not.
   private func runOnce(_ report: inout Report) throws(BlobStorageError) -> Bool {
-    let begin = ContinuousClock.now
+    let begin = time.now()
     let known = try known()
     // In this order: what is not in the spool any more has been published before, and is in the listing.
     let local = Set(try backend.localPackNames().live)

@@ -23,6 +23,8 @@ package final class Engine: Sendable {
   package let logger: Logger
   package let weaknesses: Weaknesses
   let streamHeadByteCount: Int
+  /// What it was opened with, for the engine that collects on a shared store.
+  let environment: Environment
   let dictionaryTrials = DictionaryTrials()
   /// Packs of dead processes that could not be published yet.
   let hasLeftSpool = Atomic<Bool>(false)
@@ -46,12 +48,15 @@ package final class Engine: Sendable {
     /// Where the catalog is kept, when not in the store's folder: LMDB needs real files.
     package var catalogFolder: FilePath?
     package var clock = WallClock.system
+    package var time = PassingTime.system
     package var bootIdentity = BootIdentity.current()
     package var mapByteCount = 1 << 30
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
     /// Content that streams in and ends before so many bytes is put like content in memory.
     package var streamHeadByteCount = Engine.inMemoryByteCountMax
+    /// Of what streams in, so much is cut and looked up at once.
+    package var streamBatchByteCount = 1 << 20
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
     /// After so many seconds without a word a writer of a shared store looks whether it was fenced, before it writes.
@@ -132,6 +137,7 @@ package final class Engine: Sendable {
     codec = try CodecChoice(kind, level: Int(header.level))
     logger = configuration.logger
     clock = environment.clock
+    self.environment = environment
     weaknesses = environment.weaknesses
     let backend = Self.backend(folder, header, environment, remote)
     self.backend = backend
@@ -162,7 +168,9 @@ package final class Engine: Sendable {
     self.packs = packs
     (backend as? RemoteBackend)?.whenRoomIsMade { [weak packs] names in packs?.forget(names) }
     let catchUp = (backend as? any PublishingBackend).map { [catalog] in
-      CatchUp(catalog: catalog, builder: builder, backend: $0, packs: packs, logger: configuration.logger)
+      CatchUp(
+        catalog: catalog, builder: builder, backend: $0, packs: packs, time: environment.time,
+        logger: configuration.logger)
     }
     publishedPacks = catchUp
     chunks = ChunkSource(
@@ -183,8 +191,9 @@ package final class Engine: Sendable {
       publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, configuration.logger),
       member: (backend as? RemoteBackend).map { [catalog, leases, marks, randomNumber] in
         SharedMember(
-          backend: $0, catalog: catalog, marks: marks, leases: leases,
-          silenceSecondsMax: environment.silenceSecondsMax, newNumber: randomNumber)
+          backend: $0, catalog: catalog, marks: marks,
+          leases: leases, silenceSecondsMax: environment.silenceSecondsMax, time: environment.time,
+          newNumber: randomNumber)
       })
     readAhead = remote.map { _ in WorkPool(width: environment.worksInline ? 0 : 4) }
     let cores = ProcessInfo.processInfo.activeProcessorCount
@@ -256,8 +265,8 @@ package final class Engine: Sendable {
       publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, logger),
       member: (backend as? RemoteBackend).map {
         SharedMember(
-          backend: $0, catalog: catalog, marks: marks, leases: nil, silenceSecondsMax: .infinity,
-          newNumber: randomNumber)
+          backend: $0, catalog: catalog, marks: marks,
+          leases: nil, silenceSecondsMax: .infinity, time: environment.time, newNumber: randomNumber)
       })
   }
 

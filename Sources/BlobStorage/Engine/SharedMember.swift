@@ -13,7 +13,7 @@ package final class SharedMember: Sendable {
     var seenEpoch: UInt32 = 0
     var seenPut: UInt64 = 0
     /// When it was last sure that nobody had fenced the writer.
-    var contact: ContinuousClock.Instant?
+    var contact: Double?
   }
 
   private let backend: RemoteBackend
@@ -23,18 +23,20 @@ package final class SharedMember: Sendable {
   private let leases: LeaseFile?
   private let newNumber: @Sendable () -> UInt64
   private let silenceSecondsMax: Double
+  private let time: PassingTime
   private let state = Mutex(State())
 
   /// - Parameter silenceSecondsMax: after so long without a word the writer looks whether it was fenced.
   init(
     backend: RemoteBackend, catalog: Catalog, marks: MemberMarks, leases: LeaseFile?,
-    silenceSecondsMax: Double, newNumber: @escaping @Sendable () -> UInt64
+    silenceSecondsMax: Double, time: PassingTime, newNumber: @escaping @Sendable () -> UInt64
   ) {
     self.backend = backend
     self.catalog = catalog
     self.marks = marks
     self.leases = leases
     self.silenceSecondsMax = silenceSecondsMax
+    self.time = time
     self.newNumber = newNumber
   }
 
@@ -68,7 +70,7 @@ package final class SharedMember: Sendable {
     }
     state.passedEpoch = collections.epoch
     state.membership = membership
-    state.contact = .now
+    state.contact = time.now()
     return state
   }
 
@@ -106,11 +108,11 @@ package final class SharedMember: Sendable {
     guard isJoined else { return false }
     if backend.lastListing?.fences[next.writer] != nil { return true }
     let isSilent = state.withLock { state in
-      state.contact.map { (ContinuousClock.now - $0) / .seconds(1) >= silenceSecondsMax } ?? false
+      state.contact.map { time.now() - $0 >= silenceSecondsMax } ?? false
     }
     guard isSilent else { return false }
     let isTaken = try backend.objects.tail(SharedNames.pack(next), byteCount: Fence.byteCount) != nil
-    if !isTaken { state.withLock { $0.contact = .now } }
+    if !isTaken { state.withLock { $0.contact = time.now() } }
     return isTaken
   }
 

@@ -111,7 +111,13 @@ struct SpoolAdoption {
         continue
       }
       if let byteCount = backend.publishedByteCount(name), byteCount == (try file.status().byteCount) {
+        // What a power cut has torn here is whole there: the catalog is made of that before anything else.
+        if row?.isSealed != true || row?.isDamaged != false {
+          backend.distrustLocal(name)
+          try engine.catalog.rebuild(because: nil)
+        }
         try finish(name, byteCount: byteCount)
+        backend.forgetRecords(name)
         continue
       }
       if backend.said.removed.contains(name) {

@@ -10,7 +10,6 @@ struct StreamPut {
   private typealias Batch = ChunkIntake.Batch
   private typealias BatchResult = ChunkIntake.BatchResult
 
-  private static let batchByteCount = 1 << 20
   /// Bytes added to packs after which chunks are committed to the catalog, so that what is pending stays bounded.
   private static let committedByteCount: Int64 = 16 << 20
 
@@ -178,7 +177,7 @@ struct StreamPut {
     var whole = BlobDigest(engine.header.digestAlgorithm, on: engine.work)
     var byteCount: Int64 = 0
     var committedMark = engine.writer.addedByteCount
-    var cutter = Cutter(sizes: engine.sizes, batchByteCount: Self.batchByteCount)
+    var cutter = Cutter(sizes: engine.sizes, batchByteCount: engine.environment.streamBatchByteCount)
 
     func take(_ result: BatchResult) throws(BlobStorageError) {
       holds += result.holds

@@ -1,4 +1,3 @@
-import Foundation
 import SystemPackage
 
 /// The one collector of all processes. It ends with its process.
@@ -10,17 +9,18 @@ final class CollectionLock: Sendable {
   /// - Throws: `busy`.
   init(_ engine: Engine, waitSeconds: Double) throws(BlobStorageError) {
     file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
-    let end = Date().addingTimeInterval(waitSeconds)
+    let time = engine.environment.time
+    let end = time.now() + waitSeconds
     while !(try file.lock(.exclusive, wait: false)) {
       try CancellationFlag.check()
-      guard Date() < end else {
+      guard time.now() < end else {
         file.close()
         throw BlobStorageError(
           .busy,
           "Another process has been collecting garbage in \(engine.folder.path) for \(Int(waitSeconds)) s: try again later.",
           path: engine.folder.path.string)
       }
-      Thread.sleep(forTimeInterval: 0.05)
+      time.wait(0.05)
     }
   }
 

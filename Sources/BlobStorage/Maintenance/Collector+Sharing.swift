@@ -81,7 +81,8 @@ extension Collector {
     backend.note(mine)
     var fenced: Set<UInt64> = []
     if !engine.weaknesses.contains(.removesBeforeAllPassed) {
-      var wait = WriterWait(mine, backend, own: engine.writer.writerID, canFence: canFence)
+      var wait = WriterWait(
+        mine, backend, own: engine.writer.writerID, canFence: canFence, time: engine.environment.time)
       fenced = try wait.run(seconds: options.waitSeconds, progress: progress, waiting)
     }
     if !engine.weaknesses.contains(.removesByOldListing) { try engine.catchUp() }

@@ -50,12 +50,9 @@ extension Engine {
   }
 
   private func collectorEnvironment() -> Environment {
-    var environment = Environment()
-    environment.files = folder.files
-    environment.clock = clock
-    environment.weaknesses = weaknesses
+    var environment = self.environment
+    environment.catalogFolder = environment.catalogFolder.map { FilePath($0.string + "-of-collector") }
     environment.packByteCountTarget = writer.packByteCountTarget.load(ordering: .relaxed)
-    environment.worksInline = !makesThreads
     environment.isForCollector = true
     return environment
   }

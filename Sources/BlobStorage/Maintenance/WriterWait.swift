@@ -1,5 +1,3 @@
-import Foundation
-
 /// Waits until each writer of a shared store has passed a condemnation, has left, or is fenced.
 ///
 /// How long it waits is a matter of manners. Nobody is fenced who shows a sign of life meanwhile.
@@ -13,6 +11,7 @@ struct WriterWait {
   private let backend: RemoteBackend
   private let own: UInt64
   private let canFence: Bool
+  private let time: PassingTime
   /// Who has neither passed nor left, with what it registered when the waiting began.
   private var waited: [UInt64: WriterRegistration?] = [:]
   private var fenced: Set<UInt64> = []
@@ -20,8 +19,11 @@ struct WriterWait {
   /// - Parameters:
   ///   - own: the collector's own number.
   ///   - canFence: whether the engine keeps puts of one name apart.
-  init(_ mine: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool) {
+  init(
+    _ mine: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
+  ) {
     self.canFence = canFence
+    self.time = time
     self.mine = mine
     self.backend = backend
     self.own = own
@@ -43,7 +45,7 @@ struct WriterWait {
       }
     }
     let totalCount = waited.count
-    let end = Date().addingTimeInterval(seconds * Self.patience)
+    let end = time.now() + seconds * Self.patience
     var pause = Self.pauseSeconds.lowerBound
     while !waited.isEmpty {
       try CancellationFlag.check()
@@ -56,11 +58,11 @@ struct WriterWait {
       let registered = Set(try Membership.writers(backend.objects))
       waited = waited.filter { registered.contains($0.key) }
       if waited.isEmpty { break }
-      guard Date() < end else {
+      guard time.now() < end else {
         try fenceTheSilent()
         break
       }
-      Thread.sleep(forTimeInterval: pause)
+      time.wait(pause)
       pause = min(pause * 1.5, Self.pauseSeconds.upperBound)
     }
     return fenced

@@ -21,6 +21,8 @@ package final class RemoteBackend: PublishingBackend {
   /// What collectors are known to have said.
   private let collections = Mutex(Collections())
   private let listing = Mutex<StoreListing?>(nil)
+  /// Packs that are published whole, and lie in the spool torn by a power cut.
+  private let torn = Mutex<Set<PackName>>([])
   /// Whether condemned packs are counted on like others: by a collector, which takes what is live out of them.
   private let countsOnCondemned: Bool
 
@@ -58,11 +60,16 @@ package final class RemoteBackend: PublishingBackend {
   // MARK: Names
 
   package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
-    try spool.packNames()
+    var names = try spool.packNames()
+    torn.withLock { torn in names.live.removeAll { torn.contains($0) } }
+    return names
   }
 
+  /// Has a published pack read from where everybody reads it, because what lies of it in the spool is torn.
+  func distrustLocal(_ name: PackName) { torn.withLock { _ = $0.insert(name) } }
+
   package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
-    let local = try spool.packNames()
+    let local = try localPackNames()
     let published = try publishedPacks().packs
     return (local.live + published.keys.filter { !local.live.contains($0) }.sorted(), local.retired)
   }
@@ -110,7 +117,7 @@ package final class RemoteBackend: PublishingBackend {
   }
 
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    if let file = try spool.openPack(name) { return file }
+    if !torn.withLock({ $0.contains(name) }), let file = try spool.openPack(name) { return file }
     let footer = try footers.open(name)
     if let footer {
       return RemoteFile(name: name, byteCount: footer.byteCount, fetches: fetches, footer: footer)

@@ -62,9 +62,11 @@ struct DiskImage {
     return names
   }
 
-  func find(_ path: FilePath) throws(SimulatedErrno) -> NodeNumber {
+  func find(_ path: FilePath) throws(SimulatedErrno) -> NodeNumber { try find(Self.components(path)) }
+
+  private func find(_ components: [String]) throws(SimulatedErrno) -> NodeNumber {
     var node = Self.root
-    for name in Self.components(path) {
+    for name in components {
       guard let directory = nodes[node], directory.isDirectory else { throw .init(.notDirectory) }
       guard let next = directory.liveNames[name] else { throw .init(.noSuchFileOrDirectory) }
       node = next
@@ -76,7 +78,7 @@ struct DiskImage {
   func findParent(_ path: FilePath) throws(SimulatedErrno) -> (directory: NodeNumber, name: String) {
     var components = Self.components(path)
     guard let name = components.popLast() else { throw .init(.resourceBusy) }
-    let directory = try find(FilePath("/" + components.joined(separator: "/")))
+    let directory = try find(components)
     guard nodes[directory]?.isDirectory == true else { throw .init(.notDirectory) }
     return (directory, name)
   }

@@ -18,6 +18,8 @@ enum Soak {
     counts.withLock { $0[name, default: 0] += number }
   }
 
+  static let isTraced = environment("BLOB_STORAGE_TRACE") != nil
+
   /// Writes what led to a failure to the file that `BLOB_STORAGE_TRACE` names.
   static func trace(_ text: String) {
     guard let path = environment("BLOB_STORAGE_TRACE") else { return }

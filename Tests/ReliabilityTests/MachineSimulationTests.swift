@@ -1,0 +1,57 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Testing
+
+/// Whole engines on machines that share a store, collectors among them.
+@Suite("Engines that share a store", .serialized)
+struct MachineSimulationTests {
+  @Test("lose nothing that was reported done, and bring back nothing that was dropped")
+  func manySeeds() { play(Soak.seeds(6)) }
+
+  @Test("lose nothing with one maintainer, where puts at the same time are not kept apart")
+  func maintainer() { play(Soak.seeds(2), .maintained) }
+
+  private func play(_ seeds: Soak.Seeds, _ kind: MachineSimulation.Kind = .usual) {
+    for seed in seeds {
+      let simulation = MachineSimulation(seed: seed, kind: kind)
+      do { try simulation.run() } catch {
+        Issue.record("\(error); SWIFT_DETERMINISTIC_HASHING=1 BLOB_STORAGE_SEED=\(seed) plays it again")
+        if !Soak.isOn { break }
+      }
+      Soak.count("machine seeds")
+      for (name, number) in simulation.counts { Soak.count("machine \(name)", number) }
+    }
+    Soak.printCounts("the simulation of machines")
+  }
+
+  @Test(
+    "are seen to lose something when a protection is switched off",
+    arguments: [
+      ("the second look", Weaknesses.removesByOldListing),
+      ("waiting for all to pass", .removesBeforeAllPassed),
+      ("looking at what is there on a 412", .takesExistsForStored),
+      ("counting on nothing that is condemned", .pardonsSharedPacks),
+    ])
+  func mutations(_ name: String, _ weaknesses: Weaknesses) {
+    #expect(firstBreak(name, weaknesses, .usual) != nil, "\(name)")
+  }
+
+  @Test(
+    "are seen to lose something when an engine is trusted that does not keep puts apart",
+    .enabled(if: Soak.isOn, "it takes many seeds"))
+  func trusted() { #expect(firstBreak("not trusting the engine", [], .trusted) != nil) }
+
+  private func firstBreak(
+    _ name: String, _ weaknesses: Weaknesses, _ kind: MachineSimulation.Kind
+  ) -> String? {
+    for seed in Soak.firstSeed..<Soak.firstSeed + 500 {
+      Soak.count("seeds until \(name) was missed")
+      do { try MachineSimulation(seed: seed, weaknesses: weaknesses, kind: kind).run() } catch {
+        Soak.count("mutations caught")
+        Soak.printCounts("the simulation of machines without \(name)")
+        return "\(error)"
+      }
+    }
+    return nil
+  }
+}

@@ -1,0 +1,81 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Logging
+import SystemPackage
+
+/// One machine of several that share a store: its disk, with the state folder on it, and its clock.
+///
+/// Unchecked: one actor runs at a time.
+final class Machine: @unchecked Sendable {
+  static let statePath = "/state"
+
+  let number: Int
+  private(set) var disk = SimulatedDisk()
+  private var catalog: CatalogFolder
+  private var boot = 1
+  let clock: TestClock
+  private let scheduler: Scheduler?
+  /// Since it lost power nobody has come to the end of adopting what was left: until then a second process may see what
+  /// a torn copy of a published pack hides.
+  private(set) var isTorn = false
+  private var openingCount = 0
+  /// Of the processes that it runs.
+  var environment = Engine.Environment()
+
+  init(number: Int, clock: UInt64, scheduler: Scheduler? = nil) throws {
+    self.number = number
+    self.clock = TestClock(clock)
+    self.scheduler = scheduler
+    catalog = try CatalogFolder()
+    disk.schedule(by: scheduler)
+  }
+
+  /// Loses what is not synced. Nothing runs on it any more.
+  func cutPower(seed: UInt64) throws { try cutPower { $0.powerCut(seed: seed) } }
+
+  func cutPower(_ cut: (SimulatedDisk) -> SimulatedDisk) throws {
+    disk = cut(disk)
+    isTorn = true
+    disk.schedule(by: scheduler)
+    boot += 1
+    catalog = try CatalogFolder()
+  }
+
+  /// Its disk is replaced by an empty one. Nothing runs on it any more.
+  func loseState() throws {
+    disk = SimulatedDisk()
+    disk.schedule(by: scheduler)
+    boot += 1
+    catalog = try CatalogFolder()
+  }
+
+  /// Takes part in no run any more.
+  func rest() { disk.schedule(by: nil) }
+
+  func environment(_ process: SimulatedProcess) -> Engine.Environment {
+    var environment = environment
+    environment.files = process
+    environment.catalogFiles = CatalogFiles(process, catalog.locks, scheduler)
+    environment.catalogFolder = catalog.path.appending("own")
+    environment.bootIdentity = "boot-\(boot)"
+    environment.clock = WallClock(now: { [clock] in clock.now })
+    return environment
+  }
+
+  func open(_ process: SimulatedProcess, _ objects: any ObjectStore, waitingPackCountMax: Int = 2) throws
+    -> Engine
+  {
+    openingCount += 1
+    defer { openingCount -= 1 }
+    let engine = try Engine(
+      path: Self.statePath,
+      configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1),
+      environment: environment(process),
+      remote: Engine.Remote(
+        objects: objects,
+        configuration: RemoteConfiguration(intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax)))
+    if openingCount == 1, process.isAlive { isTorn = false }
+    return engine
+  }
+}

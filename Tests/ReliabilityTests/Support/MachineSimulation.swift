@@ -1,0 +1,296 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+
+/// Machines that share a store of objects: whole engines, each machine with a disk, a state folder and a clock of its
+/// own, some with two processes. They put, drop, keep, read and collect garbage. A seed decides all: who goes on at
+/// each request and at each call on a disk, who sleeps or is killed, which machine loses power or its folder, and what
+/// the object store does.
+///
+/// What must hold: whoever catches up reads every version that was reported done and not dropped, byte by byte, sees
+/// none that was reported dropped, and nothing that reads as other bytes; in the end all machines see the same, and
+/// it verifies.
+final class MachineSimulation: @unchecked Sendable {
+  // Unchecked: one actor runs at a time.
+  /// Whether puts of one name are kept apart, and what the store says of it.
+  enum Kind {
+    case usual
+    /// They are not, and the store names one maintainer: the first machine.
+    case maintained
+    /// They are not, and nobody knows.
+    case trusted
+  }
+
+  let seed: UInt64
+  private let kind: Kind
+  let store: SimulatedObjectStore
+  var random: SeededGenerator
+  var model = MachineModel()
+  /// Few, so that machines meet on the same chunks again and again.
+  private(set) var contents: [Data] = []
+  private(set) var counts: [String: Int] = [:]
+  private(set) var isOver = false
+  private var environment = Engine.Environment()
+  private var seconds = 0.0
+  private var machines: [Machine] = []
+  /// On which machine each actor's processes run.
+  private var places: [Int] = []
+  private var lives: [Life?] = []
+  private var scheduler: Scheduler?
+  private var policy: MachinePolicy?
+  private var failure: String?
+  private var lines: [String] = []
+
+  /// One process.
+  struct Life {
+    let actor: Int
+    let machine: Machine
+    let process: SimulatedProcess
+    let client: SimulatedClient
+    /// The how-many-th of how many processes on its machine it is.
+    var share = 0
+    var shareCount = 1
+
+    var isAlive: Bool { client.isAlive && process.isAlive }
+
+    func kill() {
+      client.kill()
+      process.kill()
+    }
+  }
+
+  init(seed: UInt64, weaknesses: Weaknesses = [], kind: Kind = .usual) {
+    self.seed = seed
+    self.kind = kind
+    random = SeededGenerator(seed: seed)
+    var faults = ObjectFaults.some(&random)
+    faults.attemptCountMax = max(2, faults.attemptCountMax)
+    faults.ignoresIfAbsent = kind != .usual
+    store = SimulatedObjectStore(seed: random.next(), faults: faults)
+    for number in 0..<6 { contents.append(noise(UInt64(number), below(5_000))) }
+    for number in 0..<4 { contents.append(prose(UInt64(number), below(5_000))) }
+    for _ in 0..<4 { contents.append(pick(contents) + pick(contents).prefix(below(3_000))) }
+    for _ in 0..<3 { contents.append(pick(contents) + noise(random.next(), 6_000) + pick(contents)) }
+    prepareEnvironment(weaknesses)
+  }
+
+  private func prepareEnvironment(_ weaknesses: Weaknesses) {
+    environment.worksInline = true
+    environment.mapByteCount = 4 << 20
+    environment.packByteCountTarget = pick([3_000, 12_000, 64 << 10])
+    environment.recordCountOfBatch = pick([3, 20_000])
+    // All that streams in goes through the pipeline, in several parts if it is long enough.
+    environment.streamHeadByteCount = 1
+    environment.streamBatchByteCount = 1
+    environment.weaknesses = weaknesses
+    environment.randomNumber = { [self] in random.next() }
+    environment.time = PassingTime(now: { [self] in seconds }) { [self] in
+      seconds += $0
+      pause()
+    }
+  }
+
+  /// - Throws: `Broken` at the first thing that is wrong.
+  func run() throws {
+    do {
+      try create()
+      try play()
+      if let failure { throw Broken(failure) }
+      try end()
+    } catch {
+      Soak.trace("seed \(seed): \(error)\n" + lines.joined(separator: "\n"))
+      throw Broken("seed \(seed): \(error)")
+    }
+  }
+
+  private func create() throws {
+    places = pick([[0, 1], [0, 1, 2], [0, 1, 2], [0, 0, 1], [0, 1, 1, 2]])
+    let policy = MachinePolicy(seed: random.next(), requestCountMax: 200 + below(700)) { [self] in
+      isOver = true
+    }
+    self.policy = policy
+    let scheduler = Scheduler(decide: policy.decide) { [self] actor in
+      lives[actor]?.kill()
+      count("kills")
+    }
+    self.scheduler = scheduler
+    for number in 0...(places.max() ?? 0) { machines.append(try machine(number, scheduler)) }
+    let options = StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: chance(50))
+    let faults = store.faults
+    store.faults = ObjectFaults()
+    defer { store.faults = faults }
+    guard kind == .maintained else {
+      return try Engine.create(in: store, options: options, environment: environment)
+    }
+    let process = machines[0].disk.process()
+    try Engine.create(
+      in: store, maintainedFrom: Machine.statePath, options: options,
+      environment: machines[0].environment(process))
+    process.kill()
+  }
+
+  private func machine(_ number: Int, _ scheduler: Scheduler?) throws -> Machine {
+    let machine = try Machine(
+      number: number, clock: 1_700_000_000_000 + UInt64(below(1_000_000_000)), scheduler: scheduler)
+    machine.environment = environment
+    return machine
+  }
+
+  private func play() throws {
+    guard let scheduler else { return }
+    lives = places.map { _ in nil }
+    scheduler.run(places.indices.map { actor in { [self] in live(actor) } })
+    self.scheduler = nil
+    for life in lives { life?.kill() }
+    for machine in machines { machine.rest() }
+    count("requests", store.requestCount)
+    count("calls on disks", scheduler.stepCount)
+    if scheduler.isDeadlocked { throw Broken("everybody waits for somebody") }
+  }
+
+  // MARK: Turns
+
+  /// Lets others go on; some time passes.
+  func pause() {
+    seconds += 0.01
+    policy?.noteRequest()
+    scheduler?.takeTurn()
+  }
+
+  private func hook(_ actor: Int) -> SimulatedObjectStore.Hook {
+    { [self] (call) throws(BlobStorageError) in
+      seconds += Double(below(10)) / 20
+      note(actor, "\(call)")
+      policy?.noteRequest()
+      scheduler?.takeTurn()
+    }
+  }
+
+  /// An actor's life: one process after the other.
+  private func live(_ actor: Int) {
+    while !isOver {
+      let machine = machines[places[actor]]
+      let life = Life(
+        actor: actor, machine: machine, process: machine.disk.process(),
+        client: store.client(beforeCall: hook(actor)),
+        share: places[..<actor].filter { $0 == places[actor] }.count,
+        shareCount: places.filter { $0 == places[actor] }.count)
+      lives[actor] = life
+      note(actor, "begins")
+      do {
+        try work(life)
+      } catch let error as BlobStorageError {
+        // The store did not answer when it was opened or closed.
+        if life.isAlive, !Self.isExpected(error) { fail("machine \(machine.number): \(error)") }
+      } catch { fail("machine \(machine.number): \(error)") }
+      life.kill()
+      do { try accident(machine) } catch { fail("\(error)") }
+      pause()
+    }
+  }
+
+  private func work(_ life: Life) throws {
+    let engine = try life.machine.open(life.process, life.client, waitingPackCountMax: below(3))
+    var actor = MachineActor(self, life, engine)
+    try actor.run()
+  }
+
+  /// What an engine may say when objects do not come, or another machine was in the way.
+  static func isExpected(_ error: BlobStorageError) -> Bool {
+    error.code == .io || error.code == .busy || error.code == .fenced
+  }
+
+  /// Where a process has ended, the machine may lose power or its folder: then its others end as well.
+  private func accident(_ machine: Machine) throws {
+    guard chance(35), !isOver else { return }
+    for life in lives where life?.machine === machine { life?.kill() }
+    // The maintainer's folder is not to be lost: nobody else may collect.
+    if chance(25), kind != .maintained || machine.number > 0 {
+      try machine.loseState()
+      count("folders lost")
+      note(machine.number, "machine has lost its folder")
+    } else {
+      try machine.cutPower(seed: random.next())
+      count("power cuts")
+      note(machine.number, "machine has lost power")
+    }
+  }
+
+  // MARK: The end
+
+  /// All is quiet: what is late has come. A machine that knows nothing looks and collects, and then all look.
+  private func end() throws {
+    store.settle()
+    var faults = ObjectFaults()
+    faults.ignoresIfAbsent = kind != .usual
+    store.faults = faults
+    // What dead processes left is published, or a collector comes before that.
+    let isAdoptedFirst = chance(50) || kind == .maintained
+    if isAdoptedFirst { for machine in machines { try adopt(machine) } }
+    let new = try machine(machines.count, nil)
+    _ = try look(new, "in the end", collects: kind != .maintained)
+    if !isAdoptedFirst { for machine in machines { try adopt(machine) } }
+    if chance(40) || kind == .maintained { _ = try look(machines[0], "in the end", collects: true) }
+    let newest = try look(try machine(machines.count + 1, nil), "at last")
+    for machine in machines + [new] {
+      let found = try look(machine, "at last", verifies: false)
+      if found != newest { throw Broken("machine \(machine.number) sees \(found), and a new one \(newest)") }
+    }
+  }
+
+  /// Publishes what is left on a machine.
+  private func adopt(_ machine: Machine) throws {
+    let process = machine.disk.process()
+    try machine.open(process, store).close()
+    process.kill()
+  }
+
+  /// Opens a store, checks everything, and returns what can be seen.
+  private func look(
+    _ machine: Machine, _ moment: String, collects: Bool = false, verifies: Bool = true
+  ) throws -> [String: [Int]] {
+    let moment = "\(moment), on machine \(machine.number)"
+    let life = Life(
+      actor: -1 - machine.number, machine: machine, process: machine.disk.process(),
+      client: store.client(beforeCall: hook(-1 - machine.number)))
+    let actor = MachineActor(self, life, try machine.open(life.process, life.client))
+    defer { life.kill() }
+    try actor.check(model, moment, readsAll: true)
+    let damaged = verifies ? try actor.engine.verify().damaged : []
+    if !damaged.isEmpty { throw Broken("\(moment): \(damaged)") }
+    if collects {
+      do {
+        let report = try actor.engine.collectGarbage(
+          CollectionOptions(garbageShareMin: 0, waitSeconds: 0))
+        if !report.obstacles.isEmpty { throw Broken("\(moment): \(report.obstacles)") }
+        count("packs removed", report.deletedPackCount + report.compactedPackCount)
+      } catch let error as BlobStorageError where kind == .maintained && error.code == .busy {
+        // Whoever is registered and gone is waited for where nobody can be fenced.
+      }
+      try actor.check(model, moment + " that has collected", readsAll: true)
+    }
+    let seen = try actor.seen()
+    try actor.engine.close()
+    return seen
+  }
+
+  // MARK: For actors
+
+  func below(_ count: Int) -> Int { Int.random(in: 0..<count, using: &random) }
+  func chance(_ percent: Int) -> Bool { below(100) < percent }
+  func pick<T>(_ some: [T]) -> T { some[below(some.count)] }
+  func count(_ name: String, _ number: Int = 1) { counts[name, default: 0] += number }
+
+  /// All sleep for so long.
+  func sleep(seconds: Double) { self.seconds += seconds }
+
+  func note(_ actor: Int, _ text: @autoclosure () -> String) {
+    if Soak.isTraced { lines.append("\(Int(seconds)) \(actor): \(text())") }
+  }
+
+  func fail(_ text: String) {
+    failure = failure ?? text
+    isOver = true
+  }
+}
