@@ -115,7 +115,8 @@ let package = Package(
       swiftSettings: strict),
     // Loads a cache from several processes and watches its limit. No product; `tools/cache-trial` runs it for longer.
     .executableTarget(
-      name: "CacheTrial", dependencies: ["BlobStorage"], path: "Tests/CacheTrial", swiftSettings: strict),
+      name: "CacheTrial", dependencies: ["BlobStorage", .product(name: "Logging", package: "swift-log")],
+      path: "Tests/CacheTrial", swiftSettings: strict),
     // Puts and reads objects of a pack's length. No product; `tools/bench-wire` measures by it.
     .executableTarget(
       name: "WireTrial",

@@ -134,9 +134,9 @@ struct KilledActor {
   private mutating func keep(_ keys: [String], upTo count: Int) async throws {
     let known = keys.filter { model[$0]?.isEmpty == false }
     guard !known.isEmpty else { return }
-    var after: Change = [:]
-    for key in known { after[key] = Array((model[key] ?? []).prefix(count + 1)) }
-    try await change(["keep", "--up-to", "\(count)"] + known, [after])
+    // Each key for itself: the tool goes from one to the next.
+    let changes = known.map { [$0: Array((model[$0] ?? []).prefix(count + 1))] }
+    try await change(["keep", "--up-to", "\(count)"] + known, changes)
   }
 
   private mutating func delete(_ keys: [String]) async throws {
@@ -196,7 +196,8 @@ struct KilledActor {
       var found: Change = [:]
       for key in keys { found[key] = try await observed(key) }
       let before = Dictionary(uniqueKeysWithValues: keys.map { ($0, model[$0] ?? []) })
-      #expect(found == before || found == change, "\(arguments) was killed: before \(before)")
+      #expect(
+        found == before || found == change, "\(arguments) was killed: before \(before), now \(found)")
       model.merge(found) { $1 }
     }
   }

@@ -105,9 +105,15 @@ final class Workshop: Sendable {
     for name in ["out", "err"] {
       try Data().write(to: folder.appending(path: "\(id).\(name)"))
     }
-    process.standardInput = try FileHandle(forReadingFrom: folder.appending(path: "\(id).in"))
-    process.standardOutput = try FileHandle(forWritingTo: folder.appending(path: "\(id).out"))
-    process.standardError = try FileHandle(forWritingTo: folder.appending(path: "\(id).err"))
+    let input = try FileHandle(forReadingFrom: folder.appending(path: "\(id).in"))
+    let output = try FileHandle(forWritingTo: folder.appending(path: "\(id).out"))
+    let errors = try FileHandle(forWritingTo: folder.appending(path: "\(id).err"))
+    process.standardInput = input
+    process.standardOutput = output
+    process.standardError = errors
+    // Foundation lets a process go, and with it these, only after `waitUntilExit`: thousands of them would come to the
+    // limit of descriptors, which `run` reports as a bad one.
+    defer { for handle in [input, output, errors] { try? handle.close() } }
     return try Running(process, folder: folder, id: id)
   }
 }
@@ -151,6 +157,8 @@ final class Running: @unchecked Sendable {
   func outcome() async throws -> Outcome {
     var status: Int32 = -1
     for await value in ended { status = value }
+    // A task that is cancelled waits no longer: what it knows is not how the process ended.
+    try Task.checkCancellation()
     return Outcome(
       status: status, bytes: try Data(contentsOf: file("out")),
       errors: String(decoding: try Data(contentsOf: file("err")), as: UTF8.self))

@@ -1,5 +1,6 @@
 import BlobStorage
 import Foundation
+import Logging
 
 #if canImport(Glibc)
   import Glibc
@@ -38,7 +39,10 @@ func work(_ index: Int) async throws {
   let cache = try await BlobCache.open(
     at: folder, limits: CacheLimits(byteCountMax: byteCountMax),
     configuration: CacheConfiguration(
-      store: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), memoryByteCountMax: 0))
+      store: StoreConfiguration(
+        // On standard error: why a value was refused.
+        logger: Logger(label: "worker \(index)", factory: StreamLogHandler.standardError(label:)),
+        cacheByteCountMax: 0, threadCount: 1), memoryByteCountMax: 0))
   var (hitCount, getCount, wrongCount, refusedCount, putByteCount) = (0, 0, 0, 0, 0)
   for number in stride(from: index, to: requestCount, by: processCount) {
     let request = trace.request(number)

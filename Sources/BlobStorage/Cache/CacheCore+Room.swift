@@ -105,8 +105,10 @@ extension CacheCore {
       missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
       goal = missing
       guard freed == 0 || missing >= last else { continue }
-      // Nothing came of it: what was noticed of garbage is wrong, or there is nothing left to free.
+      // Nothing came of it: a collection was killed and left packs condemned that nobody chooses then, what was noticed
+      // of garbage is wrong, or there is nothing left to free.
       if isCounted { break }
+      try finishLastCollection()
       try countGarbage()
       isCounted = true
     }
@@ -183,6 +185,14 @@ extension CacheCore {
     }
     if isAnyDead { try engine.recoverDeadWriters() }
     try engine.backend.removeLeftovers()
+  }
+
+  /// Ends a collection that was killed, if there was one: only live packs are chosen to make room.
+  private func finishLastCollection() throws(BlobStorageError) {
+    let isEnded = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().allSatisfy { $0.row.state == .live }
+    }
+    if !isEnded { _ = try engine.collectGarbage(in: []) }
   }
 
   /// Damage keeps a collection from removing anything. In a store that is all cache, what is damaged can go.

@@ -9,7 +9,12 @@ struct Program {
     process.executableURL = Self.folder.appendingPathComponent("DropInProgram")
     process.arguments = arguments
     process.standardOutput = output
-    if let environment { process.environment = environment }
+    if let environment {
+      // With how a sanitizer reports.
+      process.environment = environment.merging(
+        ProcessInfo.processInfo.environment.filter { $0.key.hasSuffix("SAN_OPTIONS") }
+      ) { $1 }
+    }
     try process.run()
   }
 

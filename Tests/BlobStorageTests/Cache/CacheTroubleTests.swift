@@ -164,6 +164,27 @@ struct CacheTroubleTests {
     #expect(try cache.contains("k99"))
   }
 
+  @Test("goes on after a collection was killed that had condemned all packs")
+  func condemned() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    var random = SplitMix64(seed: 15)
+    for index in 0..<200 { #expect(try cache.put("k\(index)", random.noise(60_000))) }
+    try cache.engine.writer.rollOver()
+    try cache.engine.catalog.write { (transaction) throws(BlobStorageError) in
+      for (number, row) in try transaction.packRows() {
+        var row = row
+        row.state = .condemned
+        try transaction.setPackRow(number, row)
+      }
+    }
+    let next = try place.cache()
+    for index in 0..<20 {
+      #expect(try next.put("n\(index)", random.noise(60_000)), "\(index): \(place.log.last)")
+      #expect(try next.excess() < 5)
+    }
+  }
+
   @Test("with a damaged pack drops what cannot be read, and holds its limit")
   func damaged() throws {
     let place = try CachePlace()
