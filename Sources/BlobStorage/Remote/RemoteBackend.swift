@@ -118,14 +118,15 @@ package final class RemoteBackend: PublishingBackend {
 
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     if !torn.withLock({ $0.contains(name) }), let file = try spool.openPack(name) { return file }
-    let footer = try footers.open(name)
-    if let footer {
-      return RemoteFile(name: name, byteCount: footer.byteCount, fetches: fetches, footer: footer)
-    }
-    var known = lengths.withLock { $0[name] }
-    if known == nil { known = try fetchFooter(name) }
-    guard let byteCount = known else { return nil }
-    return RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: nil)
+    if let footer = try footers.open(name) { return remoteFile(name, byteCount: footer.byteCount, footer) }
+    // Without it the end of the pack would be taken from what is kept here, unverified: after a power cut a pack of
+    // this machine's own may be empty there.
+    guard let byteCount = try fetchFooter(name) else { return nil }
+    return remoteFile(name, byteCount: byteCount, try footers.open(name))
+  }
+
+  private func remoteFile(_ name: PackName, byteCount: Int64, _ footer: FooterCopy?) -> RemoteFile {
+    RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: footer)
   }
 
   package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
@@ -225,8 +226,7 @@ package final class RemoteBackend: PublishingBackend {
         try body(name, nil)
         continue
       }
-      let file = RemoteFile(
-        name: name, byteCount: byteCount, fetches: fetches, footer: try footers.open(name))
+      let file = remoteFile(name, byteCount: byteCount, try footers.open(name))
       defer { file.close() }
       try body(name, file)
     }

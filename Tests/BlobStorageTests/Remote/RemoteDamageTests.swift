@@ -59,6 +59,26 @@ struct RemoteDamageTests {
     #expect(try lab.all(again) == lab.bytes.map { Data($0) })
   }
 
+  @Test("is not what a power cut leaves of a machine's own packs: they are read where they were published")
+  func tornByPowerCut() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let state = URL(filePath: lab.place.statePath("writer"))
+    // The names are there, and nothing that was not synced: no footers, and packs that are empty behind their headers.
+    for name in try FileManager.default.contentsOfDirectory(atPath: state.path + "/footers") {
+      try Data().write(to: state.appending(path: "footers/\(name)"))
+    }
+    for name in try FileManager.default.contentsOfDirectory(atPath: state.path + "/ranges") {
+      let url = state.appending(path: "ranges/\(name)")
+      let bytes = try Data(contentsOf: url)
+      try (bytes.prefix(64) + Data(count: max(bytes.count - 64, 0))).write(to: url)
+    }
+    try FileManager.default.removeItem(at: state.appending(path: "catalog"))
+    let again = try lab.place.engine("writer", bootIdentity: "second")
+    #expect(try lab.all(again) == lab.bytes.map { Data($0) })
+    #expect(try again.verify().damaged == [])
+  }
+
   @Test(
     "of a pack is found by verify, whatever a machine keeps of it, with the pack's name", arguments: 0..<3)
   func object(_ index: Int) throws {
