@@ -91,7 +91,7 @@ let package = Package(
     .testTarget(
       name: "BlobStorageDropInTests",
       dependencies: [
-        "BlobStorageDropIn", "BlobStorage", "DropInProgram",
+        "BlobStorageDropIn", "BlobStorage", "BlobStorageTestSupport", "DropInProgram",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),

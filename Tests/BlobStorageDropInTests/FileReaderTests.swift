@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageDropIn
+import BlobStorageTestSupport
 import Dispatch
 import Foundation
 import Synchronization
@@ -116,8 +117,7 @@ extension FileReader {
 
   @Test("FR-6: any range is the slice of the bytes, and chunks outside it are not read")
   func ranges() async throws {
-    let seed = UInt64.random(in: 1...UInt64.max)
-    print("ranges: seed \(seed)")
+    let seed = TestSeed.announce()
     let sample = randomBytes(1_500_000, seed: 6)
     let count = sample.count
     let chunk = store.information.chunkSizes.average

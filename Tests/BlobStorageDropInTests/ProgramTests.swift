@@ -1,4 +1,5 @@
 import BlobStorageDropIn
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -59,8 +60,7 @@ import Testing
 
   @Test("DA-E9: killed anywhere, each key has its old or its new value, and no promised version is missing")
   func kill() async throws {
-    let seed = UInt64.random(in: 0...UInt64.max)
-    print("kill: seed \(seed)")
+    let seed = TestSeed.announce()
     let root = try Folder()
     let counts = randomBytes(10, seed: seed | 1).map { Int($0 % 12) }
     var promised = ["left": 0, "right": 0]

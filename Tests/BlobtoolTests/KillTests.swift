@@ -6,9 +6,7 @@ import Testing
 @Suite("Kills", .serialized)
 struct KillTests {
   static let seconds = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"].flatMap(Double.init)
-  static let seed =
-    ProcessInfo.processInfo.environment["BLOB_STORAGE_SEED"].flatMap { UInt64($0) }
-    ?? (seconds == nil ? 1 : UInt64.random(in: 1...1 << 40))
+  static let seed = TestSeed.choose()
 
   @Test("processes that import, put, read, keep, delete and collect lose nothing of what was said to be done")
   func kills() async throws {

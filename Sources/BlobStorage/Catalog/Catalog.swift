@@ -11,6 +11,8 @@ import SystemPackage
 /// 3. A rebuilt catalog is a new generation. The files of the old one are removed, which tells everybody who has
 ///    them open.
 /// 4. Every process that has the store open holds `users` shared; the last one to close makes it clean.
+/// 5. Clean, it counts on what has reached the medium only: not while a killed writer's pack is open (a power cut could
+///    take what it knows of it).
 package final class Catalog: Sendable {
   let folder: FilePath
   let files: any FileSystem
@@ -200,7 +202,7 @@ package final class Catalog: Sendable {
     _ = try lockFile.lock(.exclusive, wait: true)
     defer { unlock() }
     if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
-      !(try last.environment.isSuperseded())
+      !(try last.environment.isSuperseded()), try last.environment.read({ (transaction) throws(BlobStorageError) in try transaction.countsOnMediumOnly() })
     {
       var generation = last.generation
       if let compact = compacted(last.environment) {

@@ -101,11 +101,11 @@ package struct CatalogBuilder: Sendable {
       try file.truncate(to: tail)
     }
     guard let outcome = try apply(name, file, into: environment), outcome.gaps.isEmpty else { return }
-    if outcome.isSealed, !(try isPoisoned(name, environment)) { return }
     do throws(BlobStorageError) {
       let sealed =
         outcome.isSealed
-        ? try synchronizeAnew(file) : try PackRecovery.seal(file, outcome, codecs: codecs)
+        ? try synchronizeAnew(file, rewrites: try isPoisoned(name, environment))
+        : try PackRecovery.seal(file, outcome, codecs: codecs)
       try backend.synchronizeNames()
       try environment.write { (transaction) throws(BlobStorageError) in
         guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
@@ -142,10 +142,10 @@ package struct CatalogBuilder: Sendable {
     }
   }
 
-  /// Forces a sealed pack to the medium of which a sync has failed, and returns its length.
-  private func synchronizeAnew(_ file: any File) throws(BlobStorageError) -> Int64 {
+  /// Forces a sealed pack to the medium, written once more where a sync of it has failed, and returns its length.
+  private func synchronizeAnew(_ file: any File, rewrites: Bool) throws(BlobStorageError) -> Int64 {
     let byteCount = try file.status().byteCount
-    try PackRecovery.rewrite(file, 0..<byteCount)
+    if rewrites { try PackRecovery.rewrite(file, 0..<byteCount) }
     do throws(BlobStorageError) { try file.synchronize() } catch {
       throw BlobStorageError(
         .poisoned, "Syncing a pack failed: \(error.message)", path: error.path, errno: error.errno)

@@ -109,6 +109,11 @@ extension Transaction {
     return rows
   }
 
+  /// Whether the packs have all that is known of them even after a power cut.
+  func countsOnMediumOnly() throws(BlobStorageError) -> Bool {
+    try packRows().allSatisfy { $0.row.isSealed || $0.row.appliedByteCount <= $0.row.durableByteCount }
+  }
+
   static func packKey(_ number: UInt32) -> [UInt8] {
     withUnsafeBytes(of: number.bigEndian) { Array($0) }
   }

@@ -56,6 +56,7 @@ package final class CatchUp: Sendable {
   private let turns = Mutex(Turns())
   /// When the last that found everything as it was began, and what of.
   private let quiet = Mutex<(state: State, begin: Double)?>(nil)
+  private let sawFence = Atomic(false)
   private let toldMissing = Mutex<Set<PackName>>([])
   private static let attemptCountMax = 16
 
@@ -175,16 +176,20 @@ package final class CatchUp: Sendable {
     try noteCollections(listing.collections)
     // What is live of them lies in others, which the listing has. A pack that is merely not there is damage: what needs
     // it says so when it is read.
-    let gone = known.complete.union(known.partial).filter { name in
-      listing.collections.removed.contains(name)
-        || (listing.fences[name.writer].map { $0 <= name.sequence } ?? false)
+    let isFenced = { (name: PackName) in listing.fences[name.writer].map { $0 <= name.sequence } ?? false }
+    let gone = known.complete.union(known.partial).filter {
+      listing.collections.removed.contains($0) || isFenced($0)
     }
+    if known.unpublished.contains(where: isFenced) { sawFence.store(true, ordering: .relaxed) }
     if !gone.isEmpty { try remove(gone) }
     report.removedPackCount += gone.count
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
     quiet.withLock { $0 = state == known.state ? (state: state, begin: begin) : nil }
     return true
   }
+
+  /// Whether this machine has packs that cannot be published any more: nobody has waited for what they need.
+  package var hasFencedPacks: Bool { sawFence.load(ordering: .relaxed) }
 
   private func catalogState(_ transaction: Transaction) throws(BlobStorageError) -> State {
     State(generation: catalog.generation, epoch: try transaction.epoch())

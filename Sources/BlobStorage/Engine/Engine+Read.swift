@@ -17,10 +17,7 @@ extension Engine {
         continue
       }
       guard try self.version(key, id)?.digest == version.digest else { continue }
-      throw BlobStorageError(
-        .corrupted,
-        "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
-        key: key, digest: version.digest)
+      throw Self.named(chunks.missing("Blob \(version.digest) is missing from the store", version.digest), key)
     }
     return nil
   }
@@ -174,10 +171,7 @@ extension Engine {
       }
       do throws(BlobStorageError) {
         guard let layout = try blobs.layout(version.digest) else {
-          throw BlobStorageError(
-            .corrupted,
-            "Key “\(key)”: blob \(version.digest) is missing from the store; put the same bytes again to heal it.",
-            key: key, digest: version.digest)
+          throw chunks.missing("Blob \(version.digest) is missing from the store", version.digest)
         }
         return OpenBlob(engine: self, layout: layout, hold: hold)
       } catch {
@@ -224,7 +218,7 @@ extension Engine {
   }
 
   static func named(_ error: BlobStorageError, _ key: String) -> BlobStorageError {
-    guard error.key == nil, error.code == .corrupted else { return error }
+    guard error.key == nil, error.code == .corrupted || error.code == .fenced else { return error }
     var named = BlobStorageError(
       error.code, "Key “\(key)”: \(error.message)", key: key, digest: error.digest, pack: error.pack,
       offset: error.offset,

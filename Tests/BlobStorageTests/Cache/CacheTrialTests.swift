@@ -56,8 +56,7 @@ struct CacheTrialTests {
   @Test("keeps its limit, and gives what was put")
   func trial() throws {
     let folder = try TemporaryFolder()
-    let seed = UInt64.random(in: 0...UInt64.max)
-    print("trial: seed \(seed)")
+    let seed = TestSeed.announce()
     let (_, output) = try Self.run(
       "CacheTrial",
       ["run", folder.path.appending("store").string, "12000000", "800", "3", "250", "0.9", "\(seed)"])

@@ -1,4 +1,5 @@
 import BlobStorage
+import Foundation
 import SystemPackage
 import Testing
 
@@ -27,7 +28,7 @@ struct CatalogCompactionTests {
     var kept = SamplePack(PackPlace.header(sequence: 2))
     for number in 0..<500 { kept.append(.chunk(Array("kept \(number)".utf8))) }
     try place.apply(gone, 0..<gone.records.count)
-    try place.apply(kept, 0..<kept.records.count)
+    try place.apply(kept, 0..<kept.records.count, seals: true)
     try place.retract(gone)
     let digests = try Self.digests(place.catalog)
     #expect(digests.count == 500)
@@ -60,5 +61,18 @@ struct CatalogCompactionTests {
     place.catalog.close()
     #expect(try Self.generations(place) == generations)
     #expect(try Self.digests(other) == [])
+  }
+
+  @Test("is called clean by the last who closes it, unless it knows of a pack that a killed writer left open")
+  func openPacks() throws {
+    for isSealed in [true, false] {
+      let place = try CatalogPlace()
+      var pack = SamplePack(PackPlace.header(sequence: 1))
+      pack.append(.chunk(Array("not forced to the medium".utf8)))
+      try place.apply(pack, 0..<1, seals: isSealed)
+      place.catalog.close()
+      let state = try String(contentsOfFile: place.temporary.path.appending("catalog/state").string, encoding: .utf8)
+      #expect(state.contains(" clean") == isSealed, "\(state)")
+    }
   }
 }

@@ -26,8 +26,8 @@ final class CatalogPlace {
 
   deinit { catalog.close() }
 
-  /// Applies records of one pack, which follow those applied before.
-  func apply(_ pack: SamplePack, _ range: Range<Int>) throws {
+  /// Applies records of one pack, which follow those applied before, and may have it sealed.
+  func apply(_ pack: SamplePack, _ range: Range<Int>, seals: Bool = false) throws {
     try catalog.write { (transaction) throws(BlobStorageError) in
       let number: UInt32
       if let known = try transaction.packNumber(pack.header.name) {
@@ -39,6 +39,7 @@ final class CatalogPlace {
       for record in pack.records[range] {
         try transaction.apply(record, from: number, &row, algorithm: .blake3)
       }
+      row.isSealed = seals
       try transaction.setPackRow(number, row)
     }
   }

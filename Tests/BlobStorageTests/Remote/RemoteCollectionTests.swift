@@ -80,6 +80,11 @@ struct RemoteCollectionTests {
       #expect(try machines.lost(of: ["late": bytes]) == ["late"])
       return
     }
+    // It need not know yet that it was not waited for, to be told why what it counted on is gone.
+    try sleeper.catchUp()
+    let reading = #expect(throws: BlobStorageError.self) { try sleeper.data("late", nil) }
+    #expect(reading?.code == .fenced)
+    #expect(reading?.key == "late")
     for _ in 0..<2 {
       let error = #expect(throws: BlobStorageError.self) { try sleeper.synchronize() }
       #expect(error?.code == .fenced)

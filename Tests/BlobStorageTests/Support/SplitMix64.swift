@@ -1,4 +1,4 @@
-import Foundation
+import BlobStorageTestSupport
 
 /// A random number generator that a test can seed, print and repeat (Steele et al., OOPSLA 2014).
 struct SplitMix64: RandomNumberGenerator {
@@ -38,11 +38,6 @@ struct SplitMix64: RandomNumberGenerator {
     return lengths
   }
 
-  /// A generator with a seed of its own, which is printed; `BLOB_STORAGE_SEED` plays one again.
-  static func announced(_ test: String = #function) -> SplitMix64 {
-    let chosen = ProcessInfo.processInfo.environment["BLOB_STORAGE_SEED"].flatMap { UInt64($0) }
-    let seed = chosen ?? UInt64.random(in: 0...UInt64.max)
-    print("\(test): seed \(seed)")
-    return SplitMix64(seed: seed)
-  }
+  /// A generator with a seed that is printed.
+  static func announced(_ test: String = #function) -> SplitMix64 { SplitMix64(seed: TestSeed.announce(test)) }
 }

@@ -175,7 +175,7 @@ final class Lab: @unchecked Sendable {
   func loseData(_ cut: (SimulatedDisk) -> SimulatedDisk) throws {
     disk.heal()
     disk = cut(disk)
-    catalog = try CatalogFolder()
+    catalog = try catalog.afterPowerCut()
     boot += 1
   }
 
@@ -208,27 +208,27 @@ final class CatalogFolder: Sendable {
   /// What a process that is killed now would leave: not LMDB's table of readers, which names living threads.
   convenience init(copyOf other: CatalogFolder) throws {
     try self.init()
-    for name in try Self.names(other.path) {
-      let source = other.path.appending(name)
-      let inside = try Self.names(source)
-      if inside.isEmpty, try SystemFiles().status(of: source)?.kind == .regular {
-        try Self.copy(source, path.appending(name))
-        continue
-      }
-      try SystemFiles().createDirectory(path.appending(name))
-      for file in inside where file != "lock.mdb" {
-        try Self.copy(source.appending(file), path.appending(name).appending(file))
-      }
-    }
+    try Self.copy(other.path, path)
   }
 
-  private static func names(_ folder: FilePath) throws -> [String] {
-    guard try SystemFiles().status(of: folder)?.kind == .directory else { return [] }
-    return try SystemFiles().list(folder)
+  /// What a power cut leaves: a catalog that was left clean has been forced to the medium; of another nothing counts.
+  /// - Parameter name: the folder in this one that the catalog is in.
+  func afterPowerCut(in name: String? = nil) throws -> CatalogFolder {
+    let state = (name.map { path.appending($0) } ?? path).appending("state").string
+    let isClean = (try? String(contentsOfFile: state, encoding: .utf8))?.contains(" clean") ?? false
+    return isClean ? try CatalogFolder(copyOf: self) : try CatalogFolder()
   }
 
   private static func copy(_ from: FilePath, _ to: FilePath) throws {
-    try FileManager.default.copyItem(atPath: from.string, toPath: to.string)
+    for name in try SystemFiles().list(from) where name != "lock.mdb" {
+      let (source, target) = (from.appending(name), to.appending(name))
+      if try SystemFiles().status(of: source)?.kind == .directory {
+        try SystemFiles().createDirectory(target)
+        try copy(source, target)
+      } else {
+        try FileManager.default.copyItem(atPath: source.string, toPath: target.string)
+      }
+    }
   }
 
   deinit { try? FileManager.default.removeItem(atPath: path.string) }

@@ -39,7 +39,7 @@ final class Machine: @unchecked Sendable {
     isTorn = true
     disk.schedule(by: scheduler)
     boot += 1
-    catalog = try CatalogFolder()
+    catalog = try catalog.afterPowerCut(in: "own")
   }
 
   /// Its disk is replaced by an empty one. Nothing runs on it any more.

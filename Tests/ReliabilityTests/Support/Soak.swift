@@ -8,8 +8,7 @@ enum Soak {
   static let seconds: Double = environment("BLOB_STORAGE_SOAK_SECONDS").flatMap(Double.init) ?? 0
   static var isOn: Bool { seconds > 0 }
   /// A seed to begin with, so that a failure can be played again.
-  static let firstSeed: UInt64 =
-    environment("BLOB_STORAGE_SEED").flatMap { UInt64($0) } ?? (isOn ? UInt64.random(in: 1...1 << 40) : 1)
+  static let firstSeed = TestSeed.choose()
 
   private static let counts = Mutex<[String: Int]>([:])
 
