@@ -24,7 +24,7 @@ package final class CatchUp: Sendable {
     var waitingCount = 0
   }
 
-  private enum Turn {
+  private enum Next {
     case done(missing: [PackName])
     case failed(BlobStorageError)
     case begins(Int)
@@ -52,7 +52,7 @@ package final class CatchUp: Sendable {
   private let packs: PackFiles
   private let logger: Logger
   private let time: PassingTime
-  private let turn = Mutex<Void>(())
+  private let turn = Turn()
   private let turns = Mutex(Turns())
   /// When the last that found everything as it was began, and what of.
   private let quiet = Mutex<(state: State, begin: Double)?>(nil)
@@ -75,6 +75,7 @@ package final class CatchUp: Sendable {
   /// Does it, unless another thread has done it for us: what was published before the call is in the catalog, and what
   /// was removed before is not.
   ///
+  /// - Throws: `cancelled` also while another thread does it.
   /// - Complexity: one listing of the packs, two of what collectors have said; one to three requests for each new
   ///   pack, several at once.
   @discardableResult
@@ -84,32 +85,31 @@ package final class CatchUp: Sendable {
       return turns.begunCount
     }
     defer { turns.withLock { $0.waitingCount -= 1 } }
-    let result: Result<Report, BlobStorageError> = turn.withLock { _ in
-      let turn = turns.withLock { turns -> Turn in
-        if turns.endedNumber > asked { return .done(missing: turns.missing) }
-        if let failure = turns.failure, failure.number > asked { return .failed(failure.error) }
-        turns.begunCount += 1
-        return .begins(turns.begunCount)
-      }
-      switch turn {
-      case .done(let missing): return .success(Report(missing: missing))
-      case .failed(let error): return .failure(error)
-      case .begins(let number):
-        do throws(BlobStorageError) {
-          let report = try runInTurn()
-          turns.withLock { turns in
-            turns.endedNumber = number
-            turns.missing = report.missing
-          }
-          return .success(report)
-        } catch {
-          // Whoever gives up does so for himself.
-          if error.code != .cancelled { turns.withLock { $0.failure = (number, error) } }
-          return .failure(error)
+    try turn.take(isPatient: false)
+    defer { turn.giveBack() }
+    let next = turns.withLock { turns -> Next in
+      if turns.endedNumber > asked { return .done(missing: turns.missing) }
+      if let failure = turns.failure, failure.number > asked { return .failed(failure.error) }
+      turns.begunCount += 1
+      return .begins(turns.begunCount)
+    }
+    switch next {
+    case .done(let missing): return Report(missing: missing)
+    case .failed(let error): throw error
+    case .begins(let number):
+      do throws(BlobStorageError) {
+        let report = try runInTurn()
+        turns.withLock { turns in
+          turns.endedNumber = number
+          turns.missing = report.missing
         }
+        return report
+      } catch {
+        // Whoever gives up does so for himself.
+        if error.code != .cancelled { turns.withLock { $0.failure = (number, error) } }
+        throw error
       }
     }
-    return try result.get()
   }
 
   /// How many callers wait for it, or for others.
@@ -134,18 +134,15 @@ package final class CatchUp: Sendable {
   /// has: other packs may have what was found in those.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
-    let result: Result<Bool, BlobStorageError> = turn.withLock { _ in
-      do throws(BlobStorageError) {
-        let lacksCopies = try catalog.read { (transaction) throws(BlobStorageError) in
-          try transaction.meta(.lacksCopies) > 0
-        }
-        guard lacksCopies else { return .success(catalog.generation != generation) }
-        try catalog.rebuild(because: nil)
-        _ = try runInTurn()
-        return .success(true)
-      } catch { return .failure(error) }
+    try turn.take(isPatient: false)
+    defer { turn.giveBack() }
+    let lacksCopies = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.meta(.lacksCopies) > 0
     }
-    return try result.get()
+    guard lacksCopies else { return catalog.generation != generation }
+    try catalog.rebuild(because: nil)
+    _ = try runInTurn()
+    return true
   }
 
   private func runInTurn() throws(BlobStorageError) -> Report {

@@ -102,20 +102,22 @@ package final class ChunkSource: Sendable {
   func whereThere<T>(
     _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
+    var what = "Pack \(pack) is not there"
     do throws(BlobStorageError) {
-      guard let file = try packs.file(pack) else { return nil }
-      return try body(file)
+      if let file = try packs.file(pack) { return try body(file) }
     } catch {
-      guard error.code == .packGone, let catchUp else { throw error }
-      try packs.forget { $0 == pack }
-      try catchUp.run()
-      let isRemoved = try catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.packNumber(pack) == nil
-      }
-      if isRemoved { return nil }
-      throw BlobStorageError(
-        .corrupted, "\(error.message.dropLast()), and nobody has removed it from the store.", pack: "\(pack)")
+      guard error.code == .packGone, catchUp != nil else { throw error }
+      what = String(error.message.dropLast())
     }
+    // In a folder it has been renamed, and the next snapshot says so.
+    guard let catchUp else { return nil }
+    try packs.forget { $0 == pack }
+    try catchUp.run()
+    let isRemoved = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packNumber(pack) == nil
+    }
+    if isRemoved { return nil }
+    throw BlobStorageError(.corrupted, "\(what), and nobody has removed it from the store.", pack: "\(pack)")
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.

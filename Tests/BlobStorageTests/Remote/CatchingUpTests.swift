@@ -125,9 +125,7 @@ struct CatchingUpTests {
     }
     let one = try place.engine("one")
     #expect(try Self.keys(one).count == 4)
-    try FileManager.default.removeItem(atPath: place.statePath("one") + "/footers")
-    try FileManager.default.createDirectory(
-      atPath: place.statePath("one") + "/footers", withIntermediateDirectories: false)
+    try place.removeFooters("one")
     try one.catalog.rebuild(because: nil)
     #expect(try Self.keys(one).count == 4)
     let counts = (all: count.load(ordering: .relaxed), locked: lockedCount.load(ordering: .relaxed))
@@ -164,5 +162,35 @@ struct CatchingUpTests {
     objects.beforeRequests(nil)
     objects.setDown(false)
     try engine.catchUp()
+  }
+
+  @Test("lets go of who is cancelled while it waits for another thread's")
+  func waiting() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one")
+    let catchUp = try #require(engine.publishedPacks)
+    let (begun, released, done) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let isFirst = Atomic(true)
+    place.objects.beforeRequests { _, _ in
+      guard isFirst.exchange(false, ordering: .relaxed) else { return }
+      begun.signal()
+      released.wait()
+    }
+    Thread {
+      #expect(throws: Never.self) { try engine.catchUp() }
+      done.signal()
+    }.start()
+    begun.wait()
+    let flag = CancellationFlag()
+    Thread {
+      while catchUp.waitingCount < 2 { Thread.sleep(forTimeInterval: 0.001) }
+      flag.cancel()
+    }.start()
+    let error = #expect(throws: BlobStorageError.self) {
+      try CancellationFlag.$current.withValue(flag) { try engine.catchUp() }
+    }
+    #expect(error?.code == .cancelled)
+    released.signal()
+    done.wait()
   }
 }

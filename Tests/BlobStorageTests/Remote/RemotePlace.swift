@@ -50,6 +50,14 @@ struct RemotePlace {
     try FileManager.default.removeItem(atPath: statePath(machine) + "/ranges")
   }
 
+  /// The copies of footers of the packs that it knows.
+  func removeFooters(_ machine: String) throws {
+    let folder = statePath(machine) + "/footers"
+    for name in try FileManager.default.contentsOfDirectory(atPath: folder) {
+      try FileManager.default.removeItem(atPath: folder + "/" + name)
+    }
+  }
+
   var storeID: [UInt8] {
     get throws { Array(objects.objects["store", default: []].dropFirst(32).prefix(16)) }
   }

@@ -128,8 +128,10 @@ struct RemoteStoreTests {
     #expect(try place.engine("two").keys("", after: nil, limit: 10).count == 2)
   }
 
-  @Test("takes packs that were removed out of the catalog, and reads from where their chunks lie now")
-  func removedPacks() throws {
+  @Test(
+    "takes packs that were removed out of the catalog, and reads from where their chunks lie now",
+    arguments: [false, true])
+  func removedPacks(_ losesFooters: Bool) throws {
     var random = SplitMix64.announced()
     let place = try RemotePlace()
     let bytes = random.bytes(200_000)
@@ -138,6 +140,7 @@ struct RemoteStoreTests {
     let first = place.packNames
     let two = try place.engine("two")
     try place.removeRanges("two")
+    if losesFooters { try place.removeFooters("two") }
     // What a collector does: the same records in another pack, and then the first one goes.
     _ = try one.put("b", Array("something else".utf8), PutOptions())
     let copy = try RemoteCopy.records(of: first[0], in: place, to: one)
