@@ -239,7 +239,8 @@ package struct CatalogBuilder: Sendable {
       for record in records {
         // Behind a gap the records go on further on.
         changed.appliedByteCount = record.offset
-        try transaction.apply(record, from: number, &changed, algorithm: store.digestAlgorithm)
+        try transaction.apply(
+          record, from: number, &changed, algorithm: store.digestAlgorithm, isTakenIn: publishing != nil)
       }
       try transaction.setPackRow(number, changed)
     }

@@ -230,7 +230,8 @@ struct PublishedIntake {
         let (ordinal, record) = pack.records[next.record]
         if row.state != .retired, record.offset >= row.appliedByteCount {
           (row.appliedByteCount, row.recordCount) = (record.offset, ordinal)
-          try transaction.apply(record, from: number, &row, algorithm: builder.store.digestAlgorithm)
+          try transaction.apply(
+            record, from: number, &row, algorithm: builder.store.digestAlgorithm, isTakenIn: true)
         }
         isContinued = record.continues
         next.record += 1

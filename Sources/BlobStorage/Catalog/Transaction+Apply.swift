@@ -4,18 +4,22 @@
 /// 1. Every record of every pack counts once: a pack's row says how far it has been applied.
 /// 2. A version can be seen if and only if a copy of its ref is in some pack and no record names it as gone.
 /// 3. A chunk's or manifest's row points at the copy in the youngest pack; a chunk's at one without a base, if there
-///    is one. A copy that comes while the pack of the other is condemned takes its place all the same.
+///    is one. A copy that comes while the pack of the other is condemned takes its place all the same, but not one with
+///    a base that another machine has published: what is encoded against the other may come later.
 extension Transaction {
   /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
+  ///
+  /// - Parameter isTakenIn: whether it comes from a pack that another machine may have published.
   package func apply(
-    _ record: PackRecord, from number: UInt32, _ pack: inout PackRow, algorithm: Digest.Algorithm
+    _ record: PackRecord, from number: UInt32, _ pack: inout PackRow, algorithm: Digest.Algorithm,
+    isTakenIn: Bool = false
   ) throws(BlobStorageError) {
     precondition(record.offset == pack.appliedByteCount, "records are applied in order, each once")
     let place = Place(pack: number, offset: record.offset, ordinal: pack.recordCount)
     switch record.content {
     case .chunk(let chunk):
       if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
-      try apply(chunk, at: place, storedByteCount: record.payloadByteCount, in: pack)
+      try apply(chunk, at: place, storedByteCount: record.payloadByteCount, in: pack, isTakenIn: isTakenIn)
     case .manifest(let manifest):
       // As for chunks: what lies in a pack that is about to go does not count.
       if let old = try manifestRow(manifest.digest), try isTrusted(old.place.pack),
@@ -41,11 +45,11 @@ extension Transaction {
   /// Notes a copy of a chunk, unless another counts. Of one without a base this is all that its record says, and saying
   /// it again changes nothing.
   func apply(
-    _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, in pack: PackRow
+    _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, in pack: PackRow, isTakenIn: Bool = true
   ) throws(BlobStorageError) {
     let row = ChunkRow(place: place, record: chunk, storedByteCount: storedByteCount)
     if let old = try chunkRow(chunk.digest), !old.isSuspect,
-      try counts(old, over: row, of: chunk.digest, from: pack)
+      try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn)
     {
       return
     }
@@ -56,13 +60,15 @@ extension Transaction {
   /// Of two copies of a chunk, one without a base counts over one with, so that what is encoded against the chunk
   /// can always be read in one hop; else the one in the younger pack.
   private func counts(
-    _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow
+    _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool
   ) throws(BlobStorageError) -> Bool {
     // A copy that nobody may count on, as its pack is about to go or its base has gone, gives way to any other,
     // unless only that can be read by what is encoded against it.
     guard try chunkToShare(digest) != nil else {
       guard old.base == nil, new.base != nil else { return false }
-      return try isBase(digest)
+      if try isBase(digest) { return true }
+      guard isTakenIn else { return false }
+      return try packRow(old.place.pack)?.state == .condemned
     }
     if (old.base == nil) != (new.base == nil) { return old.base == nil }
     return try isOlder(pack, than: old.place.pack)

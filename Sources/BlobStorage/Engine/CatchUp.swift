@@ -164,13 +164,6 @@ package final class CatchUp: Sendable {
     report.missing = listing.missing
     tell(listing.missing)
     let listed = Set(listing.packs.keys)
-    // With those that were taken in part, or published by a process that did not come to note it.
-    let incomplete = listed.subtracting(known.complete).subtracting(local)
-    let taken = try take(incomplete)
-    report.newPackCount += taken.subtracting(known.partial).subtracting(known.unpublished).count
-    guard taken == incomplete else { return false }
-    try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
-    try noteCollections(listing.collections)
     // What is live of them lies in others, which the listing has. A pack that is merely not there is damage: what needs
     // it says so when it is read.
     let isFenced = { (name: PackName) in listing.fences[name.writer].map { $0 <= name.sequence } ?? false }
@@ -178,6 +171,15 @@ package final class CatchUp: Sendable {
       listing.collections.removed.contains($0) || isFenced($0)
     }
     if known.unpublished.contains(where: isFenced) { sawFence.store(true, ordering: .relaxed) }
+    // Before the others come: a copy that goes gives way to any of theirs.
+    try retire(gone)
+    // With those that were taken in part, or published by a process that did not come to note it.
+    let incomplete = listed.subtracting(known.complete).subtracting(local)
+    let taken = try take(incomplete)
+    report.newPackCount += taken.subtracting(known.partial).subtracting(known.unpublished).count
+    guard taken == incomplete else { return false }
+    try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
+    try noteCollections(listing.collections)
     if !gone.isEmpty { try remove(gone) }
     report.removedPackCount += gone.count
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
@@ -261,7 +263,9 @@ package final class CatchUp: Sendable {
         .catalogDamaged, "Pack \(lost) is in the catalog and neither here nor published."))
   }
 
-  private func remove(_ names: Set<PackName>) throws(BlobStorageError) {
+  /// Has nobody count on packs any more that were removed.
+  private func retire(_ names: Set<PackName>) throws(BlobStorageError) {
+    guard !names.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
       for name in names {
         guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
@@ -273,6 +277,10 @@ package final class CatchUp: Sendable {
       try transaction.setMeta(.lacksCopies, 1)
       try transaction.bumpEpoch()
     }
+  }
+
+  /// Takes the records of packs that are retired out of the catalog.
+  private func remove(_ names: Set<PackName>) throws(BlobStorageError) {
     for name in names.sorted() {
       do throws(BlobStorageError) {
         guard let file = try backend.openPack(name) else {
