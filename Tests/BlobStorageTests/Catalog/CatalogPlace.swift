@@ -27,7 +27,7 @@ final class CatalogPlace {
   deinit { catalog.close() }
 
   /// Applies records of one pack, which follow those applied before, and may have it sealed.
-  func apply(_ pack: SamplePack, _ range: Range<Int>, seals: Bool = false) throws {
+  func apply(_ pack: SamplePack, _ range: Range<Int>, seals: Bool = false, isTakenIn: Bool = false) throws {
     try catalog.write { (transaction) throws(BlobStorageError) in
       let number: UInt32
       if let known = try transaction.packNumber(pack.header.name) {
@@ -37,10 +37,17 @@ final class CatalogPlace {
       }
       guard var row = try transaction.packRow(number) else { return }
       for record in pack.records[range] {
-        try transaction.apply(record, from: number, &row, algorithm: .blake3)
+        try transaction.apply(record, from: number, &row, algorithm: .blake3, isTakenIn: isTakenIn)
       }
       row.isSealed = seals
       try transaction.setPackRow(number, row)
+    }
+  }
+
+  /// Has nobody count on what lies in a pack.
+  func condemn(_ pack: SamplePack) throws {
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      try CatalogBuilder.condemn([pack.header.name], in: transaction)
     }
   }
 

@@ -15,13 +15,7 @@ struct CondemnedCopyTests {
     elder.append(record)
     younger.append(record)
     try place.apply(younger, 0..<1)
-    try place.catalog.write { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(younger.header.name),
-        var row = try transaction.packRow(number)
-      else { return }
-      row.state = .condemned
-      try transaction.setPackRow(number, row)
-    }
+    try place.condemn(younger)
     try place.apply(elder, 0..<1)
     try place.retract(younger)
     let found = try place.catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
@@ -31,5 +25,29 @@ struct CondemnedCopyTests {
       return try transaction.packRow(row.pack)?.name
     }
     #expect(found == elder.header.name)
+  }
+
+  /// Two machines stored the same chunk, one of them with a base. A third has encoded another against the one without,
+  /// before its pack was condemned; its pack comes last.
+  @Test("with a base does not take the place of one without, when others have published it", arguments: [true, false])
+  func base(isTakenIn: Bool) throws {
+    let place = try CatalogPlace()
+    let (plain, base): ([UInt8], [UInt8]) = ([1, 2, 3], [4, 5, 6])
+    var without = SamplePack(PackPlace.header(writer: 1))
+    without.append(.chunk(plain))
+    var with = SamplePack(PackPlace.header(writer: 2))
+    with.append(.chunk(base))
+    with.append(.chunk(plain, base: Digest.of(base)))
+    var dependent = SamplePack(PackPlace.header(writer: 3))
+    dependent.append(.chunk([7, 8, 9], base: Digest.of(plain)))
+    try place.apply(without, 0..<1, isTakenIn: isTakenIn)
+    try place.condemn(without)
+    try place.apply(with, 0..<2, isTakenIn: isTakenIn)
+    try place.apply(dependent, 0..<1, isTakenIn: isTakenIn)
+    let found = try place.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.chunkRow(Digest.of(plain))
+    }
+    // What a machine stores itself it stores so only if nobody can depend on the other, in its one catalog.
+    #expect((found?.base == nil) == isTakenIn)
   }
 }

@@ -81,6 +81,15 @@ struct SampleRecord {
   var payload: [UInt8] = []
   var continues = false
 
+  /// A chunk that is said to be encoded against another.
+  static func chunk(_ plain: [UInt8], base: Digest) -> SampleRecord {
+    SampleRecord(
+      content: .chunk(
+        ChunkRecord(
+          digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, baseKind: .prefix, base: base)),
+      payload: plain)
+  }
+
   /// A chunk that is kept plain.
   static func chunk(_ plain: [UInt8]) -> SampleRecord {
     SampleRecord(
