@@ -186,6 +186,10 @@ struct SpoolAdoption {
 
   private func finish(_ name: PackName, byteCount: Int64) throws(BlobStorageError) {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      // Another process may have made the catalog anew from the torn file meanwhile. Not noted as published, the pack is
+      // taken in when the catalog is caught up.
+      guard let number = try transaction.packNumber(name), try transaction.packRow(number)?.isDamaged == false
+      else { return }
       try CatalogBuilder.notePublished(name, byteCount: byteCount, in: transaction)
     }
     try backend.settle(name)
