@@ -59,7 +59,8 @@ extension Collector {
       try engine.writer.join()
       try removeShared(planned, backend)
     } catch {
-      guard error.code == .fenced else { throw error }
+      // One that did not wait for this one may have removed what it was about to copy.
+      guard error.code == .fenced || error.code == .packGone else { throw error }
       throw Self.another
     }
   }
