@@ -202,7 +202,10 @@ package final class Catalog: Sendable {
     _ = try lockFile.lock(.exclusive, wait: true)
     defer { unlock() }
     if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
-      !(try last.environment.isSuperseded()), try last.environment.read({ (transaction) throws(BlobStorageError) in try transaction.countsOnMediumOnly() })
+      !(try last.environment.isSuperseded()),
+      try last.environment.read({ (transaction) throws(BlobStorageError) in
+        try transaction.countsOnMediumOnly()
+      })
     {
       var generation = last.generation
       if let compact = compacted(last.environment) {

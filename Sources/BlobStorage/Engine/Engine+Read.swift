@@ -17,7 +17,8 @@ extension Engine {
         continue
       }
       guard try self.version(key, id)?.digest == version.digest else { continue }
-      throw Self.named(chunks.missing("Blob \(version.digest) is missing from the store", version.digest), key)
+      throw Self.named(
+        chunks.missing("Blob \(version.digest) is missing from the store", version.digest), key)
     }
     return nil
   }

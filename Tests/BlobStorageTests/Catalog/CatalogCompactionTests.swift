@@ -71,7 +71,8 @@ struct CatalogCompactionTests {
       pack.append(.chunk(Array("not forced to the medium".utf8)))
       try place.apply(pack, 0..<1, seals: isSealed)
       place.catalog.close()
-      let state = try String(contentsOfFile: place.temporary.path.appending("catalog/state").string, encoding: .utf8)
+      let state = try String(
+        contentsOfFile: place.temporary.path.appending("catalog/state").string, encoding: .utf8)
       #expect(state.contains(" clean") == isSealed, "\(state)")
     }
   }

@@ -29,7 +29,9 @@ struct CondemnedCopyTests {
 
   /// Two machines stored the same chunk, one of them with a base. A third has encoded another against the one without,
   /// before its pack was condemned; its pack comes last.
-  @Test("with a base does not take the place of one without, when others have published it", arguments: [true, false])
+  @Test(
+    "with a base does not take the place of one without, when others have published it",
+    arguments: [true, false])
   func base(isTakenIn: Bool) throws {
     let place = try CatalogPlace()
     let (plain, base): ([UInt8], [UInt8]) = ([1, 2, 3], [4, 5, 6])

@@ -169,7 +169,9 @@ struct CatchingUpTests {
     let place = try RemotePlace()
     let engine = try place.engine("one")
     let catchUp = try #require(engine.publishedPacks)
-    let (begun, released, done) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let (begun, released, done) = (
+      DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
+    )
     let isFirst = Atomic(true)
     place.objects.beforeRequests { _, _ in
       guard isFirst.exchange(false, ordering: .relaxed) else { return }

@@ -39,5 +39,7 @@ struct SplitMix64: RandomNumberGenerator {
   }
 
   /// A generator with a seed that is printed.
-  static func announced(_ test: String = #function) -> SplitMix64 { SplitMix64(seed: TestSeed.announce(test)) }
+  static func announced(_ test: String = #function) -> SplitMix64 {
+    SplitMix64(seed: TestSeed.announce(test))
+  }
 }
