@@ -57,6 +57,10 @@ struct Verifier {
       findings += Self.missing(name).findings
     }
     try addDamage(findings, &report)
+    // Of what is missing by now another pack may have a copy, if the known one was removed meanwhile.
+    if report.damaged.contains(where: \.pack.isEmpty), try engine.publishedPacks?.completeCatalog() ?? false {
+      try addDamage(findings, &report)
+    }
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
