@@ -15,7 +15,7 @@ import time
 
 TOOL, SECONDS, SEED = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 ENGINE = pathlib.Path(__file__).resolve().parent.parent / ".build" / "engine"
-STORE = f"s3://blob-storage/trial-{os.getpid()}"
+STORE = f"s3://blob-storage/trial-{os.urandom(4).hex()}"
 KILLED = -signal.SIGKILL
 # A collector that others wait for, or a writer that was waited for too long, says so and does nothing.
 REFUSALS = {5: "busy"}
@@ -162,6 +162,13 @@ def break_disks(trial):
         subprocess.run([ENGINE.parent.parent / "tools" / "engine", "up"], stdout=subprocess.DEVNULL, check=True)
 
 
+def play(trial, actor, *arguments):
+    try:
+        actor(trial, *arguments)
+    except Exception as error:  # It would end its thread and nothing else.
+        trial.fail(f"{actor.__name__}: {error!r}")
+
+
 def check(trial):
     """Looks at all of it from a machine that has never seen the store."""
     status, output, messages = trial.run("newcomer", 0, "verify", "--json")
@@ -193,15 +200,20 @@ def main():
     shared = [generator.randbytes(generator.randrange(1, 300_000)) for _ in range(20)]
     trial = Trial()
     if trial.run("maker", 0, "init")[0] != 0:
+        shutil.rmtree(trial.folder, ignore_errors=True)
         sys.exit(1)
-    actors = [threading.Thread(target=import_, args=(trial, f"importer{i}", SEED + i, shared)) for i in range(3)]
-    actors += [threading.Thread(target=actor, args=(trial,)) for actor in (read, collect, break_disks)]
+    actors = [
+        threading.Thread(target=play, args=(trial, import_, f"importer{i}", SEED + i, shared)) for i in range(3)]
+    actors += [threading.Thread(target=play, args=(trial, actor)) for actor in (read, collect, break_disks)]
     for actor in actors:
         actor.start()
     for actor in actors:
         actor.join()
-    check(trial)
+    play(trial, check)
     shutil.rmtree(trial.folder)
+    for what in ("import: done", "get: done", "gc: done", "disks killed", "files checked"):
+        if what not in trial.counts:
+            trial.fail(f"nothing was counted of “{what}”: it was tried for too short a time")
     print(json.dumps({"seconds": SECONDS, "seed": SEED, "wrong": trial.wrong, **dict(sorted(trial.counts.items()))}))
     sys.exit(1 if trial.wrong else 0)
 

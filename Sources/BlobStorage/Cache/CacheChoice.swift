@@ -85,8 +85,11 @@ struct CacheChoice {
     var kept: Int64 = 0
     let sorted = packs.sorted { ($0.value.rank, $1.key) > ($1.value.rank, $0.key) }
     for (number, pack) in sorted {
-      if freed >= goal || pack.freedByteCount == 0 { break }
-      guard kept + pack.keptByteCount <= limits.copiedByteCountMax else { continue }
+      if freed >= goal { break }
+      // Of a pack without records nothing is left to free but its file.
+      guard pack.freedByteCount > 0 || pack.byteCount == 0,
+        kept + pack.keptByteCount <= limits.copiedByteCountMax
+      else { continue }
       choice.packs.insert(number)
       freed += pack.freedByteCount
       kept += pack.keptByteCount

@@ -21,7 +21,7 @@ extension CacheCore {
   }
 
   /// Notes every key that is not noted yet, and returns those that are too old.
-  private func index() throws(BlobStorageError) -> [String] {
+  func index() throws(BlobStorageError) -> [String] {
     let algorithm = engine.header.digestAlgorithm
     var expired: [String] = []
     var last: String?

@@ -105,10 +105,11 @@ extension CacheCore {
       missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
       goal = missing
       guard freed == 0 || missing >= last else { continue }
-      // Nothing came of it: a collection was killed and left packs condemned that nobody chooses then, what was noticed
-      // of garbage is wrong, or there is nothing left to free.
+      // Nothing came of it: a collection was killed and left packs condemned that nobody chooses then, writers were and
+      // left keys that are not noted, what was noticed of garbage is wrong, or there is nothing left to free.
       if isCounted { break }
       try finishLastCollection()
+      _ = try index()
       try countGarbage()
       isCounted = true
     }

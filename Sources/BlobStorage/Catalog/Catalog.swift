@@ -11,8 +11,8 @@ import SystemPackage
 /// 3. A rebuilt catalog is a new generation. The files of the old one are removed, which tells everybody who has
 ///    them open.
 /// 4. Every process that has the store open holds `users` shared; the last one to close makes it clean.
-/// 5. Clean, it counts on what has reached the medium only: not while a killed writer's pack is open (a power cut could
-///    take what it knows of it).
+/// 5. Clean, it counts on what has reached the medium only: not while a killed writer's pack is open, or one waits to be
+///    published (a power cut could take what it knows of it).
 package final class Catalog: Sendable {
   let folder: FilePath
   let files: any FileSystem
@@ -34,7 +34,7 @@ package final class Catalog: Sendable {
   }
 
   let randomNumber: @Sendable () -> UInt64
-  private let remembersDamage: Bool
+  private let isPublished: Bool
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   private let prepare: @Sendable () throws(BlobStorageError) -> Void
   /// What rebuilds it: fills an empty environment from the packs.
@@ -43,15 +43,15 @@ package final class Catalog: Sendable {
   /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
   ///
   /// - Parameters:
-  ///   - remembersDamage: whether chunks that were found damaged stay so when it is rebuilt: where the packs that have
-  ///     them cannot be set aside.
+  ///   - isPublished: whether its packs are published. They cannot be set aside then: what was found damaged in them stays
+  ///     so when the catalog is rebuilt. And until they are, they need not be on the medium.
   ///   - prepare: brings here what a later `fill` would have to wait for: no lock is held.
   ///   - catchUp: brings a usable catalog up to the packs that are there; run while nobody else writes. It calls its
   ///     second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
-    remembersDamage: Bool = false,
+    isPublished: Bool = false,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
     catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
@@ -63,7 +63,7 @@ package final class Catalog: Sendable {
     self.mapByteCount = mapByteCount
     self.logger = logger
     self.randomNumber = randomNumber
-    self.remembersDamage = remembersDamage
+    self.isPublished = isPublished
     self.prepare = prepare
     self.fill = fill
     if try files.status(of: folder) == nil {
@@ -204,7 +204,7 @@ package final class Catalog: Sendable {
     if try readState()?.mark != "clean", try usersFile.lock(.exclusive, wait: false),
       !(try last.environment.isSuperseded()),
       try last.environment.read({ (transaction) throws(BlobStorageError) in
-        try transaction.countsOnMediumOnly()
+        try transaction.countsOnMediumOnly(forcesSealed: !isPublished)
       })
     {
       var generation = last.generation
@@ -315,7 +315,7 @@ package final class Catalog: Sendable {
 
   /// What was found damaged, as far as the catalog in use still tells.
   private func suspectChunks() -> SuspectChunks? {
-    guard remembersDamage, let environment = current.withLock({ $0?.environment }) else { return nil }
+    guard isPublished, let environment = current.withLock({ $0?.environment }) else { return nil }
     do throws(BlobStorageError) {
       return try SuspectChunks(in: environment, algorithm: store.digestAlgorithm)
     } catch {

@@ -18,6 +18,9 @@ struct PublishedIntake {
   private let catalog: Catalog
   /// Records that are taken together: some tens of megabytes.
   private let recordCountMax: Int
+  /// Chunks that a transaction takes. Where they are neighbours, few of them share a page with those of the next; and
+  /// the pages that a transaction replaces are in memory and in the file twice until the one after the next.
+  private let chunkCountOfBatch: Int
   private let afterGroup: () throws(BlobStorageError) -> Void
   private var packs: [Pack] = []
   private var chunks: [Chunk] = []
@@ -41,17 +44,36 @@ struct PublishedIntake {
     var outcome: PackScanner.Outcome?
   }
 
+  /// A chunk without a base. Half as large as with its record: there are as many as a group has records.
   private struct Chunk {
+    let features: SIMD3<UInt32>?
+    let codecNumber: UInt8
     /// In the group.
-    let pack: Int
-    let ordinal: Int
+    let pack: UInt32
+    let ordinal: UInt32
+    let storedByteCount: UInt32
+    let plainByteCount: UInt32
     let offset: Int64
-    let storedByteCount: Int
-    let record: ChunkRecord
+    let digest: Digest
+
+    init(_ chunk: ChunkRecord, of record: PackRecord, pack: Int, ordinal: Int) {
+      precondition(chunk.base == nil, "what has a base is taken in order")
+      features = chunk.features
+      codecNumber = chunk.codecNumber
+      self.pack = UInt32(pack)
+      self.ordinal = UInt32(ordinal)
+      storedByteCount = UInt32(record.payloadByteCount)
+      plainByteCount = UInt32(chunk.plainByteCount)
+      offset = record.offset
+      digest = chunk.digest
+    }
+
+    var record: ChunkRecord {
+      ChunkRecord(
+        digest: digest, plainByteCount: Int(plainByteCount), codecNumber: codecNumber, features: features)
+    }
   }
 
-  /// The catalog is another one by now, or the pack was taken out of it.
-  private struct Outdated: Error {}
   /// - Parameter afterGroup: is called when a group of records is in the catalog; it may end all by throwing.
   init(
     _ builder: CatalogBuilder, into catalog: Catalog,
@@ -61,6 +83,7 @@ struct PublishedIntake {
     self.catalog = catalog
     self.afterGroup = afterGroup
     recordCountMax = builder.recordCountOfBatch * 8
+    chunkCountOfBatch = max(1, builder.recordCountOfBatch / 4)
   }
 
   /// Reads a pack, and takes in what has come together when that is enough.
@@ -112,10 +135,7 @@ struct PublishedIntake {
     let index = packs.count - 1
     let ordinal = packs[index].recordCount
     if case .chunk(let chunk) = record.content, chunk.base == nil {
-      chunks.append(
-        Chunk(
-          pack: index, ordinal: ordinal, offset: record.offset, storedByteCount: record.payloadByteCount,
-          record: chunk))
+      chunks.append(Chunk(chunk, of: record, pack: index, ordinal: ordinal))
     } else {
       packs[index].records.append((ordinal, record))
     }
@@ -139,7 +159,7 @@ struct PublishedIntake {
       packs[0].isBegun = true
       packs[0].records = []
     }
-    chunks = []
+    chunks.removeAll(keepingCapacity: true)
     recordCount = 0
     try afterGroup()
   }
@@ -180,18 +200,18 @@ struct PublishedIntake {
   }
 
   private mutating func takeChunks() throws(BlobStorageError) -> Bool {
-    chunks.sort { ($0.record.digest, $0.pack, $0.offset) < ($1.record.digest, $1.pack, $1.offset) }
+    chunks.sort { ($0.digest, $0.pack, $0.offset) < ($1.digest, $1.pack, $1.offset) }
     var rest = chunks[...]
     while !rest.isEmpty {
-      let part = rest.prefix(builder.recordCountOfBatch)
+      let part = rest.prefix(chunkCountOfBatch)
       let isWhole = try catalog.write { (transaction) throws(BlobStorageError) -> Bool in
         guard let rows = try rows(transaction) else { return false }
         for chunk in part {
-          let (number, row) = rows[chunk.pack]
+          let (number, row) = rows[Int(chunk.pack)]
           guard row.state != .retired, chunk.offset >= row.appliedByteCount else { continue }
           try transaction.apply(
-            chunk.record, at: Place(pack: number, offset: chunk.offset, ordinal: chunk.ordinal),
-            storedByteCount: chunk.storedByteCount, in: row)
+            chunk.record, at: Place(pack: number, offset: chunk.offset, ordinal: Int(chunk.ordinal)),
+            storedByteCount: Int(chunk.storedByteCount), in: row)
         }
         return true
       }

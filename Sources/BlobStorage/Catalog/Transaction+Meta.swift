@@ -110,8 +110,12 @@ extension Transaction {
   }
 
   /// Whether the packs have all that is known of them even after a power cut.
-  func countsOnMediumOnly() throws(BlobStorageError) -> Bool {
-    try packRows().allSatisfy { $0.row.isSealed || $0.row.appliedByteCount <= $0.row.durableByteCount }
+  ///
+  /// - Parameter forcesSealed: whether what is sealed is on the medium: not where it is published instead.
+  func countsOnMediumOnly(forcesSealed: Bool) throws(BlobStorageError) -> Bool {
+    try packRows().allSatisfy {
+      forcesSealed && $0.row.isSealed || $0.row.appliedByteCount <= $0.row.durableByteCount
+    }
   }
 
   static func packKey(_ number: UInt32) -> [UInt8] {

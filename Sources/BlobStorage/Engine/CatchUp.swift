@@ -56,7 +56,7 @@ package final class CatchUp: Sendable {
   private let turns = Mutex(Turns())
   /// When the last that found everything as it was began, and what of.
   private let quiet = Mutex<(state: State, begin: Double)?>(nil)
-  private let sawFence = Atomic(false)
+  private let knowsFenced = Atomic(false)
   private let toldMissing = Mutex<Set<PackName>>([])
   private static let attemptCountMax = 16
 
@@ -170,8 +170,8 @@ package final class CatchUp: Sendable {
     let gone = known.complete.union(known.partial).filter {
       listing.collections.removed.contains($0) || isFenced($0)
     }
-    if known.unpublished.contains(where: isFenced) { sawFence.store(true, ordering: .relaxed) }
-    // Before the others come: a copy that goes gives way to any of theirs.
+    knowsFenced.store(known.unpublished.contains(where: isFenced), ordering: .relaxed)
+    // Before the others come: a copy that goes gives way to theirs.
     try retire(gone)
     // With those that were taken in part, or published by a process that did not come to note it.
     let incomplete = listed.subtracting(known.complete).subtracting(local)
@@ -187,8 +187,9 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  /// Whether this machine has packs that cannot be published any more: nobody has waited for what they need.
-  package var hasFencedPacks: Bool { sawFence.load(ordering: .relaxed) }
+  /// Whether the catalog had packs of this machine, when it was brought up last, that cannot be published any more:
+  /// nobody has waited for what they need.
+  package var hasFencedPacks: Bool { knowsFenced.load(ordering: .relaxed) }
 
   private func catalogState(_ transaction: Transaction) throws(BlobStorageError) -> State {
     State(generation: catalog.generation, epoch: try transaction.epoch())

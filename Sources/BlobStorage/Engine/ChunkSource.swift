@@ -50,20 +50,9 @@ package final class ChunkSource: Sendable {
       if keeps { cache.insert(digest, bytes) }
       return bytes
     } while try looksAgain(&lookCount)
-    throw missing("Chunk \(digest) is needed and not in the store", digest)
-  }
-
-  /// What is said of something that a version needs and the store does not have.
-  func missing(_ what: String, _ digest: Digest) -> BlobStorageError {
-    if catchUp?.hasFencedPacks ?? false {
-      return BlobStorageError(
-        .fenced,
-        "\(what): another machine collected garbage and waited for this one too long; what was not reported done was "
-          + "not stored: open the store anew and do it again.",
-        digest: digest)
-    }
-    return BlobStorageError(
-      .corrupted, "\(what): put the same bytes again to heal it.", digest: digest)
+    throw BlobStorageError(
+      .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
+      digest: digest)
   }
 
   /// Whether what is not in the catalog may be there by now. What refers to it may have come to be known before it; and

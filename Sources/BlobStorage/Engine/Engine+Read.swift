@@ -12,13 +12,12 @@ extension Engine {
       } catch {
         guard error.code == .corrupted, attempt < 2, try self.version(key, id)?.digest != version.digest
         else {
-          throw Self.named(error, key)
+          throw named(error, key)
         }
         continue
       }
       guard try self.version(key, id)?.digest == version.digest else { continue }
-      throw Self.named(
-        chunks.missing("Blob \(version.digest) is missing from the store", version.digest), key)
+      throw named(Self.missing(version.digest), key)
     }
     return nil
   }
@@ -172,12 +171,12 @@ extension Engine {
       }
       do throws(BlobStorageError) {
         guard let layout = try blobs.layout(version.digest) else {
-          throw chunks.missing("Blob \(version.digest) is missing from the store", version.digest)
+          throw Self.missing(version.digest)
         }
         return OpenBlob(engine: self, layout: layout, hold: hold)
       } catch {
         leases.release(hold)
-        throw Self.named(error, key)
+        throw named(error, key)
       }
     }
     throw BlobStorageError(.busy, "Key “\(key)” changes faster than it can be opened.", key: key)
@@ -218,14 +217,21 @@ extension Engine {
     }
   }
 
-  static func named(_ error: BlobStorageError, _ key: String) -> BlobStorageError {
-    guard error.key == nil, error.code == .corrupted || error.code == .fenced else { return error }
-    var named = BlobStorageError(
-      error.code, "Key “\(key)”: \(error.message)", key: key, digest: error.digest, pack: error.pack,
-      offset: error.offset,
-      path: error.path, errno: error.errno)
-    named.key = key
-    return named
+  private static func missing(_ digest: Digest) -> BlobStorageError {
+    BlobStorageError(
+      .corrupted, "Blob \(digest) is missing from the store: put the same bytes again to heal it.",
+      digest: digest)
+  }
+
+  /// What is said of a version that cannot be read. That another machine has fenced this one is told before what may come
+  /// of that: what was stored relaxed may count on chunks that are gone.
+  private func named(_ error: BlobStorageError, _ key: String) -> BlobStorageError {
+    guard error.key == nil, error.code == .corrupted else { return error }
+    let isFenced = publishedPacks?.hasFencedPacks ?? false
+    return BlobStorageError(
+      isFenced ? .fenced : .corrupted,
+      "Key “\(key)”: \(isFenced ? Publisher.fenced : error.message)", key: key, digest: error.digest,
+      pack: error.pack, offset: error.offset, path: error.path, errno: error.errno)
   }
 }
 

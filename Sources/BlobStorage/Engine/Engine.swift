@@ -157,7 +157,7 @@ package final class Engine: Sendable {
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
-        logger: configuration.logger, randomNumber: environment.randomNumber, remembersDamage: remote != nil,
+        logger: configuration.logger, randomNumber: environment.randomNumber, isPublished: remote != nil,
         prepare: { () throws(BlobStorageError) in try builder.prepareFilling() },
         fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
         catchUp: { (database, willWrite) throws(BlobStorageError) in

@@ -14,6 +14,11 @@ final class Publisher: @unchecked Sendable {
     var byteCount: Int64
   }
 
+  /// What a writer is told that another machine has fenced.
+  static let fenced =
+    "Another machine collected garbage and waited for this writer too long: "
+    + "what was not reported done was not stored; open the store anew and do it again."
+
   private let backend: any PublishingBackend
   private let waitingCountMax: Int
   private let hasThread: Bool
@@ -138,11 +143,7 @@ final class Publisher: @unchecked Sendable {
         case .published: finish(item)
         case .fenced:
           stop(
-            BlobStorageError(
-              .fenced,
-              "Another machine collected garbage and waited for this writer too long: "
-                + "what was not reported done was not stored; open the store anew and do it again.",
-              pack: item.name.description))
+            BlobStorageError(.fenced, Self.fenced, pack: item.name.description))
           return
         case .foreign:
           stop(

@@ -188,7 +188,8 @@ struct SpoolAdoption {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       // Another process may have made the catalog anew from the torn file meanwhile. Not noted as published, the pack is
       // taken in when the catalog is caught up.
-      guard let number = try transaction.packNumber(name), try transaction.packRow(number)?.isDamaged == false
+      guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number),
+        row.isSealed, !row.isDamaged
       else { return }
       try CatalogBuilder.notePublished(name, byteCount: byteCount, in: transaction)
     }

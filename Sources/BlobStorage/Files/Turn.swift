@@ -1,14 +1,16 @@
 import Foundation
 
 /// A lock for those who hold it while they wait for a network: who was cancelled waits for it no longer.
-final class Turn: @unchecked Sendable {
+package final class Turn: @unchecked Sendable {
   private let condition = NSCondition()
   // Guarded by `condition`.
   private var isTaken = false
 
+  package init() {}
+
   /// - Parameter isPatient: whether a task that is cancelled waits all the same.
   /// - Throws: `cancelled`; then there is nothing to give back.
-  func take(isPatient: Bool) throws(BlobStorageError) {
+  package func take(isPatient: Bool) throws(BlobStorageError) {
     condition.lock()
     defer { condition.unlock() }
     while isTaken {
@@ -17,10 +19,11 @@ final class Turn: @unchecked Sendable {
     isTaken = true
   }
 
-  func giveBack() {
+  package func giveBack() {
     condition.lock()
     isTaken = false
-    condition.signal()
+    // All of them: the one that is woken may have been cancelled.
+    condition.broadcast()
     condition.unlock()
   }
 }

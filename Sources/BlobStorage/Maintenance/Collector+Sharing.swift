@@ -59,9 +59,14 @@ extension Collector {
       try engine.writer.join()
       try removeShared(planned, backend)
     } catch {
+      if error.code == .fenced { throw Self.another }
+      guard error.code == .packGone else { throw error }
       // One that did not wait for this one may have removed what it was about to copy.
-      guard error.code == .fenced || error.code == .packGone else { throw error }
-      throw Self.another
+      try engine.catchUp()
+      let gone = error.pack.flatMap { PackName(fileName: "\($0).pack") }
+      if let gone, backend.said.removed.contains(gone) { throw Self.another }
+      throw BlobStorageError(
+        .corrupted, "\(error.message.dropLast()), and nobody has removed it: run verify.", pack: error.pack)
     }
   }
 

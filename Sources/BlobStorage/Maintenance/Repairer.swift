@@ -55,6 +55,8 @@ struct Repairer {
     report.packCount = try packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<Digest> = []
+    // Packs may have gone meanwhile whose chunks have copies in others.
+    _ = try engine.publishedPacks?.completeCatalog()
     try DamageSearch(engine).forEachVersion { (key, digest, parts) throws(BlobStorageError) in
       for part in parts where baseless.contains(part.0) { needed.insert(part.0) }
       guard parts.contains(where: { !$0.isPresent || lost.contains($0.0) }) else { return }

@@ -56,10 +56,13 @@ struct Verifier {
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
       findings += Self.missing(name).findings
     }
-    try addDamage(findings, &report)
-    // Of what is missing by now another pack may have a copy, if the known one was removed meanwhile.
-    if report.damaged.contains(where: \.pack.isEmpty), try engine.publishedPacks?.completeCatalog() ?? false {
+    for _ in 0..<3 {
+      let generation = engine.catalog.generation
       try addDamage(findings, &report)
+      // Of what is missing by now another pack may have a copy, if the known one was removed meanwhile.
+      guard report.damaged.contains(where: \.pack.isEmpty), let published = engine.publishedPacks,
+        try published.completeCatalog() || engine.catalog.generation != generation
+      else { break }
     }
     report.seconds = Date().timeIntervalSince(start)
     return report
@@ -92,10 +95,7 @@ struct Verifier {
     }
     guard let file = try engine.backend.openPack(row.name) else {
       // Taken away by gc since the catalog was read, or lost.
-      let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.packNumber(row.name) != nil
-      }
-      return isKnown ? Self.missing(row.name) : result
+      return try resultOfGone(row)
     }
     defer { file.close() }
     var records: [PackRecord] = []

@@ -119,8 +119,6 @@ package final class RemoteBackend: PublishingBackend {
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     if !torn.withLock({ $0.contains(name) }), let file = try spool.openPack(name) { return file }
     if let footer = try footers.open(name) { return remoteFile(name, byteCount: footer.byteCount, footer) }
-    // Without it the end of the pack would be taken from what is kept here, unverified: after a power cut a pack of
-    // this machine's own may be empty there.
     guard let byteCount = try fetchFooter(name) else { return nil }
     return remoteFile(name, byteCount: byteCount, try footers.open(name))
   }
@@ -239,19 +237,21 @@ package final class RemoteBackend: PublishingBackend {
     guard let (tail, byteCount) = try objects.tail(object, byteCount: Self.tailByteCount),
       byteCount != Int64(Fence.byteCount)
     else { return nil }
+    var isGone = false
+    var failure: BlobStorageError?
     do throws(BlobStorageError) {
       try footers.make(name, byteCount: byteCount, tail: tail) { [objects] (range) throws(BlobStorageError) in
-        guard let bytes = try objects.get(object, range) else {
-          throw BlobStorageError(
-            .packGone, "Pack \(name) is not in \(objects.place) any more.", pack: name.description)
-        }
-        return bytes
+        do throws(BlobStorageError) {
+          if let bytes = try objects.get(object, range) { return bytes }
+          isGone = true
+        } catch { failure = error }
+        throw BlobStorageError(.packGone, "Pack \(name) cannot be fetched.", pack: name.description)
       }
     } catch {
-      if error.code == .packGone { return nil }
-      // Another process that has just opened the folder took it for a leftover: then it is read from where it is.
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      // Without room for it, or taken for a leftover by another process that has just opened the folder, it is read from
+      // where everybody reads it.
     }
-    return byteCount
+    if let failure { throw failure }
+    return isGone ? nil : byteCount
   }
 }

@@ -32,7 +32,8 @@ package final class RemoteFile: File {
     self.byteCount = byteCount
     self.fetches = fetches
     self.footer = footer
-    state = Mutex(State(whole: fetches.cache.whole(name)))
+    // After a power cut what is kept of a pack of this machine's own may be empty: without the footer nobody would know.
+    state = Mutex(State(whole: footer == nil ? nil : fetches.cache.whole(name)))
   }
 
   /// Bytes come over a network.

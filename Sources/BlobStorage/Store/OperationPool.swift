@@ -1,8 +1,10 @@
-import Dispatch
-import Synchronization
+import Foundation
 
 /// Threads for operations that wait for files: a bounded number, so that callers are suspended and not threads made.
-final class OperationPool: Sendable {
+///
+/// They are its own. Those of Dispatch are few beyond the number of cores, and Swift's tasks run on them too: operations
+/// that wait for an engine that does not answer would keep all tasks of the process from running.
+final class OperationPool: @unchecked Sendable {
   static let defaultWidth = 16
   /// The one that all stores in folders use. Those that are shared by machines have one each: one that cannot reach its
   /// engine keeps no other waiting.
@@ -10,15 +12,15 @@ final class OperationPool: Sendable {
   /// For the making and opening of stores that are shared by machines.
   static let opening = OperationPool(width: defaultWidth)
 
-  private struct State: Sendable {
-    var runningCount = 0
-    var waiting: [@Sendable () -> Void] = []
-    var head = 0
-  }
-
   private let width: Int
-  private let state = Mutex(State())
-  private let queue = DispatchQueue(label: "blob-storage.operations", attributes: .concurrent)
+  private let condition = NSCondition()
+  // Guarded by `condition`.
+  private var waiting: [@Sendable () -> Void] = []
+  private var head = 0
+  private var threadCount = 0
+  private var idleCount = 0
+  /// A thread that has had nothing to do for so long ends.
+  private static let idleSeconds = 5.0
 
   init(width: Int) { self.width = width }
 
@@ -45,32 +47,46 @@ final class OperationPool: Sendable {
 
   /// Runs `job` when a thread is free; in the order of submission.
   func submit(_ job: @escaping @Sendable () -> Void) {
-    let starts = state.withLock { state in
-      guard state.runningCount < width else {
-        state.waiting.append(job)
-        return false
-      }
-      state.runningCount += 1
-      return true
+    condition.lock()
+    defer { condition.unlock() }
+    waiting.append(job)
+    if waiting.count - head <= idleCount {
+      condition.signal()
+    } else if threadCount < width {
+      threadCount += 1
+      let thread = Thread { [self] in work() }
+      thread.name = "blob-operation"
+      thread.stackSize = 1 << 20
+      thread.start()
     }
-    if starts { queue.async { self.work(job) } }
   }
 
-  private func work(_ first: @Sendable () -> Void) {
-    first()
-    while let next = nextJob() { next() }
+  private func work() {
+    condition.lock()
+    while true {
+      while let job = nextJob() {
+        condition.unlock()
+        job()
+        condition.lock()
+      }
+      idleCount += 1
+      let isWoken = condition.wait(until: Date(timeIntervalSinceNow: Self.idleSeconds))
+      idleCount -= 1
+      guard isWoken || head < waiting.count else { break }
+    }
+    threadCount -= 1
+    condition.unlock()
   }
 
+  /// The next job; the lock is held.
   private func nextJob() -> (@Sendable () -> Void)? {
-    state.withLock { state in
-      guard state.head < state.waiting.count else {
-        state.waiting = []
-        state.head = 0
-        state.runningCount -= 1
-        return nil
-      }
-      defer { state.head += 1 }
-      return state.waiting[state.head]
+    guard head < waiting.count else { return nil }
+    let job = waiting[head]
+    head += 1
+    if head == waiting.count || head > 1_024 {
+      waiting.removeFirst(head)
+      head = 0
     }
+    return job
   }
 }

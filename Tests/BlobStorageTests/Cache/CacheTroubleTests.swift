@@ -185,6 +185,37 @@ struct CacheTroubleTests {
     }
   }
 
+  @Test("makes room beside packs of killed writers: one that is empty, one with keys that were not noted")
+  func killedWriters() throws {
+    let place = try CachePlace()
+    var random = SplitMix64(seed: 16)
+    do {
+      let cache = try place.cache()
+      for index in 0..<10 { #expect(try cache.put("k\(index)", random.noise(60_000))) }
+      // As writers leave them that have written a commit and are killed before the catalog has it.
+      for index in 0..<120 { _ = try cache.engine.put("past-\(index)", .data(random.noise(60_000)), .relaxed) }
+      let header = cache.engine.header
+      let name = PackName(writer: 7, sequence: 1)
+      let file = try cache.engine.backend.createPack(
+        name,
+        header: PackHeader(
+          name: name, storeID: header.storeID, digestAlgorithm: header.digestAlgorithm,
+          created: place.clock.now
+        ).encoded())
+      try cache.engine.close()
+      file.close()
+    }
+    let cache = try place.cache()
+    for index in 0..<200 {
+      #expect(try cache.put("n\(index)", random.noise(60_000)), "\(index): \(place.log.last)")
+      #expect(try cache.excess() < 5)
+    }
+    #expect(try !cache.contains("past-0"))
+    #expect(try cache.engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packNumber(PackName(writer: 7, sequence: 1))
+    } == nil)
+  }
+
   @Test("with a damaged pack drops what cannot be read, and holds its limit")
   func damaged() throws {
     let place = try CachePlace()

@@ -34,6 +34,48 @@ struct CatchingUpTests {
     #expect(try contents(of: next) == contents(of: place.engine("another")))
   }
 
+  /// What the catalog says of every chunk, whatever numbers packs have there.
+  private static func chunks(_ engine: Engine) throws -> [Digest: [AnyHashable]] {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var chunks: [Digest: [AnyHashable]] = [:]
+      try transaction.forEachChunk(algorithm: .blake3) { (digest, row) throws(BlobStorageError) in
+        var row = row
+        let name = try transaction.packRow(row.place.pack)?.name
+        row.place.pack = 0
+        chunks[digest] = [name, row]
+        return true
+      }
+      return chunks
+    }
+  }
+
+  @Test("says the same of every chunk that it takes in together as whoever goes pack by pack")
+  func together() throws {
+    let place = try RemotePlace(StoreOptions(chunkByteCountAverage: 4_096))
+    let writer = try place.engine("writer", packByteCount: 8_000)
+    var seed = CodecSeed(5)
+    var bytes = seed.text(40_000) + seed.noise(40_000)
+    for index in 0..<4 {
+      _ = try writer.put("key \(index)", bytes, PutOptions())
+      for offset in stride(from: index, to: bytes.count, by: 9_000) { bytes[offset] ^= 1 }
+      bytes += seed.text(10_000)
+    }
+    try writer.close()
+    #expect(place.packNames.count >= 4)
+
+    let reader = try place.engine("reader", recordCountOfBatch: 8)
+    let together = try Self.chunks(reader)
+    try reader.catalog.rebuild(because: nil)
+    #expect(try Self.chunks(reader) == together)
+    #expect(try Self.chunks(place.engine("writer")) == together)
+
+    let another = try place.engine("another", recordCountOfBatch: 8)
+    let result = try another.put("another", bytes.map { $0 == 0x2e ? 0x2c : $0 }, PutOptions())
+    let information = try #require(try BlobInformation.take(another, "another", nil))
+    #expect(result.newByteCount > 0)
+    #expect(information.basedChunkCount > 0)
+  }
+
   @Test("lists anew when a pack that was listed has gone before its footer was read")
   func packThatGoes() throws {
     var random = SplitMix64.announced()

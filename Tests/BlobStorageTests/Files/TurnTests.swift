@@ -1,0 +1,36 @@
+import BlobStorage
+import Dispatch
+import Foundation
+import Testing
+
+@Suite("A turn")
+struct TurnTests {
+  @Test("is not lost with somebody who was cancelled as it came")
+  func cancelledAsItComes() throws {
+    for _ in 0..<20 {
+      let turn = Turn()
+      try turn.take(isPatient: true)
+      let flag = CancellationFlag()
+      let (cancelled, patient) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      Thread {
+        do {
+          try CancellationFlag.$current.withValue(flag) { try turn.take(isPatient: false) }
+          turn.giveBack()
+        } catch { #expect((error as? BlobStorageError)?.code == .cancelled) }
+        cancelled.signal()
+      }.start()
+      // It waits by now. If it does not, the round shows nothing.
+      Thread.sleep(forTimeInterval: 0.01)
+      Thread {
+        #expect(throws: Never.self) { try turn.take(isPatient: true) }
+        patient.signal()
+      }.start()
+      Thread.sleep(forTimeInterval: 0.01)
+      flag.cancel()
+      turn.giveBack()
+      cancelled.wait()
+      // Only so that the test ends: it comes at once, or never.
+      try #require(patient.wait(timeout: .now() + 30) == .success)
+    }
+  }
+}
