@@ -19,13 +19,17 @@ import Testing
 
   @Test("1,000 operations on 50 keys from 8 threads complete in call order for each key")
   func fire() throws {
-    let (status, output) = try Program(["fire", Folder().url.path]).result()
+    let root = try Folder()
+    let (status, output) = try Program(["fire", root.url.path]).result()
     #expect(status == 0, "\(output)")
+    withExtendedLifetime(root) {}
   }
 
   @Test("a program whose main thread waits gets its answers")
   func waitOnMainThread() throws {
-    #expect(try Program(["wait", Folder().url.path]).result().status == 0)
+    let root = try Folder()
+    #expect(try Program(["wait", root.url.path]).result().status == 0)
+    withExtendedLifetime(root) {}
   }
 
   @Test("a program that ends while writes are under way ends, and leaves a store that works")

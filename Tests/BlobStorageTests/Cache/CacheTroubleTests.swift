@@ -193,7 +193,9 @@ struct CacheTroubleTests {
       let cache = try place.cache()
       for index in 0..<10 { #expect(try cache.put("k\(index)", random.noise(60_000))) }
       // As writers leave them that have written a commit and are killed before the catalog has it.
-      for index in 0..<120 { _ = try cache.engine.put("past-\(index)", .data(random.noise(60_000)), .relaxed) }
+      for index in 0..<120 {
+        _ = try cache.engine.put("past-\(index)", .data(random.noise(60_000)), .relaxed)
+      }
       let header = cache.engine.header
       let name = PackName(writer: 7, sequence: 1)
       let file = try cache.engine.backend.createPack(
@@ -211,9 +213,10 @@ struct CacheTroubleTests {
       #expect(try cache.excess() < 5)
     }
     #expect(try !cache.contains("past-0"))
-    #expect(try cache.engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packNumber(PackName(writer: 7, sequence: 1))
-    } == nil)
+    #expect(
+      try cache.engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(PackName(writer: 7, sequence: 1))
+      } == nil)
   }
 
   @Test("with a damaged pack drops what cannot be read, and holds its limit")
