@@ -56,13 +56,33 @@ struct FaultTests {
     Soak.printCounts("failing calls in \(scenario.name)")
   }
 
+  @Test(
+    "lose nothing, and leave nothing that looks damaged, where each sync in turn is the one",
+    arguments: CrashTests.scenarios)
+  func syncs(_ scenario: CrashTests.Scenario) throws {
+    let origin = try Lab()
+    try scenario.setUp(origin)
+    let whole = try origin.copy()
+    let before = whole.disk.callCount
+    try scenario.act(whole)
+    let count = whole.disk.calls.filter { $0.number > before && $0.kind == .synchronize }.count
+    for number in 1..<count + 1 {
+      for failing in Failing.all.prefix(2) {
+        do { try Self.check(origin, scenario, number, failing, .sharing, of: .synchronize) } catch {
+          Issue.record("\(scenario.name), sync \(number) of \(count) failed with \(failing): \(error)")
+        }
+      }
+    }
+  }
+
   static func check(
-    _ origin: Lab, _ scenario: CrashTests.Scenario, _ number: Int, _ failing: Failing, _ sequel: Sequel
+    _ origin: Lab, _ scenario: CrashTests.Scenario, _ number: Int, _ failing: Failing, _ sequel: Sequel,
+    of kind: CallKind? = nil
   ) throws {
     let lab = try origin.copy()
     lab.disk.plan(
       Fault(
-        nil, count: number, errno: failing.errno, landingByteCount: failing.landsInPart ? 200 : 0,
+        kind, count: number, errno: failing.errno, landingByteCount: failing.landsInPart ? 200 : 0,
         isPermanent: failing.isPermanent))
     // An error is an answer; that it says the right thing is for other tests.
     do { try scenario.act(lab) } catch is BlobStorageError {}

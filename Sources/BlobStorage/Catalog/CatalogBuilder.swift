@@ -129,8 +129,9 @@ package struct CatalogBuilder: Sendable {
           try transaction.setPackRow(number, row)
         }
       }
-      // All that matters has been applied; on a full disk the footer can wait for the next opening.
-      guard error.code == .noSpace || error.code == .readOnly else { throw error }
+      // All that matters has been applied; the footer can wait for the next opening. A catalog that is given up here would
+      // take along that a sync has failed.
+      guard error.code == .noSpace || error.code == .readOnly || error.code == .poisoned else { throw error }
       logger.warning("Pack \(name) is left without a footer.", metadata: ["reason": "\(error.message)"])
     }
   }
@@ -145,7 +146,11 @@ package struct CatalogBuilder: Sendable {
   /// Forces a sealed pack to the medium, written once more where a sync of it has failed, and returns its length.
   private func synchronizeAnew(_ file: any File, rewrites: Bool) throws(BlobStorageError) -> Int64 {
     let byteCount = try file.status().byteCount
-    if rewrites { try PackRecovery.rewrite(file, 0..<byteCount) }
+    if rewrites {
+      try PackRecovery.rewrite(file, 0..<byteCount)
+      // Its length may be what was lost: zeros that had been written ahead would hide the footer.
+      try file.truncate(to: byteCount)
+    }
     do throws(BlobStorageError) { try file.synchronize() } catch {
       throw BlobStorageError(
         .poisoned, "Syncing a pack failed: \(error.message)", path: error.path, errno: error.errno)
