@@ -32,14 +32,22 @@ struct FaultTests {
     case sharing
   }
 
-  @Test("lose nothing that was acknowledged", arguments: CrashTests.scenarios)
-  func enumerate(_ scenario: CrashTests.Scenario) throws {
+  /// What a scenario begins with, and the calls that it makes when none fails.
+  private func calls(of scenario: CrashTests.Scenario) throws -> (origin: Lab, calls: [CallRecord]) {
     let origin = try Lab()
     try scenario.setUp(origin)
     let whole = try origin.copy()
     let before = whole.disk.callCount
     try scenario.act(whole)
-    let count = whole.disk.callCount - before
+    let calls = whole.disk.calls.filter { $0.number > before }
+    #expect(calls.count == whole.disk.callCount - before, "more than the disk remembers")
+    return (origin, calls)
+  }
+
+  @Test("lose nothing that was acknowledged", arguments: CrashTests.scenarios)
+  func enumerate(_ scenario: CrashTests.Scenario) throws {
+    let (origin, calls) = try calls(of: scenario)
+    let count = calls.count
     var all: [(number: Int, failing: Failing, sequel: Sequel)] = []
     for number in 1...count {
       for failing in Failing.all { all += Sequel.allCases.map { (number, failing, $0) } }
@@ -60,12 +68,8 @@ struct FaultTests {
     "lose nothing, and leave nothing that looks damaged, where each sync in turn is the one",
     arguments: CrashTests.scenarios)
   func syncs(_ scenario: CrashTests.Scenario) throws {
-    let origin = try Lab()
-    try scenario.setUp(origin)
-    let whole = try origin.copy()
-    let before = whole.disk.callCount
-    try scenario.act(whole)
-    let count = whole.disk.calls.filter { $0.number > before && $0.kind == .synchronize }.count
+    let (origin, calls) = try calls(of: scenario)
+    let count = calls.count { $0.kind == .synchronize }
     for number in 1..<count + 1 {
       for failing in Failing.all.prefix(2) {
         do { try Self.check(origin, scenario, number, failing, .sharing, of: .synchronize) } catch {
@@ -73,6 +77,26 @@ struct FaultTests {
         }
       }
     }
+  }
+
+  @Test(
+    "lose nothing, and leave nothing that looks damaged, where the sync that ends a pack fails, and that of its recovery",
+    arguments: CrashTests.scenarios)
+  func syncsOfRecovery(_ scenario: CrashTests.Scenario) throws {
+    let (origin, calls) = try calls(of: scenario)
+    let count = calls.count { $0.kind == .synchronize }
+    guard count > 0 else { return }
+    let lab = try origin.copy()
+    for number in [count, 1] {
+      lab.disk.plan(Fault(.synchronize, count: number, errno: .ioError, isPermanent: true))
+      do {
+        if number == 1 { try lab.session { _ in } } else { try scenario.act(lab) }
+      } catch is BlobStorageError {}
+      lab.restart()
+    }
+    try lab.session { _ in }
+    try lab.loseData { $0.powerCut() }
+    try lab.checkInvariants(afterPowerCut: true)
   }
 
   static func check(

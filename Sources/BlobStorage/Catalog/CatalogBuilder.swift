@@ -100,7 +100,10 @@ package struct CatalogBuilder: Sendable {
         "Pack \(name) was not synced from \(tail) on when its writer ended: that part is cut off.")
       try file.truncate(to: tail)
     }
-    guard let outcome = try apply(name, file, into: environment), outcome.gaps.isEmpty else { return }
+    guard let outcome = try apply(name, file, into: environment, notesSeal: false), outcome.gaps.isEmpty
+    else {
+      return
+    }
     do throws(BlobStorageError) {
       let sealed =
         outcome.isSealed
@@ -129,10 +132,10 @@ package struct CatalogBuilder: Sendable {
           try transaction.setPackRow(number, row)
         }
       }
-      // All that matters has been applied; the footer can wait for the next opening. A catalog that is given up here would
+      // All that matters has been applied; the rest can wait for the next opening. A catalog that is given up here would
       // take along that a sync has failed.
       guard error.code == .noSpace || error.code == .readOnly || error.code == .poisoned else { throw error }
-      logger.warning("Pack \(name) is left without a footer.", metadata: ["reason": "\(error.message)"])
+      logger.warning("Pack \(name) could not be ended.", metadata: ["reason": "\(error.message)"])
     }
   }
 
@@ -191,8 +194,10 @@ package struct CatalogBuilder: Sendable {
   }
 
   /// Applies the records of a pack that the catalog does not have yet; nil when the pack is not one of this store.
+  ///
+  /// - Parameter notesSeal: not for who has yet to force the pack to the medium: one that is noted is never looked at again.
   func apply(
-    _ name: PackName, _ file: any File, into environment: Environment
+    _ name: PackName, _ file: any File, into environment: Environment, notesSeal: Bool = true
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)
     let header: PackHeader
@@ -221,7 +226,7 @@ package struct CatalogBuilder: Sendable {
       }
     }
     try apply(&batch, number, &row, in: environment)
-    row.isSealed = outcome.isSealed || !outcome.gaps.isEmpty
+    row.isSealed = notesSeal && outcome.isSealed || !outcome.gaps.isEmpty
     row.isDamaged = !outcome.gaps.isEmpty
     // A footer that can be read was not yet synced for sure: whoever shares something here syncs first.
     for gap in outcome.gaps {
