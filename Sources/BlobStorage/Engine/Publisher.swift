@@ -142,8 +142,7 @@ final class Publisher: @unchecked Sendable {
         switch try backend.publish(item.name, item.file, byteCount: item.byteCount) {
         case .published: finish(item)
         case .fenced:
-          stop(
-            BlobStorageError(.fenced, Self.fenced, pack: item.name.description))
+          stop(BlobStorageError(.fenced, Self.fenced, pack: item.name.description))
           return
         case .foreign:
           stop(
