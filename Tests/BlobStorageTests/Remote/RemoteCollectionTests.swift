@@ -97,6 +97,30 @@ struct RemoteCollectionTests {
     try machines.check(["kept": Array("reported".utf8), "late": bytes], "when it was done again")
   }
 
+  @Test("fences a machine that dies: the next process there tells damage from that")
+  func fencedAndDead() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(40_000)
+    let one = try machines.engine("one")
+    _ = try one.put("gone", bytes, PutOptions())
+    _ = try one.put("damaged", random.bytes(30_000), PutOptions())
+    let packs = machines.names("packs/")
+    do {
+      let dying = try machines.engine("two")
+      _ = try dying.put("late", bytes, .relaxed)
+    }
+    _ = try one.delete(["gone"], .durable)
+    _ = try one.collectGarbage(SharedMachines.everything)
+    let next = try machines.engine("two")
+    #expect(try next.versions("late") == [])
+    let kept = try #require(packs.last { machines.names("packs/").contains($0) })
+    machines.store.set(kept, nil)
+    let reading = #expect(throws: BlobStorageError.self) { try next.data("damaged", nil) }
+    #expect(reading?.code == .corrupted)
+    #expect(try next.verify().damaged.isEmpty == false)
+    #expect(try next.repair().unreadable.map(\.key) == ["damaged"])
+  }
+
   @Test("killed at each of its requests leaves a valid store, and the next goes on")
   func killed() throws {
     var random = SplitMix64.announced()

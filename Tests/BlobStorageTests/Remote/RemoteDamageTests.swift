@@ -1,6 +1,8 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("Damage of a store of objects")
@@ -77,6 +79,62 @@ struct RemoteDamageTests {
     let again = try lab.place.engine("writer", bootIdentity: "second")
     #expect(try lab.all(again) == lab.bytes.map { Data($0) })
     #expect(try again.verify().damaged == [])
+  }
+
+  @Test("is not what a full disk leaves of a machine's own packs: they are read where they were published")
+  func fullDisk() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let name = try #require(SharedNames.packName(lab.packs[0]))
+    let disk = SimulatedDisk()
+    let files = disk.process()
+    for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
+      try files.createDirectory(FilePath("/\(folder)"))
+    }
+    let backend = RemoteBackend(
+      objects: lab.place.objects, storeID: try lab.place.storeID, folder: "/state",
+      asideFolder: "/state/aside",
+      files: files, cacheByteCountMax: 1 << 30)
+    // As it stands after a power cut: as long as it was, and empty.
+    let byteCount = try #require(lab.place.objects.objects[lab.packs[0]]?.count)
+    try files.write([UInt8](repeating: 0, count: byteCount), to: FilePath("/state/packs/\(name.fileName)"))
+    try backend.settle(name)
+    disk.limit(byteCount: 0)
+    let file = try #require(try backend.openPack(name))
+    defer { file.close() }
+    // There is no room for its footer.
+    #expect(try files.list("/state/footers") == [])
+    let outcome = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { _ in }
+    #expect(outcome.isSealed && outcome.gaps.isEmpty)
+    #expect(try file.read(byteCount: byteCount, at: 0) == lab.place.objects.objects[lab.packs[0]])
+  }
+
+  @Test("is not what another machine removes while it is verified")
+  func removedMeanwhile() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.engine()
+    let collector = try lab.place.engine("collector")
+    try engine.close()
+    try lab.place.removeFooters("reader")
+    let again = try lab.engine()
+    try lab.place.removeFooters("reader")
+    let objects = lab.place.objects
+    let isDone = Atomic(false)
+    objects.beforeRequests { request, name in
+      // The listing has it, and so has the catalog.
+      guard request == "tail", name == lab.packs[1], !isDone.exchange(true, ordering: .relaxed) else {
+        return
+      }
+      #expect(throws: Never.self) {
+        _ = try RemoteCopy.records(of: lab.packs[1], in: lab.place, to: collector)
+        try RemoteCopy.remove(lab.packs[1], in: lab.place)
+      }
+    }
+    #expect(try again.verify().damaged == [])
+    let wasDone = isDone.load(ordering: .relaxed)
+    #expect(wasDone)
+    #expect(try lab.all(again) == lab.bytes.map { Data($0) })
   }
 
   @Test(

@@ -80,6 +80,23 @@ struct RemoteSpoolTests {
     #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
   }
 
+  @Test("and waits to be published keeps the catalog from being called clean")
+  func waiting() throws {
+    var random = SplitMix64.announced()
+    _ = try die(&random)
+    func state() throws -> String {
+      try String(contentsOfFile: place.statePath("one") + "/catalog/state", encoding: .utf8)
+    }
+    place.objects.trouble(Array(repeating: .refused, count: 50))
+    let engine = try place.engine("one", inline: true, bootIdentity: "first")
+    do { try engine.close() } catch {}
+    // Nothing of it is on the medium: a power cut may take it, and the catalog would know of it still.
+    #expect(try !state().contains(" clean"))
+    place.objects.trouble([])
+    try place.engine("one", inline: true, bootIdentity: "first").close()
+    #expect(try state().contains(" clean"))
+  }
+
   @Test("and cannot be published now keeps nobody from opening the store, and is told by who synchronizes")
   func fullEngine() throws {
     var random = SplitMix64.announced()
