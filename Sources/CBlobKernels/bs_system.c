@@ -33,6 +33,7 @@ ssize_t bs_open_at(int directory, const char *path, int options) {
   if (options & BS_OPEN_EXCLUSIVE) flags |= O_EXCL;
   if (options & BS_OPEN_DIRECTORY) flags |= O_DIRECTORY;
   if (options & BS_OPEN_NONBLOCK) flags |= O_NONBLOCK;
+  if (options & BS_OPEN_APPEND) flags |= O_APPEND;
   if (!(options & BS_OPEN_FOLLOW)) flags |= O_NOFOLLOW;
   return result(openat(directory, path, flags, 0600));
 }
@@ -59,6 +60,10 @@ ssize_t bs_read_if_cached(int fd, void *bytes, size_t count, int64_t offset) {
 
 ssize_t bs_write_at(int fd, const void *bytes, size_t count, int64_t offset) {
   return result(pwrite(fd, bytes, count, offset));
+}
+
+ssize_t bs_append(int fd, const void *bytes, size_t count) {
+  return result(write(fd, bytes, count));
 }
 
 #if defined(__APPLE__)

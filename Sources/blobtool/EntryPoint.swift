@@ -47,7 +47,7 @@ enum EntryPoint {
       return 128 + signal
     }
     if let failure = Failure(error) {
-      StandardError.say(failure.message)
+      if let message = failure.message { StandardError.say(message) }
       return failure.exitStatus
     }
     // What is left is the argument parser's own: help, the version, a completion script, wrong usage.

@@ -14,10 +14,11 @@ enum ExitStatus {
 /// What ends a command without success: a sentence and an exit code.
 struct Failure: Error {
   var exitStatus: Int32
-  var message: String
+  /// Nil when all has been said.
+  var message: String?
 
   /// A failure of that kind with that sentence.
-  init(_ exitStatus: Int32, _ message: String) {
+  init(_ exitStatus: Int32, _ message: String?) {
     self.exitStatus = exitStatus
     self.message = message
   }

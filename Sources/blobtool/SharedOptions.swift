@@ -78,13 +78,26 @@ struct SharedOptions: ParsableArguments {
 /// A command that works on an existing store.
 protocol StoreCommand: AsyncParsableCommand {
   var shared: SharedOptions { get }
+  /// Whether its answers may be out of date while the store has losses.
+  var isReading: Bool { get }
   func perform(on store: BlobStore) async throws
 }
 
 extension StoreCommand {
-  func run() async throws {
+  var isReading: Bool { false }
+
+  func run() async throws { try await runOpened() }
+
+  /// Opens the store, and closes it when the command has done its work.
+  func runOpened() async throws {
     let store = try await shared.place().open()
-    do { try await perform(on: store) } catch {
+    do {
+      if isReading {
+        try await store.tellingLosses { try await perform(on: store) }
+      } else {
+        try await perform(on: store)
+      }
+    } catch {
       try? await store.closeWhole()  // the first error is the one to tell
       throw error
     }
@@ -93,6 +106,24 @@ extension StoreCommand {
 }
 
 extension BlobStore {
+  /// Runs `body`, which reads from the store. If the store has losses, says so first and ends with exit code 4: what is
+  /// found may be out of date, and so may be that nothing is found.
+  func tellingLosses(_ body: () async throws -> Void) async throws {
+    let summary = try await losses().summary
+    if let summary {
+      StandardError.say(
+        "warning: \(summary.printable): answers may be out of date; `blobtool repair` saves what it can, and"
+          + " `blobtool repair --accept-loss` ends this warning.")
+    }
+    do { try await body() } catch {
+      guard summary != nil, let failure = Failure(error), failure.exitStatus == ExitStatus.notFound else {
+        throw error
+      }
+      throw Failure(ExitStatus.damaged, failure.message)
+    }
+    if summary != nil { throw Failure(ExitStatus.damaged, nil) }
+  }
+
   /// Closes also when the command has been cancelled.
   func closeWhole() async throws {
     try await Task.detached { try await self.close() }.value

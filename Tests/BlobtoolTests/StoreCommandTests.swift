@@ -182,7 +182,10 @@ struct VerificationLine: Decodable {
     #expect(statistics.plainByteCount == 600_000)
     #expect(statistics.diskByteCount > statistics.storedByteCount)
     let verified = try await workshop.expect(0, ["verify", "--json"])
-    #expect(try verified.fields() == ["blobs", "chunks", "byteCount", "damaged", "seconds"])
+    #expect(
+      try verified.fields() == [
+        "blobs", "chunks", "byteCount", "damaged", "uncertain", "lostPacks", "seconds",
+      ])
     #expect(try verified.json(VerificationLine.self).first?.byteCount == 600_000)
     let plannedLast = try #require(
       try await workshop.expect(0, ["gc", "--keep", "0", "--dry-run", "--json"]).json(CollectionLine.self)
@@ -240,7 +243,10 @@ struct VerificationLine: Decodable {
     #expect(workshop.contents("exported/other") == Data("fine".utf8))
     #expect(workshop.contents("exported/k") == nil)
     let repaired = try await workshop.expect(4, ["repair", "--json"])
-    #expect(try repaired.fields() == ["keys", "packs", "damaged", "setAside", "unreadable", "seconds"])
+    #expect(
+      try repaired.fields() == [
+        "keys", "packs", "damaged", "setAside", "unreadable", "uncertain", "lostPacks", "seconds",
+      ])
     try await workshop.expect(0, ["put", "k"], input: bytes)
     #expect(try await workshop.expect(0, ["get", "k"]).bytes == bytes)
     try await workshop.expect(0, ["verify"])

@@ -3,7 +3,11 @@
 /// A name is visible to others only with its writer's lock held and its header written. Every call may run on any
 /// thread.
 package protocol Backend: Sendable {
-  /// The packs that are there, and those that were retired and not yet removed.
+  /// What the store has had written down of its packs; nil where they are published, which has a log of its own.
+  var census: CensusFile? { get }
+
+  /// The packs that are there, and those that were retired and not yet removed. What has left the store by the
+  /// census is not among the first.
   func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName])
 
   /// Creates a pack that begins with `header`, locked for as long as the file is open.
@@ -21,6 +25,10 @@ package protocol Backend: Sendable {
   /// Takes packs out of the store: from the return on, durably, they are none of those that a catalog is made of.
   func retirePacks(_ names: [PackName]) throws(BlobStorageError)
 
+  /// Takes away the files of packs that have left the store by the census: a crash came between, or an old copy was
+  /// put back. The caller holds the collection lock.
+  func finishLeaving() throws(BlobStorageError)
+
   /// Removes a retired pack.
   func removeRetiredPack(_ name: PackName) throws(BlobStorageError)
 
@@ -35,4 +43,10 @@ package protocol Backend: Sendable {
 
   /// Bytes of the medium that all packs take, retired and set aside ones included.
   func allocatedByteCount() throws(BlobStorageError) -> Int64
+}
+
+extension Backend {
+  package var census: CensusFile? { nil }
+
+  package func finishLeaving() throws(BlobStorageError) {}
 }

@@ -9,12 +9,14 @@ package struct FolderBackend: Backend {
   /// Whether names and headers are forced to the medium: not in a spool, whose packs are checked before they are
   /// published.
   private let synchronizes: Bool
+  package let census: CensusFile?
 
   /// Packs in `folder`, which exists; damaged ones go to `asideFolder`, made when it is needed.
   package init(
     folder: FilePath, asideFolder: FilePath, files: any FileSystem, weaknesses: Weaknesses = [],
-    synchronizes: Bool = true
+    synchronizes: Bool = true, census: CensusFile? = nil
   ) {
+    self.census = census
     self.synchronizes = synchronizes
     self.folder = folder
     self.asideFolder = asideFolder
@@ -32,6 +34,10 @@ package struct FolderBackend: Backend {
         retired.append(pack)
       }
     }
+    // After the listing: what was removed meanwhile says so before it loses its name.
+    guard let census = try census?.read() else { return (live, retired) }
+    retired += live.filter { census.isRemoved($0) }
+    live.removeAll { census.hasLeft($0) }
     return (live, retired)
   }
 
@@ -91,8 +97,23 @@ package struct FolderBackend: Backend {
   }
 
   package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
+    guard !names.isEmpty else { return }
+    // First, and on the medium: no pack ever goes without a word.
+    try census?.append(
+      names.map { .removed($0.sequence...$0.sequence, writer: $0.writer) }, durably: true)
     for name in names { try files.rename(path(name, "pack"), to: path(name, "gone")) }
     try files.syncDirectory(folder)
+  }
+
+  package func finishLeaving() throws(BlobStorageError) {
+    guard let census = try census?.read() else { return }
+    let names = try files.list(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
+    guard !names.isEmpty else { return }
+    for name in names where census.isRemoved(name) {
+      try files.rename(path(name, "pack"), to: path(name, "gone"))
+    }
+    try files.syncDirectory(folder)
+    for name in names where !census.isRemoved(name) { _ = try moveAside(name) }
   }
 
   package func removeRetiredPack(_ name: PackName) throws(BlobStorageError) {
@@ -102,6 +123,11 @@ package struct FolderBackend: Backend {
   }
 
   package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
+    try census?.append([.setAside(name)], durably: true)
+    return try moveAside(name)
+  }
+
+  private func moveAside(_ name: PackName) throws(BlobStorageError) -> String {
     if try files.status(of: asideFolder) == nil {
       try files.createDirectory(asideFolder)
       try files.syncDirectory(asideFolder.removingLastComponent())

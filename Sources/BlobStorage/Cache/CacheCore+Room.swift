@@ -199,7 +199,7 @@ extension CacheCore {
   /// Damage keeps a collection from removing anything. In a store that is all cache, what is damaged can go.
   private func heal() throws(BlobStorageError) {
     guard prefix.isEmpty else { return }
-    let report = try engine.repair()
+    let report = try engine.repair(acceptsLosses: true)
     for path in report.setAside { try engine.removeSetAside(path) }
     // A repair makes the catalog anew, without the notes: nothing would be found to go.
     try indexIfNeeded()

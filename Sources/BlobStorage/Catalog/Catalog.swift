@@ -37,6 +37,8 @@ package final class Catalog: Sendable {
   private let isPublished: Bool
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   private let prepare: @Sendable () throws(BlobStorageError) -> Void
+  /// What is done when another generation is in use from now on.
+  private let whenRenewed = Mutex<(@Sendable () -> Void)?>(nil)
   /// What rebuilds it: fills an empty environment from the packs.
   private let fill: @Sendable (Environment) throws(BlobStorageError) -> Void
 
@@ -101,6 +103,9 @@ package final class Catalog: Sendable {
     }
     do { try rebuildLocked() } catch { throw Self.final(error) }
   }
+
+  /// Has `body` called whenever this process or another has rebuilt the catalog, before anything is read from it.
+  package func onRenewal(_ body: @escaping @Sendable () -> Void) { whenRenewed.withLock { $0 = body } }
 
   /// Runs `body` on a snapshot. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
@@ -255,6 +260,7 @@ package final class Catalog: Sendable {
     current.withLock {
       $0 = Current(environment: opened.environment, generation: opened.generation, isMarkedDirty: true)
     }
+    whenRenewed.withLock { $0 }?()
     return opened.environment
   }
 

@@ -37,9 +37,10 @@ package struct CatalogBuilder: Sendable {
     _ environment: Environment, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
   ) throws(BlobStorageError) {
     let names = try localPackNames().live
+    let census = try backend.census?.read()
     for (index, name) in names.enumerated() {
       progress(index, names.count)
-      try take(name, into: environment)
+      try take(name, sealedAt: census?.pack(name)?.recordsEnd, into: environment)
     }
     progress(names.count, names.count)
     if let publishing { try fill(environment, from: publishing, except: Set(names)) }
@@ -47,7 +48,9 @@ package struct CatalogBuilder: Sendable {
 
   /// Takes in the packs that a usable catalog does not know or that a dead writer left open.
   ///
-  /// - Throws: `catalogDamaged` when the catalog knows a pack that is not there.
+  /// What the catalog knows of a lost pack stays in it.
+  ///
+  /// - Throws: `catalogDamaged` when the catalog knows a pack that is not there and need not be.
   package func catchUp(
     _ environment: Environment, willWrite: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -57,11 +60,17 @@ package struct CatalogBuilder: Sendable {
     let present = Set(names.live).union(names.retired)
     // What was published is looked for later, without a lock.
     let isElsewhere = { (row: PackRow) in publishing != nil && row.durableByteCount > 0 }
-    if let lost = known.first(where: { !present.contains($0.key) && !isElsewhere($0.value) })?.key {
-      throw BlobStorageError(.catalogDamaged, "Pack \(lost) is in the catalog and not in the store.")
+    let lost = try lostRows(rows.map(\.row).filter { !present.contains($0.name) && !isElsewhere($0) })
+    if let found = known.values.first(where: { $0.isLost && present.contains($0.name) }) {
+      throw BlobStorageError(.catalogDamaged, "Pack \(found.name) was lost and is there again.")
     }
     if weaknesses.contains(.skipsRecovery) { return }
     var hasWritten = false
+    if !lost.isEmpty {
+      try willWrite()
+      hasWritten = true
+      try noteLost(lost, in: environment)
+    }
     for name in names.live where known[name].map({ !$0.isSealed }) ?? true {
       guard let file = try backend.adoptPack(name) else { continue }
       defer { file.close() }
@@ -77,7 +86,11 @@ package struct CatalogBuilder: Sendable {
     return try backend.packNames()
   }
 
-  private func take(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
+  /// - Parameter sealedAt: where its records end by the census, if it was sealed.
+  private func take(
+    _ name: PackName, sealedAt: Int64?, into environment: Environment
+  ) throws(BlobStorageError) {
+    if let sealedAt, try isCutShort(name, sealedAt) { return try takeCutShort(name, into: environment) }
     if let file = try backend.adoptPack(name) {
       defer { file.close() }
       if try PackScanner(file: file, name: name, codecs: codecs).trailer() == nil {

@@ -31,6 +31,8 @@ package struct PackRow: Hashable, Sendable {
   package var isDamaged: Bool
   /// Its writer could not sync it: beyond `durableByteCount` it is not to be trusted.
   package var isPoisoned: Bool
+  /// Its file is not in the store, and it should be: the catalog keeps what it knows of it.
+  package var isLost: Bool
   /// Records up to here are in the catalog.
   package var appliedByteCount: Int64
   package var recordCount: Int
@@ -44,6 +46,7 @@ package struct PackRow: Hashable, Sendable {
     isSealed = false
     isDamaged = false
     isPoisoned = false
+    isLost = false
     appliedByteCount = Int64(PackHeader.byteCount)
     recordCount = 0
     durableByteCount = 0
@@ -55,7 +58,7 @@ package struct PackRow: Hashable, Sendable {
     writer.integer(name.sequence)
     writer.integer(created)
     writer.integer(state.rawValue)
-    writer.integer(UInt8((isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0)))
+    writer.integer(UInt8((isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0) | (isLost ? 8 : 0)))
     writer.integer(appliedByteCount)
     writer.integer(UInt32(recordCount))
     writer.integer(durableByteCount)
@@ -75,6 +78,7 @@ package struct PackRow: Hashable, Sendable {
     isSealed = flags & 1 != 0
     isDamaged = flags & 2 != 0
     isPoisoned = flags & 4 != 0
+    isLost = flags & 8 != 0
     appliedByteCount = try reader.integer()
     recordCount = Int(try reader.integer(UInt32.self))
     durableByteCount = try reader.integer()

@@ -63,7 +63,7 @@ extension Transaction {
   /// Whether a writer may count on what lies in `pack`: it is there, and not about to go.
   package func isTrusted(_ pack: UInt32) throws(BlobStorageError) -> Bool {
     guard let row = try packRow(pack) else { return false }
-    return row.state == .live && !row.isPoisoned
+    return row.state == .live && !row.isPoisoned && !row.isLost
   }
 
   /// The chunk, if a writer may deduplicate onto it: it and its base are there, undamaged and not about to go.

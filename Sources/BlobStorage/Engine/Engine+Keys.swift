@@ -4,7 +4,7 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     let algorithm = header.digestAlgorithm
-    return try catalog.read { (transaction) throws(BlobStorageError) in
+    let found = try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
       guard let name = try transaction.nameRow(bytes) else { return nil }
       if let id {
         return try transaction.versionRow(key: name.key, id.stamp, algorithm: algorithm).map {
@@ -15,6 +15,27 @@ extension Engine {
         BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
       }
     }
+    if id == nil { try checkCertain(bytes, found?.id.stamp) }
+    return found
+  }
+
+  /// - Throws: `corrupted` for a key whose newest state is not known, unless `current` was put since.
+  func checkCertain(_ key: [UInt8], _ current: Stamp?) throws(BlobStorageError) {
+    guard let time = uncertain.time(of: key), current.map({ $0.time <= time }) ?? true else { return }
+    let text = String(decoding: key, as: UTF8.self)
+    throw BlobStorageError(
+      .corrupted,
+      "The newest state of key “\(text)” is lost: put or delete the key, or accept the loss with repair.",
+      key: text)
+  }
+
+  /// Notes that these keys were deleted whatever their state was, and says how many of them were uncertain.
+  private func makeCertain(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
+    let times = keys.compactMap { key in uncertain.time(of: key).map { (key: key, time: $0) } }
+    guard !times.isEmpty else { return 0 }
+    try backend.census?.append(times.map { .certain(key: $0.key, time: $0.time) }, durably: true)
+    uncertain.remove(times.map(\.key))
+    return times.count
   }
 
   /// The key's current version, if it is stored for good as soon as what this process has stored is.
@@ -26,6 +47,7 @@ extension Engine {
         let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm),
         try writer.stays(at: current.row.place, transaction)
       else { return nil }
+      if let time = uncertain.time(of: bytes), current.stamp.time <= time { return nil }
       return BlobVersion(key: key, stamp: current.stamp, row: current.row)
     }
   }
@@ -75,13 +97,16 @@ extension Engine {
     try checkOpen()
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Self.keyBytes(key)) }
-    return try drop(bytes, keeping: nil, durability).keyCount
+    let count = try drop(bytes, keeping: nil, durability).keyCount
+    return max(count, try makeCertain(bytes))
   }
 
   package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {
-    try forEachPage(prefix: prefix) { (keys) throws(BlobStorageError) in
+    let count = try forEachPage(prefix: prefix) { (keys) throws(BlobStorageError) in
       try drop(keys, keeping: nil, durability).keyCount
     }
+    let bytes = Array(prefix.utf8)
+    return max(count, try makeCertain(uncertain.keys.filter { $0.starts(with: bytes) }))
   }
 
   package func keep(

@@ -28,6 +28,7 @@ extension Engine {
     let bytes = try Self.keyBytes(key)
     let algorithm = header.digestAlgorithm
     do throws(BlobStorageError) {
+      if id == nil, uncertain.time(of: bytes) != nil { return nil }
       return try chunks.bytes { (transaction) throws(BlobStorageError) in
         guard let name = try transaction.nameRow(bytes) else { return nil }
         guard let id else {

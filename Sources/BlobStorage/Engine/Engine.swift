@@ -38,6 +38,7 @@ package final class Engine: Sendable {
   let readAhead: WorkPool?
   let remote: Remote?
   let makesThreads: Bool
+  let uncertain = UncertainKeys()
   private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
 
   /// What tests put in place of the system.
@@ -199,6 +200,16 @@ package final class Engine: Sendable {
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
+    // Also what a repair of another process finds.
+    catalog.onRenewal { [backend, uncertain] in
+      guard let keys = try? backend.census?.read().uncertainKeys else { return }
+      uncertain.set(keys)
+    }
+    if let summary = try losses().summary {
+      logger.error(
+        "The store has lost something, and answers may be out of date: run repair.",
+        metadata: ["loss": "\(summary)"])
+    }
     if let remote {
       try catchUp?.run()
       try adoptSpool()
@@ -213,7 +224,7 @@ package final class Engine: Sendable {
     guard let remote else {
       return FolderBackend(
         folder: folder.packs, asideFolder: folder.aside, files: environment.files,
-        weaknesses: environment.weaknesses)
+        weaknesses: environment.weaknesses, census: folder.census)
     }
     return RemoteBackend(
       objects: remote.objects, storeID: header.storeID, folder: folder.path, asideFolder: folder.aside,

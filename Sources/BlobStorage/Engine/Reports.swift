@@ -98,6 +98,8 @@ public struct VerificationReport: Sendable, Hashable {
   /// Plain bytes that were checked.
   public var byteCount: Int64 = 0
   public var damaged: [Damage] = []
+  /// What is lost and not accepted.
+  public var losses = StoreLosses()
   public var seconds = 0.0
 }
 
@@ -109,6 +111,8 @@ public struct RepairReport: Sendable, Hashable {
   public var damaged: [Damage] = []
   /// Versions that cannot be read until the same bytes are put again.
   public var unreadable: [UnreadableVersion] = []
+  /// What is lost, before it was accepted if the repair did so.
+  public var losses = StoreLosses()
   public var packCount = 0
   public var keyCount = 0
   public var seconds = 0.0

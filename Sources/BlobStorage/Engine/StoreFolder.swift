@@ -14,6 +14,8 @@ package struct StoreFolder: Sendable {
 
   package var header: FilePath { path.appending("store") }
   package var packs: FilePath { path.appending("packs") }
+  package var censusPath: FilePath { path.appending("census") }
+  package var census: CensusFile { CensusFile(censusPath, files: files) }
   package var catalog: FilePath { path.appending("catalog") }
   package var leases: FilePath { path.appending("leases") }
   package var aside: FilePath { path.appending("set-aside") }
@@ -49,6 +51,8 @@ package struct StoreFolder: Sendable {
     try files.rename(temporary, to: header)
     try synchronizeNames()
     try files.remove(path.appending(".init.lock"))
+    // Best effort: the next opening makes it.
+    do throws(BlobStorageError) { try census.append([.store(newHeader.encoded())], durably: true) } catch {}
     // A store on a disk that is nearly full goes without.
     do throws(BlobStorageError) { try keepReserve() } catch {}
   }
@@ -136,6 +140,7 @@ package struct StoreFolder: Sendable {
         let names = status.kind == .directory ? try files.list(path) : ["?"]
         // Somebody may be creating a store here: that is none yet, and may be one by now.
         if names.contains("store"), try statusOrNil(header)?.kind == .regular { return try readHeader() }
+        if status.kind == .directory, try holdsPacks() { throw lacksHeader }
         guard names.allSatisfy({ Self.namesOfCreation.contains($0) }) else {
           throw BlobStorageError(
             .notAStore, "\(path) holds something that is not a store.", path: path.string)
@@ -149,8 +154,21 @@ package struct StoreFolder: Sendable {
     do {
       return try bridge(bytes) { (raw) throws(BlobStorageError) in try StoreHeader(raw) }
     } catch {
+      if error.code != .unsupportedFormat, try holdsPacks() { throw lacksHeader }
       throw BlobStorageError(error.code, "\(path): \(error.message)", path: path.string)
     }
+  }
+
+  /// Whether there are packs: then it was a store once.
+  func holdsPacks() throws(BlobStorageError) -> Bool {
+    guard try statusOrNil(packs)?.kind == .directory else { return false }
+    return try files.list(packs).contains { PackName(fileName: $0) != nil }
+  }
+
+  private var lacksHeader: BlobStorageError {
+    BlobStorageError(
+      .corrupted, "\(path) has packs, but its file “store” is missing or damaged: `repair` restores it.",
+      path: path.string)
   }
 
   private func statusOrNil(_ path: FilePath) throws(BlobStorageError) -> FileStatus? {
@@ -174,6 +192,7 @@ package struct StoreFolder: Sendable {
           .notAStore, "\(path) holds something else: name an empty folder or one that does not exist.",
           path: path.string)
       }
+      guard try !holdsPacks() else { throw lacksHeader }
       return
     }
     var missing: [FilePath] = [path]

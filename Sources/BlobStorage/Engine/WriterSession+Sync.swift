@@ -32,6 +32,7 @@ extension WriterSession {
       markPoisoned(writer.name)
       throw failure
     }
+    if names { enter(.begun(writer.name)) }
     locked { state in
       // Syncs that follow each other closely.
       if let last = state.durable[writer.name], target - last <= fillByteCount {
@@ -102,17 +103,26 @@ extension WriterSession {
     do throws(BlobStorageError) {
       let byteCount = try writer.seal()
       try backend.synchronizeNames()
+      enter(.sealed(writer.name, recordsEnd: writer.byteCount))
       return byteCount
     } catch {
       guard error.code != .poisoned else { throw error }
       do throws(BlobStorageError) {
         try writer.file.synchronize()
         try backend.synchronizeNames()
+        enter(.begun(writer.name))
       } catch {
         writer.poison(error)
         throw writer.failure ?? error
       }
       throw error
+    }
+  }
+
+  /// Adds a line to the census about a pack that is on the medium. Without the line a later opening adds it.
+  private func enter(_ event: Census.Event) {
+    do throws(BlobStorageError) { try backend.census?.append([event], durably: false) } catch {
+      logger.warning("The census lacks a line.", metadata: ["reason": "\(error.message)"])
     }
   }
 

@@ -30,6 +30,10 @@ public enum Limits {
   public static let footerByteCountMax = 256 << 20
   /// Records in one pack.
   public static let packRecordCountMax = 1 << 23
+  /// Bytes of a line of the census: a key in hexadecimal, and some words.
+  public static let censusLineByteCountMax = 2 * keyByteCountMax + 128
+  /// Bytes of the census.
+  public static let censusByteCountMax: Int64 = 1 << 30
   /// Bytes of an entry that condemns or removes packs of a shared store.
   public static let collectionByteCountMax = 64 << 20
   /// Bytes of a machine's name in a writer's registration.

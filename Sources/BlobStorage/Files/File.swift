@@ -18,6 +18,11 @@ package protocol File: AnyObject, Sendable {
   /// Writes all bytes or throws; after a throw any part of them may be in the file.
   func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError)
 
+  /// Writes all bytes behind the end of a file that was opened for appending, or throws.
+  ///
+  /// Others may append at the same time, also other processes: what each of them writes stays together.
+  func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError)
+
   /// Forces the bytes written so far to the medium.
   ///
   /// After a throw, nothing written since the last success can be trusted to reach the medium, whatever a later
@@ -70,7 +75,24 @@ package protocol File: AnyObject, Sendable {
 }
 
 extension File {
+  /// As many of `count` bytes as there are.
+  func bytesThere(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
+    var failure: BlobStorageError?
+    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      do throws(BlobStorageError) {
+        filled = try read(
+          into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
+      } catch { failure = error }
+    }
+    if let failure { throw failure }
+    return bytes
+  }
+
   package var isRemote: Bool { false }
+
+  package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    try write(bytes, at: try status().byteCount)
+  }
 }
 
 /// How a file is locked.

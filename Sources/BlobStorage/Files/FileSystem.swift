@@ -52,4 +52,6 @@ package enum OpenIntent: Sendable, Hashable {
   case create
   /// Read and write a file, created with permissions 0600 when it is missing.
   case openOrCreate
+  /// Append to a file, created with permissions 0600 when it is missing.
+  case append
 }

@@ -69,6 +69,13 @@ package final class SystemFile: File {
     }
   }
 
+  package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    if bytes.isEmpty { return }
+    let count = try call("append to") { bs_append($0, bytes.baseAddress, bytes.count) }
+    // The rest would not stay together with it: there is no room.
+    if count < bytes.count { throw .systemCall("append to", path: path, errno: Errno.noSpace.rawValue) }
+  }
+
   package func synchronize() throws(BlobStorageError) {
     try call("sync") { bs_sync_data($0) }
   }

@@ -86,6 +86,7 @@ extension OpenIntent {
     case .readWrite: base | write
     case .create: base | write | create | Int32(BS_OPEN_EXCLUSIVE)
     case .openOrCreate: base | write | create
+    case .append: base | write | create | Int32(BS_OPEN_APPEND)
     }
   }
 }

@@ -12,6 +12,7 @@ extension Collector {
   func finishLast() throws(BlobStorageError) {
     if engine.remote != nil { return try finishLastShared() }
     pardon()
+    try engine.backend.finishLeaving()
     let names = try engine.backend.packNames()
     for name in names.retired { try Retirement.finish(name, engine: engine) }
     for (_, row) in try packRows() where row.state == .retired {
@@ -25,6 +26,35 @@ extension Collector {
     if engine.weaknesses.contains(.retiresBeforeSync) { return }
     for (_, row) in try packRows() where !row.isSealed && row.state == .live {
       try engine.writer.synchronizeOther(row.name)
+    }
+  }
+
+  /// While anything is lost, nothing may be removed: what is left may be all that tells of it.
+  func noteLosses() throws(BlobStorageError) -> Bool {
+    if engine.remote != nil || engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
+    let losses = try engine.losses()
+    for name in losses.lostPacks {
+      report.obstacles.append("Pack \(name) is missing: run repair.")
+    }
+    for name in losses.damagedPacks {
+      report.obstacles.append("Pack \(name) is damaged: run repair.")
+    }
+    for key in losses.uncertainKeys {
+      report.obstacles.append(
+        "The newest state of key “\(key)” is lost: put it again, or accept the loss with repair.")
+    }
+    return !losses.isEmpty
+  }
+
+  /// Replaces the census by one without what is said twice, if that makes it much smaller.
+  func shortenCensus() {
+    guard let file = engine.backend.census, scope == nil, !options.isDryRun else { return }
+    do throws(BlobStorageError) {
+      let census = try file.read()
+      guard census.lineCount > 64 + 2 * census.events.count || census.damagedLineCount > 0 else { return }
+      try file.replace(by: census)
+    } catch {
+      engine.logger.warning("The census could not be shortened.", metadata: ["reason": "\(error.message)"])
     }
   }
 

@@ -43,6 +43,8 @@ final class Collector {
   /// For the small chunks of packs that are copied from.
   var dictionary: DictionaryPlan?
   var isDictionaryStored = false
+  /// What versions need and the catalog does not have.
+  private var missing: Set<Digest> = []
   /// What dictionaries saved in packs that have been copied from and are not gone yet.
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
@@ -75,6 +77,10 @@ final class Collector {
     let start = Date()
     let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
+    if try noteLosses() {
+      report.seconds = Date().timeIntervalSince(start)
+      return report
+    }
     try engine.catalog.clearDeadReaders()
     if scope != nil {
       try withReserve { () throws(BlobStorageError) in try finishLast() }
@@ -115,6 +121,7 @@ final class Collector {
       }
     }
     if scope == nil, options.keepsReserve { keepReserve() }
+    shortenCensus()
     report.freedByteCount += gainedByteCount
     report.garbageByteCount = max(0, garbageByteCount + gainedByteCount - report.freedByteCount)
     report.seconds = Date().timeIntervalSince(start)
@@ -136,6 +143,8 @@ final class Collector {
     try marker.markVersions(archivedCountMax: archivedCountMax) {
       progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
     }
+    // Before leases are marked: a reader may ask for what never was there.
+    missing = marker.missing
     _ = try markLeases()
   }
 
@@ -179,6 +188,11 @@ final class Collector {
     report.obstacles = marker.unreadable.map(\.message)
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
+    }
+    if engine.remote == nil {
+      for digest in missing.sorted().prefix(10) {
+        report.obstacles.append("Chunk or manifest \(digest) is needed and not there: run verify.")
+      }
     }
     noteMissing(rows)
   }

@@ -43,8 +43,33 @@ extension Engine {
   }
 
   /// Mends what can be mended.
-  package func repair(waitSeconds: Double = 60) throws(BlobStorageError) -> RepairReport {
-    try Repairer(self, nil, waitSeconds: waitSeconds).run()
+  package func repair(
+    waitSeconds: Double = 60, acceptsLosses: Bool = false
+  ) throws(BlobStorageError) -> RepairReport {
+    try Repairer(self, nil, waitSeconds: waitSeconds).run(acceptsLosses: acceptsLosses)
+  }
+
+  /// Writes down, durably, that what is lost is accepted: what is left of the store is all there is. The caller holds the
+  /// collection lock.
+  func acceptLosses() throws(BlobStorageError) {
+    guard let census = backend.census else { return }
+    let losses = try knownLosses()
+    guard !losses.isEmpty else { return }
+    let unreadable = Set(try census.read().unreadablePacks)
+    try census.append(
+      losses.lostPacks.map { .setAside($0) }
+        + losses.damagedPacks.filter { unreadable.contains($0) }.map { .accepted($0) }
+        + losses.uncertainKeys.map { .certain(key: $0.key, time: $0.value) }, durably: true)
+    if !losses.lostPacks.isEmpty { try catalog.rebuild(because: nil) }
+    _ = try knownLosses()
+  }
+
+  /// Puts the file `store` of a folder back; false when nothing was wrong with it.
+  package static func restoreHeader(
+    at path: String, environment: Environment = Environment()
+  ) throws(BlobStorageError) -> Bool {
+    try StoreFolder(try absolute(path), files: environment.files)
+      .restoreHeader(defaults: try newHeader(StoreOptions(), environment))
   }
 
   /// What is in the store.

@@ -16,17 +16,18 @@ struct Repairer {
     self.progress = progress ?? { _ in }
   }
 
-  func run() throws(BlobStorageError) -> RepairReport {
+  func run(acceptsLosses: Bool = false) throws(BlobStorageError) -> RepairReport {
     let start = Date()
     try engine.checkOpen()
     var report = RepairReport()
     let lock = try CollectionLock(engine, waitSeconds: waitSeconds)
     defer { withExtendedLifetime(lock) {} }
+    try engine.backend.finishLeaving()
     try engine.writer.rollOver()
     let verifier = Verifier(engine, progress)
     let before = try packRows().map(\.row)
     let missing = try verifier.missingPacks(before)
-    // Of published packs that are lost, the catalog knows what nobody else does.
+    // Of packs that are lost, the catalog knows what nobody else does.
     if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
     let rows = try packRows()
     let isPublished = engine.backend is any PublishingBackend
@@ -43,7 +44,9 @@ struct Repairer {
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
       if isDamaged, isPublished {
         lost.formUnion(try distrust(number, except: result.whole))
-      } else if isDamaged {
+      } else if isDamaged, !missing.contains(row.name) {
+        // Of records in places that cannot be read, the keys are not known.
+        if row.isDamaged { try engine.record(unreadable: [row.name], uncertain: [], until: 0) }
         report.setAside.append(try save(result.whole, row.name))
       }
     }
@@ -71,6 +74,8 @@ struct Repairer {
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Self.damage(finding))
     }
+    report.losses = try engine.losses()
+    if acceptsLosses { try engine.acceptLosses() }
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report

@@ -3,7 +3,9 @@ extension Verifier {
   /// The packs that are to be there, by what the catalog says or because later ones of their writers are there, and that
   /// no listing has; one that a collector has removed is not among them.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
-    guard let backend = engine.backend as? any PublishingBackend else { return [] }
+    guard let backend = engine.backend as? any PublishingBackend else {
+      return Set(try engine.knownLosses().lostPacks)
+    }
     let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
     let listing = try backend.publishedPacks()
     return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })

@@ -64,6 +64,7 @@ struct Verifier {
         try published.completeCatalog() || engine.catalog.generation != generation
       else { break }
     }
+    report.losses = try engine.losses()
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
@@ -110,6 +111,8 @@ struct Verifier {
         find(nil, outcome.endOffset, "the pack ends before \(row.appliedByteCount)")
       } else if row.isSealed, !outcome.isSealed, !row.isDamaged {
         find(nil, outcome.endOffset, "the footer cannot be read")
+      } else if row.isDamaged, result.findings.isEmpty {
+        find(nil, outcome.endOffset, "records that were behind it are missing")
       }
     } catch {
       if error.code == .packGone { return try resultOfGone(row) }

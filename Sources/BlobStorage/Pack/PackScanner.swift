@@ -348,19 +348,6 @@ private struct Window {
 }
 
 extension File {
-  /// As many of `count` bytes as there are.
-  func bytesThere(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
-    var failure: BlobStorageError?
-    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-      do throws(BlobStorageError) {
-        filled = try read(
-          into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
-      } catch { failure = error }
-    }
-    if let failure { throw failure }
-    return bytes
-  }
-
   /// Exactly `count` bytes; a file that ends before is damaged.
   func bytes(at offset: Int64, _ count: Int, pack: PackName?) throws(BlobStorageError) -> [UInt8] {
     let bytes = try bytesThere(at: offset, count)

@@ -31,11 +31,34 @@ extension BlobStore {
 
   /// Rebuilds the catalog from the packs, and sets damaged packs aside after saving what is whole in them, so that
   /// the next put of the same bytes heals what was lost.
-  public func repair(progress: ProgressHandler? = nil) async throws(BlobStorageError) -> RepairReport {
+  ///
+  /// - Parameter acceptsLosses: whether what stays lost is accepted, for good: then the store is what is left of it, and
+  ///   ``losses()`` is empty.
+  /// - Durability: what was accepted is on the medium on return.
+  public func repair(
+    acceptsLosses: Bool = false, progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> RepairReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("repair", progress) { (progress) throws(BlobStorageError) in
-        try Repairer(engine, progress).run()
+        try Repairer(engine, progress).run(acceptsLosses: acceptsLosses)
       }
+    }
+  }
+
+  /// What the store has lost, unless it was accepted. While there is anything, answers may be out of date.
+  ///
+  /// A store whose packs are objects has no losses here; ``verify(isQuick:progress:)`` finds what it lacks.
+  public func losses() async throws(BlobStorageError) -> StoreLosses {
+    try await run { (engine) throws(BlobStorageError) in try engine.losses() }
+  }
+
+  /// Puts the file `store` of a store's folder back if it is missing, damaged or another store's; the store can be
+  /// opened then. False when nothing was wrong with it.
+  ///
+  /// - Throws: `noStore`, `notAStore` when nothing there tells what it was.
+  public static func restoreStoreFile(at path: String) async throws(BlobStorageError) -> Bool {
+    try await OperationPool.shared.run { () throws(BlobStorageError) in
+      try Engine.restoreHeader(at: path)
     }
   }
 

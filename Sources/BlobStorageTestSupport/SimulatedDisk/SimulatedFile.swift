@@ -58,6 +58,25 @@ package final class SimulatedFile: File {
     }
   }
 
+  package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    if bytes.isEmpty { return }
+    let bytes = Array(bytes)
+    let handle = self.handle
+    @Sendable func land(_ count: Int, _ state: inout SimulatedDisk.State) {
+      guard count > 0, let node = state.handles[handle]?.node else { return }
+      let end = state.image.nodes[node]?.live.count ?? 0
+      let landing = Array(bytes.prefix(count))
+      state.image.change(node, .write(offset: end, bytes: landing), modified: state.now)
+    }
+    try call(.write, "append \(bytes.count)", onFault: { land(min($1.landingByteCount, bytes.count), &$0) }) {
+      (state, opened) throws(SimulatedErrno) in
+      guard opened.isWritable else { throw .init(.badFileDescriptor) }
+      let fitting = max(0, min(bytes.count, state.freeByteCount))
+      land(fitting, &state)
+      if fitting < bytes.count { throw .init(.noSpace) }
+    }
+  }
+
   package func synchronize() throws(BlobStorageError) {
     let handle = self.handle
     try call(

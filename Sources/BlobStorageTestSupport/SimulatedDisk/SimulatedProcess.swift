@@ -18,7 +18,7 @@ package struct SimulatedProcess: FileSystem {
     let normal = "/" + DiskImage.components(path).joined(separator: "/")
     // To make a path takes long in a debug build.
     let path = path.string == normal ? path : FilePath(normal)
-    let creates = intent == .create || intent == .openOrCreate
+    let creates = intent == .create || intent == .openOrCreate || intent == .append
     let exists = try? disk.state.withLock { (state) throws(SimulatedErrno) in try state.image.find(path) }
     // Only a call that is about to create is a mutating one.
     let kind: CallKind = creates && exists == nil ? .create : .open

@@ -16,6 +16,7 @@ enum {
   BS_OPEN_DIRECTORY = 8,   // refuse what is not a directory
   BS_OPEN_NONBLOCK = 16,   // do not wait for the other end of a named pipe
   BS_OPEN_FOLLOW = 32,     // follow a symbolic link in the last place
+  BS_OPEN_APPEND = 64,     // what is written goes behind the end
 };
 
 enum { BS_KIND_REGULAR = 0, BS_KIND_DIRECTORY = 1, BS_KIND_SYMBOLIC_LINK = 2, BS_KIND_OTHER = 3 };
@@ -44,6 +45,8 @@ ssize_t bs_read(int fd, void *bytes, size_t count);
 ssize_t bs_read_at(int fd, void *bytes, size_t count, int64_t offset);
 // Reads what is in the page cache and never waits for the medium; -ENOTSUP where the system has no such call.
 ssize_t bs_read_if_cached(int fd, void *bytes, size_t count, int64_t offset);
+// Writes behind the end of a file that was opened with BS_OPEN_APPEND.
+ssize_t bs_append(int fd, const void *bytes, size_t count);
 ssize_t bs_write_at(int fd, const void *bytes, size_t count, int64_t offset);
 
 // Forces the file's bytes, and what is needed to read them back, to the medium (F_FULLFSYNC on macOS).

@@ -44,7 +44,7 @@ struct CollectCommand: StoreCommand {
     guard let first = report.obstacles.first else { return }
     for obstacle in report.obstacles { StandardError.say("kept: \(obstacle)") }
     throw Failure(
-      ExitStatus.damaged, "What cannot be read was kept (\(first)); run `blobtool verify`.")
+      ExitStatus.damaged, "Nothing more was removed (\(first)); run `blobtool verify`.")
   }
 
   private struct Output: Encodable {

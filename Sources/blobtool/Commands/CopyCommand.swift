@@ -82,14 +82,16 @@ struct CopyCommand: AsyncParsableCommand {
     let source = try await places.source.open()
     var target: BlobStore?
     do {
-      let opened = try await places.target.open()
-      target = opened
-      let report = try await shared.withProgress { meter in
-        try await source.copy(
-          to: opened, options: CopyOptions(prefix: prefix, isMirror: mirror), progress: meter.handler)
+      try await source.tellingLosses {
+        let opened = try await places.target.open()
+        target = opened
+        let report = try await shared.withProgress { meter in
+          try await source.copy(
+            to: opened, options: CopyOptions(prefix: prefix, isMirror: mirror), progress: meter.handler)
+        }
+        try await CacheCommand.hold(opened)
+        try tell(report)
       }
-      try await CacheCommand.hold(opened)
-      try tell(report)
     } catch {
       // The first error is the one to tell.
       try? await target?.closeWhole()

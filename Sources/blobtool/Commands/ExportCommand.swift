@@ -26,6 +26,8 @@ struct ExportCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws {
     guard places.count <= 2 else {
       throw ValidationError("give a prefix and a directory, or a directory alone")

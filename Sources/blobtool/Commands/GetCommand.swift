@@ -37,6 +37,8 @@ struct GetCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws {
     guard (key == nil) != (digest == nil) else { throw ValidationError("give either a key or --digest") }
     guard digest == nil || versionText == nil else {

@@ -16,6 +16,8 @@ struct InformationCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws { _ = try key.checked() }
 
   func perform(on store: BlobStore) async throws {

@@ -12,6 +12,8 @@ struct ListCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func perform(on store: BlobStore) async throws {
     let encoder = JSONText()
     var lines = LineOutput()

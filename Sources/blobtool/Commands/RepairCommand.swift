@@ -7,13 +7,30 @@ struct RepairCommand: StoreCommand {
     commandName: "repair", abstract: "Rebuilds the catalog and sets damaged chunks aside.",
     discussion: """
       The next put of the same bytes heals what was lost. The exit code is 4 while there are versions that cannot be \
-      read, and when damage was found.
+      read, and when damage was found. While packs are missing, or the newest state of keys is not certain, every \
+      command that reads warns and ends with 4, and gc removes nothing; --accept-loss ends that.
       """)
+
+  @Flag(help: "Accept what stays lost: the store is then what is left of it.")
+  var acceptLoss = false
 
   @OptionGroup var shared: SharedOptions
 
+  func run() async throws {
+    if case .folder(let path) = try shared.place(),
+      try await shared.place().explaining({ () throws(BlobStorageError) in
+        try await BlobStore.restoreStoreFile(at: path)
+      })
+    {
+      StandardError.say("the file “store” of \(path.printable) was restored.")
+    }
+    try await runOpened()
+  }
+
   func perform(on store: BlobStore) async throws {
-    let report = try await shared.withProgress { meter in try await store.repair(progress: meter.handler) }
+    let report = try await shared.withProgress { meter in
+      try await store.repair(acceptsLosses: acceptLoss, progress: meter.handler)
+    }
     if shared.json {
       try JSONText.print(Output(report))
     } else {
@@ -25,7 +42,14 @@ struct RepairCommand: StoreCommand {
         "\(HumanText.count(report.unreadable.count, "version")) cannot be read until the same bytes are put again."
       )
     }
-    if !report.damaged.isEmpty {
+    if !acceptLoss, let summary = report.losses.summary {
+      throw Failure(
+        ExitStatus.damaged,
+        "The store has lost something (\(summary.printable)); bring it back, or accept that with"
+          + " `blobtool repair --accept-loss`.")
+    }
+    // A pack that is missing is told as damage, and was accepted.
+    if report.damaged.contains(where: { !report.losses.lostPacks.contains($0.pack) }) {
       throw Failure(ExitStatus.damaged, "Damage was found and set aside; every version can be read.")
     }
   }
@@ -33,6 +57,8 @@ struct RepairCommand: StoreCommand {
   private func print(_ report: RepairReport) throws {
     var lines = LineOutput()
     for damage in report.damaged { try lines.add(String(DamageOutput(damage).text.dropLast())) }
+    for pack in report.losses.lostPacks { try lines.add("missing: pack \(pack)") }
+    for key in report.losses.uncertainKeys { try lines.add("uncertain: “\(key.printable)”") }
     for path in report.setAside { try lines.add("set aside: \(path.printable)") }
     for version in report.unreadable {
       try lines.add(
@@ -54,6 +80,8 @@ struct RepairCommand: StoreCommand {
     var damaged: [DamageOutput]
     var setAside: [String]
     var unreadable: [Version]
+    var uncertain: [String]
+    var lostPacks: [String]
     var seconds: Double
 
     struct Version: Encodable {
@@ -70,6 +98,8 @@ struct RepairCommand: StoreCommand {
       unreadable = report.unreadable.map {
         Version(key: $0.key, version: $0.version.description, digest: $0.digest.description)
       }
+      uncertain = report.losses.uncertainKeys
+      lostPacks = report.losses.lostPacks
       seconds = report.seconds.roundedToMilliseconds
     }
   }

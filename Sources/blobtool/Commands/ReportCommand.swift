@@ -22,6 +22,8 @@ struct ReportCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws {
     guard 1...10_000 ~= limit else { throw ValidationError("--limit is from 1 to 10000") }
   }

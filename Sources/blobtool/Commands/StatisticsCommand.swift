@@ -11,6 +11,8 @@ struct StatisticsCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws {
     if prometheus, shared.json { throw ValidationError("--prometheus and --json exclude each other") }
   }

@@ -27,6 +27,12 @@ struct VerifyCommand: StoreCommand {
       facts.add("time", HumanText.duration(report.seconds))
       try facts.print()
     }
+    if let summary = report.losses.summary {
+      throw Failure(
+        ExitStatus.damaged,
+        "The store has lost something (\(summary.printable)); run `blobtool repair`, and"
+          + " `blobtool repair --accept-loss` if it cannot be brought back.")
+    }
     if !report.damaged.isEmpty {
       throw Failure(
         ExitStatus.damaged,
@@ -40,6 +46,8 @@ struct VerifyCommand: StoreCommand {
     var chunks: Int
     var byteCount: Int64
     var damaged: [DamageOutput]
+    var uncertain: [String]
+    var lostPacks: [String]
     var seconds: Double
 
     init(_ report: VerificationReport) {
@@ -47,6 +55,8 @@ struct VerifyCommand: StoreCommand {
       chunks = report.chunkCount
       byteCount = report.byteCount
       damaged = report.damaged.map(DamageOutput.init)
+      uncertain = report.losses.uncertainKeys
+      lostPacks = report.losses.lostPacks
       seconds = report.seconds.roundedToMilliseconds
     }
   }

@@ -12,6 +12,8 @@ struct VersionsCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws { _ = try key.checked() }
 
   func perform(on store: BlobStore) async throws {

@@ -22,6 +22,8 @@ struct WhyCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  var isReading: Bool { true }
+
   func validate() throws {
     _ = try text.checked()
     guard limit >= 0 else { throw ValidationError("--limit is 0 or more") }

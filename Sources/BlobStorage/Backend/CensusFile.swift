@@ -1,0 +1,59 @@
+import SystemPackage
+
+/// The file `census` of a store.
+///
+/// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
+/// `removed`, `set-aside`, `unreadable`, `uncertain` and `accepted`. A line that is appended while the file is replaced may be
+/// lost; a later opening works it out again from the packs.
+package struct CensusFile: Sendable {
+  private let path: FilePath
+  private let files: any FileSystem
+
+  package init(_ path: FilePath, files: any FileSystem) {
+    self.path = path
+    self.files = files
+  }
+
+  /// What the file says; an empty census where there is none.
+  package func read() throws(BlobStorageError) -> Census {
+    let file: any File
+    do { file = try files.open(path, .read) } catch {
+      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      return Census()
+    }
+    defer { file.close() }
+    let byteCount = try file.status().byteCount
+    guard byteCount <= Limits.censusByteCountMax else {
+      throw BlobStorageError(
+        .corrupted, "The census \(path) has \(byteCount) bytes, more than any can have: remove it.",
+        path: path.string)
+    }
+    let bytes = try file.bytesThere(at: 0, Int(byteCount))
+    return bytes.withUnsafeBytes { Census($0) }
+  }
+
+  /// Appends lines.
+  ///
+  /// - Parameter durably: whether they are on the medium on return, and the name of a new file too.
+  package func append(_ events: [Census.Event], durably: Bool) throws(BlobStorageError) {
+    guard !events.isEmpty else { return }
+    let file = try files.open(path, .append)
+    defer { file.close() }
+    try bridge(Census.text(events)) { (text) throws(BlobStorageError) in try file.append(text) }
+    guard durably else { return }
+    try file.synchronize()
+    try files.syncDirectory(path.removingLastComponent())
+  }
+
+  /// Replaces the file by the fewest lines that say the same. The caller holds the collection lock.
+  package func replace(by census: Census) throws(BlobStorageError) {
+    let temporary = path.removingLastComponent().appending("census.new")
+    let file = try files.open(temporary, .openOrCreate)
+    defer { file.close() }
+    try file.truncate(to: 0)
+    try bridge(Census.text(census.events)) { (text) throws(BlobStorageError) in try file.write(text, at: 0) }
+    try file.synchronize()
+    try files.rename(temporary, to: path)
+    try files.syncDirectory(path.removingLastComponent())
+  }
+}

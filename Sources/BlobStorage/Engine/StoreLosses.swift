@@ -1,0 +1,86 @@
+import Synchronization
+
+/// What a store has lost, as long as that is not repaired or accepted.
+///
+/// While there is any, answers may be out of date, and gc removes nothing.
+public struct StoreLosses: Sendable, Hashable {
+  /// Packs whose files are missing. Versions and deletions that they held may be forgotten, of any key.
+  public var lostPacks: [String] = []
+  /// Packs with places that cannot be read. Versions and deletions may have been there, of any key.
+  public var damagedPacks: [String] = []
+  /// Keys whose newest state is not certain: reading them throws `corrupted`, until they are put again, deleted, or the
+  /// loss is accepted.
+  public var uncertainKeys: [String] = []
+
+  public init() {}
+
+  package init(_ losses: KnownLosses) {
+    lostPacks = losses.lostPacks.map(\.description)
+    damagedPacks = losses.damagedPacks.map(\.description)
+    uncertainKeys = losses.uncertainKeys.keys.map { String(decoding: $0, as: UTF8.self) }.sorted()
+  }
+
+  public var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty && uncertainKeys.isEmpty }
+
+  /// What is lost, in a few words; nil when nothing is.
+  public var summary: String? {
+    var parts: [String] = []
+    func add(_ names: [String], _ one: String, _ many: String) {
+      guard let first = names.first else { return }
+      parts.append(names.count == 1 ? "\(one) (\(first))" : "\(names.count) \(many) (\(first) and others)")
+    }
+    add(lostPacks, "a pack is missing", "packs are missing")
+    add(damagedPacks, "a pack is damaged", "packs are damaged")
+    add(uncertainKeys, "the newest state of a key is uncertain", "keys have an uncertain newest state")
+    return parts.isEmpty ? nil : parts.joined(separator: ", ")
+  }
+}
+
+/// The uncertain keys, as reads ask for them.
+package final class UncertainKeys: Sendable {
+  private let isEmpty = Atomic<Bool>(true)
+  private let times = Mutex<[[UInt8]: UInt64]>([:])
+
+  package func set(_ keys: [[UInt8]: UInt64]) {
+    times.withLock { $0 = keys }
+    isEmpty.store(keys.isEmpty, ordering: .releasing)
+  }
+
+  /// The time after which the key's state is not known; nil for a key that is certain.
+  func time(of key: [UInt8]) -> UInt64? {
+    if isEmpty.load(ordering: .acquiring) { return nil }
+    return times.withLock { $0[key] }
+  }
+
+  var keys: [[UInt8]] { times.withLock { Array($0.keys) } }
+
+  func remove(_ keys: [[UInt8]]) { times.withLock { times in for key in keys { times[key] = nil } } }
+}
+
+extension Engine {
+  /// What the store has lost and nobody has accepted; nothing where packs are published.
+  package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try knownLosses()) }
+
+  /// The same, with the packs' names and the times of uncertain keys. What the census lacks is added to it.
+  package func knownLosses() throws(BlobStorageError) -> KnownLosses {
+    let builder = CatalogBuilder(
+      backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses)
+    let losses = try builder.compareCensus(with: catalog)
+    uncertain.set(losses.uncertainKeys)
+    return losses
+  }
+
+  /// Writes down, durably, what a repair could not save. The caller holds the collection lock.
+  ///
+  /// - Parameters:
+  ///   - packs: packs that had places which cannot be read, if refs or drops of unknown keys may have been there.
+  ///   - keys: keys whose newest state is not certain.
+  ///   - time: up to which their state is not certain: the catalog's clock. A version that is put later counts.
+  package func record(
+    unreadable packs: [PackName], uncertain keys: [[UInt8]], until time: UInt64
+  ) throws(BlobStorageError) {
+    try backend.census?.append(
+      packs.map { .unreadable($0) } + keys.map { .uncertain(key: $0, time: time) }, durably: true)
+    _ = try knownLosses()
+  }
+}

@@ -1,0 +1,96 @@
+import BlobStorage
+import Testing
+
+/// The lines of the census.
+@Suite struct CensusTests {
+  private static let name = PackName(writer: 0x0102_0304_0506_0708, sequence: 3)
+  private static let header = [UInt8](repeating: 0xab, count: 64)
+  private static let events: [Census.Event] = [
+    .store(header), .begun(name), .sealed(name, recordsEnd: 248), .removed(1...2, writer: name.writer),
+    .setAside(PackName(writer: 9, sequence: 1)), .unreadable(PackName(writer: 9, sequence: 1)),
+    .uncertain(key: Array("a key".utf8), time: 77), .certain(key: Array("other".utf8), time: 5),
+    .accepted(PackName(writer: 9, sequence: 2)),
+  ]
+
+  private static func census(_ bytes: [UInt8]) -> Census { bytes.withUnsafeBytes { Census($0) } }
+
+  @Test("A person can read the lines")
+  func lines() {
+    let text = String(
+      decoding: Census.text([.begun(Self.name), .sealed(Self.name, recordsEnd: 248)]), as: UTF8.self)
+    #expect(
+      text == "\nbegun 0102030405060708-00000003 f7434075\nsealed 0102030405060708-00000003 248 2a5ca1ae")
+  }
+
+  @Test("What is written is read, in any order")
+  func order() {
+    let census = Self.census(Census.text(Self.events))
+    #expect(census.damagedLineCount == 0)
+    #expect(census.store == Self.header)
+    #expect(census.pack(Self.name)?.recordsEnd == 248)
+    #expect(census.packs.count == 1)
+    #expect(census.isRemoved(PackName(writer: Self.name.writer, sequence: 2)))
+    #expect(census.isSetAside(PackName(writer: 9, sequence: 1)))
+    #expect(census.unreadablePacks == [PackName(writer: 9, sequence: 1)])
+    #expect(census.uncertainKeys == [Array("a key".utf8): 77])
+    let backwards = Self.census(Census.text(Self.events.reversed()))
+    #expect(backwards.events == census.events)
+    #expect(Self.census(Census.text(census.events)).events == census.events)
+  }
+
+  @Test("A pack that left the store stays outside, whatever else is said of it")
+  func left() {
+    for leaving in [Census.Event.removed(3...3, writer: Self.name.writer), .setAside(Self.name)] {
+      let census = Self.census(
+        Census.text([leaving, .begun(Self.name), .sealed(Self.name, recordsEnd: 248)]))
+      #expect(census.pack(Self.name) == nil)
+      #expect(census.packs.isEmpty)
+      #expect(census.hasLeft(Self.name))
+    }
+  }
+
+  @Test("A flipped bit never makes another line, and takes nothing that only the census knows")
+  func flips() {
+    let bytes = Census.text(Self.events)
+    let whole = Self.census(bytes)
+    for offset in bytes.indices {
+      var flipped = bytes
+      flipped[offset] ^= UInt8(1 << (offset % 8))
+      let census = Self.census(flipped)
+      #expect(census.store == whole.store)
+      #expect(census.unreadablePacks == whole.unreadablePacks)
+      #expect(census.uncertainKeys == whole.uncertainKeys)
+      #expect(census.isRemoved(PackName(writer: Self.name.writer, sequence: 1)))
+      #expect(census.packs.keys.allSatisfy { $0 == Self.name })
+    }
+  }
+
+  @Test("A line behind a torn one is read")
+  func torn() {
+    let first = Census.text([.begun(Self.name)])
+    for count in first.indices {
+      let census = Self.census(Array(first.prefix(count)) + Census.text([.sealed(Self.name, recordsEnd: 99)]))
+      #expect(census.pack(Self.name)?.recordsEnd == 99)
+    }
+  }
+
+  @Test("Lines that are not of this build, too long or wrong are passed over")
+  func hostile() {
+    func line(_ text: String) -> [UInt8] {
+      let bytes = Array(text.utf8)
+      let checksum = bytes.withUnsafeBytes { CRC32C.checksum($0) }
+      return Array("\n\(text) \(Hex.text(checksum))".utf8)
+    }
+    for text in [
+      "", "later 1", "begun", "begun x", "sealed 0102030405060708-00000003 -1",
+      "sealed 0102030405060708-00000003 99999999999999999999", "removed 0102030405060708-00000003 00000001",
+      "store 00", "uncertain  0000000000000000", "begun 0102030405060708-00000000",
+      "uncertain " + String(repeating: "00", count: 4_097) + " 0000000000000001",
+    ] {
+      let census = Self.census(line(text))
+      #expect(census.damagedLineCount == 1, "\(text)")
+      #expect(census.events.isEmpty)
+    }
+    #expect(Self.census([UInt8](repeating: 0, count: 5_000)).events.isEmpty)
+  }
+}

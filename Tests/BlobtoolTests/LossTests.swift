@@ -1,0 +1,73 @@
+import Foundation
+import Testing
+
+/// What the commands say of a store that has lost something.
+@Suite struct LossTests {
+  private static let readers = [
+    ["get", "a"], ["list"], ["versions", "a"], ["info", "a"], ["why", "a"], ["stats"], ["report"],
+    ["export", "out", "--overwrite"],
+  ]
+
+  /// Three packs: an old version, the newest, another key.
+  private func workshop() async throws -> Workshop {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "a"], input: Data("version one".utf8))
+    try await workshop.expect(0, ["put", "a"], input: Data("version two".utf8))
+    try await workshop.expect(0, ["put", "b"], input: Data("other".utf8))
+    return workshop
+  }
+
+  private func packs(_ workshop: Workshop) throws -> [URL] {
+    try FileManager.default.contentsOfDirectory(
+      at: URL(fileURLWithPath: workshop.storePath).appending(path: "packs"), includingPropertiesForKeys: nil
+    ).filter { $0.pathExtension == "pack" }
+  }
+
+  @Test("While a pack is missing every reading command warns and exits 4", arguments: [true, false])
+  func warns(keepsCatalog: Bool) async throws {
+    let workshop = try await workshop()
+    let newest = try #require(
+      try packs(workshop).first { try Data(contentsOf: $0).range(of: Data("version two".utf8)) != nil })
+    try FileManager.default.removeItem(at: newest)
+    if !keepsCatalog { try FileManager.default.removeItem(atPath: workshop.storePath + "/catalog") }
+    for command in Self.readers {
+      let outcome = try await workshop.expect(4, command)
+      #expect(outcome.errors.contains("blobtool repair --accept-loss"), "\(command)")
+    }
+    let other = try await workshop.expect(4, ["get", "b"])
+    #expect(other.text == "other")
+    try await workshop.expect(4, ["get", "nothing"])
+    try await workshop.expect(4, ["verify"])
+    try await workshop.expect(4, ["verify", "--quick"])
+    let before = try packs(workshop).count
+    try await workshop.expect(4, ["gc"])
+    #expect(try packs(workshop).count == before)
+    try await workshop.expect(0, ["put", "c"], input: Data("new".utf8))
+    try await workshop.expect(0, ["delete", "b"])
+    try await workshop.expect(4, ["repair"])
+    try await workshop.expect(4, ["list"])
+    try await workshop.expect(0, ["repair", "--accept-loss"])
+    for command in [["list"], ["get", "a"], ["verify"], ["gc"], ["repair"]] {
+      let outcome = try await workshop.expect(0, command)
+      #expect(!outcome.errors.contains("warning"), "\(command)")
+    }
+  }
+
+  @Test("The file store is restored by repair, and named by every other command")
+  func storeFile() async throws {
+    for content in [nil, Data(), Data("not a store".utf8)] as [Data?] {
+      let workshop = try await workshop()
+      let path = workshop.storePath + "/store"
+      let before = FileManager.default.contents(atPath: path)
+      try FileManager.default.removeItem(atPath: path)
+      if let content { try content.write(to: URL(fileURLWithPath: path)) }
+      let outcome = try await workshop.run(["get", "a"])
+      #expect(outcome.status != 0)
+      #expect(outcome.errors.contains("repair"), "\(outcome.errors)")
+      #expect(try await workshop.run(["init"]).status != 0)
+      try await workshop.expect(0, ["repair"])
+      #expect(FileManager.default.contents(atPath: path) == before)
+      #expect(try await workshop.expect(0, ["get", "a"]).text == "version two")
+    }
+  }
+}

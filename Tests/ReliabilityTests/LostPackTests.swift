@@ -1,0 +1,316 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// A pack that is missing, cut short or replaced is a loss that is told until it is accepted; the census knows.
+@Suite("Lost packs", .serialized)
+struct LostPackTests {
+  static let census = FilePath("\(Lab.storePath)/census")
+  static let packs = FilePath("\(Lab.storePath)/packs")
+
+  /// Sealed packs with old and new versions and a deletion, and the pack of a writer that was killed.
+  static func store() throws -> Lab {
+    let lab = try Lab()
+    try lab.session { (engine) throws in
+      try lab.put(engine, [("a", prose(1, 900))])
+      try lab.put(engine, [("b", noise(2, 700))])
+    }
+    try lab.session { try lab.put($0, [("a", noise(3, 500))]) }
+    try lab.session { try lab.delete($0, ["b"]) }
+    let engine = try lab.open()
+    try lab.put(engine, [("a", noise(4, 400)), ("c", noise(5, 300))])
+    lab.restart()
+    return lab
+  }
+
+  static func names(_ lab: Lab) throws -> [String] {
+    try lab.disk.list(packs).filter { $0.hasSuffix(".pack") }
+  }
+
+  /// What is asked while something is lost: never an old version, nothing removed, and always told.
+  private static func checkLoss(_ lab: Lab, _ name: String, sourceLocation: SourceLocation = #_sourceLocation)
+    throws
+  {
+    let engine = try lab.open()
+    let pack = String(name.dropLast(5))
+    let losses = try engine.losses()
+    #expect(losses.lostPacks + losses.damagedPacks == [pack], sourceLocation: sourceLocation)
+    let report = try engine.verify()
+    #expect(!report.damaged.isEmpty, sourceLocation: sourceLocation)
+    #expect(report.losses == losses, sourceLocation: sourceLocation)
+    let before = try names(lab)
+    let collected = try engine.collectGarbage()
+    #expect(!collected.obstacles.isEmpty, sourceLocation: sourceLocation)
+    #expect(collected.freedByteCount == 0, sourceLocation: sourceLocation)
+    #expect(try Set(before).isSubset(of: names(lab)), sourceLocation: sourceLocation)
+    // Writing goes on, and does not share what is lost.
+    for (key, data) in [
+      ("d", noise(6, 200)), ("e", noise(4, 400)), ("f", prose(1, 900)), ("g", noise(3, 500)),
+    ] {
+      _ = try engine.put(key, .data(data), PutOptions())
+      #expect(try engine.data(key, nil) == data, sourceLocation: sourceLocation)
+    }
+    try engine.close()
+  }
+
+  @Test("Each pack removed in turn is missed, with the catalog and without", arguments: [true, false])
+  func removed(keepsCatalog: Bool) throws {
+    let whole = try Self.store()
+    for name in try Self.names(whole) {
+      let lab = try whole.copy()
+      try lab.disk.remove(Self.packs.appending(name))
+      if !keepsCatalog { try lab.forgetCatalog() }
+      if keepsCatalog {
+        // The catalog knows the newest state: what it cannot deliver is damage, and nothing old is.
+        let engine = try lab.open()
+        for (key, newest) in [("a", noise(4, 400)), ("c", noise(5, 300))] {
+          do {
+            #expect(try engine.data(key, nil) == newest)
+          } catch { #expect(error.code == .corrupted) }
+        }
+        #expect(try engine.version("b", nil) == nil)
+        try engine.close()
+      }
+      try Self.checkLoss(lab, name)
+      // A repair tells it again; only when it is accepted all is quiet.
+      let engine = try lab.open()
+      #expect(try !engine.repair().losses.isEmpty)
+      #expect(try !engine.losses().isEmpty)
+      _ = try engine.repair(acceptsLosses: true)
+      #expect(try engine.losses().isEmpty)
+      #expect(try engine.collectGarbage().obstacles.allSatisfy { $0.hasPrefix("Chunk") })
+      #expect(try engine.data("d", nil) == noise(6, 200))
+      try engine.close()
+      for _ in 0..<2 {
+        let again = try lab.open()
+        #expect(try again.losses().isEmpty)
+        try again.close()
+        try lab.forgetCatalog()
+      }
+    }
+  }
+
+  @Test("A lost pack that comes back is part of the store again", arguments: [true, false])
+  func cameBack(keepsCatalog: Bool) throws {
+    let lab = try Self.store()
+    try lab.session { _ in }
+    let name = try #require(try Self.names(lab).first)
+    let aside = FilePath("/kept")
+    try lab.disk.rename(Self.packs.appending(name), to: aside)
+    try lab.session { (engine) throws in #expect(try !engine.losses().isEmpty) }
+    if !keepsCatalog { try lab.forgetCatalog() }
+    try lab.disk.rename(aside, to: Self.packs.appending(name))
+    let engine = try lab.open()
+    #expect(try engine.losses().isEmpty)
+    #expect(try engine.verify().damaged.isEmpty)
+    #expect(try engine.data("a", nil) == noise(4, 400))
+    #expect(try engine.version("b", nil) == nil)
+    try engine.close()
+  }
+
+  @Test("A sealed pack cut at any of its records is damaged once the catalog is rebuilt, and stays as it is")
+  func cutShort() throws {
+    let whole = try Self.store()
+    try whole.session { _ in }
+    for name in try Self.names(whole) {
+      let path = Self.packs.appending(name)
+      let bytes = try DamageTests.bytes(whole, path)
+      let file = try whole.disk.open(path, .read)
+      let pack = try #require(PackName(fileName: name))
+      var ends: [Int64] = []
+      _ = try PackScanner(file: file, name: pack, codecs: CodecPool()).scan { ends.append($0.offset) }
+      for end in ends {
+        let lab = try whole.copy()
+        try DamageTests.change(lab, path) { $0 = Array(bytes.prefix(Int(end))) }
+        try lab.forgetCatalog()
+        try Self.checkLoss(lab, name)
+        #expect(try DamageTests.bytes(lab, path).count == Int(end))
+      }
+    }
+  }
+
+  @Test("A removed pack that is put back brings nothing back", arguments: [true, false])
+  func putBack(keepsCatalog: Bool) throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 600))]) }
+    let name = try #require(try Self.names(lab).first)
+    let bytes = try DamageTests.bytes(lab, Self.packs.appending(name))
+    try lab.session { (engine) throws in
+      try lab.delete(engine, ["a"])
+      _ = try engine.collectGarbage()
+      _ = try engine.collectGarbage()
+    }
+    try lab.session { try lab.put($0, [("b", noise(2, 600))]) }
+    #expect(try !Self.names(lab).contains(name))
+    let file = try lab.disk.open(Self.packs.appending(name), .create)
+    try bytes.withUnsafeBytes { try file.write($0, at: 0) }
+    file.close()
+    if !keepsCatalog { try lab.forgetCatalog() }
+    try lab.session { (engine) throws in
+      #expect(try engine.version("a", nil) == nil)
+      #expect(try engine.losses().isEmpty)
+      #expect(try engine.collectGarbage().obstacles.isEmpty)
+      #expect(try engine.version("a", nil) == nil)
+      #expect(try engine.data("b", nil) == noise(2, 600))
+    }
+    #expect(try !Self.names(lab).contains(name))
+  }
+
+  @Test("A census that is lost is made anew, and then knows every pack")
+  func lostCensus() throws {
+    let lab = try Self.store()
+    try lab.disk.remove(Self.census)
+    try lab.session { (engine) throws in #expect(try engine.losses().isEmpty) }
+    let name = try #require(try Self.names(lab).last)
+    try lab.disk.remove(Self.packs.appending(name))
+    try lab.forgetCatalog()
+    try Self.checkLoss(lab, name)
+  }
+
+  @Test("A census that is cut or flipped raises no alarm, and loses nothing")
+  func damagedCensus() throws {
+    let whole = try Self.store()
+    try whole.session { (engine) throws in
+      try whole.put(engine, [("h", noise(7, 100))])
+      try whole.delete(engine, ["h"])
+      _ = try engine.collectGarbage()
+    }
+    let bytes = try DamageTests.bytes(whole, Self.census)
+    #expect(Census(bytes: bytes).removedCount > 0)
+    for offset in stride(from: 0, to: bytes.count, by: 29) {
+      var flipped = bytes
+      flipped[offset] ^= UInt8(1 << (offset % 8))
+      let lab = try whole.copy()
+      try DamageTests.change(lab, Self.census) { $0 = flipped }
+      try lab.session { (engine) throws in
+        #expect(try engine.losses().isEmpty, "byte \(offset)")
+        #expect(try engine.data("a", nil) == noise(4, 400))
+        #expect(try engine.version("b", nil) == nil)
+      }
+    }
+    for count in stride(from: 0, to: bytes.count, by: 61) {
+      let lab = try whole.copy()
+      try DamageTests.change(lab, Self.census) { $0 = Array(bytes.prefix(count)) }
+      let engine = try lab.open()
+      let isQuiet = try engine.losses().isEmpty
+      #expect(try engine.data("a", nil) == noise(4, 400))
+      // Of a pack that was removed, the cut may have taken the word: it is told, and accepting that loses nothing.
+      if !isQuiet { _ = try engine.repair(acceptsLosses: true) }
+      #expect(try engine.losses().isEmpty)
+      #expect(try engine.collectGarbage().obstacles.isEmpty)
+      #expect(try engine.data("a", nil) == noise(4, 400))
+      try engine.close()
+    }
+  }
+
+  @Test("Keys with an uncertain newest state answer with damage until they are put, deleted or accepted")
+  func uncertainKeys() throws {
+    let lab = try Self.store()
+    try lab.session { (engine) throws in
+      let other = try lab.open()
+      let time = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+      try engine.record(
+        unreadable: [], uncertain: ["a", "b", "c", "nothing"].map { Array($0.utf8) }, until: time)
+      // Another process learns of it when the repair has rebuilt the catalog.
+      try engine.catalog.rebuild(because: nil)
+      _ = try other.keys("", after: nil, limit: 1)
+      for engine in [engine, other] {
+        for key in ["a", "b", "c", "nothing"] {
+          #expect(throws: BlobStorageError.self) { try engine.version(key, nil) }
+          #expect(throws: BlobStorageError.self) { try engine.data(key, nil) }
+          #expect(throws: BlobStorageError.self) { try engine.openBlob(key, nil) }
+        }
+      }
+      try other.close()
+      #expect(try engine.losses().uncertainKeys == ["a", "b", "c", "nothing"])
+      _ = try engine.put("a", .data(noise(4, 400)), PutOptions())
+      #expect(try engine.data("a", nil) == noise(4, 400))
+      #expect(try engine.delete(["b"], .durable) == 1)
+      #expect(try engine.version("b", nil) == nil)
+      #expect(throws: BlobStorageError.self) { try engine.version("c", nil) }
+    }
+    try lab.forgetCatalog()
+    try lab.session { (engine) throws in
+      #expect(try engine.data("a", nil) == noise(4, 400))
+      #expect(try engine.version("b", nil) == nil)
+      #expect(throws: BlobStorageError.self) { try engine.version("c", nil) }
+      #expect(try engine.losses().uncertainKeys == ["c", "nothing"])
+      _ = try engine.repair(acceptsLosses: true)
+      #expect(try engine.data("c", nil) == noise(5, 300))
+      #expect(try engine.version("nothing", nil) == nil)
+      #expect(try engine.losses().isEmpty)
+    }
+  }
+
+  @Test("The census stays short while packs come and go")
+  func staysShort() throws {
+    let lab = try Lab()
+    for round in 0..<60 {
+      try lab.session { try lab.put($0, [("a", noise(UInt64(round), 200))]) }
+    }
+    try lab.session { _ = try $0.collectGarbage() }
+    let census = try Census(bytes: DamageTests.bytes(lab, Self.census))
+    #expect(census.lineCount < 200)
+    try lab.session { (engine) throws in
+      #expect(try engine.losses().isEmpty)
+      #expect(try engine.data("a", nil) == noise(59, 200))
+    }
+  }
+
+  @Test("The file store is restored from the census, and without it from the packs")
+  func storeFile() throws {
+    let whole = try Self.store()
+    let path = FilePath("\(Lab.storePath)/store")
+    let bytes = try DamageTests.bytes(whole, path)
+    let other = try Lab(seed: 77)
+    let foreign = try DamageTests.bytes(other, path)
+    var flipped = bytes
+    flipped[40] ^= 1
+    var flippedVersion = bytes
+    flippedVersion[8] ^= 4
+    for content in [nil, [], Array("something else".utf8), flipped, flippedVersion, foreign] as [[UInt8]?] {
+      for hasCensus in [true, false] where hasCensus || content != flippedVersion {
+        let lab = try whole.copy()
+        try lab.disk.remove(path)
+        if let content {
+          let file = try lab.disk.open(path, .create)
+          try content.withUnsafeBytes { try file.write($0, at: 0) }
+          file.close()
+        }
+        if !hasCensus { try lab.disk.remove(Self.census) }
+        if hasCensus || content != foreign {
+          #expect(throws: BlobStorageError.self) { try lab.open() }
+        }
+        // Nobody makes a new store over what is left of this one.
+        #expect(throws: BlobStorageError.self) {
+          try Engine.create(
+            at: Lab.storePath, options: Lab.options, environment: lab.environment(lab.disk.process()))
+        }
+        #expect(try Engine.restoreHeader(at: Lab.storePath, environment: lab.environment(lab.disk.process())))
+        if hasCensus { #expect(try DamageTests.bytes(lab, path) == bytes) }
+        #expect(
+          try !Engine.restoreHeader(at: Lab.storePath, environment: lab.environment(lab.disk.process())))
+        try lab.forgetCatalog()
+        try lab.session { (engine) throws in
+          #expect(engine.header.storeID == whole.storeID(bytes))
+          #expect(try engine.data("a", nil) == noise(4, 400))
+          #expect(try engine.losses().isEmpty)
+        }
+      }
+    }
+  }
+}
+
+extension Lab {
+  fileprivate func storeID(_ header: [UInt8]) -> [UInt8] { Array(header[32..<48]) }
+}
+
+extension Census {
+  fileprivate init(bytes: [UInt8]) { self = bytes.withUnsafeBytes { Census($0) } }
+
+  fileprivate var removedCount: Int {
+    events.count { if case .removed = $0 { true } else { false } }
+  }
+}
