@@ -244,6 +244,59 @@ struct LostPackTests {
     }
   }
 
+  @Test("A repair that accepts a loss can be cut at every call")
+  func acceptanceCut() throws {
+    let whole = try Self.store()
+    try whole.session { _ in }
+    let name = try #require(try Self.names(whole).last)
+    try whole.disk.remove(Self.packs.appending(name))
+    var isDone = false
+    var number = 0
+    while !isDone {
+      let lab = try whole.copy()
+      let engine = try lab.open()
+      number += 1
+      lab.disk.stop(beforeMutation: lab.disk.mutationCount + number)
+      do {
+        _ = try engine.repair(acceptsLosses: true)
+        isDone = true
+      } catch { #expect(error.code == .simulatedStop) }
+      lab.disk.heal()
+      for after in [lab, try lab.afterPowerCut { $0.powerCut() }] {
+        after.restart(with: try CatalogFolder())
+        try after.session { (engine) throws in
+          let losses = try engine.losses()
+          #expect(losses.lostPacks.isEmpty || losses.lostPacks == [String(name.dropLast(5))])
+          if isDone { #expect(losses.isEmpty) }
+          #expect(try engine.collectGarbage().obstacles.isEmpty == losses.isEmpty)
+          _ = try engine.repair(acceptsLosses: true)
+          #expect(try engine.losses().isEmpty)
+        }
+      }
+    }
+  }
+
+  @Test("gc removes nothing while a version lacks a chunk, and goes on once its key is gone")
+  func missingChunk() throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 600)), ("x", noise(2, 600))]) }
+    // The ref goes into another pack than the chunk.
+    try lab.session { try lab.put($0, [("b", noise(1, 600))]) }
+    let first = try #require(
+      try Self.names(lab).first { try DamageTests.holds(lab, Self.packs.appending($0), key: "a") })
+    try lab.disk.remove(Self.packs.appending(first))
+    try lab.forgetCatalog()
+    try lab.session { (engine) throws in
+      _ = try engine.repair(acceptsLosses: true)
+      #expect(try engine.losses().isEmpty)
+      let report = try engine.collectGarbage()
+      #expect(report.obstacles.count == 1)
+      #expect(report.freedByteCount == 0)
+      _ = try engine.delete(["b"], .durable)
+      #expect(try engine.collectGarbage().obstacles.isEmpty)
+    }
+  }
+
   @Test("The census stays short while packs come and go")
   func staysShort() throws {
     let lab = try Lab()

@@ -17,39 +17,18 @@ package struct KnownLosses: Sendable, Hashable {
 
 /// The census and the catalog: what each knows that the other lacks.
 extension CatalogBuilder {
-  /// Which of these rows, whose packs are not there, are of packs that should be.
+  /// Looks whether packs that the catalog knows, and that are not there, should be there. Then they are lost, and what the
+  /// catalog knows of them stays in it.
   ///
   /// - Throws: `catalogDamaged` when one of them need not be there: the catalog is older or newer than the packs.
-  func lostRows(_ missing: [PackRow]) throws(BlobStorageError) -> [PackRow] {
-    guard let first = missing.first else { return [] }
-    guard let census = try backend.census?.read() else {
-      throw BlobStorageError(.catalogDamaged, "Pack \(first.name) is in the catalog and not in the store.")
-    }
-    for row in missing {
-      // One that never had its name on the medium may have lost it in a power cut.
-      let wasDurable = census.pack(row.name) != nil || row.isSealed || row.durableByteCount > 0
-      guard wasDurable, !census.hasLeft(row.name) else {
-        throw BlobStorageError(.catalogDamaged, "Pack \(row.name) is in the catalog and not in the store.")
-      }
-    }
-    return missing.filter { !$0.isLost }
-  }
-
-  /// Keeps what the catalog knows of lost packs, and has nobody count on them.
-  func noteLost(_ rows: [PackRow], in environment: Environment) throws(BlobStorageError) {
-    for row in rows { logger.error("Pack \(row.name) is lost.") }
+  func checkLost(_ missing: [PackRow]) throws(BlobStorageError) {
+    guard !missing.isEmpty else { return }
     let census = try backend.census?.read()
-    try backend.census?.append(
-      rows.filter { census?.pack($0.name) == nil }.map { .begun($0.name) }, durably: true)
-    try environment.write { (transaction) throws(BlobStorageError) in
-      for row in rows {
-        guard let number = try transaction.packNumber(row.name), var row = try transaction.packRow(number)
-        else { continue }
-        row.isLost = true
-        row.isSealed = true
-        try transaction.setPackRow(number, row)
+    for row in missing {
+      guard let census, row.wasDurable || census.pack(row.name) != nil, !census.hasLeft(row.name) else {
+        throw BlobStorageError(
+          .catalogDamaged, "Pack \(row.name) is in the catalog and not in the store.")
       }
-      try transaction.bumpEpoch()
     }
   }
 
@@ -89,6 +68,8 @@ extension CatalogBuilder {
   package func compareCensus(with catalog: Catalog) throws(BlobStorageError) -> KnownLosses {
     var losses = KnownLosses()
     guard let file = backend.census else { return losses }
+    let rows = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+      .map(\.row)
     let census = try file.read()
     if let known = census.store, known != store.encoded() {
       throw BlobStorageError(
@@ -98,9 +79,8 @@ extension CatalogBuilder {
     if census.damagedLineCount > 0 {
       logger.warning("The census has \(census.damagedLineCount) damaged lines, which are ignored.")
     }
+    // After the catalog and the census, so that no pack is missed that was begun meanwhile.
     let names = try backend.packNames()
-    let rows = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
-      .map(\.row)
     do throws(BlobStorageError) {
       try complete(file, census, live: Set(names.live), rows)
     } catch {
@@ -108,11 +88,13 @@ extension CatalogBuilder {
       logger.warning("The census could not be completed.", metadata: ["reason": "\(error.message)"])
     }
     let present = Set(names.live).union(names.retired)
-    losses.lostPacks = census.packs.keys.filter { !present.contains($0) }.sorted()
+    let known = Set(census.packs.keys).union(rows.lazy.filter(\.wasDurable).map(\.name))
+    losses.lostPacks = known.subtracting(present).sorted()
     if !losses.lostPacks.isEmpty {
       // A collection that removed them meanwhile has said so before.
       let now = try file.read()
-      losses.lostPacks.removeAll { now.pack($0) == nil }
+      losses.lostPacks.removeAll { now.hasLeft($0) }
+      try keepLost(losses.lostPacks, file, now, rows, catalog)
     }
     losses.damagedPacks = Set(rows.filter { $0.isDamaged && !$0.isLost }.map(\.name))
       .union(census.unreadablePacks).sorted()
@@ -130,6 +112,32 @@ extension CatalogBuilder {
       }
     }
     return losses
+  }
+
+  /// Has the census know of lost packs that only the catalog knew, and nobody count on what the catalog knows of them.
+  private func keepLost(
+    _ names: [PackName], _ file: CensusFile, _ census: Census, _ rows: [PackRow], _ catalog: Catalog
+  ) throws(BlobStorageError) {
+    let lost = Set(names)
+    let new = rows.filter { lost.contains($0.name) && !$0.isLost }
+    do throws(BlobStorageError) {
+      try file.append(names.filter { census.pack($0) == nil }.map { .begun($0) }, durably: true)
+      guard !new.isEmpty else { return }
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        for row in new {
+          guard let number = try transaction.packNumber(row.name), var row = try transaction.packRow(number)
+          else { continue }
+          row.isLost = true
+          // It takes no more records.
+          row.isSealed = true
+          try transaction.setPackRow(number, row)
+        }
+        try transaction.bumpEpoch()
+      }
+    } catch {
+      // Where nothing can be written, nobody counts on anything.
+      logger.warning("Lost packs could not be marked.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   private func complete(
@@ -154,4 +162,9 @@ extension CatalogBuilder {
     try backend.synchronizeNames()
     try file.append(events, durably: isNew)
   }
+}
+
+extension PackRow {
+  /// Whether the pack had its name on the medium: one that did not may have lost it in a power cut.
+  fileprivate var wasDurable: Bool { (isSealed || durableByteCount > 0) && state != .retired }
 }

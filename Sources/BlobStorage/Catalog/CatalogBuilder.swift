@@ -60,17 +60,12 @@ package struct CatalogBuilder: Sendable {
     let present = Set(names.live).union(names.retired)
     // What was published is looked for later, without a lock.
     let isElsewhere = { (row: PackRow) in publishing != nil && row.durableByteCount > 0 }
-    let lost = try lostRows(rows.map(\.row).filter { !present.contains($0.name) && !isElsewhere($0) })
+    try checkLost(rows.map(\.row).filter { !present.contains($0.name) && !isElsewhere($0) })
     if let found = known.values.first(where: { $0.isLost && present.contains($0.name) }) {
       throw BlobStorageError(.catalogDamaged, "Pack \(found.name) was lost and is there again.")
     }
     if weaknesses.contains(.skipsRecovery) { return }
     var hasWritten = false
-    if !lost.isEmpty {
-      try willWrite()
-      hasWritten = true
-      try noteLost(lost, in: environment)
-    }
     for name in names.live where known[name].map({ !$0.isSealed }) ?? true {
       guard let file = try backend.adoptPack(name) else { continue }
       defer { file.close() }
