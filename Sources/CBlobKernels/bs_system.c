@@ -26,6 +26,25 @@ static ssize_t result(ssize_t value) { return value < 0 ? -(ssize_t)errno : valu
 
 int bs_working_directory(void) { return AT_FDCWD; }
 
+// The status of the folder that holds what path names.
+static int parent_status(int directory, const char *path, struct stat *status) {
+  const char *last = strrchr(path, '/');
+  size_t length = last ? (size_t)(last - path) : 0;
+  char parent[4096];
+  if (length >= sizeof parent) return -1;
+  memcpy(parent, path, length);
+  parent[length] = 0;
+  return fstatat(directory, length ? parent : last ? "/" : ".", status, 0);
+}
+
+ssize_t bs_share_owner_at(int directory, const char *path) {
+  struct stat owner;
+  if (geteuid() != 0) return 0;
+  if (parent_status(directory, path, &owner) < 0) return -(ssize_t)errno;
+  if (owner.st_uid == 0) return 0;
+  return result(fchownat(directory, path, owner.st_uid, owner.st_gid, AT_SYMLINK_NOFOLLOW));
+}
+
 ssize_t bs_open_at(int directory, const char *path, int options) {
   int flags = O_CLOEXEC;
   flags |= (options & BS_OPEN_WRITE) ? O_RDWR : O_RDONLY;
@@ -35,6 +54,16 @@ ssize_t bs_open_at(int directory, const char *path, int options) {
   if (options & BS_OPEN_NONBLOCK) flags |= O_NONBLOCK;
   if (options & BS_OPEN_APPEND) flags |= O_APPEND;
   if (!(options & BS_OPEN_FOLLOW)) flags |= O_NOFOLLOW;
+  if ((options & BS_OPEN_SHARE_OWNER) && geteuid() == 0) {
+    // Only what this call creates is given away: what is there may be a link to anything.
+    int fd = openat(directory, path, flags | O_EXCL, 0600);
+    struct stat owner;
+    if (fd >= 0 && parent_status(directory, path, &owner) == 0 && owner.st_uid != 0) {
+      // Where it cannot be given away, it stays root's.
+      if (fchown(fd, owner.st_uid, owner.st_gid) < 0) errno = 0;
+    }
+    if (fd >= 0 || errno != EEXIST || (options & BS_OPEN_EXCLUSIVE)) return result(fd);
+  }
   return result(openat(directory, path, flags, 0600));
 }
 
@@ -267,6 +296,37 @@ ssize_t bs_boot_identity(char *text, size_t capacity) {
   while (length > 0 && text[length - 1] == '\n') length--;
   return length;
 #endif
+}
+
+ssize_t bs_mount_identity(const char *path, char *text, size_t capacity) {
+  unsigned long long device, mount = 0;
+#if defined(__linux__) && defined(SYS_statx)
+  // As the kernel lays it out: headers of older systems lack the last fields.
+  struct {
+    uint32_t mask, block_size;
+    uint64_t attributes;
+    uint32_t link_count, user, group;
+    uint16_t mode, spare;
+    uint64_t inode, byte_count, block_count, attributes_mask, times[8];
+    uint32_t special_major, special_minor, device_major, device_minor;
+    uint64_t mount, spares[13];
+  } raw = {0};
+  // The unique number of a mount, since Linux 6.8; before, one that is used again, since 5.8.
+  for (uint32_t wanted = 0x4000; wanted >= 0x1000; wanted >>= 2) {
+    if (syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, wanted, &raw) < 0) return -(ssize_t)errno;
+    if (raw.mask & wanted) {
+      mount = raw.mount;
+      break;
+    }
+  }
+  device = ((unsigned long long)raw.device_major << 32) | raw.device_minor;
+#else
+  struct stat raw;
+  if (lstat(path, &raw) < 0) return -(ssize_t)errno;
+  device = (unsigned long long)raw.st_dev;
+#endif
+  int length = snprintf(text, capacity, "%llx-%llx", device, mount);
+  return length > 0 && (size_t)length < capacity ? length : 0;
 }
 
 uint64_t bs_milliseconds_since_1970(void) {

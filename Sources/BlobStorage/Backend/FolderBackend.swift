@@ -129,7 +129,7 @@ package struct FolderBackend: Backend {
 
   private func moveAside(_ name: PackName) throws(BlobStorageError) -> String {
     if try files.status(of: asideFolder) == nil {
-      try files.createDirectory(asideFolder)
+      try files.createPart(asideFolder)
       try files.syncDirectory(asideFolder.removingLastComponent())
     }
     guard try files.status(of: asideFolder)?.kind == .directory else {
@@ -150,7 +150,14 @@ package struct FolderBackend: Backend {
 
   package func removeLeftovers() throws(BlobStorageError) {
     for name in try files.list(folder) where name.hasSuffix(".new") {
-      guard let file = try openIfThere(folder.appending(name), .readWrite) else { continue }
+      let file: any File
+      do {
+        guard let found = try openIfThere(folder.appending(name), .readWrite) else { continue }
+        file = found
+      } catch {
+        guard error.isRefusal else { throw error }
+        return
+      }
       defer { file.close() }
       // A living writer holds the lock until it has renamed the file, and then the name is not there.
       guard try file.lock(.exclusive, wait: false), try file.status().linkCount > 0,

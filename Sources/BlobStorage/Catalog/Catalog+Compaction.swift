@@ -19,7 +19,7 @@ extension Catalog {
       guard byteCount >= Self.compactedByteCountMin,
         try environment.freeByteCount() * 4 > byteCount
       else { return nil }
-      try files.createDirectory(place)
+      try files.createPart(place)
       try environment.copy(to: place)
       let file = try files.open(place.appending("data.mdb"), .read)
       defer { file.close() }

@@ -85,7 +85,9 @@ extension CatalogBuilder {
       try complete(file, census, live: Set(names.live), rows)
     } catch {
       // It is made up for by a later opening.
-      logger.warning("The census could not be completed.", metadata: ["reason": "\(error.message)"])
+      if !error.isRefusal {
+        logger.warning("The census could not be completed.", metadata: ["reason": "\(error.message)"])
+      }
     }
     let present = Set(names.live).union(names.retired)
     let known = Set(census.packs.keys).union(rows.lazy.filter(\.wasDurable).map(\.name))

@@ -30,6 +30,28 @@ package struct CatalogBuilder: Sendable {
     self.weaknesses = weaknesses
   }
 
+  /// Fills a private catalog from all packs, and leaves the packs as they are.
+  package func look(_ environment: Environment) throws(BlobStorageError) {
+    // A collection may copy records into packs that come after the first listing.
+    var known: Set<PackName> = []
+    while true {
+      let names = try localPackNames().live.filter { known.insert($0).inserted }
+      if names.isEmpty { return }
+      let census = try backend.census?.read()
+      for name in names {
+        if let end = census?.pack(name)?.recordsEnd, try isCutShort(name, end) {
+          try takeCutShort(name, into: environment)
+          continue
+        }
+        guard let file = try backend.openPack(name) else { continue }
+        defer { file.close() }
+        let isAbandoned = try file.lock(.shared, wait: false)
+        _ = try apply(
+          name, file, into: environment, upTo: isAbandoned ? try tornTail(name, file, environment) : nil)
+      }
+    }
+  }
+
   /// Fills an empty catalog from all packs that are known of here.
   ///
   /// - Parameter progress: called with how many packs are done and how many there are.
@@ -108,10 +130,9 @@ package struct CatalogBuilder: Sendable {
         "Pack \(name) was not synced from \(tail) on when its writer ended: that part is cut off.")
       try file.truncate(to: tail)
     }
-    guard let outcome = try apply(name, file, into: environment, notesSeal: false), outcome.gaps.isEmpty
-    else {
-      return
-    }
+    guard let outcome = try apply(name, file, into: environment, notesSeal: false) else { return }
+    if outcome.endOffset < (try appliedByteCount(name, environment)) { throw Self.ahead(of: name) }
+    guard outcome.gaps.isEmpty else { return }
     do throws(BlobStorageError) {
       let sealed =
         outcome.isSealed
@@ -189,25 +210,57 @@ package struct CatalogBuilder: Sendable {
       else {
         return nil
       }
-      let applied = try environment.read { (transaction) throws(BlobStorageError) -> Int64 in
-        guard let number = try transaction.packNumber(name) else { return 0 }
-        return try transaction.packRow(number)?.appliedByteCount ?? 0
-      }
-      // In the boot in which it was written nothing can be missing: then it is damage.
-      return applied > hole.lowerBound ? nil : hole.lowerBound
+      guard try appliedByteCount(name, environment) > hole.lowerBound else { return hole.lowerBound }
+      // The records were applied and then lost. Changed bytes are damage instead: the records behind them stay.
+      if try hasLostBytes(file, hole) { throw Self.ahead(of: name) }
+      return nil
     } catch {
       guard error.code == .corrupted else { throw error }
       return nil
     }
   }
 
+  private func appliedByteCount(
+    _ name: PackName, _ environment: Environment
+  ) throws(BlobStorageError) -> Int64 {
+    try environment.read { (transaction) throws(BlobStorageError) in
+      guard let number = try transaction.packNumber(name) else { return 0 }
+      return try transaction.packRow(number)?.appliedByteCount ?? 0
+    }
+  }
+
+  /// Whether the hole reads as zeros somewhere, as bytes do that never reached the medium.
+  private func hasLostBytes(_ file: any File, _ hole: Range<Int64>) throws(BlobStorageError) -> Bool {
+    let wanted = min(64, hole.upperBound - hole.lowerBound)
+    var offset = hole.lowerBound
+    var zeros: Int64 = 0
+    while offset < hole.upperBound {
+      let bytes = try file.bytesThere(at: offset, Int(min(hole.upperBound - offset, 1 << 20)))
+      for byte in bytes {
+        zeros = byte == 0 ? zeros + 1 : 0
+        if zeros == wanted { return true }
+      }
+      if bytes.isEmpty { return true }
+      offset += Int64(bytes.count)
+    }
+    return false
+  }
+
+  private static func ahead(of name: PackName) -> BlobStorageError {
+    BlobStorageError(
+      .catalogDamaged, "The catalog knows of records of pack \(name) that have not reached the medium.")
+  }
+
   /// Applies the records of a pack that the catalog does not have yet; nil when the pack is not one of this store.
   ///
-  /// - Parameter notesSeal: not for who has yet to force the pack to the medium: one that is noted is never looked at again.
+  /// - Parameters:
+  ///   - end: where to stop, if the rest of the pack does not count.
+  ///   - notesSeal: not for who has yet to force the pack to the medium: one that is noted is never looked at again.
   func apply(
-    _ name: PackName, _ file: any File, into environment: Environment, notesSeal: Bool = true
+    _ name: PackName, _ file: any File, into environment: Environment, notesSeal: Bool = true,
+    upTo end: Int64? = nil
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
-    let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs, upTo: end)
     let header: PackHeader
     do { header = try scanner.header() } catch {
       try noteUnreadable(name, error, in: environment)

@@ -16,16 +16,20 @@ package final class Environment: @unchecked Sendable {
   private let spareReaders = Mutex<[Spare]>([])
   private let dataFile: any File
   let pageByteCount: Int
-  private let place: SharedEnvironments.Place
+  /// Nil for a private one.
+  private let place: SharedEnvironments.Place?
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
   /// Opens or creates the database in `folder`, which exists.
   ///
-  /// - Parameter mapByteCount: how large the map is at first; it grows by itself.
+  /// - Parameters:
+  ///   - mapByteCount: how large the map is at first; it grows by itself.
+  ///   - inspects: whether to look at the file's pages before LMDB believes them: not while others write.
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
-    folder: FilePath, place: SharedEnvironments.Place, files: any FileSystem, mapByteCount: Int
+    folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, mapByteCount: Int,
+    inspects: Bool
   ) throws(BlobStorageError) {
     self.place = place
     var handle: OpaquePointer?
@@ -36,7 +40,7 @@ package final class Environment: @unchecked Sendable {
     try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Environment.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Environment.check(mdb_env_set_mapsize(handle, mapByteCount), "set up")
-    if try files.status(of: folder.appending("data.mdb"))?.kind == .regular {
+    if inspects {
       let file = try files.open(folder.appending("data.mdb"), .read)
       defer { file.close() }
       try CatalogInspection.check(file)
@@ -63,15 +67,32 @@ package final class Environment: @unchecked Sendable {
     opened = true
   }
 
+  /// An empty database without a name: it disappears with this object.
+  static func temporary(mapByteCount: Int) throws(BlobStorageError) -> Environment {
+    let files = SystemFiles()
+    let folder = FilePath(FileManager.default.temporaryDirectory.path)
+      .appending("blobstorage-" + Hex.text(randomUInt64()))
+    try files.createDirectory(folder)
+    let outcome: Result<Environment, BlobStorageError>
+    do throws(BlobStorageError) {
+      outcome = .success(
+        try Environment(folder: folder, place: nil, files: files, mapByteCount: mapByteCount, inspects: false)
+      )
+    } catch { outcome = .failure(error) }
+    for name in try files.list(folder) { try files.remove(folder.appending(name)) }
+    try files.removeDirectory(folder)
+    return try outcome.get()
+  }
+
   deinit {
     for spare in spareReaders.withLock({ $0 }) { mdb_txn_abort(spare.transaction) }
     mdb_env_close(handle)
     dataFile.close()
-    SharedEnvironments.closed(place)
+    if let place { SharedEnvironments.closed(place) }
   }
 
   /// Makes room for LMDB's table of readers before it is mapped: on a full disk, touching a page of it that was never
-  /// written would end the process. Nobody else opens the environment meanwhile.
+  /// written would end the process. Another who opens the environment at this moment does the same.
   private static func allocateLock(_ path: FilePath, _ files: any FileSystem) throws(BlobStorageError) {
     let status = try files.status(of: path)
     guard status == nil || status?.kind == .regular else {
@@ -85,15 +106,23 @@ package final class Environment: @unchecked Sendable {
     try file.allocate(byteCount: status.map { $0.byteCount > 0 ? $0.byteCount : byteCount } ?? byteCount)
   }
 
+  /// Opens the tables. Only an empty database needs a write transaction, which waits for other writers.
   private static func openTables(_ handle: OpaquePointer) throws(BlobStorageError) -> [MDB_dbi] {
+    var information = MDB_envinfo()
+    try check(mdb_env_info(handle, &information), "inspect")
+    let isEmpty = information.me_last_txnid == 0
     var transaction: OpaquePointer?
-    try check(mdb_txn_begin(handle, nil, 0, &transaction), "begin")
+    try check(mdb_txn_begin(handle, nil, isEmpty ? 0 : UInt32(MDB_RDONLY), &transaction), "begin")
     var committed = false
     defer { if !committed { mdb_txn_abort(transaction) } }
     var tables: [MDB_dbi] = []
     for table in Table.allCases {
       var number: MDB_dbi = 0
-      try check(mdb_dbi_open(transaction, table.name, UInt32(MDB_CREATE), &number), "open a table of")
+      let code = mdb_dbi_open(transaction, table.name, isEmpty ? UInt32(MDB_CREATE) : 0, &number)
+      if code == MDB_NOTFOUND {
+        throw BlobStorageError(.catalogDamaged, "The catalog lacks the table \(table).")
+      }
+      try check(code, "open a table of")
       tables.append(number)
     }
     committed = true
@@ -103,6 +132,8 @@ package final class Environment: @unchecked Sendable {
 
   /// Whether the file was put out of use: a rebuilt catalog has taken its place.
   package func isSuperseded() throws(BlobStorageError) -> Bool { try dataFile.status().linkCount == 0 }
+
+  fileprivate var isNameless: Bool { (try? isSuperseded()) ?? false }
 
   /// Bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
@@ -124,9 +155,7 @@ package final class Environment: @unchecked Sendable {
     try growIfNeeded()
     gate.lockShared()
     defer { gate.unlockShared() }
-    var transaction: OpaquePointer?
-    try Self.check(mdb_txn_begin(handle, nil, 0, &transaction), "begin")
-    guard let transaction else { throw Self.failure(Self.outOfMemory, "begin") }
+    guard let transaction = try begun(0) else { throw Self.failure(Self.outOfMemory, "begin") }
     var ended = false
     defer { if !ended { mdb_txn_abort(transaction) } }
     let result = try body(Transaction(handle: transaction, tables: tables))
@@ -146,18 +175,26 @@ package final class Environment: @unchecked Sendable {
       if mdb_txn_renew(spare.transaction) == MDB_SUCCESS { return spare.transaction }
       mdb_txn_abort(spare.transaction)
     }
+    guard let transaction = try begun(UInt32(MDB_RDONLY)) else {
+      throw Self.failure(Self.outOfMemory, "read")
+    }
+    return transaction
+  }
+
+  /// Begins a transaction. The gate is held shared.
+  private func begun(_ flags: UInt32) throws(BlobStorageError) -> OpaquePointer? {
     var transaction: OpaquePointer?
-    var code = mdb_txn_begin(handle, nil, UInt32(MDB_RDONLY), &transaction)
-    if code == MDB_MAP_RESIZED {
-      // Another process has grown the map: take its size. Done alone, so the gate is let go in between.
+    while true {
+      let code = mdb_txn_begin(handle, nil, flags, &transaction)
+      guard code == MDB_MAP_RESIZED else {
+        try Self.check(code, "begin")
+        return transaction
+      }
+      // Another process has grown the map. Resizing needs the gate alone.
       gate.unlockShared()
       defer { gate.lockShared() }
       try adoptMapSize()
-      code = mdb_txn_begin(handle, nil, UInt32(MDB_RDONLY), &transaction)
     }
-    try Self.check(code, "read")
-    guard let transaction else { throw Self.failure(Self.outOfMemory, "read") }
-    return transaction
   }
 
   private func endReader(_ transaction: OpaquePointer) {
@@ -238,19 +275,23 @@ enum SharedEnvironments {
 
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
   static func open(
-    _ folder: FilePath, files: any FileSystem, mapByteCount: Int
+    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, inspects: Bool
   ) throws(BlobStorageError) -> Environment {
     guard let status = try files.status(of: folder) else {
-      throw BlobStorageError(.catalogDamaged, "The catalog's folder is not there.")
+      throw BlobStorageError(
+        .catalogDamaged, "The catalog's folder is not there.", errno: Errno.noSuchFileOrDirectory.rawValue)
     }
     let place = Place(device: status.device, inode: status.inode)
     while true {
       let result: Result<Environment?, BlobStorageError> = known.withLock { known in
         // An entry without an environment is being closed on another thread.
-        if let entry = known[place] { return .success(entry.environment) }
+        // The folder may have the inode of a removed one whose database is still open here.
+        if let entry = known[place], !(entry.environment?.isNameless ?? false) {
+          return .success(entry.environment)
+        }
         do throws(BlobStorageError) {
           let environment = try Environment(
-            folder: folder, place: place, files: files, mapByteCount: mapByteCount)
+            folder: folder, place: place, files: files, mapByteCount: mapByteCount, inspects: inspects)
           known[place] = Weak(environment: environment)
           return .success(environment)
         } catch { return .failure(error) }
@@ -261,7 +302,7 @@ enum SharedEnvironments {
   }
 
   fileprivate static func closed(_ place: Place) {
-    known.withLock { $0[place] = nil }
+    known.withLock { if $0[place]?.environment == nil { $0[place] = nil } }
   }
 }
 

@@ -99,7 +99,10 @@ package final class ChunkSource: Sendable {
       what = String(error.message.dropLast())
     }
     // In a folder it has been renamed, and the next snapshot says so.
-    guard let catchUp else { return nil }
+    guard let catchUp else {
+      try catalog.renewOwn()
+      return nil
+    }
     try packs.forget { $0 == pack }
     try catchUp.run()
     let isRemoved = try catalog.read { (transaction) throws(BlobStorageError) in

@@ -51,7 +51,11 @@ package final class Engine: Sendable {
     package var clock = WallClock.system
     package var time = PassingTime.system
     package var bootIdentity = BootIdentity.current()
+    /// As the store's files tell it, if nil.
+    package var mountIdentity: String?
     package var mapByteCount = 1 << 30
+    /// So long a reader waits for a catalog that another process is making.
+    package var patienceSeconds = 10.0
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
     /// Content that streams in and ends before so many bytes is put like content in memory.
@@ -147,7 +151,10 @@ package final class Engine: Sendable {
     codecs = CodecPool()
     for part in [folder.packs, folder.leases] { try folder.makePart(part) }
     try backend.removeLeftovers()
-    marks = MemberMarks(folder: folder.members, files: folder.files, bootIdentity: environment.bootIdentity)
+    let identity = MediumIdentity(
+      boot: environment.bootIdentity,
+      mount: environment.mountIdentity ?? folder.files.mountIdentity(of: folder.path))
+    marks = MemberMarks(folder: folder.members, files: folder.files, bootIdentity: identity.text)
     if let backend = backend as? RemoteBackend {
       try SpoolAdoption.setAsideTorn(backend, marks, codecs, logger)
     }
@@ -157,10 +164,13 @@ package final class Engine: Sendable {
     catalog = try folder.withReserve { () throws(BlobStorageError) in
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
-        bootIdentity: environment.bootIdentity, mapByteCount: environment.mapByteCount,
+        identity: identity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber, isPublished: remote != nil,
+        patienceSeconds: environment.patienceSeconds,
         prepare: { () throws(BlobStorageError) in try builder.prepareFilling() },
-        fill: { (database) throws(BlobStorageError) in try builder.fill(database) },
+        fill: { (database, mends) throws(BlobStorageError) in
+          if mends { try builder.fill(database) } else { try builder.look(database) }
+        },
         catchUp: { (database, willWrite) throws(BlobStorageError) in
           try builder.catchUp(database, willWrite: willWrite)
         })

@@ -25,6 +25,7 @@ package final class LeaseFile: Sendable {
     var file: (any File)?
     var slotCount = 1
     var heldCount = 0
+    /// Sorted, with adjacent ranges merged.
     var free: [Range<Int>] = []
     /// The first pack of each unfinished put.
     var puts: [UInt64: UInt32] = [:]
@@ -64,11 +65,11 @@ package final class LeaseFile: Sendable {
     }
   }
 
-  /// The same for readers, who go without where nothing can be written: on a full disk, that is worth more than that
-  /// no collection takes away what is dropped while it is read.
+  /// The same for readers, who go without where nothing can be written: on a full disk or one that can only be read,
+  /// that is worth more than that no collection takes away what is dropped while it is read.
   package func holdWhereThereIsRoom(_ held: [Held]) throws(BlobStorageError) -> Hold {
     do { return try hold(held) } catch {
-      guard error.code == .noSpace || error.code == .readOnly else { throw error }
+      guard error.code == .noSpace || error.isRefusal else { throw error }
       return Hold(slots: 0..<0)
     }
   }
@@ -92,7 +93,7 @@ package final class LeaseFile: Sendable {
         try bridge(zeros) { (bytes) throws(BlobStorageError) in
           try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
         }
-        state.free.append(slots)
+        Self.giveBack(slots, &state)
       }
     } catch {
       // A slot that stays keeps some garbage until this process ends: safe, and gone by itself.
@@ -152,13 +153,18 @@ package final class LeaseFile: Sendable {
 
   private func created() throws(BlobStorageError) -> any File {
     // The name appears only once the lock is held.
-    let temporary = folder.appending(Hex.text(writer) + ".new")
     var attempt = 0
     while true {
       attempt += 1
+      let temporary = folder.appending(Hex.text(writer) + (attempt == 1 ? ".new" : "-\(attempt).new"))
       let file = try files.open(temporary, .create)
       do throws(BlobStorageError) {
-        _ = try file.lock(.exclusive, wait: true)
+        // A collector may hold it, because it was not locked when the collector found it. Take another name.
+        guard try file.lock(.exclusive, wait: false) else {
+          throw BlobStorageError(
+            .io, "The lease \(temporary) is held by another process.",
+            errno: Errno.noSuchFileOrDirectory.rawValue)
+        }
         try files.rename(temporary, to: path)
         return file
       } catch {
@@ -185,13 +191,32 @@ package final class LeaseFile: Sendable {
   private static func take(_ count: Int, _ state: inout State) -> Range<Int> {
     state.heldCount += count
     if let index = state.free.firstIndex(where: { $0.count >= count }) {
-      let range = state.free.remove(at: index)
+      let range = state.free[index]
       let taken = range.lowerBound..<range.lowerBound + count
-      if range.count > count { state.free.append(taken.upperBound..<range.upperBound) }
+      if range.count > count {
+        state.free[index] = taken.upperBound..<range.upperBound
+      } else {
+        state.free.remove(at: index)
+      }
       return taken
     }
     defer { state.slotCount += count }
     return state.slotCount..<state.slotCount + count
+  }
+
+  private static func giveBack(_ slots: Range<Int>, _ state: inout State) {
+    let index = state.free.firstIndex { $0.lowerBound > slots.lowerBound } ?? state.free.endIndex
+    var merged = slots
+    var replaced = index..<index
+    if index > 0, state.free[index - 1].upperBound == slots.lowerBound {
+      merged = state.free[index - 1].lowerBound..<merged.upperBound
+      replaced = index - 1..<replaced.upperBound
+    }
+    if index < state.free.endIndex, state.free[index].lowerBound == slots.upperBound {
+      merged = merged.lowerBound..<state.free[index].upperBound
+      replaced = replaced.lowerBound..<index + 1
+    }
+    state.free.replaceSubrange(replaced, with: CollectionOfOne(merged))
   }
 
   private static func encode(_ held: Held, into writer: inout ByteWriter) {

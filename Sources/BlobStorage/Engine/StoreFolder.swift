@@ -120,7 +120,7 @@ package struct StoreFolder: Sendable {
   /// - Throws: `notAStore` for a symbolic link or a file: nothing is written outside of the store.
   package func makePart(_ part: FilePath) throws(BlobStorageError) {
     if try files.status(of: part) == nil {
-      do { try files.createDirectory(part) } catch {
+      do { try files.createPart(part) } catch {
         guard error.errno == Errno.fileExists.rawValue else { throw error }
       }
     }

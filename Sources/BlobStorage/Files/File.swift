@@ -54,6 +54,9 @@ package protocol File: AnyObject, Sendable {
   /// ``unlock()``, with ``close()`` or with the process.
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool
 
+  /// The same, but gives up waiting after so many seconds.
+  func lock(_ kind: LockKind, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool
+
   /// Gives the lock back; nothing happens when there is none.
   func unlock() throws(BlobStorageError)
 
@@ -92,6 +95,10 @@ extension File {
 
   package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
     try write(bytes, at: try status().byteCount)
+  }
+
+  package func lock(_ kind: LockKind, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
+    try lock(kind, wait: true)
   }
 }
 

@@ -24,9 +24,22 @@ package protocol FileSystem: Sendable {
   func removeDirectory(_ path: FilePath) throws(BlobStorageError)
   /// Forces the folder's names to the medium.
   func syncDirectory(_ path: FilePath) throws(BlobStorageError)
+  /// A text that is another one once the file system at `path` was mounted anew; empty where nothing tells.
+  func mountIdentity(of path: FilePath) -> String
+  /// Gives what root has made to the owner of the folder that it is in; nothing happens for anybody else.
+  func shareOwner(of path: FilePath)
 }
 
 extension FileSystem {
+  package func mountIdentity(of path: FilePath) -> String { "" }
+  package func shareOwner(of path: FilePath) {}
+
+  /// Creates a folder that belongs to the owner of the one it is in, also if root does it.
+  package func createPart(_ path: FilePath) throws(BlobStorageError) {
+    try createDirectory(path)
+    shareOwner(of: path)
+  }
+
   package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
     var sum: Int64 = 0
     for name in try list(directory) {
@@ -43,6 +56,8 @@ extension FileSystem {
 }
 
 /// What a file is opened for. Descriptors never survive `exec` and symbolic links are never followed.
+///
+/// What root creates belongs to the owner of the folder it is in.
 package enum OpenIntent: Sendable, Hashable {
   /// Read an existing file.
   case read

@@ -22,7 +22,7 @@ final class OwnedDescriptor: Sendable {
 
   /// Creates a file that only its owner may read, for a library that writes to a descriptor.
   static func create(_ path: FilePath) throws(BlobStorageError) -> OwnedDescriptor {
-    let options = BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE
+    let options = BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE | BS_OPEN_SHARE_OWNER
     return try open(bs_working_directory(), path, path, Int32(options), "create")
   }
 }

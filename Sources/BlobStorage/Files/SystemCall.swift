@@ -37,6 +37,9 @@ extension BlobStorageError {
     return Self(code, message, path: path.string, errno: errno)
   }
 
+  /// Whether the medium or its permissions do not let this process write.
+  package var isRefusal: Bool { code == .permissionDenied || code == .readOnly }
+
   /// The error of a call on a file that was closed before.
   package static func closedFile(_ path: FilePath) -> Self {
     Self(.closed, "\(path.string) was closed before", path: path.string)

@@ -1,5 +1,6 @@
 import CBlobKernels
 import Dispatch
+import Foundation
 import Synchronization
 import SystemPackage
 
@@ -107,6 +108,15 @@ package final class SystemFile: File {
 
   package func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
     try call("lock") { bs_lock($0, kind == .exclusive ? 1 : 0, wait ? 1 : 0) } == 1
+  }
+
+  package func lock(_ kind: LockKind, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
+    let end = ContinuousClock.now.advanced(by: .seconds(seconds))
+    while !(try lock(kind, wait: false)) {
+      if ContinuousClock.now >= end { return false }
+      Thread.sleep(forTimeInterval: 0.01)
+    }
+    return true
   }
 
   package func unlock() throws(BlobStorageError) {

@@ -61,6 +61,21 @@ package struct SystemFiles: FileSystem {
     _ = try systemCall("sync the folder", path) { bs_sync_all(descriptor) }
   }
 
+  package func mountIdentity(of path: FilePath) -> String {
+    var text = [CChar](repeating: 0, count: 64)
+    let count = uninterrupted {
+      path.withPlatformString { path in
+        text.withUnsafeMutableBufferPointer { Int(bs_mount_identity(path, $0.baseAddress, $0.count)) }
+      }
+    }
+    return count > 0 ? String(decoding: text[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self) : ""
+  }
+
+  package func shareOwner(of path: FilePath) {
+    // Where it cannot be given away, it stays root's.
+    _ = path.withPlatformString { bs_share_owner_at(bs_working_directory(), $0) }
+  }
+
   private func openDescriptor(
     _ path: FilePath, _ options: Int32, _ attempt: String
   ) throws(BlobStorageError) -> Int32 {
@@ -80,7 +95,7 @@ extension OpenIntent {
     // Non-blocking, because opening a named pipe would wait for somebody to write; regular files ignore it.
     let base = Int32(BS_OPEN_NONBLOCK)
     let write = Int32(BS_OPEN_WRITE)
-    let create = Int32(BS_OPEN_CREATE)
+    let create = Int32(BS_OPEN_CREATE | BS_OPEN_SHARE_OWNER)
     return switch self {
     case .read: base
     case .readWrite: base | write

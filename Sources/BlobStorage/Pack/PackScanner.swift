@@ -20,14 +20,15 @@ package struct PackScanner {
   private let byteCount: Int64
   private let trustsLengths: Bool
 
+  /// - Parameter end: where to stop, if the rest of the file does not count.
   package init(
-    file: any File, name: PackName, codecs: CodecPool, weaknesses: Weaknesses = []
+    file: any File, name: PackName, codecs: CodecPool, weaknesses: Weaknesses = [], upTo end: Int64? = nil
   ) throws(BlobStorageError) {
     trustsLengths = weaknesses.contains(.trustsLengths)
     self.file = file
     self.name = name
     self.codecs = codecs
-    byteCount = try file.status().byteCount
+    byteCount = min(try file.status().byteCount, end ?? .max)
   }
 
   /// The pack's header, checked to be this pack's.

@@ -130,8 +130,10 @@ struct ScratchFolder {
       flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
       storeID: FuzzedPack.storeID, created: 1)
     return try Catalog(
-      folder: path, files: SystemFiles(), store: store, bootIdentity: "boot", mapByteCount: 4 << 20,
-      logger: logger, fill: { _ in }, catchUp: { _, _ in })
+      folder: path, files: SystemFiles(), store: store,
+      identity: MediumIdentity(boot: "boot", mount: "mount"),
+      mapByteCount: 4 << 20,
+      logger: logger, fill: { _, _ in }, catchUp: { _, _ in })
   }
 
   /// A few records of every kind.

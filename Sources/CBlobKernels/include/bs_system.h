@@ -17,6 +17,7 @@ enum {
   BS_OPEN_NONBLOCK = 16,   // do not wait for the other end of a named pipe
   BS_OPEN_FOLLOW = 32,     // follow a symbolic link in the last place
   BS_OPEN_APPEND = 64,     // what is written goes behind the end
+  BS_OPEN_SHARE_OWNER = 128,  // what root creates belongs to the owner of the folder it is in
 };
 
 enum { BS_KIND_REGULAR = 0, BS_KIND_DIRECTORY = 1, BS_KIND_SYMBOLIC_LINK = 2, BS_KIND_OTHER = 3 };
@@ -79,6 +80,8 @@ ssize_t bs_lock(int fd, int exclusive, int wait);
 ssize_t bs_unlock(int fd);
 
 ssize_t bs_create_directory_at(int directory, const char *path);
+// Gives a file or folder that root has made to the owner of the folder it is in; nothing happens for anybody else.
+ssize_t bs_share_owner_at(int directory, const char *path);
 ssize_t bs_remove_at(int directory, const char *path);
 ssize_t bs_remove_directory_at(int directory, const char *path);
 ssize_t bs_rename_at(int from_directory, const char *from, int to_directory, const char *to);
@@ -95,6 +98,8 @@ void bs_directory_close(void *directory);
 
 // Writes a text without end mark that differs for every start of the machine; returns its length.
 ssize_t bs_boot_identity(char *text, size_t capacity);
+// Writes a text without end mark that differs once the file system at path was mounted anew; returns its length.
+ssize_t bs_mount_identity(const char *path, char *text, size_t capacity);
 uint64_t bs_milliseconds_since_1970(void);
 size_t bs_length(const char *text);
 ssize_t bs_working_directory_path(char *text, size_t capacity);

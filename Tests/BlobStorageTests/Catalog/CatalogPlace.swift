@@ -20,8 +20,10 @@ final class CatalogPlace {
   /// The catalog of that folder; empty if it is made or has to be made anew.
   static func open(in temporary: TemporaryFolder, mapByteCount: Int = 1 << 24) throws -> Catalog {
     try Catalog(
-      folder: temporary.path.appending("catalog"), files: SystemFiles(), store: store, bootIdentity: "boot",
-      mapByteCount: mapByteCount, logger: StoreConfiguration().logger, fill: { _ in }, catchUp: { _, _ in })
+      folder: temporary.path.appending("catalog"), files: SystemFiles(), store: store,
+      identity: MediumIdentity(boot: "boot", mount: "mount"),
+      mapByteCount: mapByteCount, logger: StoreConfiguration().logger, fill: { _, _ in }, catchUp: { _, _ in }
+    )
   }
 
   deinit { catalog.close() }

@@ -64,6 +64,25 @@ struct LeaseTests {
     #expect(try disk.status(of: "/leases/0000000000000001.lease")?.byteCount == 40)
   }
 
+  @Test("of many puts beside a reader that stays take no more places than are held at once")
+  func merged() throws {
+    let lease = lease(1)
+    let kept = try lease.hold([.blob(Self.first)])
+    var generator = SeededGenerator(seed: 5)
+    var held: [LeaseFile.Hold] = []
+    for _ in 0..<3_000 {
+      let count = Int.random(in: 1...20, using: &generator)
+      held.append(try lease.hold(Array(repeating: .chunk(Self.second), count: count)))
+      if held.count > 4 { lease.release(held.remove(at: Int.random(in: 0..<held.count, using: &generator))) }
+    }
+    let byteCount = try #require(try disk.status(of: "/leases/0000000000000001.lease")).byteCount
+    #expect(byteCount <= 200 * 40)
+    for hold in held { lease.release(hold) }
+    #expect(try read().held == [.blob(Self.first)])
+    lease.release(kept)
+    #expect(try read().held.isEmpty)
+  }
+
   @Test("protect a writer's packs from the first one of an unfinished put on")
   func puts() throws {
     let lease = lease(7)

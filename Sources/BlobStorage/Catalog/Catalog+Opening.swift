@@ -1,0 +1,219 @@
+import Logging
+import Synchronization
+import SystemPackage
+
+/// Opening a catalog, which waits for no writer, and leaving it.
+extension Catalog {
+  /// Opens the catalog that all processes share.
+  func openShared() throws(BlobStorageError) {
+    if try lock(.exclusive, wait: false) {
+      defer { unlock() }
+      return try openLocked()
+    }
+    // Other processes use it, and one of them has inspected it.
+    do throws(BlobStorageError) {
+      if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
+    } catch {
+      guard error.code == .catalogDamaged else { throw error }
+    }
+    // It needs a rebuild, or another process is rebuilding it.
+    guard try lockWithPatience() else { return try makeOwn() }
+    defer { unlock() }
+    try openLocked()
+  }
+
+  /// Takes `lock` exclusively. Returns false after some seconds: the process that holds it may be stopped.
+  func lockWithPatience() throws(BlobStorageError) -> Bool {
+    if isPublished { return try lock(.exclusive, wait: true) }
+    return try lockFile?.lock(.exclusive, withinSeconds: patienceSeconds) ?? false
+  }
+
+  func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
+    guard let lockFile else { throw refused() }
+    return try lockFile.lock(kind, wait: wait)
+  }
+
+  /// The error for changes to a store that cannot be written.
+  func refused() -> BlobStorageError {
+    refusal.withLock { refusal in
+      BlobStorageError(
+        refusal?.code ?? .readOnly, "The store can only be read: \(refusal?.message ?? "").",
+        path: refusal?.path, errno: refusal?.errno)
+    }
+  }
+
+  /// Makes a private catalog from the packs and leaves the packs as they are.
+  func makeOwn() throws(BlobStorageError) {
+    let environment = try Environment.temporary(mapByteCount: mapByteCount)
+    try begin(environment)
+    try fill(environment, false)
+    let generation = "own-" + Hex.text(randomNumber())
+    current.withLock { $0 = Current(environment: environment, generation: generation, state: nil) }
+  }
+
+  /// Makes a private catalog anew, because gc has removed a pack that it names. Leaves a shared catalog alone.
+  package func renewOwn() throws(BlobStorageError) {
+    if current.withLock({ $0 != nil && $0?.state == nil }) { try makeOwn() }
+  }
+
+  func begin(_ environment: Environment) throws(BlobStorageError) {
+    try environment.write { (transaction) throws(BlobStorageError) in
+      try transaction.put(.meta, Array("store".utf8), store.storeID)
+      // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.
+      try transaction.setMeta(.nextPack, randomNumber() >> 33)
+    }
+  }
+
+  /// Opens it, made anew if need be. `lock` is held exclusively.
+  func openLocked() throws(BlobStorageError) {
+    do throws(BlobStorageError) {
+      if let environment = try adopt(isAlone: true) {
+        try becomeUser(wait: false)
+        return try catchUpLocked(environment)
+      }
+    } catch {
+      guard error.code == .catalogDamaged else { throw error }
+      logger.warning("The catalog cannot be used and is rebuilt.", metadata: ["reason": "\(error.message)"])
+    }
+    try becomeUser(wait: false)
+    do { try rebuildLocked() } catch { throw Self.final(error) }
+  }
+
+  /// Recovers dead writers' packs. `lock` is held exclusively.
+  func catchUpLocked(_ environment: Environment) throws(BlobStorageError) {
+    isToCatchUp.store(false, ordering: .relaxed)
+    do throws(BlobStorageError) {
+      try catchUp(environment) { () throws(BlobStorageError) in try markWritten() }
+    } catch {
+      // What a dead writer's pack has beyond the catalog was never said to be done: reading need not wait for room.
+      guard error.code == .noSpace || error.code == .readOnly else { throw error }
+      logger.warning("Packs are not taken in yet.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Whether nothing can be written.
+  var isReadOnly: Bool { refusal.withLock { $0 != nil } }
+
+  /// Takes `users` shared. Without waiting, this fails while another process leaves the catalog clean.
+  func becomeUser(wait: Bool) throws(BlobStorageError) {
+    if isUser.withLock({ $0 }) { return }
+    guard let usersFile else { throw refused() }
+    let isTaken = try usersFile.lock(.shared, wait: wait)
+    isUser.withLock { $0 = isTaken }
+  }
+
+  func environment() throws(BlobStorageError) -> Environment {
+    if let environment = try unchangedEnvironment() { return environment }
+    let own = current.withLock { $0?.state == nil ? $0?.environment : nil }
+    do throws(BlobStorageError) {
+      if let environment = try adopt(isAlone: false) { return environment }
+    } catch {
+      guard own != nil, error.code == .catalogDamaged else { throw error }
+    }
+    if let own { return own }
+    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use.")
+  }
+
+  /// The environment in use, adopted anew if another process has rebuilt it. The lock is held.
+  func environmentLocked() throws(BlobStorageError) -> Environment {
+    if let environment = try unchangedEnvironment() { return environment }
+    if let environment = try adopt(isAlone: false) { return environment }
+    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use.")
+  }
+
+  /// The environment, if `state` is the one that was read last.
+  func unchangedEnvironment() throws(BlobStorageError) -> Environment? {
+    guard let current = current.withLock({ $0 }) else {
+      throw BlobStorageError(.closed, "The store was closed.")
+    }
+    guard let state = current.state else { return isReadOnly ? current.environment : nil }
+    guard try state.file.status().linkCount > 0, !(try current.environment.isSuperseded()) else {
+      return nil
+    }
+    return current.environment
+  }
+
+  /// Opens the generation that `state` names; nil if it cannot be used. Needs no lock.
+  ///
+  /// - Parameter isAlone: whether `lock` is held exclusively. Then the file's pages are inspected first.
+  func adopt(isAlone: Bool) throws(BlobStorageError) -> Environment? {
+    var last: String?
+    while let found = try readState(), let state = try trusted(found, isAlone: isAlone) {
+      if let known = current.withLock({ $0 }), known.generation == state.generation,
+        !(try known.environment.isSuperseded())
+      {
+        current.withLock { $0?.state = state }
+        return known.environment
+      }
+      if let environment = try opened(state.generation, inspects: isAlone) {
+        current.withLock {
+          $0 = Current(environment: environment, generation: state.generation, state: state)
+        }
+        whenRenewed.withLock { $0 }?()
+        return environment
+      }
+      // Either it was replaced and `state` names another by now, or it is missing.
+      if last == state.generation { return nil }
+      last = state.generation
+    }
+    return nil
+  }
+
+  /// The environment of a generation; nil when it is not there.
+  func opened(_ generation: String, inspects: Bool) throws(BlobStorageError) -> Environment? {
+    let place = folder.appending(generation)
+    guard try files.status(of: place)?.kind == .directory,
+      try files.status(of: place.appending("data.mdb"))?.kind == .regular
+    else { return nil }
+    let environment: Environment
+    do {
+      environment = try SharedEnvironments.open(
+        place, files: files, mapByteCount: mapByteCount, inspects: inspects)
+    } catch {
+      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      return nil
+    }
+    if try environment.isSuperseded() { return nil }
+    let storeID = try environment.read { (transaction) throws(BlobStorageError) in
+      try transaction.value(.meta, Array("store".utf8)).map { Array($0) }
+    }
+    guard storeID == store.storeID else {
+      throw BlobStorageError(.catalogDamaged, "The catalog belongs to another store.")
+    }
+    return environment
+  }
+
+  /// Leaves the catalog clean if nobody else uses it.
+  func cleanUp(_ last: Current) throws(BlobStorageError) {
+    guard let usersFile, last.state != nil, !isReadOnly else { return }
+    // Unlocking first makes sure that the last of several closing processes gets it.
+    try usersFile.unlock()
+    guard try usersFile.lock(.exclusive, wait: false),
+      // If an opening process holds it, that one cleans up when it closes.
+      try lock(.exclusive, wait: false)
+    else { return }
+    defer { unlock() }
+    guard let state = try readState(), state.mark != .clean, state.generation == last.generation,
+      !(try last.environment.isSuperseded())
+    else { return }
+    do throws(BlobStorageError) {
+      guard
+        try last.environment.read({ (transaction) throws(BlobStorageError) in
+          try transaction.countsOnMediumOnly(forcesSealed: !isPublished)
+        })
+      else { return }
+      var generation = state.generation
+      if let compact = compacted(last.environment) {
+        generation = compact
+      } else {
+        try last.environment.synchronize()
+      }
+      _ = try writeState(generation: generation, .clean)
+      for old in try generations() where old != generation { try removeGeneration(old) }
+    } catch {
+      // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
+      if error.code == .io { try files.remove(folder.appending("state")) }
+      throw error
+    }
+  }
+}

@@ -1,0 +1,188 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Dispatch
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("Opening a store")
+struct OpeningTests {
+  @Test("reading and closing wait for no write transaction, nor for who opens it")
+  func besideWriter() throws {
+    let place = try StorePlace()
+    let writer = try place.engine()
+    _ = try writer.put("a", [1, 2, 3], PutOptions())
+    let done = DispatchSemaphore(value: 0)
+    let outcome = Outcome()
+    try writer.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.bumpEpoch()
+      // As long as this runs, no other transaction of any process can write.
+      Thread.detachNewThread {
+        outcome.set { () throws(BlobStorageError) in
+          let reader = try Engine(path: place.path, configuration: StoreConfiguration(threadCount: 1))
+          let data = try reader.data("a", nil)
+          try reader.close()
+          return data
+        }
+        done.signal()
+      }
+      // It would wait for ever.
+      #expect(done.wait(timeout: .now() + 60) == .success)
+    }
+    #expect(try outcome.get() == Data([1, 2, 3]))
+    try writer.close()
+  }
+
+  @Test("beside one who was stopped while it makes the catalog anew, makes do with a catalog of its own")
+  func besideStoppedRebuild() throws {
+    let place = try StorePlace()
+    let first = try place.engine()
+    _ = try first.put("a", [1], PutOptions())
+    try first.close()
+    try FileManager.default.removeItem(at: place.catalogFolder.appending(path: "state"))
+    let folder = FilePath(place.catalogFolder.path)
+    let lock = try SystemFiles().open(folder.appending("lock"), .readWrite)
+    #expect(try lock.lock(.exclusive, wait: false))
+    var environment = Engine.Environment()
+    environment.patienceSeconds = 0.05
+    let reader = try place.engine(environment)
+    #expect(try reader.data("a", nil) == Data([1]))
+    #expect(try Self.generations(place).count == 1)
+    try lock.unlock()
+    // A writer needs the one that all share, which is then what the reader uses, too.
+    let writer = try place.engine()
+    _ = try writer.put("a", [2], PutOptions())
+    #expect(try reader.data("a", nil) == Data([2]))
+    _ = try reader.put("b", [3], PutOptions())
+    #expect(try writer.data("b", nil) == Data([3]))
+    try reader.close()
+    try writer.close()
+    #expect(try Self.state(place).hasSuffix(" clean\n"))
+  }
+
+  @Test("of several that close at once, the last leaves the catalog clean")
+  func closing() throws {
+    let place = try StorePlace()
+    for round in 0..<20 {
+      let engines = try (0..<4).map { _ in try place.engine() }
+      _ = try engines[0].put("a", [UInt8(round)], PutOptions())
+      DispatchQueue.concurrentPerform(iterations: 4) { try? engines[$0].close() }
+      #expect(try Self.state(place).hasSuffix(" clean\n"))
+    }
+  }
+
+  // MARK: A catalog that is ahead of its packs
+
+  @Test("whose packs have lost what was not synced reports nothing that cannot be read", arguments: 0..<12)
+  func lostBytes(_ seed: UInt64) throws {
+    let disk = SimulatedDisk()
+    var environment = Engine.Environment()
+    environment.files = disk
+    environment.bootIdentity = "boot"
+    environment.mountIdentity = "mount"
+    environment.packByteCountTarget = 100_000
+    try Engine.create(
+      at: "/store", options: StoreOptions(chunkByteCountAverage: 1_024), environment: environment)
+    let before = try TemporaryFolder()
+    let process = disk.process()
+    environment.files = process
+    environment.catalogFolder = before.path.appending("catalog")
+    let configuration = StoreConfiguration(threadCount: 1)
+    let writer = try Engine(path: "/store", configuration: configuration, environment: environment)
+    var random = SplitMix64(seed: seed)
+    _ = try writer.put("first", random.bytes(2_000), PutOptions())
+    for index in 0..<40 {
+      _ = try writer.put("\(index)", random.bytes(Int(random.next() % 9_000)), .relaxed)
+    }
+    // The disk is gone, and comes back with what had reached it; what the system knew of the catalog is still there.
+    let after = disk.powerCut(seed: seed)
+    process.kill()
+    let kept = try TemporaryFolder()
+    try Self.copyCatalog(before.path.appending("catalog"), kept.path.appending("catalog"))
+    environment.files = after
+    environment.catalogFolder = kept.path.appending("catalog")
+    let reopened = try Engine(path: "/store", configuration: configuration, environment: environment)
+    let keys = try reopened.keys("", after: nil, limit: .max)
+    #expect(keys.contains { $0.key == "first" })
+    for entry in keys {
+      let data = try reopened.data(entry.key, nil)
+      #expect(data.map { Digest.of($0) } == entry.current.digest, "\(entry.key)")
+    }
+    #expect(try reopened.verify().damaged.isEmpty)
+    try reopened.close()
+    withExtendedLifetime(writer) {}
+  }
+
+  @Test("through another mount does not trust a catalog that nobody has open, unless it is clean")
+  func otherMount() throws {
+    let place = try StorePlace()
+    func engine(_ mount: String) throws -> Engine {
+      var environment = Engine.Environment()
+      environment.bootIdentity = "boot"
+      environment.mountIdentity = mount
+      return try place.engine(environment)
+    }
+    let first = try engine("one")
+    _ = try first.put("a", [1], PutOptions())
+    let generation = first.catalog.generation
+    // The same file system, as another container sees it.
+    let second = try engine("two")
+    #expect(second.catalog.generation == generation)
+    _ = try second.put("b", [2], PutOptions())
+    #expect(try first.data("b", nil) == Data([2]))
+    let killed = try String(contentsOf: place.catalogFolder.appending(path: "state"), encoding: .utf8)
+    try first.close()
+    #expect(try !Self.state(place).hasSuffix(" clean\n"))
+    try second.close()
+    #expect(try Self.state(place).hasSuffix(" clean\n"))
+    let clean = try engine("three")
+    #expect(clean.catalog.generation == generation)
+    try clean.close()
+    // Both were killed.
+    try Data(killed.utf8).write(to: place.catalogFolder.appending(path: "state"))
+    let known = try engine("two")
+    #expect(known.catalog.generation == generation)
+    try known.close()
+    try Data(killed.utf8).write(to: place.catalogFolder.appending(path: "state"))
+    let remounted = try engine("four")
+    #expect(remounted.catalog.generation != generation)
+    #expect(try remounted.data("b", nil) == Data([2]))
+    try remounted.close()
+  }
+
+  @Test("tells mounts apart")
+  func mounts() throws {
+    let files = SystemFiles()
+    #expect(!files.mountIdentity(of: "/").isEmpty)
+    #expect(files.mountIdentity(of: "/") == files.mountIdentity(of: "/"))
+    #expect(files.mountIdentity(of: "/proc") != files.mountIdentity(of: "/"))
+  }
+
+  private static func generations(_ place: StorePlace) throws -> [String] {
+    try FileManager.default.contentsOfDirectory(atPath: place.catalogFolder.path).filter { $0.hasPrefix("g") }
+  }
+
+  private static func state(_ place: StorePlace) throws -> String {
+    try String(contentsOf: place.catalogFolder.appending(path: "state"), encoding: .utf8)
+  }
+
+  /// All but LMDB's table of readers, which names living threads.
+  private static func copyCatalog(_ from: FilePath, _ to: FilePath) throws {
+    try FileManager.default.copyItem(atPath: from.string, toPath: to.string)
+    for name in try SystemFiles().list(to) where name.hasPrefix("g") {
+      try SystemFiles().remove(to.appending(name).appending("lock.mdb"))
+    }
+  }
+}
+
+/// What a thread has come to.
+private final class Outcome: @unchecked Sendable {
+  // Unchecked: written before the semaphore is signalled, read after.
+  private var result: Result<Data?, BlobStorageError>?
+
+  func set(_ body: () throws(BlobStorageError) -> Data?) {
+    do throws(BlobStorageError) { result = .success(try body()) } catch { result = .failure(error) }
+  }
+
+  func get() throws -> Data? { try result?.get() }
+}
