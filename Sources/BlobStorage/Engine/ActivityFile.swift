@@ -78,7 +78,11 @@ final class ActivityFile: Sendable {
       let file = try folder.files.open(temporary, .create)
       do throws(BlobStorageError) {
         // The name appears only once the lock is held.
-        _ = try file.lock(.exclusive, wait: true)
+        guard try file.lock(.exclusive, wait: false) else {
+          // Somebody who looks at this moment holds it, and may be stopped. Take another name.
+          throw BlobStorageError(
+            .io, "\(temporary) is held by another process.", errno: Errno.noSuchFileOrDirectory.rawValue)
+        }
         try folder.files.rename(temporary, to: path)
       } catch {
         file.close()
