@@ -63,11 +63,11 @@ package final class Catalog: Sendable {
   /// How long a reader waits for another process's rebuild.
   let patienceSeconds: Double
   package typealias Fill = @Sendable (Environment, _ mends: Bool) throws(BlobStorageError) -> Void
-  package typealias CatchUp =
+  package typealias Recovery =
     @Sendable (
       Environment, _ willWrite: () throws(BlobStorageError) -> Void
     ) throws(BlobStorageError) -> Void
-  let catchUp: CatchUp
+  let catchUp: Recovery
 
   /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
   ///
@@ -84,7 +84,7 @@ package final class Catalog: Sendable {
     isPublished: Bool = false, patienceSeconds: Double = 10,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping Fill,
-    catchUp: @escaping CatchUp
+    catchUp: @escaping Recovery
   ) throws(BlobStorageError) {
     self.folder = folder
     self.files = files
