@@ -44,15 +44,16 @@ extension Collector {
     var isNeeded = false
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
       if isNeeded { return }
+      let found: Place?
       switch record.content {
-      case .chunk(let chunk):
-        isNeeded = try transaction.chunkRow(chunk.digest)?.place == place && marker.marks.contains(place)
-      case .manifest(let manifest):
-        isNeeded =
-          try transaction.manifestRow(manifest.digest)?.place == place && marker.marks.contains(place)
-      case .ref(let ref): isNeeded = try transaction.place(of: ref) == place
-      case .drop, .skipped: break
+      case .chunk(let chunk): found = try transaction.chunkRow(chunk.digest)?.place
+      case .manifest(let manifest): found = try transaction.manifestRow(manifest.digest)?.place
+      case .ref(let ref): found = try transaction.place(of: ref)
+      case .drop, .skipped: found = nil
       }
+      // Whatever the catalog counts: the offset alone tells which record it is.
+      guard let found, found.pack == place.pack, found.offset == place.offset else { return }
+      if case .ref = record.content { isNeeded = true } else { isNeeded = marker.marks.contains(found) }
     }
     return isNeeded
   }
