@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -195,6 +196,16 @@ static void fill(const struct stat *from, bs_status *to) {
              : S_ISLNK(from->st_mode) ? BS_KIND_SYMBOLIC_LINK
                                       : BS_KIND_OTHER;
   to->permissions = (uint32_t)(from->st_mode & 07777);
+}
+
+ssize_t bs_available_at(const char *path, int64_t *byte_count) {
+  struct statvfs raw;
+  if (statvfs(path, &raw) < 0) return -(ssize_t)errno;
+  uint64_t product;
+  uint64_t blocks = geteuid() == 0 ? raw.f_bfree : raw.f_bavail;
+  int overflows = __builtin_mul_overflow(blocks, (uint64_t)raw.f_frsize, &product);
+  *byte_count = overflows || product > INT64_MAX ? INT64_MAX : (int64_t)product;
+  return 0;
 }
 
 ssize_t bs_status_of(int fd, bs_status *status) {

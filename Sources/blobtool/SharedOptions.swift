@@ -48,7 +48,8 @@ struct SharedOptions: ParsableArguments {
   ///
   /// - Throws: `ValidationError` when nobody has said so, or nobody can be where it is said to be.
   func place() throws -> StorePlace {
-    let path = try storePath()
+    let path = try StorePlace.path(storePath())
+    let state = try state.map(StorePlace.path)
     guard StorePlace.isInBucket(path) else {
       guard state == nil, packCache == nil else {
         throw ValidationError("--state and --pack-cache are for a store in a bucket, s3://BUCKET/PREFIX")

@@ -11,6 +11,27 @@ enum StorePlace: Sendable {
 
   static func isInBucket(_ path: String) -> Bool { path.hasPrefix("s3://") }
 
+  /// The path that a user means: `~/` is the home folder, and a text that looks like another kind of place is no
+  /// folder's name.
+  ///
+  /// - Throws: `ValidationError` with the right spelling.
+  static func path(_ text: String) throws -> String {
+    if isInBucket(text) { return text }
+    let first = text.prefix { $0 != "/" }
+    if first == "~", let home = ProcessInfo.processInfo.environment["HOME"], home.hasPrefix("/") {
+      return home + text.dropFirst()
+    }
+    if first.hasPrefix("~") {
+      throw ValidationError(
+        "“\(text.printable)” is not a store's path: write the folder out, or ./\(text.printable) for one of that name"
+      )
+    }
+    guard first.contains(":") else { return text }
+    throw ValidationError(
+      "“\(text.printable)” is not a store's path: a store in a bucket is s3://BUCKET/PREFIX, and a folder of that name"
+        + " is ./\(text.printable)")
+  }
+
   /// The place in a bucket that is named, reached as the environment says.
   ///
   /// - Parameter profile: one of the usual files that says it instead.

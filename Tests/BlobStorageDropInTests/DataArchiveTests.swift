@@ -1,7 +1,16 @@
 import BlobStorage
 import BlobStorageDropIn
+import Dispatch
 import Foundation
+import Synchronization
 import Testing
+
+/// What happened, in order.
+final class Events: Sendable {
+  private let state = Mutex<[String]>([])
+  var all: [String] { state.withLock { $0 } }
+  func add(_ event: String) { state.withLock { $0.append(event) } }
+}
 
 @Suite struct DataArchiveTests {
   let root: Folder
@@ -45,19 +54,119 @@ import Testing
     #expect(archive.numberOfArchives(key: "persons") == 2)
   }
 
-  @Test("DA-5: a reader sees what was there when it opened, and holds up no writer")
+  @Test("DA-5: a reader sees what was there when it opened, and later operations on the key come after it")
   func lazyReader() async throws {
-    for age in 1...5 {
-      archive.archiveCurrent(key: "persons2", andSetNew: JSONValueConverter(value: Person("Maxim", age)))
+    for round in 0..<100 {
+      let key = "persons\(round)"
+      for age in 1...5 {
+        archive.archiveCurrent(key: key, andSetNew: JSONValueConverter(value: Person("Maxim", age)))
+      }
+      let events = Events()
+      await withCheckedContinuation { done in
+        archive.lazyLockingReader(key: key) { reader in
+          // Drained from its own callbacks, which hold it.
+          func drain() {
+            reader?.getNext(converterType: JSONValueConverter<Person>.self) { person, result in
+              events.add(person.map { "\($0.age)" } ?? (result.isEnd ? "end" : "failure"))
+              if person != nil { drain() }
+            }
+          }
+          drain()
+        }
+        archive.archiveCurrent(key: key, andSetNew: JSONValueConverter(value: Person("Maxim", 11))) { _ in
+          events.add("11 set")
+        }
+        archive.getAll(key: key, converterType: JSONValueConverter<Person>.self) { people, _ in
+          events.add("all \(people.map(\.age))")
+        }
+        archive.delete(key: key) { _ in
+          events.add("deleted")
+          done.resume()
+        }
+      }
+      let seen = events.all.filter { $0 != "end" }
+      let expected = ["5", "4", "3", "2", "1", "11 set", "all [11, 5, 4, 3, 2, 1]", "deleted"]
+      #expect(seen == expected)
     }
-    let reader = try #require(await archive.reader("persons2"))
-    #expect(await archive.archive("persons2", try JSONEncoder().encode(Person("Maxim", 11))).isSuccess)
-    var ages: [Int?] = []
-    for _ in 0..<5 { ages.append(await reader.nextPerson().0?.age) }
-    #expect(ages == [5, 4, 3, 2, 1])
-    #expect(reader.isFinished)
-    #expect(await reader.nextPerson().1.isEnd)
-    #expect(await archive.people("persons2").0.map(\.age) == [11, 5, 4, 3, 2, 1])
+  }
+
+  @Test("a reader holds up its own key only, until it is finished or gone")
+  func heldKey() async throws {
+    for key in ["k", "other"] {
+      for text in ["1", "2"] { archive.archiveCurrent(key: key, andSetNewData: Data(text.utf8)) }
+    }
+    var reader = await archive.reader("k")
+    #expect(await reader?.next().0 == Data("2".utf8))
+    let events = Events()
+    let (isDeleted, deleted) = AsyncStream<Void>.makeStream()
+    archive.delete(key: "k") { _ in
+      events.add("deleted")
+      deleted.finish()
+    }
+    // Other keys, and whoever comes another way, go on.
+    #expect(await archive.delete("other").isSuccess)
+    let elsewhere = DataArchive(rootUrl: try root.detour())
+    #expect(await elsewhere.set("k", "3").isSuccess)
+    #expect(archive.keys == ["k"])
+    #expect(events.all == [])
+    #expect(await reader?.next().0 == Data("1".utf8))
+    for await _ in isDeleted {}
+    #expect(archive.keys == [])
+    #expect(reader?.isFinished == true)
+    // Finished, or released without a call.
+    for isFinished in [true, false] {
+      #expect(await archive.set("k", "v").isSuccess)
+      reader = await archive.reader("k")
+      #expect(reader != nil)
+      if isFinished { reader?.finish() }
+      reader = nil
+      #expect(await archive.text("k") == "v")
+    }
+  }
+
+  @Test("DA-10: 100 handlers that wait for other keys' handlers get through")
+  func waitingHandlers() async {
+    let (isDone, done) = AsyncStream<Void>.makeStream()
+    let semaphores = (0..<100).map { _ in DispatchSemaphore(value: 0) }
+    let last = DispatchSemaphore(value: 0)
+    for (index, semaphore) in semaphores.enumerated() {
+      archive.set(key: "key\(index)", data: Data("v".utf8)) { _ in
+        (index + 1 < semaphores.count ? semaphores[index + 1] : last).wait()
+        semaphore.signal()
+        if index == 0 { done.finish() }
+      }
+    }
+    archive.set(key: "last", data: Data("v".utf8)) { _ in last.signal() }
+    for await _ in isDone {}
+  }
+
+  @Test("DA-10: values that were replaced and deleted give their space back by themselves")
+  func space() async throws {
+    for round in 0..<60 {
+      #expect(await archive.set("k", randomBytes(1 << 20, seed: UInt64(round + 1))).isSuccess)
+    }
+    try await settle(below: 3 << 20)
+    #expect(await archive.get("k").0 == randomBytes(1 << 20, seed: 60))
+    for index in 0..<8 {
+      #expect(await archive.set("k\(index)", randomBytes(1 << 20, seed: UInt64(index + 100))).isSuccess)
+    }
+    for index in 0..<8 { #expect(await archive.delete("k\(index)").isSuccess) }
+    #expect(await archive.delete("k").isSuccess)
+    try await settle(below: 1 << 20)
+  }
+
+  /// Waits until the packs take less than so much; the test's time limit ends it else.
+  private func settle(below byteCount: Int) async throws {
+    let packs = archivePath + "/.blobstore/packs"
+    for _ in 0..<500 {
+      let names = try FileManager.default.contentsOfDirectory(atPath: packs)
+      let sizes = names.map { name in
+        (try? FileManager.default.attributesOfItem(atPath: packs + "/" + name))?[.size] as? Int ?? 0
+      }
+      if sizes.reduce(0, +) < byteCount { return }
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    Issue.record("the packs still take \(byteCount) bytes or more")
   }
 
   @Test("DA-6: keep leaves the current version and the youngest archives")

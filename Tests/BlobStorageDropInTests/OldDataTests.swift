@@ -116,6 +116,90 @@ import Testing
     #expect(hidden.id.description < own.id.description)
   }
 
+  @Test("what cannot be read is reported, not forgotten, and taken in once it can be read")
+  func unreadable() async throws {
+    try root.write("readable", to: "data_archive/a/0.dat")
+    for (number, text) in ["current", "older"].enumerated() {
+      try root.write(text, to: "data_archive/b/\(number).dat")
+    }
+    for key in ["c/d", "e", "f"] { try root.write("value of \(key)", to: "data_archive/\(key)/0.dat") }
+    let hidden = ["b/1.dat", "c", "e/0.dat", "f/0.dat"]
+    let url = root.url.appendingPathComponent("data_archive")
+    func setMode(_ mode: Int, _ names: [String]) throws {
+      for name in names {
+        try FileManager.default.setAttributes(
+          [.posixPermissions: mode], ofItemAtPath: url.appendingPathComponent(name).path)
+      }
+    }
+    func run(_ arguments: String...) throws -> [String] {
+      let (status, output) = try Program(["old", root.url.path] + arguments, isOrdinaryUser: true).result()
+      #expect(status == 0)
+      return output.split(separator: "\n").map(String.init)
+    }
+    try setMode(0o777, ["", "a", "b", "c", "e", "f"])
+    try setMode(0o644, ["a/0.dat", "b/0.dat"])
+    try setMode(0, hidden)
+    for _ in 0..<2 {
+      #expect(
+        try run("a", "b", "c/d", "e", "nothing") == [
+          "a: readable", "b: failed", "c/d: failed", "e: failed", "nothing: missing",
+          "left out: b c e f",
+        ])
+    }
+    // What is set anew is not covered by old versions, and what is deleted does not come back.
+    #expect(try run("+e", "-f", "e") == ["e: new", "left out: b c e"])
+    try setMode(0o777, hidden)
+    #expect(
+      try run("a", "b", "c/d", "e", "f") == [
+        "a: readable", "b: current,older", "c/d: value of c/d", "e: new", "f: missing", "left out: e",
+      ])
+    #expect(try run("-a", "a") == ["a: missing", "left out: e"])
+    #expect(try run("a") == ["a: missing", "left out: e"])
+  }
+
+  @Test("a name that is not UTF-8 is reported, and the others are taken in")
+  func strangeName() async throws {
+    try root.write("value", to: "data_archive/k/0.dat")
+    let folder = root.url.appendingPathComponent("data_archive").path
+    #expect(mkdir(Array((folder + "/x").utf8CString.dropLast()) + [-1, 0], 0o700) == 0)
+    let archive = DataArchive(rootUrl: root.url)
+    #expect(await archive.text("k") == "value")
+    #expect(archive.oldFilesLeftOut.count == 1)
+    #expect(DataArchive(rootUrl: try root.detour()).oldFilesLeftOut.count == 1)
+  }
+
+  @Test("data where Foundation keeps it on this platform is taken in, too, below what is in the folder")
+  func otherFolder() async throws {
+    try root.write("here", to: "home/Documents/images/both", minute: 1)
+    try root.write("there", to: "other/images/both", minute: 2)
+    try root.write("there", to: "other/images/single")
+    try root.write(#"{"name":"Ama","age":7}"#, to: "other/Person.json")
+    try root.write("archived", to: "library/data_archive/k/0.dat")
+    let originals: [FileManager.SearchPathDirectory: URL] = [
+      .documentDirectory: root.url.appendingPathComponent("other"),
+      .libraryDirectory: root.url.appendingPathComponent("library"),
+    ]
+    let home = root.url.appendingPathComponent("home").path
+    let (store, archive) = try UserFolders.$environment.withValue(["HOME": home]) {
+      try UserFolders.$originals.withValue(originals) {
+        #expect(try Person.loadFromFile() == Person("Ama", 7))
+        return (try PersistentDataStore(name: "images"), DataArchive())
+      }
+    }
+    func text(_ identifier: String) async -> String? {
+      await withCheckedContinuation { done in
+        store.loadData(forIdentifier: identifier, dataTransformer: { String(decoding: $0, as: UTF8.self) }) {
+          done.resume(returning: $0)
+        }
+      }
+    }
+    #expect(await text("single") == "there")
+    #expect(await text("both") == "here")
+    #expect(store.oldFilesLeftOut.map(\.path) == [root.url.path + "/other/images/both"])
+    #expect(await archive.text("k") == "archived")
+    #expect(try root.text("other/images/single") == "there")
+  }
+
   @Test("a document is taken in once, stays, and does not come back after its deletion")
   func document() throws {
     let text = #"[{"name":"Ama","age":7}]"#

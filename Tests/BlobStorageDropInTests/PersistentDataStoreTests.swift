@@ -55,6 +55,28 @@ import Testing
     #expect(sha256(data) == "cec3a9b89b2e391393d0f68e4bc12a9fa6cf358b3cdf79496dc442d52b8dd528")
   }
 
+  @Test("PD-6: white space around an identifier does not count, and the given one is handed back")
+  func trimmed() async throws {
+    let result = await put(Data("value".utf8), " padded \n")
+    guard case .success(" padded \n") = result else {
+      Issue.record("\(result)")
+      return
+    }
+    for identifier in ["padded", " padded \n", "\tpadded"] { #expect(await text(identifier) == "value") }
+    guard case .failed = await put(Data("value".utf8), " \n") else {
+      Issue.record("an identifier of white space alone names nothing")
+      return
+    }
+    store.removeData(forIdentifier: "padded ")
+    #expect(await text("padded") == nil)
+  }
+
+  @Test("PD-6: a file that the original has written for a padded identifier is found")
+  func trimmedFile() async throws {
+    try home.write("old", to: "Documents/images/a")
+    #expect(await text(" a ") == "old")
+  }
+
   @Test("PD-2: data without a name gets one of its own")
   func generatedIdentifiers() async throws {
     var identifiers: [String] = []

@@ -31,7 +31,7 @@ import Testing
     for index in 6..<20 {
       try await workshop.expect(0, ["put", "k\(index)"], input: noise(600_000, seed: UInt64(index)))
     }
-    let set = try await workshop.expect(0, ["cache", "set-limit", "9M", "--json"])
+    let set = try await workshop.expect(0, ["cache", "set-limit", "9M", "--evict", "--json"])
     let line = try #require(try set.json(CacheLine.self).first)
     #expect(line.byteCountMax == 9 << 20)
     #expect(line.diskByteCount <= 9 << 20)
@@ -76,7 +76,11 @@ import Testing
     try await workshop.expect(0, ["put", "other"], input: noise(100, seed: 1))
     try await workshop.expect(0, ["put", "c/1"], input: noise(100, seed: 2))
     let set = try await workshop.expect(
-      0, ["cache", "set-limit", "9M", "--prefix", "c/", "--count", "5", "--lifetime", "2.5", "--json"])
+      0,
+      [
+        "cache", "set-limit", "9M", "--prefix", "c/", "--count", "5", "--lifetime", "2.5", "--evict",
+        "--json",
+      ])
     let line = try #require(try set.json(CacheLine.self).first)
     #expect(line.prefix == "c/")
     #expect(line.countMax == 5)

@@ -63,6 +63,56 @@ struct FullDiskTests {
   }
 }
 
+extension FullDiskTests {
+  /// A store with many chunks for its size, half of them garbage in packs of their own, on a disk that is filled up to
+  /// `$LEFT` kB; the reserve is there if `$RESERVE` says so. A collection that was killed left its packs retired.
+  private static let collection = #"""
+    export BLOBTOOL_STORE=$PWD/full/store
+    wrong() { echo "! $*"; }
+    $TOOL init --chunk-size 1024 > /dev/null || wrong init
+    for i in 1 2 3; do $TOOL put k$i f$i > /dev/null || wrong "put $i"; done
+    $TOOL put kept f4 > /dev/null || wrong "put of what is kept"
+    $TOOL delete k1 k2 k3 > /dev/null || wrong "delete: $?"
+    if [ $RETIRED = yes ]; then
+      # A collection that is killed once it has retired packs.
+      $TOOL gc > /dev/null 2>&1 & until compgen -G 'full/store/packs/*.gone' > /dev/null || ! kill -0 $!; do :; done 2> /dev/null
+      kill -KILL $! 2> /dev/null; wait $! 2> /dev/null
+      # It was quicker.
+      compgen -G 'full/store/packs/*.gone' > /dev/null || exit 77
+    fi
+    [ $RESERVE = yes ] || rm full/store/reserve
+    # Filled but for what is left.
+    dd if=/dev/zero of=full/left bs=1k count=$LEFT 2> /dev/null
+    dd if=/dev/zero of=full/filler bs=1k 2> /dev/null
+    rm full/left
+    before=$(du -sk full/store/packs | cut -f 1)
+    $TOOL gc > out 2> err || wrong "gc: $? $(cat out err)"
+    after=$(du -sk full/store/packs | cut -f 1)
+    [ $after -lt $((before / 2)) ] || wrong "gc freed too little: $before, $after"
+    ls full/store/packs | grep -q gone && wrong "a retired pack is there still"
+    $TOOL get kept | cmp -s - f4 || wrong "what was kept reads as other bytes"
+    rm full/filler
+    $TOOL verify > /dev/null || wrong "verify: $?"
+    $TOOL gc > /dev/null || wrong "gc: $?"
+    [ -e full/store/reserve ] || wrong "the reserve was not put back"
+    """#
+
+  @Test(
+    "is collected when the catalog is not tiny: retired packs give their space back before anything else needs room",
+    arguments: ["LEFT=100 RESERVE=yes RETIRED=no", "LEFT=0 RESERVE=no RETIRED=yes"])
+  func collection(_ situation: String) async throws {
+    let workshop = try await Workshop(hasStore: false)
+    for index in 1...4 {
+      try workshop.write(noise(700_000, seed: UInt64(index)), to: "f\(index)")
+    }
+    try workshop.write(Data(Self.collection.utf8), to: "script")
+    let outcome = try await workshop.shell(
+      "mkdir full; unshare -m bash -c 'mount -t tmpfs -o size=10m none full; \(situation); source ./script'")
+    if outcome.status == 77 { return print("skipped: \(situation)") }
+    #expect(outcome.lines.filter { $0.hasPrefix("!") } == [], "\(situation): \(outcome.errors)")
+  }
+}
+
 /// Whether this process may mount file systems, tried once.
 enum Mounting {
   static let isAllowed: Bool = {

@@ -149,7 +149,7 @@ import Testing
     let commands = help.matches(of: /\n  ([a-z]+) +[A-Z]/).map { String($0.1) }
     #expect(commands.count > 12)
     let pages = try FileManager.default.contentsOfDirectory(atPath: workshop.path("man"))
-    let nested = ["stats", "trim", "set-limit"].map { "blobtool-cache-\($0).1" }
+    let nested = ["stats", "trim", "set-limit", "remove-limit"].map { "blobtool-cache-\($0).1" }
     #expect(Set(pages) == Set(["blobtool.1"] + commands.map { "blobtool-\($0).1" } + nested))
     let page = String(decoding: try #require(workshop.contents("man/blobtool-import.1")), as: UTF8.self)
     #expect(page.contains(".TH \"BLOBTOOL\\-IMPORT\" \"1\""))

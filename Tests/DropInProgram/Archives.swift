@@ -105,3 +105,31 @@ func write(root: String, key: String) {
     print(number)
   }
 }
+
+/// Says what each key has, after setting it (`+`) or deleting it (`-`), and what was left out of the old files.
+func readOld(root: String, _ keys: [String]) {
+  let archive = DataArchive(rootUrl: URL(fileURLWithPath: root))
+  let done = DispatchSemaphore(value: 0)
+  for key in keys {
+    if key.hasPrefix("+") {
+      archive.set(key: String(key.dropFirst()), data: Data("new".utf8)) { _ in done.signal() }
+    } else if key.hasPrefix("-") {
+      archive.delete(key: String(key.dropFirst())) { _ in done.signal() }
+    } else {
+      archive.getAll(key: key) { values, result in
+        switch result {
+        case .success:
+          print("\(key): " + values.map { String(decoding: $0, as: UTF8.self) }.joined(separator: ","))
+        case .fileNotFound: print("\(key): missing")
+        default: print("\(key): failed")
+        }
+        done.signal()
+      }
+    }
+    done.wait()
+  }
+  let folder = URL(fileURLWithPath: root).appendingPathComponent("data_archive").standardized.path + "/"
+  let names = archive.oldFilesLeftOut.map { $0.standardized.path.replacingOccurrences(of: folder, with: "") }
+  print("left out: " + names.sorted().joined(separator: " "))
+  exit(0)
+}

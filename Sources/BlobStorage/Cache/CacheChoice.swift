@@ -84,8 +84,11 @@ struct CacheChoice {
     var freed: Int64 = 0
     var kept: Int64 = 0
     let sorted = packs.sorted { ($0.value.rank, $1.key) > ($1.value.rank, $0.key) }
+    let largeByteCount = limits.packByteCountTarget * 8
     for (number, pack) in sorted {
       if freed >= goal { break }
+      // As a whole, a large one would take far more keys along than have to go: below, it is copied from.
+      if copiesLarge, pack.byteCount >= largeByteCount, freed + pack.freedByteCount > goal { continue }
       // Of a pack without records nothing is left to free but its file.
       guard pack.freedByteCount > 0 || pack.byteCount == 0,
         kept + pack.keptByteCount <= limits.copiedByteCountMax
@@ -94,7 +97,6 @@ struct CacheChoice {
       freed += pack.freedByteCount
       kept += pack.keptByteCount
     }
-    let largeByteCount = limits.packByteCountTarget * 8
     for (number, pack) in sorted where copiesLarge && pack.byteCount >= largeByteCount {
       // One at a time, and for a sixteenth of it at least.
       guard freed < goal - goal / 8, pack.freedByteCount >= pack.byteCount / 16 else { break }

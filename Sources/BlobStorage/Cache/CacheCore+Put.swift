@@ -72,10 +72,43 @@ extension CacheCore {
     return stored
   }
 
+  /// Stores a value, or changes nothing.
+  ///
+  /// - Throws: `limitExceeded` when it is too long for the cache or no room can be made.
+  package func put(
+    _ key: String, _ data: Data, _ options: PutOptions
+  ) throws(BlobStorageError) -> PutResult {
+    try engine.checkOpen()
+    let bytes = try Engine.keyBytes(prefix + key)
+    let limits = limits
+    guard data.count <= limits.valueByteCountMax else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "The value of “\(key)” has more than \(limits.valueByteCountMax) bytes, the most that the cache keeps "
+          + "of one value: raise its limit.", key: key)
+    }
+    let blob = try bridge(data) { (content) throws(BlobStorageError) in
+      try engine.prepare(content, key: bytes, options)
+    }
+    var group = Group()
+    _ = group.add(
+      Value(
+        item: Engine.CommitItem(key: bytes, blob: blob, data: data, metadata: options.metadata),
+        mark: CacheMark(metadata: options.metadata)), limits)
+    guard let (results, watermark) = try store(group, options.replacement), let result = results.first else {
+      throw BlobStorageError(
+        .limitExceeded, "The cache has no room for the value of “\(key)”: raise its limit.", key: key)
+    }
+    try engine.makeDurable(options.durability, watermark)
+    return result
+  }
+
   /// Stores values in one commit, in room that is made for them.
   ///
   /// - Returns: nil when no room can be made.
   func store(_ group: Group, _ replacement: Replacement) throws(BlobStorageError) -> Stored? {
+    // A cache that was ended must not evict any more.
+    if limits.countMax != nil { try adoptLimits() }
     let values = group.values
     let need = group.needByteCount
     let long = try longBlobs(values.map(\.item.key))

@@ -206,9 +206,15 @@ extension CacheCore {
   }
 
   /// Takes the limits that the folder has by now.
+  ///
+  /// - Throws: `invalidArgument` when another process has ended the cache.
   func adoptLimits() throws(BlobStorageError) {
     do throws(BlobStorageError) {
-      guard let file = try CacheFile.read(engine.folder), file.prefix == prefixBytes else { return }
+      guard let file = try CacheFile.read(engine.folder), file.prefix == prefixBytes else {
+        throw BlobStorageError(
+          .invalidArgument, "The store at \(engine.folder.path) is no longer this cache: open it anew.",
+          path: engine.folder.path.string)
+      }
       state.withLock { $0.limits = file.limits }
       engine.limitPacks(to: file.limits.packByteCountTarget)
     } catch {

@@ -36,27 +36,28 @@ package final class CacheCore: Sendable {
   private static let touchedCountMax = 1_024
   private static let touchedSecondsMax = 30
 
-  /// - Parameter limits: written into the folder; nil takes those that the folder has.
-  /// - Throws: `invalidArgument` for limits out of range, for a folder without limits, and for one whose cache has
-  ///   another prefix.
+  /// - Parameters:
+  ///   - limits: written into the folder; nil takes those that the folder has.
+  ///   - takesKeys: whether a store that has such keys already may become a cache, which can evict them.
+  /// - Throws: `invalidArgument` for limits out of range, for a folder without limits, for one whose cache has
+  ///   another prefix, and for keys that may not be taken.
   package init(
-    engine: Engine, prefix: String, limits: CacheLimits?, memoryByteCountMax: Int, durability: Durability
+    engine: Engine, prefix: String, limits: CacheLimits?, memoryByteCountMax: Int, durability: Durability,
+    takesKeys: Bool = true
   ) throws(BlobStorageError) {
     let prefixBytes = Array(prefix.utf8)
     if !prefix.isEmpty { _ = try Engine.keyBytes(prefix) }
     try limits?.check()
-    // Its limit is for the store's folder, and it makes room by taking packs away.
-    guard !(engine.backend is any PublishingBackend) else {
-      throw BlobStorageError(
-        .invalidArgument,
-        "\(engine.information.path) cannot be a cache: a cache is a store in a folder of its own.",
-        path: engine.information.path)
-    }
+    try engine.requireFolderForCache()
     let lockFile = try engine.folder.files.open(engine.folder.cacheLock, .openOrCreate)
     var isLower = false
     let limits = try lockFile.locked { () throws(BlobStorageError) in
       var known: CacheFile?
-      do throws(BlobStorageError) { known = try CacheFile.read(engine.folder) } catch {
+      var isCache = true
+      do throws(BlobStorageError) {
+        known = try CacheFile.read(engine.folder)
+        isCache = known != nil
+      } catch {
         guard error.code == .corrupted, limits != nil else { throw error }
       }
       if let known, known.prefix != prefixBytes {
@@ -69,6 +70,7 @@ package final class CacheCore: Sendable {
         throw BlobStorageError(
           .invalidArgument, "The store at \(engine.folder.path) has no limits of a cache: set them first.")
       }
+      if !isCache, !takesKeys { try Self.requireNoKeys(engine, prefix) }
       let file = CacheFile(prefix: prefixBytes, limits: limits)
       if file != known { try file.write(engine.folder) }
       isLower = known.map { limits.byteCountMax < $0.limits.byteCountMax } ?? false
@@ -87,6 +89,15 @@ package final class CacheCore: Sendable {
   }
 
   deinit { lockFile.close() }
+
+  private static func requireNoKeys(_ engine: Engine, _ prefix: String) throws(BlobStorageError) {
+    guard let key = try engine.keys(prefix, after: nil, limit: 1).first?.key else { return }
+    throw BlobStorageError(
+      .invalidArgument,
+      "The store at \(engine.folder.path) is no cache and has keys that a cache could evict, “\(key)” first: "
+        + "say that it may evict them.",
+      key: key, path: engine.folder.path.string)
+  }
 
   /// Ends the use of the cache here; the store stays open.
   package func close() {

@@ -35,6 +35,12 @@ struct CacheFile: Hashable {
     try folder.files.syncDirectory(folder.path)
   }
 
+  /// Removes what the folder says, durably.
+  static func remove(_ folder: StoreFolder) throws(BlobStorageError) {
+    try folder.files.remove(folder.cache)
+    try folder.files.syncDirectory(folder.path)
+  }
+
   var text: String {
     let words =
       "1 \(limits.byteCountMax) \(limits.countMax ?? 0) \(limits.lifetime.map(\.milliseconds) ?? 0) "

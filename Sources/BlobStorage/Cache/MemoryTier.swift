@@ -12,8 +12,9 @@ final class MemoryTier: Sendable {
   }
 
   private struct State: Sendable {
-    var young: [String: Kept] = [:]
-    var old: [String: Kept] = [:]
+    /// By the keys' bytes.
+    var young: [[UInt8]: Kept] = [:]
+    var old: [[UInt8]: Kept] = [:]
     var youngByteCount = 0
   }
 
@@ -24,7 +25,8 @@ final class MemoryTier: Sendable {
 
   /// The bytes of that version of the key, if they are here.
   func data(_ key: String, _ version: BlobVersion.ID) -> Data? {
-    state.withLock { state in
+    let key = Array(key.utf8)
+    return state.withLock { state in
       if let kept = state.young[key] { return kept.version == version ? kept.data : nil }
       guard let kept = state.old.removeValue(forKey: key), kept.version == version else { return nil }
       Self.insert(key, kept, &state, generationByteCountMax)
@@ -35,14 +37,14 @@ final class MemoryTier: Sendable {
   func insert(_ key: String, _ version: BlobVersion.ID, _ data: Data) {
     guard data.count <= generationByteCountMax else { return }
     state.withLock {
-      Self.insert(key, Kept(version: version, data: data), &$0, generationByteCountMax)
+      Self.insert(Array(key.utf8), Kept(version: version, data: data), &$0, generationByteCountMax)
     }
   }
 
   /// Forgets everything.
   func removeAll() { state.withLock { $0 = State() } }
 
-  private static func insert(_ key: String, _ kept: Kept, _ state: inout State, _ byteCountMax: Int) {
+  private static func insert(_ key: [UInt8], _ kept: Kept, _ state: inout State, _ byteCountMax: Int) {
     state.old[key] = nil
     if let before = state.young.removeValue(forKey: key) { state.youngByteCount -= before.data.count }
     if state.youngByteCount + kept.data.count > byteCountMax {

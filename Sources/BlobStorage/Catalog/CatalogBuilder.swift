@@ -81,7 +81,10 @@ package struct CatalogBuilder: Sendable {
     let known = Dictionary(rows.map { ($0.row.name, $0.row) }, uniquingKeysWith: { first, _ in first })
     let present = Set(names.live).union(names.retired)
     // What was published is looked for later, without a lock.
-    let isElsewhere = { (row: PackRow) in publishing != nil && row.durableByteCount > 0 }
+    // On a full disk the file of a retired pack may have gone before its records: the next collection takes care of it.
+    let isElsewhere = { (row: PackRow) in
+      publishing != nil ? row.durableByteCount > 0 : row.state == .retired
+    }
     try checkLost(rows.map(\.row).filter { !present.contains($0.name) && !isElsewhere($0) })
     if let found = known.values.first(where: { $0.isLost && present.contains($0.name) }) {
       throw BlobStorageError(.catalogDamaged, "Pack \(found.name) was lost and is there again.")

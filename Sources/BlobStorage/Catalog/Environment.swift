@@ -18,6 +18,8 @@ package final class Environment: @unchecked Sendable {
   let pageByteCount: Int
   /// Nil for a private one.
   private let place: SharedEnvironments.Place?
+  private let folder: FilePath
+  private let files: any FileSystem
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
@@ -32,6 +34,8 @@ package final class Environment: @unchecked Sendable {
     inspects: Bool
   ) throws(BlobStorageError) {
     self.place = place
+    self.folder = folder
+    self.files = files
     var handle: OpaquePointer?
     try Environment.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
@@ -62,7 +66,9 @@ package final class Environment: @unchecked Sendable {
     }
     var dead: Int32 = 0
     mdb_reader_check(handle, &dead)
-    tables = try Environment.openTables(handle)
+    do { tables = try Environment.openTables(handle) } catch {
+      throw Self.explained(error, folder, files, pageByteCount: pageByteCount)
+    }
     self.handle = handle
     opened = true
   }
@@ -158,10 +164,29 @@ package final class Environment: @unchecked Sendable {
     guard let transaction = try begun(0) else { throw Self.failure(Self.outOfMemory, "begin") }
     var ended = false
     defer { if !ended { mdb_txn_abort(transaction) } }
-    let result = try body(Transaction(handle: transaction, tables: tables))
-    ended = true
-    try Self.check(mdb_txn_commit(transaction), "commit to")
-    return result
+    do throws(BlobStorageError) {
+      let result = try body(Transaction(handle: transaction, tables: tables))
+      ended = true
+      try Self.check(mdb_txn_commit(transaction), "commit to")
+      return result
+    } catch { throw Self.explained(error, folder, files, pageByteCount: pageByteCount) }
+  }
+
+  /// LMDB writes up to this many pages at once, and calls it an I/O error when only some of them find room.
+  private static let pageCountOfWrite = 64
+
+  /// The error, or `noSpace` where a write was cut short because the file system is full. LMDB 0.9, `mdb_page_flush`.
+  private static func explained(
+    _ error: BlobStorageError, _ folder: FilePath, _ files: any FileSystem, pageByteCount: Int
+  ) -> BlobStorageError {
+    // Errors of files carry a path: those are not LMDB's.
+    guard error.errno == Errno.ioError.rawValue, error.path == nil else { return error }
+    do throws(BlobStorageError) {
+      guard try files.availableByteCount(at: folder) < Int64(pageCountOfWrite * pageByteCount) else {
+        return error
+      }
+    } catch { return error }
+    return failure(Errno.noSpace.rawValue, "write to")
   }
 
   /// Clears the places of readers whose process died, so that they keep no pages alive.

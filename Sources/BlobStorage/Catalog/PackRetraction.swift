@@ -1,55 +1,144 @@
 /// Takes a pack out of the catalog that is not in the store any more.
-package enum PackRetraction {
+package struct PackRetraction {
+  /// Records that one transaction takes out. Where a full disk has no room for so large a change, it takes fewer.
   private static let recordCountOfBatch = 5_000
+  /// Records that are held in memory at a time.
+  private static let recordCountOfWindow = 1 << 15
+
+  private let name: PackName
+  private let catalog: Catalog
+  private let codecs: CodecPool
+  private let algorithm: Digest.Algorithm
+  private var batchCount = recordCountOfBatch
+
+  package init(_ name: PackName, catalog: Catalog, codecs: CodecPool, algorithm: Digest.Algorithm) {
+    self.name = name
+    self.catalog = catalog
+    self.codecs = codecs
+    self.algorithm = algorithm
+  }
 
   /// Takes its records out, from the last to the first, and forgets it. Its row is `retired`; `file` has its footer.
   ///
   /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
-  package static func run(
-    _ name: PackName, _ file: any File, catalog: Catalog, codecs: CodecPool, algorithm: Digest.Algorithm
+  ///
+  /// - Throws: `noSpace` when there is no room to take out a single record.
+  package mutating func run(_ file: any File) throws(BlobStorageError) {
+    guard let row = try row() else { return }
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+    // Of one that was taken in part, chunks without a base may be there that lie further on (`PublishedIntake`).
+    if !row.isSealed {
+      try Self.forEachWindow(of: scanner) { record in
+        guard record.offset >= row.appliedByteCount, case .chunk(let chunk) = record.content else {
+          return false
+        }
+        return chunk.base == nil
+      } body: { (window) throws(BlobStorageError) in
+        try inBatches(window) { [algorithm] (batch, transaction, number, _) throws(BlobStorageError) in
+          for record in batch { try transaction.retract(record, from: number, algorithm: algorithm) }
+        }
+      }
+    }
+    try Self.forEachWindow(of: scanner) {
+      $0.offset < row.appliedByteCount
+    } body: { (window) throws(BlobStorageError) in
+      try takeOut(window)
+    }
+    try forget()
+  }
+
+  /// The same, for a disk on which there is no room for any change until the file is gone: all its records are held in
+  /// memory.
+  ///
+  /// A process that dies in between leaves the pack's row, `retired` and without a file: that counts for nothing but
+  /// garbage, and goes when the catalog is rebuilt.
+  ///
+  /// - Parameter remove: called once the records are known: closes and removes the file.
+  package mutating func run(
+    _ file: any File, removingFirst remove: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    let row = try catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
+    guard let row = try row() else { return try remove() }
+    var records: [PackRecord] = []
+    _ = try PackScanner(file: file, name: name, codecs: codecs).scan { record in
+      if record.offset < row.appliedByteCount { records.append(record) }
+    }
+    try remove()
+    try takeOut(records)
+    try forget()
+  }
+
+  private func row() throws(BlobStorageError) -> PackRow? {
+    try catalog.read { (transaction) throws(BlobStorageError) in
       guard let number = try transaction.packNumber(name) else { return nil }
       return try transaction.packRow(number)
     }
-    guard let row else { return }
-    var records: [PackRecord] = []
-    // Of one that was taken in part, chunks without a base may be there that lie further on (`PublishedIntake`).
-    var ahead: [PackRecord] = []
-    _ = try PackScanner(file: file, name: name, codecs: codecs).scan { record in
-      if record.offset < row.appliedByteCount {
-        records.append(record)
-      } else if !row.isSealed, case .chunk(let chunk) = record.content, chunk.base == nil {
-        ahead.append(record)
+  }
+
+  private mutating func takeOut(_ records: [PackRecord]) throws(BlobStorageError) {
+    try inBatches(records) { [algorithm] (batch, transaction, number, row) throws(BlobStorageError) in
+      // Another process may be at it too.
+      for record in batch.reversed() where record.offset < row.appliedByteCount {
+        try transaction.retract(record, from: number, algorithm: algorithm)
+        row.appliedByteCount = record.offset
       }
+      try transaction.setPackRow(number, row)
     }
-    while !ahead.isEmpty {
-      let batch = ahead.suffix(recordCountOfBatch)
-      try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(name) else { return }
-        for record in batch { try transaction.retract(record, from: number, algorithm: algorithm) }
-      }
-      ahead.removeLast(batch.count)
-    }
-    while !records.isEmpty {
-      let batch = Array(records.suffix(recordCountOfBatch))
-      try catalog.write { (transaction) throws(BlobStorageError) in
-        // A catalog that was rebuilt meanwhile does not have the pack, and may have given its number to another.
-        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
-          return
-        }
-        // Another process may be at it too.
-        for record in batch.reversed() where record.offset < row.appliedByteCount {
-          try transaction.retract(record, from: number, algorithm: algorithm)
-          row.appliedByteCount = record.offset
-        }
-        try transaction.setPackRow(number, row)
-      }
-      records.removeLast(batch.count)
-    }
+  }
+
+  private func forget() throws(BlobStorageError) {
     try catalog.write { (transaction) throws(BlobStorageError) in
       guard let number = try transaction.packNumber(name) else { return }
       try transaction.removePack(number, name)
     }
+  }
+
+  /// Calls `body` in a transaction each for batches of the records, the last ones first: smaller ones where there is no
+  /// room for more, because the catalog needs new pages for what it changes.
+  private mutating func inBatches(
+    _ records: [PackRecord],
+    _ body: (ArraySlice<PackRecord>, Transaction, UInt32, inout PackRow) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var rest = records[...]
+    while !rest.isEmpty {
+      let batch = rest.suffix(batchCount)
+      do throws(BlobStorageError) {
+        try catalog.write { (transaction) throws(BlobStorageError) in
+          // A catalog that was rebuilt meanwhile does not have the pack, and may have given its number to another.
+          guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number)
+          else {
+            return
+          }
+          try body(batch, transaction, number, &row)
+        }
+      } catch {
+        guard error.code == .noSpace, batch.count > 1 else { throw error }
+        batchCount = max(1, batch.count / 8)
+        continue
+      }
+      rest.removeLast(batch.count)
+      batchCount = min(batchCount * 2, Self.recordCountOfBatch)
+    }
+  }
+
+  /// Calls `body` with the records that `isIncluded` says, so many at a time: the last ones first, and each time in the
+  /// order of the pack.
+  private static func forEachWindow(
+    of scanner: PackScanner, where isIncluded: (PackRecord) -> Bool,
+    body: ([PackRecord]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var end = Int.max
+    repeat {
+      // The last ones before `end`. Those before them are found by another look.
+      var window: [PackRecord] = []
+      var count = 0
+      _ = try scanner.scan { record in
+        guard isIncluded(record) else { return }
+        if count < end { window.append(record) }
+        count += 1
+        if window.count == 2 * recordCountOfWindow { window.removeFirst(recordCountOfWindow) }
+      }
+      end = min(end, count) - window.count
+      if !window.isEmpty { try body(window) }
+    } while end > 0
   }
 }

@@ -66,7 +66,9 @@ extension Transaction {
   /// Whether all keys of the cache were noted since the catalog was made.
   package func isCacheIndexed() throws(BlobStorageError) -> Bool { try meta(.cacheIndexed) != 0 }
 
-  package func setCacheIndexed() throws(BlobStorageError) { try setMeta(.cacheIndexed, 1) }
+  package func setCacheIndexed(_ isIndexed: Bool = true) throws(BlobStorageError) {
+    try setMeta(.cacheIndexed, isIndexed ? 1 : 0)
+  }
 
   // MARK: Garbage
 

@@ -88,6 +88,22 @@ package struct BlobLayout: Sendable {
     }
   }
 
+  /// Calls `body` with the chunks of the blob, those of a list only where `isFirst` says that it was not read before: a
+  /// manifest may name a list 131,072 times, and so may others.
+  package func forEachListedChunk(
+    from source: ChunkSource, where isFirst: (ListEntry) throws(BlobStorageError) -> Bool,
+    _ body: (ChunkEntry) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    switch parts {
+    case .chunks(let chunks, _): for chunk in chunks { try body(chunk) }
+    case .lists(let lists, _):
+      for list in lists where try isFirst(list) {
+        try CancellationFlag.check()
+        for chunk in try load(list, from: source, access: .sequential).chunks { try body(chunk) }
+      }
+    }
+  }
+
   private static func walk(
     _ chunks: [ChunkEntry], _ starts: [Int64], base: Int64, _ range: Range<Int64>,
     _ body: (PlacedChunk) throws(BlobStorageError) -> Bool

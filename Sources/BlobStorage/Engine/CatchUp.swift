@@ -288,8 +288,9 @@ package final class CatchUp: Sendable {
           throw BlobStorageError(.packGone, "Pack \(name) has gone, and its footer is not here.")
         }
         defer { file.close() }
-        try PackRetraction.run(
-          name, file, catalog: catalog, codecs: builder.codecs, algorithm: builder.store.digestAlgorithm)
+        var retraction = PackRetraction(
+          name, catalog: catalog, codecs: builder.codecs, algorithm: builder.store.digestAlgorithm)
+        try retraction.run(file)
       } catch {
         guard error.code == .packGone || error.code == .corrupted else { throw error }
         // Without its footer nobody knows what to take out.

@@ -14,6 +14,8 @@ package protocol FileSystem: Sendable {
   func list(_ directory: FilePath) throws(BlobStorageError) -> [String]
   /// Bytes of the medium that all below a folder takes; what goes away meanwhile takes nothing.
   func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64
+  /// Bytes that still fit on the file system that a folder lies on.
+  func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64
   /// Creates a folder with permissions 0700; `EEXIST` when the name is taken.
   func createDirectory(_ path: FilePath) throws(BlobStorageError)
   /// Renames; a file that has the new name is replaced in the same step.

@@ -37,6 +37,12 @@ package struct SystemFiles: FileSystem {
     return byteCount
   }
 
+  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
+    var byteCount: Int64 = 0
+    try call("measure the file system of", directory) { bs_available_at($0, &byteCount) }
+    return byteCount
+  }
+
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
     try call("create the folder", path) { bs_create_directory_at(bs_working_directory(), $0) }
   }

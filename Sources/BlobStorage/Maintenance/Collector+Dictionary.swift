@@ -31,9 +31,19 @@ extension Collector {
     for candidate in candidates where candidate.content.hasSmall {
       try CancellationFlag.check()
       if dictionary.isNew, !isDictionaryStored { noteDictionary(dictionary) }
-      gains[candidate.row.name] = try Compaction.copy(
-        candidate.content.kept, of: candidate.row.name, engine: engine, to: nil, dictionary)
+      _ = try copy(candidate, to: nil)
     }
+  }
+
+  /// Copies what is live in a pack that is to go, and says what that was. Without a session it only tells the gain.
+  func copy(_ candidate: Candidate, to session: WriterSession?) throws(BlobStorageError) -> Candidate {
+    var candidate = candidate
+    var compaction = try Compaction(of: candidate.row.name, engine: engine, to: session, dictionary)
+    candidate.content = try PackContent(
+      engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks
+    ) { (record) throws(BlobStorageError) in try compaction.copy(record) }
+    gains[candidate.row.name] = compaction.gain
+    return candidate
   }
 
   private func noteDictionary(_ dictionary: DictionaryPlan) {
@@ -48,7 +58,7 @@ extension Collector {
       report.deletedChunkCount += candidate.content.deletedChunkCount
       report.copiedByteCount += candidate.content.keptByteCount
       report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
-      if candidate.content.kept.isEmpty {
+      if candidate.content.keptCount == 0 {
         report.deletedPackCount += 1
       } else {
         report.compactedPackCount += 1

@@ -11,13 +11,31 @@ extension Collector {
   /// Ends what a collection that was killed has begun.
   func finishLast() throws(BlobStorageError) {
     if engine.remote != nil { return try finishLastShared() }
-    pardon()
+    // Before all else: on a full disk their space is what the rest needs.
     try engine.backend.finishLeaving()
     let names = try engine.backend.packNames()
     for name in names.retired { try Retirement.finish(name, engine: engine) }
+    pardon()
+    let live = Set(names.live)
+    var lacksFile = false
     for (_, row) in try packRows() where row.state == .retired {
+      guard live.contains(row.name) else {
+        lacksFile = true
+        continue
+      }
       try synchronizeOpenPacks()
       try rename([row.name])
+    }
+    if lacksFile { try forgetRetired() }
+  }
+
+  /// Forgets retired packs whose files went before their records: see ``PackRetraction``.
+  private func forgetRetired() throws(BlobStorageError) {
+    do throws(BlobStorageError) {
+      try engine.catalog.rebuild(because: nil)
+    } catch {
+      // Until there is room they do no harm: some garbage is kept for longer.
+      guard error.code == .noSpace else { throw error }
     }
   }
 

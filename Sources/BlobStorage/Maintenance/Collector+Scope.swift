@@ -28,27 +28,50 @@ extension Collector {
   }
 
   /// What died while it was copied was noted for the pack that goes: it is garbage of the new one.
-  func noteGarbage(_ content: PackContent, _ transaction: Transaction) throws(BlobStorageError) {
-    for digest in content.keptBlobs where try transaction.versionCount(of: digest) == 0 {
-      guard let row = try transaction.chunkRow(digest) else { continue }
+  func noteGarbage(_ candidate: Candidate, _ transaction: Transaction) throws(BlobStorageError) {
+    guard !candidate.content.keptBlobs.isEmpty else { return }
+    try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
+      guard case .chunk(let chunk) = record.content, candidate.content.keptBlobs.contains(place),
+        try transaction.versionCount(of: chunk.digest) == 0,
+        let row = try transaction.chunkRow(chunk.digest)
+      else { return }
       try transaction.addGarbage(row.place.pack, Int64(row.recordByteCount))
     }
   }
 
   /// Whether something that is live points into a pack.
   func isNeeded(_ candidate: Candidate, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
-    for record in candidate.content.records {
-      let place: Place?
+    var isNeeded = false
+    try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
+      if isNeeded { return }
+      let found: Place?
       switch record.content {
-      case .chunk(let chunk): place = try transaction.chunkRow(chunk.digest)?.place
-      case .manifest(let manifest): place = try transaction.manifestRow(manifest.digest)?.place
-      case .ref(let ref): place = try transaction.place(of: ref)
-      case .drop, .skipped: place = nil
+      case .chunk(let chunk): found = try transaction.chunkRow(chunk.digest)?.place
+      case .manifest(let manifest): found = try transaction.manifestRow(manifest.digest)?.place
+      case .ref(let ref): found = try transaction.place(of: ref)
+      case .drop, .skipped: found = nil
       }
-      guard let place, place.pack == candidate.number, place.offset == record.offset else { continue }
-      if case .ref = record.content { return true }
-      if marker.marks.contains(place) { return true }
+      // Whatever the catalog counts: the offset alone tells which record it is.
+      guard let found, found.pack == place.pack, found.offset == place.offset else { return }
+      if case .ref = record.content { isNeeded = true } else { isNeeded = marker.marks.contains(found) }
     }
-    return false
+    return isNeeded
+  }
+
+  /// Reads the records of a pack once more: to keep those of all packs that are to go would take memory for each.
+  private func forEachRecord(
+    of candidate: Candidate, _ body: (PackRecord, Place) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let name = candidate.row.name
+    guard let file = try engine.backend.openPack(name) else {
+      throw BlobStorageError(.corrupted, "Pack \(name) is not there.", pack: name.description)
+    }
+    defer { file.close() }
+    var ordinal = 0
+    _ = try PackScanner(file: file, name: name, codecs: engine.codecs).scan {
+      (record) throws(BlobStorageError) in
+      try body(record, Place(pack: candidate.number, offset: record.offset, ordinal: ordinal))
+      ordinal += 1
+    }
   }
 }

@@ -131,16 +131,16 @@ extension Collector {
       }
     }
     guard report.obstacles.isEmpty else { return [] }
-    try copy(all)
+    try copy(&all)
     var gone: [Candidate] = []
     for candidate in all where try isEmpty(candidate) { gone.append(candidate) }
     return gone
   }
 
   /// What is needed and not there may need anything that is condemned.
-  private func noteAbsent() {
+  func noteAbsent() {
     for digest in marker.missing.sorted().prefix(10) {
-      report.obstacles.append("Chunk or manifest \(digest) is needed and not there.")
+      report.obstacles.append("Chunk or manifest \(digest) is needed and not there: run verify.")
     }
   }
 
@@ -164,21 +164,21 @@ extension Collector {
     if isThere { try marker.markChunks([dictionary.digest]) } else { self.dictionary = nil }
   }
 
-  private func copy(_ candidates: [Candidate]) throws(BlobStorageError) {
+  private func copy(_ candidates: inout [Candidate]) throws(BlobStorageError) {
     let session = engine.writer
+    let names = candidates.map(\.row.name)
     // From now on a copy counts over what it was copied from.
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
-      try CatalogBuilder.condemn(candidates.map(\.row.name), in: transaction)
+      try CatalogBuilder.condemn(names, in: transaction)
     }
     if candidates.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
-    let kept = candidates.filter { !$0.content.kept.isEmpty }
-    for (index, candidate) in kept.enumerated() {
+    let kept = candidates.indices.filter { candidates[$0].content.keptCount > 0 }
+    for (doneCount, index) in kept.enumerated() {
       try CancellationFlag.check()
-      progress(WorkProgress(phase: "compacting", doneCount: index, totalCount: kept.count))
+      progress(WorkProgress(phase: "compacting", doneCount: doneCount, totalCount: kept.count))
       do throws(BlobStorageError) {
-        gains[candidate.row.name] = try Compaction.copy(
-          candidate.content.kept, of: candidate.row.name, engine: engine, to: session, dictionary)
+        candidates[index] = try copy(candidates[index], to: session)
       } catch {
         guard error.code == .corrupted else { throw error }
         report.obstacles.append(error.message)

@@ -43,8 +43,6 @@ final class Collector {
   /// For the small chunks of packs that are copied from.
   var dictionary: DictionaryPlan?
   var isDictionaryStored = false
-  /// What versions need and the catalog does not have.
-  private var missing: Set<Digest> = []
   /// What dictionaries saved in packs that have been copied from and are not gone yet.
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
@@ -143,8 +141,6 @@ final class Collector {
     try marker.markVersions(archivedCountMax: archivedCountMax) {
       progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
     }
-    // Before leases are marked: a reader may ask for what never was there.
-    missing = marker.missing
     _ = try markLeases()
   }
 
@@ -161,8 +157,7 @@ final class Collector {
       case .blob(let digest): blobs.append(digest)
       }
     }
-    try marker.markChunks(chunks)
-    try marker.markBlobs(blobs)
+    try marker.markHeld(blobs: blobs, chunks: chunks)
     return leases
   }
 
@@ -173,7 +168,14 @@ final class Collector {
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
-    try rebasing.run(&marker.marks)
+    var marks = marker.marks
+    do throws(BlobStorageError) { try rebasing.run(&marks) } catch {
+      // It only saves space later: what needs no room can go all the same.
+      guard error.code == .noSpace else { throw error }
+      engine.logger.warning("There is no room to store chunks without their bases.")
+      return
+    }
+    marker.marks = marks
     report.reencodedChunkCount = rebasing.reencodedChunkCount
     gainedByteCount -= rebasing.addedByteCount
   }
@@ -186,13 +188,10 @@ final class Collector {
   func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message)
+    // In a store of objects, what is published by now is looked through once more before anything is removed.
+    if engine.remote == nil { noteAbsent() }
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
-    }
-    if engine.remote == nil {
-      for digest in missing.sorted().prefix(10) {
-        report.obstacles.append("Chunk or manifest \(digest) is needed and not there: run verify.")
-      }
     }
     noteMissing(rows)
   }
@@ -282,26 +281,60 @@ final class Collector {
       progress(WorkProgress(phase: phase, doneCount: doneCount, totalCount: candidates.count))
     }
     // What needs no space goes first, so that a full disk has room for the rest.
-    let dead = candidates.filter { $0.content.kept.isEmpty }
+    let dead = candidates.filter { $0.content.keptCount == 0 }
     for start in stride(from: 0, to: dead.count, by: Self.deadPackCountOfBatch) {
       try step("deleting")
       let part = Array(dead[start..<min(start + Self.deadPackCountOfBatch, dead.count)])
-      try withReserve { () throws(BlobStorageError) in try takeAway(part) }
+      try takeAway(part)
       doneCount += part.count
     }
     var batch: [Candidate] = []
     var batchByteCount: Int64 = 0
-    for candidate in candidates where !candidate.content.kept.isEmpty {
-      try step("compacting")
-      batch.append(candidate)
-      batchByteCount += candidate.content.keptByteCount
-      doneCount += 1
-      if batchByteCount >= options.batchByteCountMax {
-        try compact(batch)
-        (batch, batchByteCount) = ([], 0)
-      }
+    func compactBatch() throws(BlobStorageError) {
+      try compact(batch)
+      (batch, batchByteCount) = ([], 0)
     }
-    if !batch.isEmpty { try compact(batch) }
+    // Those that there was no room to copy, until others have gone.
+    var delayed: [Candidate] = []
+    for candidate in candidates where candidate.content.keptCount > 0 {
+      try step("compacting")
+      let byteCount = candidate.content.keptByteCount
+      if !batch.isEmpty, try !hasRoom(batchByteCount + byteCount) { try compactBatch() }
+      guard try hasRoom(byteCount) else {
+        delayed.append(candidate)
+        continue
+      }
+      batch.append(candidate)
+      batchByteCount += byteCount
+      doneCount += 1
+      if batchByteCount >= options.batchByteCountMax { try compactBatch() }
+    }
+    if !batch.isEmpty { try compactBatch() }
+    delayed.sort { $0.content.keptByteCount < $1.content.keptByteCount }
+    for (index, candidate) in delayed.enumerated() {
+      try step("compacting")
+      guard try hasRoom(candidate.content.keptByteCount) else {
+        throw Self.noRoom(toCopy: delayed[index...])
+      }
+      try compact([candidate])
+      doneCount += 1
+    }
+  }
+
+  /// Whether copies of so many bytes fit on the disk before what they were copied from goes.
+  private func hasRoom(_ byteCount: Int64) throws(BlobStorageError) -> Bool {
+    // A footer of tiny records is up to an eighth as long, and the catalog changes.
+    try engine.folder.files.availableByteCount(at: engine.folder.packs) / 5 * 4 >= byteCount
+      + StoreFolder.reserveByteCount
+  }
+
+  private static func noRoom(toCopy candidates: ArraySlice<Candidate>) -> BlobStorageError {
+    let kept = candidates.lazy.map(\.content.keptByteCount)
+    let freed = candidates.reduce(0) { $0 + $1.content.recordsByteCount } - kept.reduce(0, +)
+    return BlobStorageError(
+      .noSpace,
+      "There is no space to copy what is live in \(candidates.count) packs, which would free \(freed) bytes: "
+        + "make room for \(kept.min() ?? 0) bytes and collect again.")
   }
 
   /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
@@ -311,9 +344,7 @@ final class Collector {
     if batch.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
     for candidate in batch {
       do throws(BlobStorageError) {
-        gains[candidate.row.name] = try Compaction.copy(
-          candidate.content.kept, of: candidate.row.name, engine: engine, to: session, dictionary)
-        copied.append(candidate)
+        copied.append(try copy(candidate, to: session))
       } catch {
         // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.
         guard error.code == .corrupted else { throw error }
@@ -330,7 +361,15 @@ final class Collector {
 
   private func takeAway(_ candidates: [Candidate]) throws(BlobStorageError) {
     var retired: [Candidate] = []
-    for candidate in candidates where try retire(candidate) { retired.append(candidate) }
+    for candidate in candidates {
+      do throws(BlobStorageError) {
+        let isRetired = try engine.folder.withReserve { () throws(BlobStorageError) in try retire(candidate) }
+        if isRetired { retired.append(candidate) }
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        report.obstacles.append(error.message)
+      }
+    }
     try synchronizeOpenPacks()
     guard !retired.isEmpty else { return }
     try rename(retired.map(\.row.name))
@@ -340,16 +379,18 @@ final class Collector {
   /// Renames retired packs out of the store. Inside a transaction, because a catalog that is rebuilt between the look
   /// and the step does not know them as retired any more, and others may count on them (H5).
   func rename(_ names: [PackName]) throws(BlobStorageError) {
-    let renamed = try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      var retired: [PackName] = []
-      for name in names {
-        var state: PackRow.State?
-        if let number = try transaction.packNumber(name) { state = try transaction.packRow(number)?.state }
-        guard state == .retired || engine.weaknesses.contains(.ignoresRebuilds) else { continue }
-        retired.append(name)
+    let renamed = try engine.folder.withReserve { () throws(BlobStorageError) in
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        var retired: [PackName] = []
+        for name in names {
+          var state: PackRow.State?
+          if let number = try transaction.packNumber(name) { state = try transaction.packRow(number)?.state }
+          guard state == .retired || engine.weaknesses.contains(.ignoresRebuilds) else { continue }
+          retired.append(name)
+        }
+        try engine.backend.retirePacks(retired)
+        return retired
       }
-      try engine.backend.retirePacks(retired)
-      return retired
     }
     for name in renamed { try Retirement.finish(name, engine: engine) }
   }
@@ -360,7 +401,7 @@ final class Collector {
       try checkGeneration()
       guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
       if try isNeeded(candidate, transaction) { return false }
-      try noteGarbage(candidate.content, transaction)
+      try noteGarbage(candidate, transaction)
       row.state = .retired
       try transaction.setPackRow(candidate.number, row)
       try transaction.bumpEpoch()

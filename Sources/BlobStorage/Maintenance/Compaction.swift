@@ -1,55 +1,63 @@
 /// Copies records from a pack that is to go into a new one.
-enum Compaction {
+struct Compaction {
   /// What encoding small chunks with a dictionary brought.
   struct Gain: Sendable {
     var chunkCount = 0
     var savedByteCount: Int64 = 0
   }
 
-  /// Appends `kept` to the session, each payload checked first; the caller commits and seals.
-  ///
+  private(set) var gain = Gain()
+  private let pack: PackName
+  private let file: any File
+  private let engine: Engine
+  private let session: WriterSession?
+  private let dictionary: DictionaryPlan?
+  private var committedByteCount: Int64
+
   /// - Parameters:
-  ///   - session: nil only tells the gain.
+  ///   - session: takes the copies; its owner commits and seals. Nil only tells the gain.
   ///   - dictionary: for the chunks that may have one; it is in the store, or before them in the session.
-  /// - Throws: `corrupted` for a payload that does not match its checksum.
-  @discardableResult
-  static func copy(
-    _ kept: [PackContent.Kept], of pack: PackName, engine: Engine, to session: WriterSession?,
-    _ dictionary: DictionaryPlan? = nil
-  ) throws(BlobStorageError) -> Gain {
+  init(
+    of pack: PackName, engine: Engine, to session: WriterSession?, _ dictionary: DictionaryPlan? = nil
+  ) throws(BlobStorageError) {
     guard let file = try engine.packs.file(pack) else {
       throw BlobStorageError(.corrupted, "Pack \(pack) is not there.", pack: pack.description)
     }
-    var gain = Gain()
-    var sinceCommit = session?.addedByteCount ?? 0
-    for record in kept {
-      switch record {
-      case .copy(let record):
-        guard let session else { continue }
-        try withPayload(record, file, pack) { (payload) throws(BlobStorageError) in
-          _ = try session.append(record.content, payload: payload)
-        }
-      case .small(let record): try copy(record, from: file, pack, engine, to: session, dictionary, &gain)
-      case .ref(let ref):
-        try session?.append(.ref(ref), payload: UnsafeRawBufferPointer(start: nil, count: 0))
-      case .drop(let drop):
-        try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-          _ = try session?.append(.drop(drop), payload: payload)
-        }
-      }
-      if let session, session.addedByteCount - sinceCommit > session.commitByteCountMax {
-        _ = try session.commit { _ in }
-        sinceCommit = session.addedByteCount
-      }
-    }
-    return gain
+    self.pack = pack
+    self.file = file
+    self.engine = engine
+    self.session = session
+    self.dictionary = dictionary
+    committedByteCount = session?.addedByteCount ?? 0
   }
 
-  private static func copy(
-    _ record: PackRecord, from file: any File, _ pack: PackName, _ engine: Engine, to session: WriterSession?,
-    _ dictionary: DictionaryPlan?, _ gain: inout Gain
-  ) throws(BlobStorageError) {
-    try withPayload(record, file, pack) { (payload) throws(BlobStorageError) in
+  /// Appends a record, its payload checked first.
+  ///
+  /// - Throws: `corrupted` for a payload that does not match its checksum.
+  mutating func copy(_ record: PackContent.Kept) throws(BlobStorageError) {
+    switch record {
+    case .copy(let record):
+      guard let session else { return }
+      try withPayload(record) { (payload) throws(BlobStorageError) in
+        _ = try session.append(record.content, payload: payload)
+      }
+    case .small(let record): try copySmall(record)
+    case .ref(let ref):
+      try session?.append(.ref(ref), payload: UnsafeRawBufferPointer(start: nil, count: 0))
+    case .drop(let drop):
+      try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
+        _ = try session?.append(.drop(drop), payload: payload)
+      }
+    }
+    if let session, session.addedByteCount - committedByteCount > session.commitByteCountMax {
+      _ = try session.commit { _ in }
+      committedByteCount = session.addedByteCount
+    }
+  }
+
+  private mutating func copySmall(_ record: PackRecord) throws(BlobStorageError) {
+    var gain = gain
+    try withPayload(record) { (payload) throws(BlobStorageError) in
       guard case .chunk(let chunk) = record.content,
         let encoded = try dictionary?.encoded(chunk, payload, engine)
       else {
@@ -63,11 +71,11 @@ enum Compaction {
         _ = try session?.append(.chunk(encoded.record), payload: raw)
       }
     }
+    self.gain = gain
   }
 
-  private static func withPayload(
-    _ record: PackRecord, _ file: any File, _ pack: PackName,
-    _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+  private func withPayload(
+    _ record: PackRecord, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
     try bridge(bytes) { (raw) throws(BlobStorageError) in
@@ -94,16 +102,32 @@ extension ChunkRecord {
 /// The last steps of a pack whose file has been renamed out of the store.
 enum Retirement {
   /// Takes its records out of the catalog and removes the file.
+  ///
+  /// On a full disk the records go a few at a time, in the room of the reserve. Where there is none at all, the file goes
+  /// first: it is not part of the store any more.
   static func finish(_ name: PackName, engine: Engine) throws(BlobStorageError) {
+    func remove() throws(BlobStorageError) {
+      try engine.backend.removeRetiredPack(name)
+      // What this process has open would keep its space taken.
+      engine.packs.forget([name])
+    }
     let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.packNumber(name) != nil
     }
-    if isKnown, let file = try engine.backend.openPack(name) {
-      defer { file.close() }
-      try PackRetraction.run(
-        name, file, catalog: engine.catalog, codecs: engine.codecs, algorithm: engine.header.digestAlgorithm)
+    guard isKnown, let file = try engine.backend.openPack(name) else { return try remove() }
+    defer { file.close() }
+    var retraction = PackRetraction(
+      name, catalog: engine.catalog, codecs: engine.codecs, algorithm: engine.header.digestAlgorithm)
+    do throws(BlobStorageError) {
+      try engine.folder.withReserve { () throws(BlobStorageError) in try retraction.run(file) }
+    } catch {
+      guard error.code == .noSpace else { throw error }
+      return try retraction.run(file) { () throws(BlobStorageError) in
+        file.close()
+        try remove()
+      }
     }
-    try engine.backend.removeRetiredPack(name)
+    try remove()
   }
 }
 

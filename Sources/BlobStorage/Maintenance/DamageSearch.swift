@@ -63,18 +63,21 @@ struct DamageSearch {
     do throws(BlobStorageError) {
       guard let layout = try engine.blobs.layout(digest) else { return [(digest, false)] }
       if isInteresting(digest) { need(digest, isPresent: true) }
-      try look(layout.listDigests)
       if layout.byteCount == 0 { try look([digest]) }
       var group: [Digest] = []
-      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
-        (placed) throws(BlobStorageError) in
-        group.append(placed.entry.digest)
-        if group.count == 4_096 {
+      // With what the manifest says of each: one that names a list with another length is damaged.
+      var lists: Set<ListEntry> = []
+      try layout.forEachListedChunk(from: engine.chunks) { (list) throws(BlobStorageError) in
+        guard lists.insert(list).inserted else { return false }
+        group.append(list.digest)
+        return true
+      } _: { (chunk) throws(BlobStorageError) in
+        group.append(chunk.digest)
+        if group.count >= 4_096 {
           try CancellationFlag.check()
           try look(group)
           group.removeAll(keepingCapacity: true)
         }
-        return true
       }
       try look(group)
     } catch {

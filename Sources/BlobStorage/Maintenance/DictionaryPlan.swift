@@ -135,8 +135,10 @@ extension DictionaryPlan {
 
   /// Remembers that no dictionary was worth it for so many chunks.
   static func noteTrial(_ count: Int, _ engine: Engine) throws(BlobStorageError) {
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      try transaction.setMeta(.dictionaryTrial, UInt64(count))
+    try engine.folder.withReserve { () throws(BlobStorageError) in
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.setMeta(.dictionaryTrial, UInt64(count))
+      }
     }
   }
 

@@ -9,10 +9,11 @@ struct Marker {
   private(set) var blobCount = 0
   /// Plain bytes of all versions, each counted.
   private(set) var versionByteCount: Int64 = 0
-  /// What could not be followed: nothing may be removed that it might need.
+  /// The first that could not be followed: nothing may be removed that they might need.
   private(set) var unreadable: [BlobStorageError] = []
-  /// Needed, and not in the store.
+  /// The first that versions need, and that are not in the store.
   private(set) var missing: Set<Digest> = []
+  private static let obstacleCountMax = 1_000
 
   let engine: Engine
   private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
@@ -25,6 +26,8 @@ struct Marker {
   private static let shareCount = 8_192
   /// Chunks that are needed and have not been looked up yet.
   private var pending: [Digest] = []
+  /// Lists whose chunks were marked, by where they lie.
+  private var markedLists = PlaceSet()
 
   init(_ engine: Engine) { self.engine = engine }
 
@@ -40,7 +43,8 @@ struct Marker {
     var last: [UInt8]?
     while true {
       try CancellationFlag.check()
-      var page: [(key: [UInt8], stamp: Stamp, row: VersionRow)] = []
+      var visitedCount = 0
+      var blobs: [Digest] = []
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.forEachKey(prefix: [], after: last) { (key, name) throws(BlobStorageError) in
           last = key
@@ -49,28 +53,28 @@ struct Marker {
           try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
             archivedCount += 1
             if let archivedCountMax, archivedCount > archivedCountMax { return false }
-            page.append((key, version.stamp, version.row))
+            if isLeftOut(key, version.stamp) { return true }
+            blobs.append(version.row.digest)
+            if countsRefs { count(key, version.row) }
             return true
           }
-          return page.count < Self.pageCount
+          visitedCount += 1
+          return blobs.count < Self.pageCount
         }
       }
-      if page.isEmpty { return }
-      for (key, stamp, row) in page where !isLeftOut(key, stamp) {
-        if countsRefs {
-          versionCount += 1
-          // What refs claim, hostile ones too.
-          let sum = versionByteCount.addingReportingOverflow(row.byteCount)
-          versionByteCount = sum.overflow ? .max : sum.partialValue
-          marks.insertRef(
-            row.place,
-            recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count
-              + row.metadata.count)
-        }
-      }
-      try markBlobs(page.filter { !isLeftOut($0.key, $0.stamp) }.map(\.row.digest))
+      if visitedCount == 0 { return }
+      try markBlobs(blobs)
       progress(keyCount)
     }
+  }
+
+  private mutating func count(_ key: [UInt8], _ row: VersionRow) {
+    versionCount += 1
+    // What refs claim, hostile ones too.
+    versionByteCount = versionByteCount.addingClamped(row.byteCount)
+    marks.insertRef(
+      row.place,
+      recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + row.metadata.count)
   }
 
   /// Marks blobs and all that they need.
@@ -81,7 +85,7 @@ struct Marker {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for (digest, isThere) in others {
         guard let row = try transaction.manifestRow(digest) else {
-          if !isThere { missing.insert(digest) }
+          if !isThere { miss(digest) }
           continue
         }
         if marks.insert(row) {
@@ -94,34 +98,53 @@ struct Marker {
     try markPending()
   }
 
-  /// Marks chunks that a lease names.
+  /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not count on it.
+  mutating func markHeld(blobs: [Digest], chunks: [Digest]) throws(BlobStorageError) {
+    let known = missing
+    try markChunks(chunks)
+    try markBlobs(blobs)
+    missing = known
+  }
+
+  private mutating func miss(_ digest: Digest) {
+    if missing.count < Self.obstacleCountMax { missing.insert(digest) }
+  }
+
+  /// Marks those of the chunks that there are.
   mutating func markChunks(_ digests: [Digest]) throws(BlobStorageError) {
     _ = try look(up: digests) { _, _ in }
   }
 
   private mutating func markManifest(_ digest: Digest) throws(BlobStorageError) {
     do throws(BlobStorageError) {
-      guard let layout = try engine.blobs.layout(digest) else {
-        missing.insert(digest)
-        return
-      }
-      pending += layout.listDigests
-      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
-        (placed) throws(BlobStorageError) in
-        pending.append(placed.entry.digest)
+      guard let layout = try engine.blobs.layout(digest) else { return miss(digest) }
+      try layout.forEachListedChunk(from: engine.chunks) { (list) throws(BlobStorageError) in
+        try isFirst(list.digest)
+      } _: { (chunk) throws(BlobStorageError) in
+        pending.append(chunk.digest)
         if pending.count >= Self.groupCount { try markPending() }
-        return true
       }
     } catch {
       guard error.code == .corrupted else { throw error }
-      unreadable.append(error)
+      if unreadable.count < Self.obstacleCountMax { unreadable.append(error) }
     }
+  }
+
+  /// Marks a list itself; false when its chunks were marked before.
+  private mutating func isFirst(_ list: Digest) throws(BlobStorageError) -> Bool {
+    let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.chunkRow(list)
+    }
+    // One that is not there cannot be read: that is told.
+    if let row, !markedLists.insert(row.place) { return false }
+    pending.append(list)
+    return true
   }
 
   private mutating func markPending() throws(BlobStorageError) {
     var absent: [Digest] = []
-    _ = try look(up: pending) { if !$1 { absent.append($0) } }
-    missing.formUnion(absent)
+    _ = try look(up: pending) { if !$1, absent.count < Self.obstacleCountMax { absent.append($0) } }
+    for digest in absent { miss(digest) }
     pending.removeAll(keepingCapacity: true)
   }
 
@@ -147,7 +170,7 @@ struct Marker {
     var rest = based[...]
     try forEachRow(based.map(\.base)) { base, baseRow in
       guard let row = rest.popFirst()?.row else { return }
-      if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { missing.insert(base) }
+      if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { miss(base) }
       if marks.insert(row, base: baseRow) { newCount += 1 }
     }
     return newCount

@@ -47,18 +47,20 @@ final class NeededChunks {
   ) throws(BlobStorageError) {
     do throws(BlobStorageError) {
       guard let layout = try engine.blobs.layout(blob) else { return }
-      try look(layout.listDigests, body)
       if layout.byteCount == 0 { try look([blob], body) }
       var group: [Digest] = []
-      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
-        (placed) throws(BlobStorageError) in
-        group.append(placed.entry.digest)
-        if group.count == Self.groupCount {
+      var lists: Set<Digest> = []
+      try layout.forEachListedChunk(from: engine.chunks) { (list) throws(BlobStorageError) in
+        guard lists.insert(list.digest).inserted else { return false }
+        group.append(list.digest)
+        return true
+      } _: { (chunk) throws(BlobStorageError) in
+        group.append(chunk.digest)
+        if group.count >= Self.groupCount {
           try CancellationFlag.check()
           try look(group, body)
           group.removeAll(keepingCapacity: true)
         }
-        return true
       }
       try look(group, body)
     } catch {

@@ -14,103 +14,138 @@ struct PackContent: Sendable {
     case drop(DropRecord)
   }
 
-  private(set) var kept: [Kept] = []
-  /// Chunks among them that are blobs with versions.
-  private(set) var keptBlobs: [Digest] = []
+  private(set) var keptCount = 0
   private(set) var keptByteCount: Int64 = 0
+  /// Where the chunks among them lie that are blobs with versions.
+  private(set) var keptBlobs = PlaceSet()
   private(set) var deletedChunkCount = 0
   /// Whether a dictionary may change what is kept.
   private(set) var hasSmall = false
   private(set) var recordsByteCount: Int64 = 0
-  /// Chunk and manifest records that are marked; they must not point here any more when the pack is retired.
-  private(set) var records: [PackRecord] = []
   private let weaknesses: Weaknesses
+
+  /// Records that are looked up together.
+  private static let groupCount = 4_096
 
   /// Looks at the pack `number`.
   ///
-  /// - Parameter small: which chunks may be encoded with a dictionary.
+  /// - Parameters:
+  ///   - small: which chunks may be encoded with a dictionary.
+  ///   - body: called with each record of the new pack, in order, outside of transactions.
   /// - Throws: `corrupted` when a record cannot be read: then the pack is left alone.
+  /// - Complexity: memory for a few thousand records, one bit for each of the others, and 40 bytes for each version that
+  ///   something hides.
   init(
-    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, small: SmallChunks? = nil
+    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, small: SmallChunks? = nil,
+    _ body: (Kept) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) {
     guard let file = try engine.backend.openPack(row.name) else {
       throw BlobStorageError(.corrupted, "Pack \(row.name) is not there.", pack: row.name.description)
     }
     defer { file.close() }
-    var found: [PackRecord] = []
-    let outcome = try PackScanner(file: file, name: row.name, codecs: engine.codecs).scan { record in
-      found.append(record)
-    }
-    guard outcome.gaps.isEmpty else {
-      throw BlobStorageError(
-        .corrupted, "Pack \(row.name) is damaged at \(outcome.gaps[0].lowerBound).",
-        pack: row.name.description,
-        offset: outcome.gaps[0].lowerBound)
-    }
-    records = found
     weaknesses = engine.weaknesses
-    recordsByteCount = found.reduce(0) { $0 + Int64($1.byteCount) }
-    var copiesHere: [Name: Int] = [:]
-    for case .ref(let ref) in found.map(\.content) { copiesHere[Name(ref.key, ref.version), default: 0] += 1 }
-    let copies = copiesHere
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      for (ordinal, record) in found.enumerated() {
-        try decide(
-          record, Place(pack: number, offset: record.offset, ordinal: ordinal), transaction, marks, copies,
-          small)
+    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs)
+    let copies = try Self.hiddenCopies(scanner, row, engine)
+    var group: [PackRecord] = []
+    var ordinal = 0
+    func decideGroup() throws(BlobStorageError) {
+      let kept = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        var kept: [Kept] = []
+        for record in group {
+          let place = Place(pack: number, offset: record.offset, ordinal: ordinal)
+          ordinal += 1
+          if let record = try decide(record, place, transaction, marks, copies, small) { kept.append(record) }
+        }
+        return kept
       }
+      group.removeAll(keepingCapacity: true)
+      for record in kept { try body(record) }
     }
+    _ = try scanner.scan { (record) throws(BlobStorageError) in
+      recordsByteCount += Int64(record.byteCount)
+      group.append(record)
+      if group.count == Self.groupCount { try decideGroup() }
+    }
+    try decideGroup()
   }
 
+  /// How many refs the pack has of each version that something hides.
+  private static func hiddenCopies(
+    _ scanner: PackScanner, _ row: PackRow, _ engine: Engine
+  ) throws(BlobStorageError) -> [Name: Int] {
+    var copies: [Name: Int] = [:]
+    var refs: [RefRecord] = []
+    func count() throws(BlobStorageError) {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        for ref in refs {
+          guard let name = try transaction.nameRow(ref.key),
+            try transaction.maskRow(key: name.key, ref.version) != nil
+          else { continue }
+          copies[Name(ref.key, ref.version), default: 0] += 1
+        }
+      }
+      refs.removeAll(keepingCapacity: true)
+    }
+    let outcome = try scanner.scan { (record) throws(BlobStorageError) in
+      guard case .ref(let ref) = record.content else { return }
+      refs.append(ref)
+      if refs.count == groupCount { try count() }
+    }
+    try count()
+    guard let gap = outcome.gaps.first else { return copies }
+    throw BlobStorageError(
+      .corrupted, "Pack \(row.name) is damaged at \(gap.lowerBound).", pack: row.name.description,
+      offset: gap.lowerBound)
+  }
+
+  /// A version, with the hash of its key in place of that: stamps alone tell versions of an honest store apart.
   private struct Name: Hashable {
-    let key: [UInt8]
+    let key: Int
     let version: Stamp
 
     init(_ key: [UInt8], _ version: Stamp) {
-      self.key = key
+      self.key = key.hashValue
       self.version = version
     }
   }
 
+  /// What becomes of a record; nil when it goes.
   private mutating func decide(
     _ record: PackRecord, _ place: Place, _ transaction: Transaction, _ marks: Marks,
     _ copiesHere: [Name: Int], _ small: SmallChunks?
-  ) throws(BlobStorageError) {
+  ) throws(BlobStorageError) -> Kept? {
     switch record.content {
     case .chunk(let chunk):
-      let row = try transaction.chunkRow(chunk.digest)
-      if row?.place == place, marks.contains(place) {
-        let isSmall = small?.contains(place) == true
-        hasSmall = hasSmall || isSmall
-        keep(isSmall ? .small(record) : .copy(record), record.byteCount)
-        if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.append(chunk.digest) }
-      } else {
+      guard try transaction.chunkRow(chunk.digest)?.place == place, marks.contains(place) else {
         deletedChunkCount += 1
+        return nil
       }
+      let isSmall = small?.contains(place) == true
+      hasSmall = hasSmall || isSmall
+      if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.insert(place) }
+      return keep(isSmall ? .small(record) : .copy(record), record.byteCount)
     case .manifest(let manifest):
-      let row = try transaction.manifestRow(manifest.digest)
-      if row?.place == place, marks.contains(place) { keep(.copy(record), record.byteCount) }
+      guard try transaction.manifestRow(manifest.digest)?.place == place, marks.contains(place) else {
+        return nil
+      }
+      return keep(.copy(record), record.byteCount)
     case .ref(var ref):
-      var row: VersionRow?
-      if let name = try transaction.nameRow(ref.key) {
-        row = try transaction.versionRow(key: name.key, ref.version, algorithm: ref.digest.algorithm)
-      }
       let isReplacedNeeded = try hasCopiesElsewhere(ref.key, ref.replaced, transaction, copiesHere)
-      if row?.place == place {
+      if try transaction.place(of: ref) == place {
         if !isReplacedNeeded { ref.replaced = .none }
-        keep(.ref(ref), record.byteCount)
-      } else if isReplacedNeeded {
-        let drop = DropRecord(key: ref.key, stamp: ref.version, versions: [ref.replaced])
-        keep(.drop(drop), Self.byteCount(drop))
+        return keep(.ref(ref), record.byteCount)
       }
+      guard isReplacedNeeded else { return nil }
+      let drop = DropRecord(key: ref.key, stamp: ref.version, versions: [ref.replaced])
+      return keep(.drop(drop), Self.byteCount(drop))
     case .drop(var drop):
       var needed: [Stamp] = []
       for version in drop.versions where try hasCopiesElsewhere(drop.key, version, transaction, copiesHere) {
         needed.append(version)
       }
-      guard !needed.isEmpty else { return }
+      guard !needed.isEmpty else { return nil }
       drop.versions = needed
-      keep(.drop(drop), Self.byteCount(drop))
+      return keep(.drop(drop), Self.byteCount(drop))
     case .skipped:
       throw BlobStorageError(
         .unsupportedFormat, "A pack has records of a later build: use that to collect garbage.")
@@ -129,9 +164,10 @@ struct PackContent: Sendable {
     return mask.copyCount > copiesHere[Name(key, version)] ?? 0
   }
 
-  private mutating func keep(_ record: Kept, _ byteCount: Int) {
-    kept.append(record)
+  private mutating func keep(_ record: Kept, _ byteCount: Int) -> Kept {
+    keptCount += 1
     keptByteCount += Int64(byteCount)
+    return record
   }
 
   private static func byteCount(_ drop: DropRecord) -> Int {

@@ -2,6 +2,8 @@
 struct PlaceSet: Sendable {
   private var bits: [UInt32: [UInt64]] = [:]
 
+  var isEmpty: Bool { bits.isEmpty }
+
   func contains(_ place: Place) -> Bool {
     guard let words = bits[place.pack], words.count > place.ordinal / 64 else { return false }
     return words[place.ordinal / 64] & Self.bit(place) != 0

@@ -95,7 +95,8 @@ struct Repairer {
   private func save(_ whole: [PackRecord], _ name: PackName) throws(BlobStorageError) -> String {
     if !whole.isEmpty {
       let session = engine.newSession()
-      try Compaction.copy(whole.map { Self.kept($0) }, of: name, engine: engine, to: session)
+      var compaction = try Compaction(of: name, engine: engine, to: session)
+      for record in whole { try compaction.copy(Self.kept(record)) }
       try session.rollOver()
     }
     try engine.packs.forget { $0 == name }

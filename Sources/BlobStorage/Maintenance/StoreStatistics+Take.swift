@@ -101,9 +101,8 @@ extension BlobInformation {
       version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, dictionaryChunkCount: 0,
       storedByteCount: 0,
       exclusiveByteCount: 0)
-    var seen: Set<Digest> = []
+    var seen = PlaceSet()
     func count(_ digest: Digest) throws(BlobStorageError) {
-      guard seen.insert(digest).inserted else { return }
       let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.chunkRow(digest)
       }
@@ -111,6 +110,7 @@ extension BlobInformation {
         throw BlobStorageError(
           .corrupted, "Key “\(key)”: chunk \(digest) is missing from the store.", key: key, digest: digest)
       }
+      guard seen.insert(row.place) else { return }
       information.storedByteCount += Int64(row.storedByteCount)
       if !others.marks.contains(row.place) { information.exclusiveByteCount += Int64(row.storedByteCount) }
       if row.base != nil { information.basedChunkCount += 1 }
@@ -118,13 +118,13 @@ extension BlobInformation {
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }
     if layout.byteCount == 0 { try count(version.digest) }
-    try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
-      (placed) throws(BlobStorageError) in
-      information.chunkCount += 1
-      try count(placed.entry.digest)
-      return true
+    var lists: Set<Digest> = []
+    try layout.forEachListedChunk(from: engine.chunks) { list in
+      lists.insert(list.digest).inserted
+    } _: { (chunk) throws(BlobStorageError) in
+      try count(chunk.digest)
     }
-    if layout.byteCount == 0 { information.chunkCount = 1 }
+    information.chunkCount = max(1, Int(clamping: layout.chunkCount))
     return information
   }
 }

@@ -71,6 +71,9 @@ struct Verifier {
 
   // MARK: One pack
 
+  /// Records of a pack that are held in memory at a time.
+  private static let recordCountOfGroup = 1 << 15
+
   struct PackResult: Sendable {
     var chunkCount = 0
     var byteCount: Int64 = 0
@@ -100,10 +103,33 @@ struct Verifier {
     }
     defer { file.close() }
     var records: [PackRecord] = []
-    do throws(BlobStorageError) {
-      let outcome = try PackScanner(file: file, name: row.name, codecs: engine.codecs).scan { record in
-        records.append(record)
+    func readRecords() throws(BlobStorageError) {
+      defer { records.removeAll(keepingCapacity: true) }
+      if isQuick {
+        for case .chunk(let chunk) in records.map(\.content) {
+          result.chunkCount += 1
+          result.byteCount += Int64(chunk.plainByteCount)
+        }
+        return
       }
+      try read(records, file, row.name) { (part) in
+        result.chunkCount += part.chunkCount
+        result.byteCount += part.byteCount
+        result.findings += part.findings
+        if keepsWhole { result.whole += part.whole }
+        result.recordsByteCount += part.recordsByteCount
+        progress(result.recordsByteCount)
+      }
+    }
+    do throws(BlobStorageError) {
+      let outcome = try PackScanner(file: file, name: row.name, codecs: engine.codecs).scan {
+        (record) throws(BlobStorageError) in
+        // A living writer's last records may not be in the catalog yet.
+        guard record.offset < row.appliedByteCount || row.isSealed else { return }
+        records.append(record)
+        if records.count == Self.recordCountOfGroup { try readRecords() }
+      }
+      try readRecords()
       for gap in outcome.gaps where gap.lowerBound < row.appliedByteCount || row.isDamaged {
         find(nil, gap.lowerBound, "the records up to \(gap.upperBound) cannot be read")
       }
@@ -119,28 +145,6 @@ struct Verifier {
       guard error.code == .corrupted else { throw error }
       find(nil, error.offset ?? 0, error.message)
       return result
-    }
-    // A living writer's last records may not be in the catalog yet.
-    records.removeAll { $0.offset >= row.appliedByteCount && !row.isSealed }
-    if isQuick {
-      for case .chunk(let chunk) in records.map(\.content) {
-        result.chunkCount += 1
-        result.byteCount += Int64(chunk.plainByteCount)
-      }
-      return result
-    }
-    do throws(BlobStorageError) {
-      try read(records, file, row.name) { (part) in
-        result.chunkCount += part.chunkCount
-        result.byteCount += part.byteCount
-        result.findings += part.findings
-        if keepsWhole { result.whole += part.whole }
-        result.recordsByteCount += part.recordsByteCount
-        progress(result.recordsByteCount)
-      }
-    } catch {
-      guard error.code == .packGone else { throw error }
-      return try resultOfGone(row)
     }
     return result
   }
@@ -257,6 +261,13 @@ struct Verifier {
 
   // MARK: From places to keys
 
+  private func place(ofBlob digest: Digest) throws(BlobStorageError) -> Place? {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      if let row = try transaction.chunkRow(digest) { return row.place }
+      return try transaction.manifestRow(digest)?.place
+    }
+  }
+
   /// Adds what versions miss, and to each damaged place the keys that need it.
   private func addDamage(_ findings: [Finding], _ report: inout VerificationReport) throws(BlobStorageError) {
     var damage: [Damage] = []
@@ -268,9 +279,15 @@ struct Verifier {
           digest: finding.digest, pack: finding.pack.description, offset: finding.offset, keys: [],
           reason: finding.reason))
     }
-    var blobs: Set<Digest> = []
+    // By where they lie: a bit for each, and not a digest.
+    var blobs = PlaceSet()
+    var missingBlobs: Set<Digest> = []
     try DamageSearch(engine).forEachVersion { (key, digest, needed) throws(BlobStorageError) in
-      blobs.insert(digest)
+      if let place = try place(ofBlob: digest) {
+        if blobs.insert(place) { report.blobCount += 1 }
+      } else if missingBlobs.insert(digest).inserted {
+        report.blobCount += 1
+      }
       for (needed, isPresent) in needed {
         if let index = indexByDigest[needed] {
           if damage[index].keys.last != key { damage[index].keys.append(key) }
@@ -283,7 +300,6 @@ struct Verifier {
     } isInteresting: { digest in
       indexByDigest[digest] != nil
     }
-    report.blobCount = blobs.count
     // Nobody may have needed a chunk when its base went; and who needs it since has stored one of the two anew.
     var baseless: Set<Digest> = []
     var passedOver: Set<Digest> = []

@@ -7,8 +7,8 @@ import SystemPackage
 /// there, and then the blocks at their places. A pack that was written here is kept as it is. Any number of processes
 /// share the folder. What is lost or damaged in it is fetched again: a block that does not match its checksum is one
 /// that is not there.
-final class RangeCache: Sendable {
-  static let blockByteCount = 64 << 10
+package final class RangeCache: Sendable {
+  package static let blockByteCount = 64 << 10
   private static let mapByteCount: Int64 = 64 << 10
   private static let openCountMax = 64
 
@@ -26,7 +26,7 @@ final class RangeCache: Sendable {
   private let state = Mutex(State())
   private let roomMade = Mutex<(@Sendable (Set<PackName>) -> Void)?>(nil)
 
-  init(folder: FilePath, files: any FileSystem, byteCountMax: Int64) {
+  package init(folder: FilePath, files: any FileSystem, byteCountMax: Int64) {
     self.folder = folder
     self.files = files
     self.byteCountMax = byteCountMax
@@ -40,7 +40,7 @@ final class RangeCache: Sendable {
   /// Fills those blocks of the buffer that are there, and says which are not.
   ///
   /// - Parameter buffer: as long as the blocks, the last of a pack being shorter.
-  func load(
+  package func load(
     _ name: PackName, _ blocks: Range<Int>, into buffer: UnsafeMutableRawBufferPointer
   ) -> Range<Int>? {
     guard let file = file(name, creates: false) else { return blocks }
@@ -70,7 +70,7 @@ final class RangeCache: Sendable {
   }
 
   /// Takes blocks in; what cannot be kept is fetched again the next time.
-  func store(_ name: PackName, _ blocks: Range<Int>, _ bytes: UnsafeRawBufferPointer) {
+  package func store(_ name: PackName, _ blocks: Range<Int>, _ bytes: UnsafeRawBufferPointer) {
     guard byteCountMax > 0, let file = file(name, creates: true) else { return }
     do throws(BlobStorageError) {
       try file.write(bytes, at: place(of: blocks.lowerBound))
@@ -88,7 +88,7 @@ final class RangeCache: Sendable {
   }
 
   /// Which blocks are not there, by the map alone: one that is damaged is found when it is read.
-  func missing(_ name: PackName, _ blocks: Range<Int>) -> Range<Int>? {
+  package func missing(_ name: PackName, _ blocks: Range<Int>) -> Range<Int>? {
     guard let file = file(name, creates: false) else { return blocks }
     do throws(BlobStorageError) {
       let map = try file.part(at: Int64(blocks.lowerBound * 4), blocks.count * 4)

@@ -63,16 +63,43 @@ extension BlobStore {
   ///
   /// The byte limit is one for the whole folder: what other keys take, the cache cannot. A store has one cache.
   ///
-  /// - Throws: `invalidArgument` for limits out of range, or when the store has a cache under another prefix.
+  /// - Parameter evictsExistingKeys: whether the cache may evict keys that the store had before it was a cache. A
+  ///   store that is a cache already evicts all the same; ``cacheForecast(prefix:limits:)`` says what would go.
+  /// - Throws: `invalidArgument` for limits out of range, when the store has a cache under another prefix, and when it
+  ///   has such keys, is no cache yet, and they may not be evicted.
   public func cache(
-    prefix: String = "", limits: CacheLimits, configuration: CacheConfiguration = CacheConfiguration()
+    prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
+    configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache {
     let core = try await run { (engine) throws(BlobStorageError) in
       try CacheCore(
         engine: engine, prefix: prefix, limits: limits, memoryByteCountMax: configuration.memoryByteCountMax,
-        durability: configuration.durability)
+        durability: configuration.durability, takesKeys: evictsExistingKeys)
     }
     return BlobCache(store: self, core: core)
+  }
+
+  /// What making the keys that begin with `prefix` a cache, or giving it other limits, would evict at once.
+  ///
+  /// - Throws: `invalidArgument` for limits out of range and for a store in a bucket.
+  /// - Complexity: looks at every such key twice.
+  public func cacheForecast(
+    prefix: String = "", limits: CacheLimits
+  ) async throws(BlobStorageError) -> CacheForecast {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.cacheForecast(prefix: prefix, limits: limits)
+    }
+  }
+
+  /// Makes an ordinary store of one with a cache: its keys stay and nothing evicts them any more.
+  ///
+  /// Other processes that have the cache open can still read it; their next put that needs room fails.
+  ///
+  /// - Returns: false when the store has no cache.
+  /// - Durability: durable.
+  @discardableResult
+  public func removeCache() async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in try engine.removeCache() }
   }
 
   /// The cache that the store has, with the limits it has; nil when it has none.

@@ -13,7 +13,8 @@ public final class BlobCache: Sendable {
   /// The store that the cache is on.
   public let store: BlobStore
   let core: CacheCore
-  private let inFlight = Mutex<[String: Task<Data, any Error>]>([:])
+  /// By the keys' bytes: as strings, composed and decomposed letters would be equal.
+  private let inFlight = Mutex<[[UInt8]: Task<Data, any Error>]>([:])
 
   init(store: BlobStore, core: CacheCore) {
     self.store = store
@@ -22,7 +23,9 @@ public final class BlobCache: Sendable {
 
   /// Opens the cache at a path: a store that is nothing but a cache, created if there is none.
   ///
-  /// - Throws: `notAStore` for a path that holds anything else, `invalidArgument` for limits out of range.
+  /// - Throws: `notAStore` for a path that holds anything else, `invalidArgument` for limits out of range and for a
+  ///   store that is no cache and has keys: ``BlobStore/cache(prefix:limits:evictsExistingKeys:configuration:)`` can make
+  ///   it one.
   public static func open(
     at path: String, limits: CacheLimits, configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache {
@@ -58,13 +61,13 @@ public final class BlobCache: Sendable {
     try await run { (core) throws(BlobStorageError) in try core.data(key) }
   }
 
-  /// The bytes of several keys, without those that are not there.
-  public func data(forKeys keys: [String]) async throws(BlobStorageError) -> [String: Data] {
+  /// The bytes of several keys: one element for each key, in their order, nil for a key that has no good value.
+  public func data(forKeys keys: [String]) async throws(BlobStorageError) -> [Data?] {
     try await run { (core) throws(BlobStorageError) in
-      var found: [String: Data] = [:]
-      for key in keys where found[key] == nil {
+      var found: [Data?] = []
+      for key in keys {
         try CancellationFlag.check()
-        found[key] = try core.data(key)
+        found.append(try core.data(key))
       }
       return found
     }
@@ -93,6 +96,19 @@ public final class BlobCache: Sendable {
   @discardableResult
   public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
     try await run { (core) throws(BlobStorageError) in try core.put(items) }
+  }
+
+  /// Stores bytes under a key as ``BlobStore/put(_:_:options:)`` does, in room that the cache makes first.
+  ///
+  /// Unlike ``set(_:to:priority:lifetime:)``, a put that is refused leaves the key's earlier value.
+  ///
+  /// - Throws: `limitExceeded` for bytes that are longer than ``CacheLimits/valueByteCountMax`` or find no room below
+  ///   the limit.
+  @discardableResult
+  public func put(
+    _ key: String, _ data: Data, options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> PutResult {
+    try await run { (core) throws(BlobStorageError) in try core.put(key, data, options) }
   }
 
   /// Drops keys; says how many were there.
@@ -148,10 +164,11 @@ public final class BlobCache: Sendable {
     lifetime: Duration? = nil, make: @escaping @Sendable () async throws -> Value
   ) async throws -> Value {
     if let value: Value = try await stored(key) { return value }
+    let bytes = Array(key.utf8)
     let task = inFlight.withLock { inFlight in
-      if let task = inFlight[key] { return task }
+      if let task = inFlight[bytes] { return task }
       let task = Task {
-        defer { self.inFlight.withLock { $0[key] = nil } }
+        defer { self.inFlight.withLock { $0[bytes] = nil } }
         // Somebody may have finished making it since it was found missing.
         if let value: Value = try await self.stored(key) { return try value.blobData() }
         let data = try await make().blobData()
@@ -163,7 +180,7 @@ public final class BlobCache: Sendable {
         }
         return data
       }
-      inFlight[key] = task
+      inFlight[bytes] = task
       return task
     }
     return try Value(blobData: try await task.value)

@@ -64,6 +64,14 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.keep(upTo: archivedCount, keys: [key], durability)
   }
 
+  /// Removes what no version needs. Safe at any time beside readers and writers of any process.
+  @discardableResult
+  public func collectGarbage(
+    _ options: CollectionOptions = CollectionOptions()
+  ) throws(BlobStorageError) -> CollectionReport {
+    try store.engine.trimAndCollectGarbage(options, progress: nil)
+  }
+
   /// The bytes of a key's current or named version; nil when there is none.
   public func data(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError) -> Data? {
     try store.engine.data(key, version)

@@ -110,7 +110,8 @@ package final class Copier {
 
   private func isSameStore() throws(BlobStorageError) -> Bool {
     guard source.header.storeID == target.header.storeID else { return false }
-    if source.information.path == target.information.path { return true }
+    // By bytes: composed and decomposed letters name different folders.
+    if source.information.path.utf8.elementsEqual(target.information.path.utf8) { return true }
     let files = source.folder.files
     guard let one = try files.status(of: source.folder.header),
       let other = try files.status(of: target.folder.header)

@@ -1,3 +1,4 @@
+import BlobStorage
 import Foundation
 
 /// The files that the original DataArchive keeps for a key.
@@ -33,13 +34,28 @@ struct ArchivedFile: Comparable {
 
 enum ArchivedFiles {
   /// The versions of all keys below a folder: per key by age, and the keys by the age of their youngest file.
-  static func items(in folder: URL, except store: URL) -> [OldData.Item] {
-    var keys: [(modified: Date, items: [OldData.Item])] = []
+  ///
+  /// - Throws: for the folder itself, when it cannot be listed.
+  static func groups(
+    in folder: URL, except store: URL
+  ) throws(BlobStorageError) -> (found: [OldData.Group], unknown: [String]) {
+    var keys: [(modified: Date, group: OldData.Group)] = []
+    var unknown: [String] = []
     var folders: [(url: URL, key: String)] = [(folder, "")]
     let storeName = store.lastPathComponent
     while let (url, key) = folders.popLast() {
       var files: [(file: ArchivedFile, found: FoundFile)] = []
-      for found in FoundFile.list(url) {
+      let listed: [FoundFile]
+      do throws(BlobStorageError) {
+        let (found, unreadable) = try FoundFile.list(url)
+        listed = found
+        unknown += unreadable.map { key.isEmpty ? $0 : key + "/" + $0 }
+      } catch {
+        guard !key.isEmpty else { throw error }
+        unknown.append(key)
+        continue
+      }
+      for found in listed {
         let name = found.url.lastPathComponent
         if found.isFolder, !key.isEmpty || name != storeName {
           folders.append((found.url, key.isEmpty ? name : key + "/" + name))
@@ -49,9 +65,9 @@ enum ArchivedFiles {
       }
       guard !files.isEmpty else { continue }
       files.sort { $0.file < $1.file }
-      let items = files.map { OldData.Item(key: key, file: $0.found.url) }
-      keys.append((files.map(\.found.modified).max() ?? .distantPast, items))
+      let group = OldData.Group(key: key, files: files.map(\.found.url))
+      keys.append((files.map(\.found.modified).max() ?? .distantPast, group))
     }
-    return keys.sorted { $0.modified < $1.modified }.flatMap(\.items)
+    return (keys.sorted { $0.modified < $1.modified }.map(\.group), unknown)
   }
 }

@@ -13,7 +13,10 @@ extension DataArchive {
       let data: Data?
       do throws(BlobStorageError) {
         data = try store.perform(.archive) { (store) throws(BlobStorageError) in
-          key.isEmpty ? nil : try store.data(forKey: try storeKey(key))
+          guard !key.isEmpty else { return nil }
+          if let data = try store.data(forKey: try storeKey(key)) { return data }
+          try self.store.requireTaken(key, by: .archive)
+          return nil
         }
       } catch {
         handler.value(nil, .couldNotConvertFile(url, error.message))
@@ -51,7 +54,7 @@ extension DataArchive {
 
   /// Hands over a reader of the versions that the key has at that moment, or nil when there is no such key.
   ///
-  /// It blocks nobody, unlike the original's: what is written or deleted later is not seen by it.
+  /// Later operations on the key wait until the reader has given its oldest version, is finished or is gone.
   public func lazyLockingReader(
     key: String, completionHandler: @escaping (DataArchiveLazyLockingReader?) -> Void
   ) {
@@ -59,7 +62,8 @@ extension DataArchive {
     store.lanes.submit(key) { [self] in
       // Nil is all that the original's handler can be told of a failure.
       guard let history = try? history(key), !history.versions.isEmpty else { return handler.value(nil) }
-      handler.value(DataArchiveLazyLockingReader(key: key, history: history, archive: self))
+      let hold = store.lanes.hold(key)
+      handler.value(DataArchiveLazyLockingReader(key: key, history: history, archive: self, hold: hold))
     }
   }
 
@@ -67,6 +71,10 @@ extension DataArchive {
   public var keys: [String] {
     (try? store.perform(.archive) { (store) throws(BlobStorageError) in try store.keys(of: .archive) }) ?? []
   }
+
+  /// What the original has left for this archive and could not be taken in yet: keys' folders, and folders that cannot
+  /// be listed. It is tried again whenever the archive is opened; what lies there is never changed.
+  public var oldFilesLeftOut: [URL] { store.leftOut(.archive) }
 
   /// How many versions a key has besides the current one. Waits for no operation under way.
   public func numberOfArchives(key: String) -> Int {
@@ -96,7 +104,10 @@ extension DataArchive {
       let history = try history(key)
       defer { history.close() }
       let count = history.versions.count
-      guard count > 0 else { return ([], .fileNotFound(url)) }
+      guard count > 0 else {
+        try store.requireTaken(key, by: .archive)
+        return ([], .fileNotFound(url))
+      }
       for index in 0..<count {
         url = versionUrl(key, index: index, count: count)
         let data = try store.perform(.archive) { (store) throws(BlobStorageError) in

@@ -21,7 +21,8 @@ public final class DataArchive: Sendable {
   /// An archive below `rootUrl`, or below the user's Library folder. Nothing is read or written yet.
   public init(rootUrl: URL? = nil) {
     folder = (rootUrl ?? UserFolders.library).appendingPathComponent("data_archive", isDirectory: true)
-    store = SharedStore.of(folder)
+    let other = rootUrl == nil ? UserFolders.otherLibrary : nil
+    store = SharedStore.of(folder, other: other?.appendingPathComponent("data_archive", isDirectory: true))
   }
 
   /// Stores a value as the current version of a key, in place of the one that was current.
@@ -62,8 +63,10 @@ public final class DataArchive: Sendable {
       do throws(BlobStorageError) {
         return try store.perform(.archive) { (store) throws(BlobStorageError) in
           let storeKey = try storeKey(key)
-          guard try !store.versions(of: storeKey).isEmpty else { return .fileNotFound(url) }
+          let versions = try store.versions(of: storeKey)
+          guard !versions.isEmpty else { return .fileNotFound(url) }
           try store.keep(upTo: limit, of: storeKey)
+          self.store.space.dropped(versions.dropFirst(limit < versions.count ? limit + 1 : versions.count))
           return .success
         }
       } catch { return .coludNotDeleteFile(url, error) }
@@ -76,7 +79,12 @@ public final class DataArchive: Sendable {
       let url = keyUrl(key)
       do throws(BlobStorageError) {
         return try store.perform(.archive) { (store) throws(BlobStorageError) in
-          try store.delete(try storeKey(key)) ? .success : .fileNotFound(url)
+          let storeKey = try storeKey(key)
+          let versions = try store.versions(of: storeKey)
+          let isLeftOut = try self.store.forget(key, of: .archive)
+          let isDeleted = try store.delete(storeKey)
+          self.store.space.dropped(versions)
+          return isDeleted || isLeftOut ? .success : .fileNotFound(url)
         }
       } catch { return .couldNotDeleteKey(url, error) }
     }
@@ -94,6 +102,7 @@ public final class DataArchive: Sendable {
         try store.perform(.archive) { (store) throws(BlobStorageError) in
           let options = PutOptions(replacement: replacement)
           _ = try store.put(try storeKey(key), .data(data), options: options)
+          self.store.space.put(data.count)
         }
         return .success
       } catch { return .couldNotWriteToFile(url, error) }

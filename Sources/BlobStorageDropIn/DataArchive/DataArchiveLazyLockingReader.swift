@@ -5,8 +5,9 @@ import Synchronization
 
 /// The versions a key had when the reader was made, handed over one at a time, the newest first.
 ///
-/// It holds on to them until the oldest was read, ``finish()`` was called or the reader is gone, and locks
-/// nothing. Handlers are called in the order of the calls, on a thread of the reader's.
+/// It holds on to them until the oldest was read, ``finish()`` was called or the reader is gone. Until then, later
+/// operations of this process on the key wait; other keys and other processes are not held up. Handlers are called
+/// in the order of the calls, on a thread of the reader's.
 public final class DataArchiveLazyLockingReader: Sendable {
   private struct State {
     /// The version that the next call gets.
@@ -17,10 +18,12 @@ public final class DataArchiveLazyLockingReader: Sendable {
   private let key: String
   private let history: VersionHistory
   private let archive: DataArchive
+  private let hold: Hold
   private let queue = DispatchQueue(label: "blob-storage.drop-in.reader")
   private let state = Mutex(State())
 
-  init(key: String, history: VersionHistory, archive: DataArchive) {
+  init(key: String, history: VersionHistory, archive: DataArchive, hold: Hold) {
+    self.hold = hold
     self.key = key
     self.history = history
     self.archive = archive
@@ -47,15 +50,21 @@ public final class DataArchiveLazyLockingReader: Sendable {
     queue.async { [self] in
       guard let index else { return handler.value(nil, .lockingReaderWasFinished) }
       let (value, result) = read(index, conversion)
-      if index == history.versions.count - 1 { end() }
+      let isLast = index == history.versions.count - 1
+      if isLast { end() }
       handler.value(value, result)
+      // What waits for the reader comes after the handler of its last value.
+      if isLast { hold.release() }
     }
   }
 
-  /// Lets go of the versions. Calls made before still get theirs.
+  /// Lets go of the versions and of the key. Calls made before still get theirs.
   public func finish() {
     state.withLock { $0.isFinished = true }
-    queue.async { [self] in history.close() }
+    queue.async { [self] in
+      history.close()
+      hold.release()
+    }
   }
 
   /// Whether the reader has nothing more to give.

@@ -37,8 +37,20 @@ public final class PersistentDataStore: Sendable {
     self.name = name
     let folder = UserFolders.documents.appendingPathComponent(name, isDirectory: true)
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
-    store = SharedStore.of(folder)
+    let other = UserFolders.otherDocuments?.appendingPathComponent(name, isDirectory: true)
+    store = SharedStore.of(folder, other: other)
   }
+
+  /// What the original has left in the folder and could not be taken in yet. It is tried again whenever the folder is
+  /// opened; the files are never changed.
+  public var oldFilesLeftOut: [URL] { store.leftOut(.data) }
+
+  /// The identifier as the original names its file: without white space around it.
+  private static func trimmed(_ identifier: Identifier) -> String {
+    identifier.trimmingCharacters(in: .whitespacesAndNewlines)
+  }
+
+  private static func key(_ identifier: Identifier) -> String { Library.data.storeKey(trimmed(identifier)) }
 
   /// Stores what the provider gives, in place of what was under the identifier.
   public func storeData(
@@ -63,7 +75,7 @@ public final class PersistentDataStore: Sendable {
     queue.async { [self] in
       // Nil is all that the original's handler can be told of a failure.
       let data = try? store.perform(.data) { (store) throws(BlobStorageError) in
-        try store.data(forKey: Library.data.storeKey(identifier))
+        try store.data(forKey: Self.key(identifier))
       }
       let value = Handed(data.flatMap { transformer.value($0) })
       DispatchQueue.main.async { block.value(value.value) }
@@ -75,7 +87,11 @@ public final class PersistentDataStore: Sendable {
     // The original tells nobody of a failure: what could not be removed is still there.
     queue.async(flags: .barrier) { [self] in
       try? store.perform(.data) { (store) throws(BlobStorageError) in
-        _ = try store.delete(Library.data.storeKey(identifier))
+        let key = Self.key(identifier)
+        let versions = try store.versions(of: key)
+        _ = try self.store.forget(Self.trimmed(identifier), of: .data)
+        _ = try store.delete(key)
+        self.store.space.dropped(versions)
       }
     }
   }
@@ -84,7 +100,9 @@ public final class PersistentDataStore: Sendable {
   public func removeAll() {
     queue.async(flags: .barrier) { [self] in
       try? store.perform(.data) { (store) throws(BlobStorageError) in
+        try self.store.forgetAll(of: .data)
         _ = try store.delete(prefix: Library.data.prefix)
+        self.store.space.droppedAll()
       }
     }
   }
@@ -92,11 +110,12 @@ public final class PersistentDataStore: Sendable {
   private func put(_ data: Data?, _ identifier: Identifier) -> Result {
     guard let data, !data.isEmpty else { return .noData }
     do throws(BlobStorageError) {
-      guard !identifier.isEmpty else {
+      guard !Self.trimmed(identifier).isEmpty else {
         throw BlobStorageError(.invalidArgument, "An identifier must not be empty.", key: identifier)
       }
       try store.perform(.data) { (store) throws(BlobStorageError) in
-        _ = try store.put(Library.data.storeKey(identifier), .data(data))
+        _ = try store.put(Self.key(identifier), .data(data))
+        self.store.space.put(data.count)
       }
       return .success(identifier)
     } catch { return .failed(error) }

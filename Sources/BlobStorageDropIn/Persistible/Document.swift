@@ -1,6 +1,7 @@
 import BlobStorage
 import Foundation
 import Synchronization
+import SystemPackage
 
 /// The document of one type: in the store, and until it was taken in, in the original's file.
 struct Document {
@@ -21,15 +22,26 @@ struct Document {
   /// The bytes of the document; nil when there is none.
   func read() throws -> Data? {
     if let data = try stored() { return data }
-    guard FileManager.default.fileExists(atPath: file.path), try !isDeleted() else { return nil }
+    guard let old = try oldFile(), try !isDeleted() else { return nil }
     return try locked { document in
       // Another may have taken it in meanwhile, or deleted it.
       if let data = try document.stored() { return data }
       if try document.isDeleted() { return nil }
-      let data = try Data(contentsOf: file)
+      let data = try Data(contentsOf: old)
       try document.write(data)
       return data
     }
+  }
+
+  /// The original's file, here or where the original would have put it on this platform; nil when there is none.
+  ///
+  /// - Throws: when that cannot be told: a document that may be there must not be overwritten.
+  private func oldFile() throws -> URL? {
+    let others = UserFolders.otherDocuments.map { [$0.appendingPathComponent(file.lastPathComponent)] } ?? []
+    for candidate in [file] + others {
+      if try SystemFiles().status(of: FilePath(candidate.path)) != nil { return candidate }
+    }
+    return nil
   }
 
   /// The bytes of the document.
@@ -44,7 +56,10 @@ struct Document {
 
   /// Replaces the document.
   func write(_ data: Data) throws {
-    try store.perform(.documents) { (store) throws(BlobStorageError) in _ = try store.put(key, .data(data)) }
+    try store.perform(.documents) { (store) throws(BlobStorageError) in
+      _ = try store.put(key, .data(data))
+      self.store.space.put(data.count)
+    }
   }
 
   /// Removes the document. Interrupted, it leaves the document, never the original's file in its place.

@@ -7,35 +7,70 @@ import Synchronization
 ///
 /// Keys are compared by their UTF-8 bytes: `String` takes composed and decomposed letters for equal, the
 /// store does not. A job may wait for jobs of other keys, as long as fewer than `workerCountMax` do at a
-/// time.
+/// time. A lane that is held runs no further jobs, and takes no thread, until its hold is released.
 final class Lanes: Sendable {
   typealias Job = @Sendable () -> Void
   typealias Key = [UInt8]
 
-  private static let workerCountMax = 32
+  /// The originals have a queue for each key, of which Dispatch runs up to 255 side by side on Linux.
+  private static let workerCountMax = 200
+
+  private struct Lane {
+    var waiting = Fifo<Job>()
+    var isRunning = false
+    var isHeld = false
+
+    var isReady: Bool { !isRunning && !isHeld && !waiting.isEmpty }
+    var isOver: Bool { !isRunning && !isHeld && waiting.isEmpty }
+  }
+
+  private enum Change: Sendable {
+    case submitted(Job), done, held, released
+  }
 
   private struct State {
-    /// The jobs that wait in each lane; a lane is here as long as it has a job, a running one included.
-    var waiting: [Key: Fifo<Job>] = [:]
-    /// Lanes with jobs of which none runs.
+    var lanes: [Key: Lane] = [:]
+    /// Lanes that are ready, each once.
     var ready = Fifo<Key>()
     var workerCount = 0
+
+    /// Changes a lane, and lists it when it has become ready.
+    ///
+    /// - Returns: whether a worker is to be started for it.
+    mutating func apply(_ change: Change, _ key: Key) -> Bool {
+      var lane = lanes[key] ?? Lane()
+      let wasReady = lane.isReady
+      switch change {
+      case .submitted(let job): lane.waiting.append(job)
+      case .done: lane.isRunning = false
+      case .held: lane.isHeld = true
+      case .released: lane.isHeld = false
+      }
+      lanes[key] = lane.isOver ? nil : lane
+      guard lane.isReady, !wasReady else { return false }
+      ready.append(key)
+      guard workerCount < Lanes.workerCountMax else { return false }
+      workerCount += 1
+      return true
+    }
   }
 
   private let state = Mutex(State())
 
   /// Puts a job at the end of its key's lane.
   func submit(_ key: String, _ job: @escaping Job) {
+    change(.submitted(job), Array(key.utf8))
+  }
+
+  /// Holds the lane of the job that is running: the jobs behind it wait until the hold is released.
+  func hold(_ key: String) -> Hold {
     let key = Array(key.utf8)
-    let startsWorker = state.withLock { state in
-      let isNew = state.waiting[key] == nil
-      state.waiting[key, default: Fifo()].append(job)
-      guard isNew else { return false }
-      state.ready.append(key)
-      guard state.workerCount < Self.workerCountMax else { return false }
-      state.workerCount += 1
-      return true
-    }
+    change(.held, key)
+    return Hold { [self] in change(.released, key) }
+  }
+
+  private func change(_ change: Change, _ key: Key) {
+    let startsWorker = state.withLock { $0.apply(change, key) }
     // A serial queue has a thread of its own even when the program blocks all threads of the concurrent ones.
     if startsWorker { DispatchQueue(label: "blob-storage.drop-in").async { self.work() } }
   }
@@ -43,25 +78,35 @@ final class Lanes: Sendable {
   private func work() {
     while let (key, job) = next() {
       job()
-      finish(key)
+      // This worker goes on, with this lane or another.
+      state.withLock { state in
+        state.workerCount -= 1
+        if !state.apply(.done, key) { state.workerCount += 1 }
+      }
     }
   }
 
   private func next() -> (Key, Job)? {
     state.withLock { state in
-      guard let key = state.ready.popFirst(), let job = state.waiting[key]?.popFirst() else {
+      guard let key = state.ready.popFirst(), let job = state.lanes[key]?.waiting.popFirst() else {
         state.workerCount -= 1
         return nil
       }
+      state.lanes[key]?.isRunning = true
       return (key, job)
     }
   }
+}
 
-  private func finish(_ key: Key) {
-    state.withLock { state in
-      if state.waiting[key]?.isEmpty == false { state.ready.append(key) } else { state.waiting[key] = nil }
-    }
-  }
+/// Keeps the jobs of a key waiting until it is released, or is gone.
+final class Hold: Sendable {
+  private let end: Mutex<(@Sendable () -> Void)?>
+
+  init(_ end: @escaping @Sendable () -> Void) { self.end = Mutex(end) }
+
+  deinit { release() }
+
+  func release() { end.withLock { $0.take() }?() }
 }
 
 /// First in, first out.

@@ -11,34 +11,59 @@ final class SharedStore: Sendable {
   let folder: URL
   /// Order for operations on one key, across all instances on the folder.
   let lanes = Lanes()
+  /// Gives disk space back by itself.
+  let space: SpaceKeeper
+  /// Where the original would have put the folder, if that is elsewhere.
+  private let other: URL?
 
   private struct State {
     var store: BlockingBlobStore?
-    var imported: Set<Library> = []
+    /// What has been taken in, and which keys of it could not be.
+    var leftOut: [Library: [Left]] = [:]
+  }
+
+  /// Keys that could not be taken in from one folder.
+  private struct Left {
+    var folder: URL
+    /// Distinguishes the folder in the store's marker.
+    var name: String
+    var keys: [String]
   }
 
   private let state = Mutex(State())
 
-  private init(_ folder: URL) { self.folder = folder }
+  private init(_ folder: URL, other: URL?) {
+    self.folder = folder
+    self.other = other.flatMap { $0.standardized.path.utf8.elementsEqual(folder.path.utf8) ? nil : $0 }
+    space = SpaceKeeper()
+  }
 
   deinit {
     guard let store = state.withLock({ $0.store }) else { return }
+    let space = space
     // Closing waits for the medium, and the last user may be on the main thread. A store that is not closed
     // in time has lost nothing.
-    DispatchQueue.global(qos: .utility).async { try? store.close() }
+    DispatchQueue.global(qos: .utility).async {
+      space.end()
+      try? store.close()
+    }
   }
 
   private struct Weak { weak var store: SharedStore? }
-  private static let known = Mutex<[String: Weak]>([:])
+  /// By the paths' bytes: composed and decomposed letters can name different folders.
+  private static let known = Mutex<[[UInt8]: Weak]>([:])
 
   /// The store of that folder. No I/O.
-  static func of(_ folder: URL) -> SharedStore {
+  ///
+  /// - Parameter other: another folder in which the original may have left data.
+  static func of(_ folder: URL, other: URL? = nil) -> SharedStore {
     let path = folder.standardized.path
     return known.withLock { known in
-      if let store = known[path]?.store { return store }
+      let name = Array(path.utf8)
+      if let store = known[name]?.store { return store }
       known = known.filter { $0.value.store != nil }
-      let store = SharedStore(URL(fileURLWithPath: path, isDirectory: true))
-      known[path] = Weak(store: store)
+      let store = SharedStore(URL(fileURLWithPath: path, isDirectory: true), other: other)
+      known[name] = Weak(store: store)
       return store
     }
   }
@@ -47,13 +72,68 @@ final class SharedStore: Sendable {
   func opened(for library: Library) throws(BlobStorageError) -> BlockingBlobStore {
     try state.withLock { (state) throws(BlobStorageError) in
       let store: BlockingBlobStore
-      if let open = state.store { store = open } else { store = try openOrCreate() }
+      if let open = state.store {
+        store = open
+      } else {
+        store = try openOrCreate()
+        space.begin(store)
+      }
       state.store = store
-      if !state.imported.contains(library) {
-        try OldData(library: library, folder: folder, store: store).importOnce()
-        state.imported.insert(library)
+      if state.leftOut[library] == nil {
+        var left: [Left] = []
+        for (folder, name) in [(folder, "")] + (other.map { [($0, $0.path)] } ?? []) {
+          let old = OldData(library: library, folder: folder, store: store)
+          left.append(Left(folder: folder, name: name, keys: try old.importOnce(name: name)))
+        }
+        state.leftOut[library] = left
       }
       return store
+    }
+  }
+
+  /// The files of the original that could not be taken in; opens the store if nothing has yet.
+  func leftOut(_ library: Library) -> [URL] {
+    // A store that cannot be opened says so at each operation.
+    _ = try? opened(for: library)
+    return state.withLock { state in
+      (state.leftOut[library] ?? []).flatMap { left in
+        left.keys.map { left.folder.appendingPathComponent($0) }
+      }
+    }
+  }
+
+  /// - Throws: `io` for a key without a value of which the original has left files that could not be taken in.
+  func requireTaken(_ key: String, by library: Library) throws(BlobStorageError) {
+    let left = state.withLock { $0.leftOut[library] ?? [] }
+    guard let place = left.first(where: { OldData.contains($0.keys, key) }) else { return }
+    let path = place.folder.appendingPathComponent(key).path
+    throw BlobStorageError(
+      .io, "The original's files at \(path) could not be taken in: make them readable and open them anew.",
+      key: key, path: path)
+  }
+
+  /// Has files of a deleted key stay out for good, if they were left out; says whether they were.
+  func forget(_ key: String, of library: Library) throws(BlobStorageError) -> Bool {
+    try forget(library) { $0.utf8.elementsEqual(key.utf8) }
+  }
+
+  /// Has everything that was left out stay out for good.
+  func forgetAll(of library: Library) throws(BlobStorageError) { _ = try forget(library) { _ in true } }
+
+  private func forget(
+    _ library: Library, _ isForgotten: (String) -> Bool
+  ) throws(BlobStorageError) -> Bool {
+    try state.withLock { (state) throws(BlobStorageError) in
+      guard let store = state.store, let left = state.leftOut[library],
+        left.contains(where: { $0.keys.contains(where: isForgotten) })
+      else { return false }
+      var rest = left
+      for index in left.indices where !left[index].keys.isEmpty {
+        rest[index].keys = try OldData(library: library, folder: left[index].folder, store: store)
+          .forget(name: left[index].name, isForgotten)
+      }
+      state.leftOut[library] = rest
+      return true
     }
   }
 

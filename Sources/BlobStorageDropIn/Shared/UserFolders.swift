@@ -24,6 +24,25 @@ package enum UserFolders {
       ?? home.appendingPathComponent("Documents", isDirectory: true)
   }
 
+  /// Where the original finds the Library folder, if that is elsewhere than ``library``: Foundation on Linux knows
+  /// places of its own and does not follow every variable.
+  static var otherLibrary: URL? { other(.libraryDirectory, than: library) }
+
+  /// Where the original finds Documents, if that is elsewhere than ``documents``.
+  static var otherDocuments: URL? { other(.documentDirectory, than: documents) }
+
+  private static func other(_ folder: FileManager.SearchPathDirectory, than own: URL) -> URL? {
+    // The originals need the folder that Foundation has no place for to be somewhere: as on Apple's systems.
+    let library = URL(fileURLWithPath: NSHomeDirectory(), isDirectory: true).appendingPathComponent("Library")
+    let known =
+      environment == nil ? known(folder) ?? (folder == .libraryDirectory ? library : nil) : originals?[folder]
+    guard let url = known else { return nil }
+    return url.standardized.path.utf8.elementsEqual(own.standardized.path.utf8) ? nil : url
+  }
+
+  /// What Foundation is to say in a test that has an environment of its own.
+  @TaskLocal package static var originals: [FileManager.SearchPathDirectory: URL]?
+
   private static var variables: [String: String] { environment ?? ProcessInfo.processInfo.environment }
 
   private static var home: URL {

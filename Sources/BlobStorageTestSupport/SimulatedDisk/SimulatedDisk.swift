@@ -254,6 +254,9 @@ extension SimulatedDisk {
   package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
     try currentProcess.list(directory)
   }
+  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
+    try currentProcess.availableByteCount(at: directory)
+  }
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
     try currentProcess.createDirectory(path)
   }

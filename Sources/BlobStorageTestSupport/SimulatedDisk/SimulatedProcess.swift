@@ -63,6 +63,10 @@ package struct SimulatedProcess: FileSystem {
     }
   }
 
+  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
+    disk.state.withLock { Int64($0.freeByteCount) }
+  }
+
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
     try disk.perform(.createDirectory, number, path) { (state) throws(SimulatedErrno) in
       if (try? state.image.find(path)) != nil { throw .init(.fileExists) }

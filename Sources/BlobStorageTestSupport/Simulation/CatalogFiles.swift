@@ -39,6 +39,10 @@ package struct CatalogFiles: FileSystem {
     try begin()
     return try system.list(directory)
   }
+  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
+    try begin()
+    return try system.availableByteCount(at: directory)
+  }
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
     try begin()
     try system.createDirectory(path)

@@ -70,6 +70,9 @@ void bs_advise_sequential(int fd);
 // nothing.
 ssize_t bs_allocated_below(int directory, const char *path, int64_t *byte_count);
 
+// How many bytes the file system that a path lies on still has room for.
+ssize_t bs_available_at(const char *path, int64_t *byte_count);
+
 ssize_t bs_status_of(int fd, bs_status *status);
 ssize_t bs_status_at(int directory, const char *path, bs_status *status);
 ssize_t bs_set_modified(int fd, int64_t seconds, int32_t nanoseconds);

@@ -6,11 +6,11 @@ struct CacheCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "cache", abstract: "Shows and sets the limits of a store that is used as a cache.",
     subcommands: [
-      CacheStatisticsCommand.self, CacheTrimCommand.self, CacheLimitCommand.self,
+      CacheStatisticsCommand.self, CacheTrimCommand.self, CacheLimitCommand.self, CacheRemovalCommand.self,
     ])
 
   func run() async throws {
-    throw ValidationError("say which: stats, trim or set-limit")
+    throw ValidationError("say which: stats, trim, set-limit or remove-limit")
   }
 
   /// Has a store's cache, if it has one, take in a key that was just put, or all that were for nil, and hold its limits.
@@ -22,16 +22,22 @@ struct CacheCommand: AsyncParsableCommand {
       _ = try await cache.trim()
       return
     }
-    // Byte by byte: a prefix may end inside what a reader takes for one character.
-    let isIn = key.utf8.starts(with: cache.prefix.utf8)
-    let rest = String(decoding: key.utf8.dropFirst(cache.prefix.utf8.count), as: UTF8.self)
-    try await cache.adopt(isIn && !rest.isEmpty ? [rest] : [])
+    try await cache.adopt(Self.key(key, in: cache).map { [$0] } ?? [])
     guard try await store.current(key) != nil else {
       throw Failure(
         ExitStatus.failed,
         "“\(key.printable)” is too long for the cache's limit of \(HumanText.size(cache.limits.byteCountMax)) and was not kept."
       )
     }
+  }
+
+  /// The cache's name for one of the store's keys; nil when the key is not one of the cache's.
+  static func key(_ key: String, in cache: BlobCache) -> String? {
+    // Byte by byte: a prefix may end inside what a reader takes for one character.
+    guard key.utf8.starts(with: cache.prefix.utf8), key.utf8.count > cache.prefix.utf8.count else {
+      return nil
+    }
+    return String(decoding: key.utf8.dropFirst(cache.prefix.utf8.count), as: UTF8.self)
   }
 
   /// The cache of a store; a store without one says what makes it one.
@@ -111,7 +117,8 @@ struct CacheLimitCommand: StoreCommand {
     abstract: "Makes the store a cache that takes at most BYTES, or changes its limits, and trims it.",
     discussion: """
       From then on, what was not used for longest goes when room is needed. With --prefix, only keys that begin with \
-      it go; the limit is for the whole folder all the same.
+      it go; the limit is for the whole folder all the same. On a store with keys, --evict says that they may go; \
+      without it the command says how many would go at once and changes nothing. remove-limit ends it.
       """)
 
   @Argument(
@@ -129,6 +136,9 @@ struct CacheLimitCommand: StoreCommand {
   @Option(help: "The keys that may go (default: those of the cache that is there, else all).")
   var prefix: String?
 
+  @Flag(help: "Let keys go that the store has, now and later.")
+  var evict = false
+
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
@@ -144,16 +154,57 @@ struct CacheLimitCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let limits = CacheLimits(
       byteCountMax: byteCount.value, countMax: count, lifetime: lifetime.map { .seconds($0) })
+    let known = try await store.cache()
+    let prefix = prefix ?? known?.prefix ?? ""
+    let forecast = try await store.cacheForecast(prefix: prefix, limits: limits)
+    try checkEviction(forecast, isCache: known != nil)
     let cache: BlobCache
-    if let known = try await store.cache(), prefix == nil || prefix == known.prefix {
+    if let known, known.prefix.utf8.elementsEqual(prefix.utf8) {
       cache = known
     } else {
-      cache = try await store.cache(prefix: prefix ?? "", limits: limits)
+      cache = try await store.cache(prefix: prefix, limits: limits, evictsExistingKeys: evict)
     }
     try await cache.setLimits(limits)
     let statistics = try await cache.statistics()
     if shared.json { return try JSONText.print(CacheOutput(statistics)) }
     try CacheOutput(statistics).facts().print()
+  }
+
+  /// Says what would go, and refuses it without --evict.
+  private func checkEviction(_ forecast: CacheForecast, isCache: Bool) throws {
+    guard forecast.evictedKeyCount > 0 || (!isCache && forecast.keyCount > 0) else { return }
+    let whole = "\(HumanText.count(forecast.keyCount, "key")), \(HumanText.size(forecast.byteCount))"
+    let evicted =
+      forecast.evictedKeyCount > 0
+      ? "about \(HumanText.grouped(forecast.evictedKeyCount)) of them,"
+        + " \(HumanText.size(forecast.evictedByteCount)), go at once"
+      : "none of them goes at once, and any can go later"
+    guard evict else {
+      throw Failure(
+        ExitStatus.wrongUsage,
+        "The store has keys that the limit would evict (\(whole); \(evicted)); --evict allows it, and nothing was"
+          + " changed.")
+    }
+    StandardError.say("the store has \(whole); \(evicted).")
+  }
+}
+
+/// `cache remove-limit`: a cache becomes an ordinary store.
+struct CacheRemovalCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "remove-limit", abstract: "Makes an ordinary store of a cache: its keys stay for good.")
+
+  @OptionGroup var shared: SharedOptions
+
+  func perform(on store: BlobStore) async throws {
+    // A store without a cache says so; a file of limits that is damaged is removed.
+    if try await !store.removeCache() { _ = try await CacheCommand.cache(of: store) }
+    if shared.json { return try JSONText.print(Output()) }
+    try StandardOutput.write("The store is no cache any more; its keys stay.\n")
+  }
+
+  private struct Output: Encodable {
+    var isCache = false
   }
 }
 

@@ -103,8 +103,10 @@ struct CopyCommand: AsyncParsableCommand {
   }
 
   private func place(_ path: String, _ state: String?, _ profile: String?) throws -> StorePlace {
+    let path = try StorePlace.path(path)
     guard StorePlace.isInBucket(path) else { return .folder(path) }
-    return try StorePlace.bucket(path, state: state, packCache: packCache, profile: profile)
+    return try StorePlace.bucket(
+      path, state: try state.map(StorePlace.path), packCache: packCache, profile: profile)
   }
 
   private func tell(_ report: CopyReport) throws {

@@ -22,6 +22,9 @@ struct DeleteCommand: StoreCommand {
 
   func validate() throws {
     guard !keys.isEmpty || prefix != nil || all else { throw ValidationError("give keys, --prefix or --all") }
+    guard !all || (keys.isEmpty && prefix == nil) else {
+      throw ValidationError("--all drops every key: give it without keys and --prefix")
+    }
     // Most often the empty text of a variable that was never set.
     guard prefix != "" else {
       throw ValidationError("an empty --prefix would drop every key: say --all for that")
@@ -36,7 +39,7 @@ struct DeleteCommand: StoreCommand {
     }
     var count = keys.isEmpty ? 0 : try await store.delete(keys.map(\.text))
     if all {
-      count += try await store.delete(prefix: "")
+      count = try await store.delete(prefix: "")
     } else if let prefix {
       count += try await store.delete(prefix: prefix)
     }

@@ -7,13 +7,16 @@ import SystemPackage
 struct PutCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "put", abstract: "Stores a file or standard input as a key's current version.",
-    discussion: "Without --archive the version that was current is dropped.")
+    discussion: """
+      Without --archive the version that was current is dropped. Standard input that is empty, and neither a pipe nor a \
+      file, is refused without -: a job that nobody feeds would store nothing in place of a value.
+      """)
 
   @Argument(help: "The key: 1 to 4,096 bytes of UTF-8.")
   var key: KeyArgument
 
   @Argument(help: "The file; standard input without it, or with -.", completion: .file())
-  var file: String = "-"
+  var file: String?
 
   @Flag(help: "Keep the version that was current in the key's history.")
   var archive = false
@@ -28,12 +31,17 @@ struct PutCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let key = key.text
     let options = PutOptions(replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec)
-    let result = try await shared.withProgress { meter in
-      try await withContent(meter) { content, progress in
-        try await store.put(key, content, options: options, progress: progress)
+    let result: PutResult
+    if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
+      result = try await cache.put(rest, value(for: cache), options: options)
+    } else {
+      result = try await shared.withProgress { meter in
+        try await withContent(meter) { content, progress in
+          try await store.put(key, content, options: options, progress: progress)
+        }
       }
+      try await CacheCommand.hold(store, for: key)
     }
-    try await CacheCommand.hold(store, for: key)
     if shared.json {
       try JSONText.print(Output(result))
     } else {
@@ -52,8 +60,9 @@ struct PutCommand: StoreCommand {
   private func withContent<T>(
     _ meter: ProgressMeter, _ body: (BlobContent, ProgressHandler?) async throws -> T
   ) async throws -> T {
-    if file == "-" {
-      return try await body(DescriptorSource(.standardInput, name: "standard input").content, meter.handler)
+    guard let file, file != "-" else {
+      let source = DescriptorSource(.standardInput, name: "standard input")
+      return try await body(source.content(after: try firstInput(source)), meter.handler)
     }
     var status = stat()
     guard stat(file, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
@@ -61,12 +70,53 @@ struct PutCommand: StoreCommand {
       return try await body(
         .file(URL(fileURLWithPath: file).resolvingSymlinksInPath().path), meter.handler)
     }
-    let descriptor: FileDescriptor
-    do { descriptor = try FileDescriptor.open(FilePath(file), .readOnly) } catch let error as Errno {
+    let descriptor = try open(file)
+    defer { try? descriptor.close() }  // it was only read
+    return try await body(DescriptorSource(descriptor, name: file).content(), meter.handler)
+  }
+
+  /// The whole value, which for a cache is short: it is read before anything is changed.
+  private func value(for cache: BlobCache) throws -> Data {
+    let byteCountMax = cache.limits.valueByteCountMax
+    let whole: Data?
+    if let file, file != "-" {
+      let descriptor = try open(file)
+      defer { try? descriptor.close() }  // it was only read
+      whole = try DescriptorSource(descriptor, name: file).whole(byteCountMax: byteCountMax)
+    } else {
+      let source = DescriptorSource(.standardInput, name: "standard input")
+      let first = try firstInput(source) ?? Data()
+      whole = try source.whole(byteCountMax: byteCountMax - first.count).map { first + $0 }
+    }
+    guard let whole else {
+      throw Failure(
+        ExitStatus.failed,
+        "The value of “\(key.text.printable)” has more than \(HumanText.size(Int64(byteCountMax))), the most that the"
+          + " cache keeps of one value; nothing was changed.")
+    }
+    return whole
+  }
+
+  /// What has to be read of standard input to know that it is meant; nil when nothing has.
+  private func firstInput(_ source: DescriptorSource) throws -> Data? {
+    guard file == nil else { return nil }
+    var status = stat()
+    if fstat(FileDescriptor.standardInput.rawValue, &status) == 0,
+      [S_IFIFO, S_IFREG, S_IFSOCK].contains(status.st_mode & S_IFMT)
+    {
+      return nil
+    }
+    guard let first = try source.next() else {
+      throw ValidationError(
+        "standard input is empty, and neither a pipe nor a file: give a file, or - to store no bytes")
+    }
+    return first
+  }
+
+  private func open(_ file: String) throws -> FileDescriptor {
+    do { return try FileDescriptor.open(FilePath(file), .readOnly) } catch let error as Errno {
       throw Failure(ExitStatus.failed, "Cannot read \(file.printable): \(error.description).")
     }
-    defer { try? descriptor.close() }  // it was only read
-    return try await body(DescriptorSource(descriptor, name: file).content, meter.handler)
   }
 
   private struct Output: Encodable {

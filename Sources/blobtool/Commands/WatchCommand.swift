@@ -85,20 +85,19 @@ struct WatchDisplay {
     var lines: [String] = []
     for activity in activities { lines += Self.lines(activity, isTerminal: isTerminal) }
     if lines.isEmpty, isTerminal || saysNothing { lines = ["Nothing is running."] }
-    var text = ""
+    var control = ""
     if isTerminal {
-      if shownLineCount > 0 { text += "\u{1b}[\(shownLineCount)A" }
-      text += "\r\u{1b}[J"
+      if shownLineCount > 0 { control += "\u{1b}[\(shownLineCount)A" }
+      control += "\r\u{1b}[J"
       shownLineCount = lines.count
     }
-    text += lines.map { $0 + "\n" }.joined()
-    if !text.isEmpty { try StandardOutput.write(text) }
+    try StandardOutput.write(lines.map { $0 + "\n" }.joined(), after: control)
   }
 
   private static func lines(_ activity: Activity, isTerminal: Bool) -> [String] {
     let width = isTerminal ? Terminal.width : 200
     let now = Date()
-    var title = activity.operation
+    var title = activity.operation.printable
     if !activity.subject.isEmpty { title += " " + activity.subject.printable }
     let age = max(0, now.timeIntervalSince(activity.started))
     let facts = ", process \(activity.processID), for \(HumanText.duration(age))"

@@ -1,5 +1,6 @@
 import BlobStorage
 import Foundation
+import Synchronization
 import SystemPackage
 
 /// Bytes from a pipe or terminal, as they come.
@@ -18,13 +19,24 @@ final class DescriptorSource: Sendable {
     self.name = name
   }
 
-  /// What a put reads.
-  var content: BlobContent {
-    .stream { [self] in try next() }
+  /// What a put reads: `first`, and then what has not been read yet.
+  func content(after first: Data? = nil) -> BlobContent {
+    let first = Mutex(first)
+    return .stream { [self] in try first.withLock { $0.take() } ?? next() }
+  }
+
+  /// Everything up to the end; nil as soon as that is more than `byteCountMax`.
+  func whole(byteCountMax: Int) throws -> Data? {
+    var whole = Data()
+    while let data = try next() {
+      whole += data
+      if whole.count > byteCountMax { return nil }
+    }
+    return whole
   }
 
   /// What has come, at least a byte; nil at the end.
-  private func next() throws -> Data? {
+  func next() throws -> Data? {
     try waitUntilReadable()
     var data = Data(count: Self.byteCountMax)
     do {

@@ -9,9 +9,12 @@ struct JSONText {
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
   }
 
-  /// The value without line breaks.
+  /// The value without line breaks. What a terminal would obey is escaped as JSON has it, so the value is exact.
   func line(_ value: some Encodable) throws -> String {
-    String(decoding: try encoder.encode(value), as: UTF8.self)
+    TerminalText.escape(String(decoding: try encoder.encode(value), as: UTF8.self)) { scalar in
+      "\\u" + String(repeating: "0", count: 4 - String(scalar.value, radix: 16).count)
+        + String(scalar.value, radix: 16)
+    }
   }
 
   /// Prints one value.

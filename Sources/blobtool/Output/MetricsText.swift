@@ -56,6 +56,8 @@ struct MetricsText {
       case "\\": text += "\\\\"
       case "\"": text += "\\\""
       case "\n": text += "\\n"
+      // The format knows no other escapes: it is to be read as text.
+      case _ where TerminalText.isObeyed(scalar): text += "\\\\u{\(String(scalar.value, radix: 16))}"
       default: text.unicodeScalars.append(scalar)
       }
     }

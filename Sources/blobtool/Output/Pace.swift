@@ -47,7 +47,7 @@ struct Pace {
       }
     }
     if let secondsLeft { facts.append("about \(HumanText.roughDuration(secondsLeft)) left") }
-    return progress.phase + (facts.isEmpty ? "" : ": ") + facts.joined(separator: ", ")
+    return progress.phase.printable + (facts.isEmpty ? "" : ": ") + facts.joined(separator: ", ")
   }
 
   /// A count with the noun of what the phase counts.

@@ -69,7 +69,7 @@ final class ProgressMeter: Sendable {
       guard !state.isFinished else { return }
       if !state.isShown { show(&state, .now) }
       state.isFinished = true
-      if style == .bar, state.latest != nil { StandardError.write("\r\u{1b}[K") }
+      if style == .bar, state.latest != nil { StandardError.write("", after: Terminal.clearedLine) }
     }
   }
 
@@ -81,7 +81,7 @@ final class ProgressMeter: Sendable {
     state.isShown = true
     let pace = Pace(progress, state.pace, now: seconds(now))
     switch style {
-    case .bar: StandardError.write("\r\u{1b}[K" + pace.bar(width: Terminal.width))
+    case .bar: StandardError.write(pace.bar(width: Terminal.width), after: Terminal.clearedLine)
     case .plain: StandardError.write(pace.text + "\n")
     case .json: StandardError.write(pace.json + "\n")
     case .auto, .none: break
@@ -91,6 +91,9 @@ final class ProgressMeter: Sendable {
 
 /// The width of the terminal behind standard error.
 enum Terminal {
+  /// Goes to the beginning of the line and clears it.
+  static let clearedLine = "\r\u{1b}[K"
+
   static var width: Int {
     var size = winsize()
     guard ioctl(2, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }

@@ -10,8 +10,9 @@ enum StandardOutput {
     try FileDescriptor.standardOutput.writeWhole(bytes, to: "standard output")
   }
 
-  static func write(_ text: String) throws {
-    var text = text
+  /// Writes text that a terminal can show, after `control`, a sequence of the tool's own that it obeys.
+  static func write(_ text: String, after control: String = "") throws {
+    var text = control + TerminalText.safe(text)
     try text.withUTF8 { try write(UnsafeRawBufferPointer($0)) }
   }
 }
@@ -43,9 +44,10 @@ enum StandardError {
     write("blobtool: " + sentence.split(whereSeparator: \.isNewline).joined(separator: " ") + "\n")
   }
 
-  static func write(_ text: String) {
+  /// Writes text that a terminal can show, after `control`, a sequence of the tool's own that it obeys.
+  static func write(_ text: String, after control: String = "") {
     // Nobody is left to be told when this fails.
-    _ = try? FileDescriptor.standardError.writeAll(text.utf8)
+    _ = try? FileDescriptor.standardError.writeAll((control + TerminalText.safe(text)).utf8)
   }
 }
 

@@ -5,9 +5,17 @@ struct Program {
   let process = Process()
   private let output = Pipe()
 
-  init(_ arguments: [String], environment: [String: String]? = nil) throws {
-    process.executableURL = Self.folder.appendingPathComponent("DropInProgram")
-    process.arguments = arguments
+  /// - Parameter isOrdinaryUser: runs it as a user whom permissions bind, also where the tests run as root.
+  init(_ arguments: [String], environment: [String: String]? = nil, isOrdinaryUser: Bool = false) throws {
+    let program = Self.folder.appendingPathComponent("DropInProgram")
+    if isOrdinaryUser, geteuid() == 0 {
+      process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+      process.arguments =
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program.path] + arguments
+    } else {
+      process.executableURL = program
+      process.arguments = arguments
+    }
     process.standardOutput = output
     if let environment {
       // With how a sanitizer reports.

@@ -49,8 +49,8 @@ struct BlobCacheTests {
         true, true,
       ])
     #expect(
-      try await cache.data(forKeys: ["a", "b", "c", "d"]) == [
-        "a": Data("1".utf8), "b": Data("2".utf8), "c": Data(),
+      try await cache.data(forKeys: ["a", "d", "b", "c", "a"]) == [
+        Data("1".utf8), nil, Data("2".utf8), Data(), Data("1".utf8),
       ])
     #expect(try await cache.set("p", toValue: JSONBlob(Point(x: 1, y: 2))))
     #expect(try await cache.value(JSONBlob<Point>.self, forKey: "p")?.value == Point(x: 1, y: 2))
@@ -91,6 +91,46 @@ struct BlobCacheTests {
     let long = Data(count: limits.valueByteCountMax + 1)
     #expect(try await cache.value(Data.self, forKey: "long") { long } == long)
     #expect(try await cache.data(forKey: "long") == nil)
+    try await cache.close()
+  }
+
+  /// One letter in two ways: equal as strings, different as keys.
+  private let twins = ["\u{E9}", "e\u{301}"]
+
+  @Test("keeps keys apart that differ in their bytes only")
+  func keysAreBytes() async throws {
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    for round in 0..<2 {
+      for (index, key) in twins.enumerated() { try await cache.set(key, to: Data("\(round) \(index)".utf8)) }
+      let values = try await cache.data(forKeys: twins)
+      #expect(values == [Data("\(round) 0".utf8), Data("\(round) 1".utf8)])
+    }
+    #expect(try await cache.remove([twins[0]]) == 1)
+    #expect(try await cache.data(forKeys: twins) == [nil, Data("1 1".utf8)])
+    try await cache.close()
+  }
+
+  @Test("makes the value of each of two keys that differ in their bytes only, at the same time")
+  func makesTwins() async throws {
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    let (first, second) = (twins[0], twins[1])
+    let (isBegun, begun) = AsyncStream<Void>.makeStream()
+    let made = Counter()
+    let slow = Task {
+      try await cache.value(String.self, forKey: first) {
+        begun.finish()
+        // Goes on for a while if the second waits for this one.
+        for _ in 0..<10_000 where made.count == 0 { await Task.yield() }
+        return "first"
+      }
+    }
+    for await _ in isBegun {}
+    let quick = try await cache.value(String.self, forKey: second) {
+      made.add()
+      return "second"
+    }
+    #expect(quick == "second")
+    #expect(try await slow.value == "first")
     try await cache.close()
   }
 

@@ -73,6 +73,41 @@ struct CacheLimitTests {
     #expect(try count(.high) == 20)
   }
 
+  @Test("takes younger keys of a lower priority before older ones of a higher, as long as they are enough")
+  func olderPriorities() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    var random = SplitMix64(seed: 16)
+    for priority in [CachePriority.high, .normal, .low] {
+      for index in 0..<30 {
+        #expect(try cache.put("\(priority)-\(index)", random.noise(60_000), priority: priority))
+      }
+    }
+    // There is no room for these and for all of the 1.8 MB of low priority.
+    for index in 0..<40 { #expect(try cache.put("h\(index)", random.noise(60_000), priority: .high)) }
+    func count(_ priority: CachePriority) throws -> Int {
+      try (0..<30).filter { try cache.contains("\(priority)-\($0)") }.count
+    }
+    #expect(try count(.high) == 30)
+    #expect(try count(.normal) == 30)
+    #expect(try count(.low) < 30)
+    #expect(try (0..<40).allSatisfy { try cache.contains("h\($0)") })
+  }
+
+  @Test("as a number of keys takes the lowest priority first")
+  func keysOfPriorities() throws {
+    let place = try CachePlace(CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: 6))
+    let cache = try place.cache()
+    for (index, priority) in [CachePriority.high, .normal, .low, .high, .normal, .low].enumerated() {
+      #expect(try cache.put("k\(index)", [UInt8(index)], priority: priority))
+    }
+    func kept() throws -> [Int] { try (0..<6).filter { try cache.contains("k\($0)") } }
+    for (index, expected) in [[0, 1, 3, 4, 5], [0, 1, 3, 4], [0, 3, 4], [0, 3], [3], []].enumerated() {
+      #expect(try cache.put("new\(index)", [9], priority: .high))
+      #expect(try kept() == expected)
+    }
+  }
+
   @Test("can be a number of keys")
   func keys() throws {
     let limits = CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: 10)
@@ -180,6 +215,23 @@ struct CacheLimitTests {
     // What is put past a cache is in packs as small as its own.
     #expect(try engine.backend.packNames().live.count > 20)
     #expect(try engine.verify().damaged == [])
+  }
+
+  @Test("set far below what one large pack takes evicts no more than has to go")
+  func farBelow() throws {
+    let place = try CachePlace()
+    let engine = try place.engine()
+    var random = SplitMix64(seed: 17)
+    for index in 0..<240 {
+      place.clock.move(seconds: 1)
+      _ = try engine.put("k\(index)", .data(random.noise(100_000)), .relaxed)
+    }
+    let cache = try place.cache(engine)
+    _ = try cache.trim()
+    #expect(try cache.excess() <= 0)
+    let kept = try (0..<240).filter { try cache.contains("k\($0)") }
+    #expect(kept.count > 45)
+    #expect(kept == Array((240 - kept.count)..<240))
   }
 
   @Test("holds while garbage is collected, which trims the cache first")

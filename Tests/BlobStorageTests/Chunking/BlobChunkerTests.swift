@@ -140,6 +140,24 @@ struct BlobChunkerTests {
     }
   }
 
+  @Test("ends a chunk before a ZIP's member if that leaves the minimum behind, and not a byte less")
+  func borderAtMinimum() {
+    var random = SplitMix64.announced()
+    let (long, other) = (random.bytes(100_000), random.bytes(100_000))
+    let minimum = ChunkSizes.standard.minimum
+    let headerByteCount = 31
+    for (missing, expected) in [(0, [minimum, headerByteCount]), (1, [minimum - 1 + headerByteCount])] {
+      let short = random.bytes(minimum - headerByteCount - missing)
+      let zip = SampleContainer.zip([("a", long), ("b", short), ("c", other)])
+      let chunks = Self.chunks(of: zip)
+      let begin = headerByteCount + long.count
+      let end = begin + headerByteCount + short.count + headerByteCount
+      let between = chunks.filter { $0.lowerBound >= begin && $0.upperBound <= end }
+      #expect(between.map(\.count) == expected)
+      #expect(between.last?.upperBound == end)
+    }
+  }
+
   /// Frozen: if this fails, old stores no longer share chunks with new blobs. Repair the code, not the numbers.
   @Test("cuts where it has always cut")
   func frozenCutPoints() {

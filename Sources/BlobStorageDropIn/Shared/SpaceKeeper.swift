@@ -1,0 +1,155 @@
+import BlobStorage
+import Dispatch
+import Foundation
+import Synchronization
+
+/// Gives back the disk space of replaced and deleted values, in the background.
+///
+/// It compares what the packs take with what was live after the last collection, less what was dropped since. When they
+/// take twice as much, and some more, it collects garbage: at once for `byteCountMin`, and for `idleByteCountMin` when
+/// nothing was changed for a second. So the folder takes at most about twice what is live, and each byte is copied
+/// about once for each byte of garbage. What was live is noted in a file beside the store's own, so that programs
+/// that run for a moment give space back too. The note is an estimate: a wrong one costs one collection.
+final class SpaceKeeper: Sendable {
+  private static let byteCountMin: Int64 = 4 << 20
+  private static let idleByteCountMin: Int64 = 256 << 10
+  private static let idleSeconds = 1.0
+
+  private struct State {
+    var store: BlockingBlobStore?
+    /// Stored bytes that are expected to be live.
+    var liveByteCount: Int64 = 0
+    /// Bytes of the packs when they were measured, and what was put since.
+    var diskByteCount: Int64 = 0
+    /// Bytes that were dropped since the store was opened.
+    var droppedByteCount: Int64 = 0
+    var changeCount = 0
+    var isWaiting = false
+    var isCollecting = false
+  }
+
+  private let state = Mutex(State())
+  private let queue = DispatchQueue(label: "blob-storage.drop-in.space", qos: .utility)
+
+  /// Begins to look after a store that was just opened.
+  func begin(_ store: BlockingBlobStore) {
+    let live = Self.note(store).flatMap { try? String(contentsOf: $0, encoding: .utf8) }.flatMap { Int64($0) }
+    let disk = Self.packByteCount(store)
+    state.withLock { state in
+      state.store = store
+      state.diskByteCount = disk
+      state.liveByteCount = max(0, live ?? 0)
+    }
+    changed()
+  }
+
+  /// Says that so many bytes were put.
+  func put(_ byteCount: Int) {
+    state.withLock { $0.diskByteCount += Int64(byteCount) }
+    changed()
+  }
+
+  /// Says that versions were dropped.
+  func dropped(_ versions: some Sequence<BlobVersion>) {
+    let byteCount = versions.reduce(0) { $0 + $1.byteCount }
+    guard byteCount > 0 else { return }
+    drop(byteCount)
+  }
+
+  /// Says that everything was dropped.
+  func droppedAll() { drop(1 << 50) }
+
+  /// Collects what is due, in the caller's thread, before the store is closed.
+  func end() {
+    let isDue = state.withLock { Self.isDue($0, Self.idleByteCountMin) }
+    if isDue { queue.sync { collect(Self.idleByteCountMin) } }
+    state.withLock { $0.store = nil }
+  }
+
+  private func drop(_ byteCount: Int64) {
+    let (store, live) = state.withLock { state in
+      state.liveByteCount = max(0, state.liveByteCount - byteCount)
+      state.droppedByteCount += byteCount
+      return (state.store, state.liveByteCount)
+    }
+    if let store { Self.write(live, store) }
+    changed()
+  }
+
+  private func changed() {
+    let (isDue, waits) = state.withLock { state in
+      state.changeCount += 1
+      let isDue = !state.isCollecting && Self.isDue(state, Self.byteCountMin)
+      if isDue { state.isCollecting = true }
+      defer { state.isWaiting = true }
+      return (isDue, !state.isWaiting)
+    }
+    if isDue { queue.async { [self] in collect(Self.byteCountMin) } }
+    if waits { wait(since: state.withLock(\.changeCount)) }
+  }
+
+  /// Looks again when nothing was changed for a while. A keeper that nobody holds any more is not kept for it.
+  private func wait(since changeCount: Int) {
+    queue.asyncAfter(deadline: .now() + Self.idleSeconds) { [weak self] in
+      guard let self else { return }
+      let (isIdle, isDue, now) = state.withLock { state in
+        let isIdle = state.changeCount == changeCount
+        if isIdle { state.isWaiting = false }
+        return (isIdle, Self.isDue(state, Self.idleByteCountMin), state.changeCount)
+      }
+      guard isIdle else { return wait(since: now) }
+      if isDue { collect(Self.idleByteCountMin) }
+    }
+  }
+
+  private static func isDue(_ state: State, _ byteCountMin: Int64) -> Bool {
+    state.store != nil && state.diskByteCount - state.liveByteCount >= state.liveByteCount + byteCountMin
+  }
+
+  /// Collects garbage, if the packs really take so much.
+  private func collect(_ byteCountMin: Int64) {
+    defer { state.withLock { $0.isCollecting = false } }
+    guard let store = state.withLock({ $0.store }) else { return }
+    let disk = Self.packByteCount(store)
+    let isDue = state.withLock { state in
+      state.diskByteCount = disk
+      return Self.isDue(state, byteCountMin)
+    }
+    guard isDue else { return }
+    let (putBefore, droppedBefore) = state.withLock { ($0.diskByteCount, $0.droppedByteCount) }
+    do throws(BlobStorageError) {
+      _ = try store.collectGarbage(CollectionOptions(waitSeconds: 0))
+    } catch {
+      // Another process collects, or the store is closed or damaged: a later change tries again.
+    }
+    let after = Self.packByteCount(store)
+    state.withLock { state in
+      // What was put and dropped meanwhile may be garbage.
+      let changed = state.diskByteCount - putBefore + state.droppedByteCount - droppedBefore
+      state.liveByteCount = max(0, after - changed)
+      state.diskByteCount = after
+    }
+    Self.write(state.withLock(\.liveByteCount), store)
+  }
+
+  private static func note(_ store: BlockingBlobStore) -> URL? {
+    URL(fileURLWithPath: store.store.information.path).appendingPathComponent("drop-in-live")
+  }
+
+  private static func write(_ byteCount: Int64, _ store: BlockingBlobStore) {
+    guard let url = note(store) else { return }
+    // Advice: without it, the next to open the store collects once too often.
+    try? Data("\(byteCount)".utf8).write(to: url)
+  }
+
+  private static func packByteCount(_ store: BlockingBlobStore) -> Int64 {
+    let folder = store.store.information.path + "/packs"
+    let manager = FileManager.default
+    let names = (try? manager.contentsOfDirectory(atPath: folder)) ?? []
+    return names.reduce(0) { sum, name in
+      // A pack that has gone meanwhile takes nothing.
+      let size = (try? manager.attributesOfItem(atPath: folder + "/" + name))?[.size] as? NSNumber
+      return sum + (size?.int64Value ?? 0)
+    }
+  }
+}

@@ -1,0 +1,35 @@
+/// Text that a terminal shows and does not obey: file names, keys and messages of servers may hold anything.
+enum TerminalText {
+  /// The text with what a terminal would obey made visible; only line ends and tabs stay.
+  static func safe(_ text: String) -> String {
+    escape(text) { "\\u{\(String($0.value, radix: 16))}" }
+  }
+
+  /// Replaces each scalar that a terminal would obey, all of them below U+10000.
+  static func escape(_ text: String, _ escaped: (Unicode.Scalar) -> String) -> String {
+    // Nearly every text has none: its bytes tell.
+    guard text.utf8.contains(where: mayBegin), text.unicodeScalars.contains(where: isObeyed) else {
+      return text
+    }
+    var result = ""
+    for scalar in text.unicodeScalars {
+      if isObeyed(scalar) { result += escaped(scalar) } else { result.unicodeScalars.append(scalar) }
+    }
+    return result
+  }
+
+  /// Controls of ASCII and of ISO 6429, which also begin sequences; marks that turn the direction of text around, so
+  /// that it seems to say something else; and line ends beside U+000A.
+  static func isObeyed(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.value {
+    case 0x09, 0x0A: false
+    case ..<0x20, 0x7F...0x9F, 0x061C, 0x200E, 0x200F, 0x2028...0x202E, 0x2066...0x2069: true
+    default: false
+    }
+  }
+
+  /// Whether one of those may begin with that byte.
+  private static func mayBegin(_ byte: UInt8) -> Bool {
+    byte < 0x20 && byte != 0x0A || byte == 0x7F || byte == 0xC2 || byte == 0xD8 || byte == 0xE2
+  }
+}

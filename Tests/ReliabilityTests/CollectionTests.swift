@@ -1,0 +1,345 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Synchronization
+import SystemPackage
+import Testing
+
+#if canImport(Glibc)
+  import Glibc
+#endif
+
+/// What a collection must keep, each by itself, and what it costs.
+@Suite("A collection", .serialized)
+struct CollectionTests {
+  private static let everything = CollectionOptions(garbageShareMin: 0)
+
+  @Test("keeps what readers hold that opened between any two of its looks at leases")
+  func laterLeases() throws {
+    let lab = try Lab()
+    let keys = (0..<8).map { "k\($0)" }
+    // Garbage, until it is put again between marking and condemning.
+    try lab.session { engine in
+      for (index, key) in keys.enumerated() { try lab.put(engine, [(key, noise(UInt64(index), 3_000))]) }
+      try lab.put(engine, [("held", noise(100, 3_000))])
+    }
+    try lab.session { try lab.delete($0, keys) }
+    let (reader, process) = (try lab.open(), lab.disk.process())
+    let collector = try lab.open(process)
+    // A lease that is there in any case, so that each look makes calls after it has listed them.
+    let held = try #require(try reader.openBlob("held", nil))
+    let isMarked = Mutex(false)
+    let isListed = Mutex(false)
+    let opened = Mutex<[OpenBlob]>([])
+    lab.disk.beforeCalls { [weak lab] (call) throws(BlobStorageError) in
+      guard let lab, call.process == process.number, isMarked.withLock({ $0 }) else { return }
+      let wasListed = isListed.withLock { isListed in
+        defer { isListed = call.kind == .list && call.detail.contains("/leases") }
+        return isListed
+      }
+      let count = opened.withLock { $0.count }
+      guard wasListed, count < keys.count, let blob = try reader.openBlob(keys[count], nil) else { return }
+      opened.withLock { $0.append(blob) }
+      do { try lab.session { try lab.delete($0, [keys[count]]) } } catch {
+        throw BlobStorageError(.io, "\(error)")
+      }
+    }
+    _ = try collector.collectGarbage(Self.everything) { progress in
+      guard progress.phase == "rebasing", !isMarked.withLock({ $0 }) else { return }
+      isMarked.withLock { $0 = true }
+      try? lab.session { engine in
+        for (index, key) in keys.enumerated() { try lab.put(engine, [(key, noise(UInt64(index), 3_000))]) }
+      }
+    }
+    lab.disk.beforeCalls(nil)
+    let blobs = opened.withLock { $0 }
+    #expect(blobs.count >= 2, "two looks or more while keys are there")
+    for (index, blob) in blobs.enumerated() {
+      let read = Result { Data(try blob.read(0..<3_000)) }
+      let data = try? read.get()
+      #expect(data == noise(UInt64(index), 3_000), "the reader that opened after look \(index): \(read)")
+      blob.close()
+    }
+    held.close()
+    try reader.close()
+    try collector.close()
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
+  @Test("keeps the packs of a put that is not finished, from the first on")
+  func unfinishedPut() throws {
+    let lab = try Lab()
+    let data = noise(1, 3_300_000)
+    let (writer, collector) = (try lab.open(), try lab.open())
+    let (halted, goOn, ended) = (
+      DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
+    )
+    let outcome = Mutex<String?>(nil)
+    let rest = Mutex(data)
+    let thread = Thread {
+      do {
+        _ = try writer.put(
+          "long",
+          .stream({
+            let count = rest.withLock { $0.count }
+            // A commit of its process takes along what is pending, and seals what is full.
+            if count % 1_100_000 == 0 { _ = try writer.put("short", .data(noise(2, 100)), PutOptions()) }
+            if count == 100_000 {
+              halted.signal()
+              goOn.wait()
+            }
+            return rest.withLock { rest in
+              defer { rest = rest.dropFirst(100_000) }
+              return rest.isEmpty ? nil : Data(rest.prefix(100_000))
+            }
+          }), PutOptions())
+      } catch { outcome.withLock { $0 = "\(error)" } }
+      ended.signal()
+    }
+    thread.start()
+    halted.wait()
+    let sealed = try collector.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter(\.row.isSealed).count
+    }
+    #expect(sealed >= 2)
+    for _ in 1...2 {
+      let report = try collector.collectGarbage(Self.everything)
+      #expect(report.deletedPackCount == 0 && report.obstacles.isEmpty)
+    }
+    goOn.signal()
+    ended.wait()
+    #expect(outcome.withLock { $0 } == nil)
+    let read = try collector.data("long", nil)
+    #expect(read == data)
+    try writer.close()
+    try collector.close()
+  }
+
+  @Test("keeps a tombstone in place of a ref that dies, while an older pack has what the ref replaced")
+  func dyingRef() throws {
+    let lab = try Lab()
+    // Stays: little of it is garbage.
+    try lab.session { engine in
+      try lab.put(engine, [("a", noise(1, 100))])
+      try lab.put(engine, [("big", noise(2, 60_000))])
+    }
+    // Goes: the ref in it, which replaced the first, was replaced itself.
+    try lab.session { engine in
+      try lab.put(engine, [("a", noise(3, 100))])
+      try lab.put(engine, [("other", noise(4, 20_000))])
+    }
+    try lab.session { engine in
+      try lab.put(engine, [("a", noise(5, 100))])
+      try lab.delete(engine, ["other"])
+      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.5))
+      #expect(report.deletedPackCount + report.compactedPackCount == 1)
+    }
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      let (found, versions) = (try lab.observed(engine), try engine.versions("a"))
+      #expect(found == lab.model.state)
+      #expect(versions.count == 1)
+    }
+  }
+
+  @Test("keeps the metadata of versions that it copies")
+  func metadata() throws {
+    let lab = try Lab()
+    let options = PutOptions(metadata: Array("of the first".utf8))
+    try lab.session { engine in
+      _ = try engine.put("a", .data(noise(1, 500)), options)
+      _ = try engine.put("garbage", .data(noise(2, 5_000)), PutOptions())
+      _ = try engine.delete(["garbage"], .durable)
+    }
+    try lab.session { engine in
+      let report = try engine.collectGarbage(Self.everything)
+      #expect(report.compactedPackCount == 1)
+    }
+    for forgets in [false, true] {
+      if forgets { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let version = try engine.version("a", nil)
+        #expect(version?.metadata == options.metadata, "forgotten: \(forgets)")
+      }
+    }
+  }
+
+  @Test(
+    "removes nothing while something is missing that a version needs", arguments: ["blob", "chunk", "list"])
+  func missing(_ what: String) throws {
+    let lab = try Lab()
+    let absent = ChunkEntry(digest: Digest.of(Array("absent".utf8)), plainByteCount: 6)
+    let blob = Digest.of(Array("a blob".utf8))
+    var payload = ByteWriter()
+    switch what {
+    case "blob": break
+    case "chunk": for _ in 0..<2 { absent.encode(into: &payload) }
+    default:
+      for _ in 0..<2 {
+        ListEntry(digest: absent.digest, chunkCount: 1, spanByteCount: 6).encode(into: &payload)
+      }
+    }
+    var records = [HostileTests.ref("k", blob, byteCount: 12)]
+    if what != "blob" {
+      let manifest = ManifestRecord(
+        digest: blob, byteCount: 12, chunkCount: 2, depth: what == "list" ? 1 : 0, listedCount: 2)
+      records.append((.manifest(manifest), payload.bytes))
+    }
+    try HostileTests.plant(lab, 1, records)
+    try lab.session { try lab.put($0, [("garbage", noise(1, 3_000))]) }
+    try lab.session { engine in
+      try lab.delete(engine, ["garbage"])
+      let before = try engine.backend.packNames().live.count
+      let report = try engine.collectGarbage(Self.everything)
+      #expect(report.obstacles.contains { $0.contains("\(what == "blob" ? blob : absent.digest)") })
+      #expect(report.freedByteCount == 0)
+      // What is written to meanwhile is sealed, and nothing goes.
+      let after = try engine.backend.packNames().live.count
+      #expect(after >= before)
+      // Nobody needs it any more: then there is nothing in the way.
+      _ = try engine.delete(["k"], .durable)
+      let last = try engine.collectGarbage(Self.everything)
+      #expect(last.obstacles == [])
+    }
+    try lab.session { engine in
+      let report = try engine.collectGarbage(Self.everything)
+      let statistics = try engine.statistics()
+      #expect(report.obstacles == [] && statistics.packCount == 0)
+    }
+  }
+
+  // MARK: Costs
+
+  /// A blob that names one list many times, and more blobs that name it.
+  private static func plantRepeatedList(_ lab: Lab, times: Int, blobs: Int) throws {
+    let plain = [UInt8](repeating: 7, count: 100)
+    let chunk = Digest.of(plain)
+    var list = ByteWriter()
+    // Too long for the cache of a lab's engine.
+    for _ in 0..<2_000 { ChunkEntry(digest: chunk, plainByteCount: plain.count).encode(into: &list) }
+    let entry = ListEntry(digest: Digest.of(list.bytes), chunkCount: 2_000, spanByteCount: 200_000)
+    var records: [(content: PackRecord.Content, payload: [UInt8])] = [
+      (.chunk(ChunkRecord(digest: chunk, plainByteCount: plain.count, codecNumber: 0)), plain),
+      (
+        .chunk(ChunkRecord(digest: entry.digest, plainByteCount: list.bytes.count, codecNumber: 0)),
+        list.bytes
+      ),
+    ]
+    for number in 0..<blobs {
+      let count = number == 0 ? times : 1
+      var lists = ByteWriter()
+      for _ in 0..<count { entry.encode(into: &lists) }
+      let blob = Digest.of(Array("\(number)".utf8))
+      let byteCount = Int64(count) * entry.spanByteCount
+      let manifest = ManifestRecord(
+        digest: blob, byteCount: byteCount, chunkCount: Int64(count * 2_000), depth: 1, listedCount: count)
+      records.append((.manifest(manifest), lists.bytes))
+      records.append(
+        HostileTests.ref("\(number)", blob, byteCount: byteCount, time: 1 << 41 + UInt64(number)))
+    }
+    try HostileTests.plant(lab, 1, records)
+  }
+
+  /// How many times a list of 72 kB was read.
+  private static func listReads(_ lab: Lab, _ body: () throws -> Void) rethrows -> Int {
+    let count = Mutex(0)
+    lab.disk.beforeCalls { call in
+      // It says the range that is read.
+      let range = call.detail.split(separator: " ").last?.split(separator: "..<").compactMap { Int($0) } ?? []
+      if call.kind == .read, range.count == 2, range[1] - range[0] == 72_000 { count.withLock { $0 += 1 } }
+    }
+    try body()
+    lab.disk.beforeCalls(nil)
+    return count.withLock { $0 }
+  }
+
+  @Test("and every walk over blobs reads a list once that one manifest names 300 times")
+  func repeatedList() throws {
+    let lab = try Lab()
+    try Self.plantRepeatedList(lab, times: 300, blobs: 1)
+    let engine = try lab.open()
+    let walks: [(String, () throws -> Void)] = [
+      ("gc", { _ = try engine.collectGarbage() }),
+      ("stats", { _ = try engine.statistics() }),
+      (
+        "info",
+        {
+          let information = try BlobInformation.take(engine, "0", nil)
+          #expect(information?.chunkCount == 600_000)
+        }
+      ),
+      ("verify", { _ = try engine.verify() }),
+    ]
+    for (name, walk) in walks {
+      let count = try Self.listReads(lab, walk)
+      #expect(1...4 ~= count, "\(name): \(count) reads")
+    }
+    try engine.close()
+  }
+
+  @Test("and statistics read a list once that many manifests name")
+  func sharedList() throws {
+    let lab = try Lab()
+    try Self.plantRepeatedList(lab, times: 1, blobs: 100)
+    try lab.session { engine in
+      let count = try Self.listReads(lab) {
+        let statistics = try engine.statistics()
+        #expect(statistics.blobCount == 100)
+      }
+      #expect(count == 1)
+      let countOfCollection = try Self.listReads(lab) { _ = try engine.collectGarbage() }
+      #expect(1...2 ~= countOfCollection)
+    }
+  }
+
+  #if canImport(Glibc)
+    /// Bytes that are allocated, by the C library's own account.
+    @Sendable private static func allocatedByteCount() -> Int {
+      typealias Describe = @convention(c) (Int32, UnsafeMutablePointer<FILE>) -> Int32
+      var (text, length) = (UnsafeMutablePointer<CChar>?.none, 0)
+      guard let symbol = dlsym(nil, "malloc_info"), let file = open_memstream(&text, &length) else {
+        return 0
+      }
+      _ = unsafeBitCast(symbol, to: Describe.self)(0, file)
+      fclose(file)
+      defer { free(text) }
+      // The last of each kind is that of all arenas together.
+      var sizes: [Substring: Int] = [:]
+      for line in text.map({ String(cString: $0) })?.split(separator: "\n") ?? [] {
+        let fields = line.split(separator: "\"")
+        guard line.hasPrefix("<total") || line.hasPrefix("<system"), let size = Int(fields[fields.count - 2])
+        else {
+          continue
+        }
+        sizes[fields[1]] = size
+      }
+      return sizes["current", default: 0] + sizes["mmap", default: 0] - sizes["fast", default: 0]
+        - sizes["rest", default: 0]
+    }
+
+    @Test("keeps less than 100 bytes in memory for each chunk that goes")
+    func memory() throws {
+      let lab = try Lab()
+      let count = 6_000
+      for pack in 0..<3 {
+        let records = (0..<count / 3).map { number -> (content: PackRecord.Content, payload: [UInt8]) in
+          let plain = withUnsafeBytes(of: (pack, number)) { Array($0) }
+          return (.chunk(ChunkRecord(digest: Digest.of(plain), plainByteCount: 16, codecNumber: 0)), plain)
+        }
+        try HostileTests.plant(lab, UInt32(pack + 1), records)
+      }
+      try lab.session { engine in
+        let before = Self.allocatedByteCount()
+        #expect(before > 0)
+        let growth = Mutex(0)
+        let report = try engine.collectGarbage(Self.everything) { progress in
+          guard progress.phase == "deleting" else { return }
+          growth.withLock { $0 = max($0, Self.allocatedByteCount() - before) }
+        }
+        #expect(report.deletedChunkCount == count)
+        let perChunk = growth.withLock { $0 } / count
+        #expect(perChunk < 100, "\(perChunk) bytes a chunk")
+      }
+    }
+  #endif
+}
