@@ -187,9 +187,13 @@ static void fill(const struct stat *from, bs_status *to) {
 #if defined(__APPLE__)
   to->modified_seconds = (int64_t)from->st_mtimespec.tv_sec;
   to->modified_nanoseconds = (int32_t)from->st_mtimespec.tv_nsec;
+  to->changed_seconds = (int64_t)from->st_ctimespec.tv_sec;
+  to->changed_nanoseconds = (int32_t)from->st_ctimespec.tv_nsec;
 #else
   to->modified_seconds = (int64_t)from->st_mtim.tv_sec;
   to->modified_nanoseconds = (int32_t)from->st_mtim.tv_nsec;
+  to->changed_seconds = (int64_t)from->st_ctim.tv_sec;
+  to->changed_nanoseconds = (int32_t)from->st_ctim.tv_nsec;
 #endif
   to->kind = S_ISREG(from->st_mode)   ? BS_KIND_REGULAR
              : S_ISDIR(from->st_mode) ? BS_KIND_DIRECTORY

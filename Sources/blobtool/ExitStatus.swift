@@ -38,6 +38,11 @@ struct Failure: Error {
     Self(ExitStatus.notFound, "There is no key “\(key.printable)” in the store.")
   }
 
+  /// No key of the store begins with the prefix asked for.
+  static func noKeys(of prefix: String) -> Self {
+    Self(ExitStatus.notFound, "No key in the store begins with “\(prefix.printable)”.")
+  }
+
   /// The version asked for is not in the store.
   static func noVersion(_ version: String, of key: String) -> Self {
     Self(ExitStatus.notFound, "The key “\(key.printable)” has no version \(version.printable).")
@@ -48,6 +53,7 @@ struct Failure: Error {
     case .notFound: ExitStatus.notFound
     case .corrupted: ExitStatus.damaged
     case .busy: ExitStatus.busy
+    case .keysCollide: ExitStatus.wrongUsage
     default: ExitStatus.failed
     }
   }

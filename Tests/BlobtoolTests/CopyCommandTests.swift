@@ -11,6 +11,9 @@ struct CopyCommandTests {
     var newVersions: Int
     var unchangedVersions: Int
     var droppedVersions: Int
+    var droppedKeys: Int
+    var dryRun: Bool
+    var refusal: String?
     var chunks: Int
     var newByteCount: Int64
     var storedByteCount: Int64
@@ -61,9 +64,19 @@ struct CopyCommandTests {
     #expect(words.text.contains("versions dropped"))
     #expect(words.errors.contains("copying: 586 KiB of 586 KiB, 1 of 1 key"))
     #expect(try await workshop.expect(0, ["list", "--store", other]).lines.count == 2)
-    let mirror = try report(
-      try await workshop.expect(0, ["copy", workshop.storePath, other, "--mirror", "--json"]))
-    #expect(mirror.droppedVersions == 1)
+    // One of two keys is more than a tenth.
+    let command = ["copy", workshop.storePath, other, "--mirror"]
+    let refused = try await workshop.expect(1, command)
+    #expect(refused.errors.contains("would drop 1 of 2 keys") && refused.errors.contains("--force"))
+    let planned = try await workshop.expect(0, command + ["--dry-run"])
+    #expect(planned.errors.contains("would be dropped: “own”"))
+    #expect(planned.errors.contains("it would be refused"))
+    #expect(planned.text.contains("keys to drop"))
+    let plan = try report(try await workshop.expect(0, command + ["--dry-run", "--json"]))
+    #expect(plan.dryRun && plan.droppedKeys == 1 && plan.refusal != nil)
+    #expect(try await workshop.expect(0, ["list", "--store", other]).lines.count == 2)
+    let mirror = try report(try await workshop.expect(0, command + ["--force", "--json"]))
+    #expect(mirror.droppedVersions == 1 && mirror.droppedKeys == 1 && !mirror.dryRun)
     #expect(try await Self.shown(workshop, other) == (try await Self.shown(workshop, workshop.storePath)))
     try await workshop.expect(0, ["verify", "--store", other])
   }
@@ -76,7 +89,8 @@ struct CopyCommandTests {
     let usage: [[String]] = [
       ["copy"], ["copy", store], ["copy", store, ""], ["copy", store, missing, "--source-state", "x"],
       ["copy", store, missing, "--target-profile", "x"], ["copy", store, missing, "--pack-cache", "1"],
-      ["copy", store, "s3://b"], ["copy", store, missing, "--store", store],
+      ["copy", store, missing, "--force"], ["copy", store, "s3://b"],
+      ["copy", store, missing, "--store", store],
     ]
     for arguments in usage {
       let outcome = try await workshop.expect(64, arguments)

@@ -119,6 +119,55 @@ import Testing
     #expect(try await workshop.expect(0, ["versions", "large"]).lines.count == 1)
   }
 
+  @Test("files that would get the same key are refused, both are named, and nothing is stored")
+  func collision() async throws {
+    let workshop = try await Workshop()
+    for name in ["A/x.jpg", "B/x.jpg", "B/y"] { try workshop.write(Data(name.utf8), to: name) }
+    for more in [[], ["--dry-run"]] {
+      let outcome = try await workshop.expect(64, ["import", "A", "B"] + more)
+      #expect(outcome.errors.contains("A/x.jpg") && outcome.errors.contains("B/x.jpg"))
+    }
+    #expect(try await workshop.expect(0, ["list"]).lines.isEmpty)
+    try await workshop.expect(0, ["import", "A", "--prefix", "A/"])
+    try await workshop.expect(0, ["import", "B", "--prefix", "B/"])
+    #expect(try await workshop.expect(0, ["list"]).lines.count == 3)
+  }
+
+  @Test("the store's own folder is left out, and is no place to export to")
+  func ownFolder() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data("x".utf8), to: "tree/x")
+    let around = try await workshop.expect(
+      0, ["import", ".", "--exclude", "*.in", "--exclude", "*.out", "--exclude", "*.err"])
+    #expect(around.errors.contains("it is the store's own folder"))
+    #expect(try await workshop.expect(0, ["list"]).text.contains("tree/x"))
+    #expect(try await workshop.expect(0, ["list", "store"]).lines.isEmpty)
+    let named = try await workshop.expect(1, ["import", "store/packs"])
+    #expect(named.errors.contains("it belongs to the store itself"))
+    for folder in ["store", "store/packs", "store/new"] {
+      let outcome = try await workshop.expect(1, ["export", folder])
+      #expect(outcome.errors.contains("belongs to the store itself"))
+    }
+  }
+
+  @Test("an import into a cache says how many of its files the cache has evicted again")
+  func evicted() async throws {
+    let workshop = try await Workshop()
+    for index in 0..<30 {
+      try workshop.write(noise(1_000_000, seed: UInt64(index)), to: "tree/f\(10 + index)")
+    }
+    try await workshop.expect(0, ["cache", "set-limit", "16M"])
+    let outcome = try await workshop.expect(0, ["import", "tree"])
+    let keptCount = try await workshop.expect(0, ["list"]).lines.count
+    #expect(keptCount < 30)
+    #expect(outcome.errors.contains("\(30 - keptCount) of 30 files are not in the cache any more"))
+    struct Evicted: Decodable { var files: Int; var evictedFiles: Int }
+    let again = try #require(
+      try await workshop.expect(0, ["import", "tree", "--json"]).json(Evicted.self).first)
+    let left = try await workshop.expect(0, ["list"]).lines.count
+    #expect(again.files - again.evictedFiles == left)
+  }
+
   @Test("put shows how much of its file is stored")
   func putProgress() async throws {
     let workshop = try await Workshop()

@@ -72,7 +72,8 @@ struct VerificationLine: Decodable {
     let outcome = try await workshop.expect(0, ["import", "tree", "--json"])
     #expect(
       try outcome.fields() == [
-        "files", "byteCount", "newFiles", "unchangedFiles", "newByteCount", "duplicateByteCount",
+        "files", "byteCount", "newFiles", "unchangedFiles", "evictedFiles", "newByteCount",
+        "duplicateByteCount",
         "storedByteCount",
         "skipped", "seconds",
       ])

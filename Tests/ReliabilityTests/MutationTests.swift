@@ -316,7 +316,7 @@ struct MutationTests {
 
 extension Bool {
   /// Sets it and says what it was.
-  fileprivate mutating func exchange(_ new: Bool) -> Bool {
+  mutating func exchange(_ new: Bool) -> Bool {
     defer { self = new }
     return self
   }

@@ -29,6 +29,7 @@ extension Transaction {
     try withKey(digest) { (key) throws(BlobStorageError) in
       if let row { try put(.chunks, key, row.encoded()) } else { try remove(.chunks, key) }
     }
+    if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
   }
 
   package func manifestRow(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
@@ -59,6 +60,9 @@ extension Transaction {
         Digest(algorithm: algorithm, bytes: key), try ChunkRow(value, algorithm: algorithm))
     }
   }
+
+  /// Whether any chunk was found damaged since the catalog was made, or before and is still.
+  package func hasSuspects() throws(BlobStorageError) -> Bool { try meta(.hasSuspects) != 0 }
 
   /// Whether a writer may count on what lies in `pack`: it is there, and not about to go.
   package func isTrusted(_ pack: UInt32) throws(BlobStorageError) -> Bool {

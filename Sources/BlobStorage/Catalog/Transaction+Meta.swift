@@ -16,6 +16,8 @@ extension Transaction {
     case countsVersions
     /// Whether packs were taken out of it whose chunks may lie in others too, where a catalog made anew finds them.
     case lacksCopies
+    /// Whether any chunk was ever found damaged.
+    case hasSuspects
 
     var bytes: [UInt8] { Array(rawValue.utf8) }
   }

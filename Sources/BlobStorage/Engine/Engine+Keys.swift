@@ -101,6 +101,15 @@ extension Engine {
     return max(count, try makeCertain(bytes))
   }
 
+  /// A prefix that is not empty: all keys are meant by saying so.
+  package static func nonempty(
+    _ prefix: String, elseSay explicit: String
+  ) throws(BlobStorageError) -> String {
+    if !prefix.isEmpty { return prefix }
+    throw BlobStorageError(
+      .invalidArgument, "An empty prefix would mean every key: say \(explicit) for that.")
+  }
+
   package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {
     let count = try forEachPage(prefix: prefix) { (keys) throws(BlobStorageError) in
       try drop(keys, keeping: nil, durability).keyCount

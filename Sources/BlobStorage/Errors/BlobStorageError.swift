@@ -85,6 +85,10 @@ extension BlobStorageError.Code {
   public static let closed = Self("closed")
   /// The caller's task was cancelled; nothing half done is visible.
   public static let cancelled = Self("cancelled")
+  /// Two files would get the same key; nothing was changed.
+  public static let keysCollide = Self("keysCollide")
+  /// A mirror would drop much of its target; nothing was changed.
+  public static let wouldDropMany = Self("wouldDropMany")
   /// The caller's own source or converter failed.
   public static let sourceFailed = Self("sourceFailed")
 }

@@ -35,7 +35,8 @@ package struct DirectoryWalker: ~Copyable {
     }
   }
 
-  private let root: FilePath
+  /// The folder that is walked.
+  package let folder: InputFolder
   private let depthMax: Int
   private var levels: [Level]
   private var prefix: [UInt8] = []
@@ -45,10 +46,9 @@ package struct DirectoryWalker: ~Copyable {
   /// - Parameter depthMax: How many folders deep the walk goes; a folder below is an item with a failure.
   package init(root: FilePath, depthMax: Int = 512) throws(BlobStorageError) {
     precondition(depthMax >= 1)
-    let path = try root.absolute()
-    let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
-    let level = try Self.enter(bs_working_directory(), path, path, options, pathByteCount: 0)
-    self.root = path
+    let folder = try InputFolder(root)
+    let level = try Self.level(folder.descriptor, folder.path, pathByteCount: 0)
+    self.folder = folder
     self.depthMax = depthMax
     self.levels = [level]
   }
@@ -75,7 +75,7 @@ package struct DirectoryWalker: ~Copyable {
 
   private mutating func visit(_ name: FilePath, in directory: Int32) -> Item {
     // Only an error needs the path as a whole, and only an error pays for it.
-    var path: FilePath { root.appending(FilePath(bytes: prefix).components) }
+    var path: FilePath { folder.path.appending(FilePath(bytes: prefix).components) }
     var status: FileStatus?
     do throws(BlobStorageError) {
       var raw = bs_status()
@@ -89,8 +89,8 @@ package struct DirectoryWalker: ~Copyable {
           throw BlobStorageError(
             .limitExceeded, "\(path.string) is more than \(depthMax) folders deep", path: path.string)
         }
-        let options = Int32(BS_OPEN_DIRECTORY)
-        levels.append(try Self.enter(directory, name, path, options, pathByteCount: prefix.count))
+        let descriptor = try OwnedDescriptor.open(directory, name, path, Int32(BS_OPEN_DIRECTORY), "list")
+        levels.append(try Self.level(descriptor, path, pathByteCount: prefix.count))
       }
       return Item(pathBytes: prefix, status: status, failure: nil)
     } catch {
@@ -98,11 +98,9 @@ package struct DirectoryWalker: ~Copyable {
     }
   }
 
-  private static func enter(
-    _ directory: Int32, _ name: FilePath, _ path: @autoclosure () -> FilePath, _ options: Int32,
-    pathByteCount: Int
+  private static func level(
+    _ descriptor: OwnedDescriptor, _ path: @autoclosure () -> FilePath, pathByteCount: Int
   ) throws(BlobStorageError) -> Level {
-    let descriptor = try OwnedDescriptor.open(directory, name, path(), options, "list")
     // Reading the names takes a descriptor over; this one is still needed for what is below.
     let duplicate = Int32(try systemCall("list", path()) { bs_duplicate(descriptor.number) })
     let names = try readNames(owning: duplicate, path())

@@ -1,3 +1,5 @@
+import SystemPackage
+
 /// What the system says about a name or an open file.
 package struct FileStatus: Sendable, Hashable {
   /// What kind of thing it is.
@@ -17,13 +19,20 @@ package struct FileStatus: Sendable, Hashable {
   package var inode: UInt64
   package var device: UInt64
   package var modified: FileTime
+  /// When the bytes, the length or the properties last changed (ctime); programs cannot set it.
+  package var changed: FileTime
   /// The lower twelve mode bits.
   package var permissions: UInt16
 
+  /// Which file or folder of the machine it is.
+  package var identity: FileIdentity { FileIdentity(device: device, inode: inode) }
+
   /// A status of those values.
+  ///
+  /// - Parameter changed: `modified`, if it is nil.
   package init(
     kind: Kind, byteCount: Int64, allocatedByteCount: Int64, linkCount: Int, inode: UInt64, device: UInt64,
-    modified: FileTime, permissions: UInt16
+    modified: FileTime, changed: FileTime? = nil, permissions: UInt16
   ) {
     self.kind = kind
     self.byteCount = byteCount
@@ -32,12 +41,40 @@ package struct FileStatus: Sendable, Hashable {
     self.inode = inode
     self.device = device
     self.modified = modified
+    self.changed = changed ?? modified
     self.permissions = permissions
   }
 }
 
+/// Tells files and folders of one machine apart, whatever their paths.
+package struct FileIdentity: Hashable, Sendable {
+  package var device: UInt64
+  package var inode: UInt64
+
+  /// Whether the path leads to this folder, or to a folder or file below it.
+  ///
+  /// A folder on the way up that cannot be looked at ends the search.
+  package func contains(_ path: FilePath) -> Bool {
+    let files = SystemFiles()
+    func identity(_ path: FilePath) -> FileIdentity? {
+      do throws(BlobStorageError) { return try files.status(of: path)?.identity } catch { return nil }
+    }
+    if identity(path) == self { return true }
+    // Only a folder has a name `.`; the folder of a file is the one before its name.
+    var folder = path.appending(".")
+    if identity(folder) == nil { folder = path.removingLastComponent().appending(".") }
+    var last: FileIdentity?
+    while let found = identity(folder), found != last {
+      if found == self { return true }
+      last = found
+      folder.append("..")
+    }
+    return false
+  }
+}
+
 /// A point in time as file systems keep it.
-package struct FileTime: Sendable, Hashable {
+package struct FileTime: Sendable, Hashable, Comparable {
   /// Seconds since 1970 in UTC; negative before.
   package var seconds: Int64
   /// 0..<1_000_000_000, always counted forward.
@@ -47,5 +84,22 @@ package struct FileTime: Sendable, Hashable {
   package init(seconds: Int64, nanoseconds: Int32) {
     self.seconds = seconds
     self.nanoseconds = nanoseconds
+  }
+
+  /// A point in time by a wall clock.
+  package init(millisecondsSince1970 milliseconds: UInt64) {
+    seconds = Int64(milliseconds / 1_000)
+    nanoseconds = Int32(milliseconds % 1_000) * 1_000_000
+  }
+
+  /// A little later. Beyond the end of time there is nothing later.
+  package func advanced(byMilliseconds milliseconds: Int32) -> FileTime {
+    let sum = Int64(nanoseconds) + Int64(milliseconds) * 1_000_000
+    let (seconds, overflows) = seconds.addingReportingOverflow(sum / 1_000_000_000)
+    return overflows ? self : FileTime(seconds: seconds, nanoseconds: Int32(sum % 1_000_000_000))
+  }
+
+  package static func < (left: FileTime, right: FileTime) -> Bool {
+    (left.seconds, left.nanoseconds) < (right.seconds, right.nanoseconds)
   }
 }

@@ -10,13 +10,18 @@ package final class InputFile: Sendable {
   private let isOwner: Bool
 
   /// Opens a regular file; a symbolic link, folder, pipe or device is refused with code `invalidArgument`.
-  package init(_ path: FilePath) throws(BlobStorageError) {
+  package convenience init(_ path: FilePath) throws(BlobStorageError) {
     let path = try path.absolute()
+    try self.init(bs_working_directory(), path, path)
+  }
+
+  /// Opens a file as `name` means it in a folder; `path` is what messages call it.
+  init(_ directory: Int32, _ name: FilePath, _ path: FilePath) throws(BlobStorageError) {
     self.path = path
     // Non-blocking, because opening a named pipe would wait for somebody to write into it.
     let options = Int32(BS_OPEN_NONBLOCK)
     let opened = uninterrupted {
-      path.withPlatformString { bs_open_at(bs_working_directory(), $0, options) }
+      name.withPlatformString { bs_open_at(directory, $0, options) }
     }
     if opened < 0 {
       if opened == -Int(Errno.tooManySymbolicLinkLevels.rawValue) { throw Self.notRegular(path) }
@@ -79,12 +84,12 @@ package final class InputFile: Sendable {
 
   /// Throws code `sourceFailed` when the file is not what it was when it was opened; to be asked after reading.
   ///
-  /// It notices a change of length or of modification time; two changes within one tick of the file system's
+  /// It notices a change of length or of the file's times; two changes within one tick of the file system's
   /// clock can look like none. Pipes pass.
   package func checkUnchanged() throws(BlobStorageError) {
     guard status.kind == .regular else { return }
     let now = try Self.status(of: descriptor, path)
-    if now.byteCount != status.byteCount || now.modified != status.modified {
+    if now.byteCount != status.byteCount || now.modified != status.modified || now.changed != status.changed {
       throw BlobStorageError(.sourceFailed, "\(path.string) changed while it was read", path: path.string)
     }
   }

@@ -5,12 +5,16 @@ import SystemPackage
 ///
 /// Dropping it without ``commit(overwriting:modified:isDurable:)`` removes what was written.
 package struct OutputFile: ~Copyable {
+  /// What happens to a file on its way to its name.
+  package enum Step: Sendable { case synced, named }
+
   /// The path it will have.
   package let path: FilePath
   private let directory: OwnedDescriptor
   private let descriptor: OwnedDescriptor
   private let name: FilePath
   private let temporaryName: FilePath
+  private let observer: (@Sendable (Step) -> Void)?
   private var byteCount: Int64 = 0
   private var isCommitted = false
 
@@ -28,6 +32,7 @@ package struct OutputFile: ~Copyable {
     let options = Int32(BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE)
     let descriptor = try OwnedDescriptor.open(directory.number, temporaryName, path, options, "write")
     self.path = path
+    observer = folder.observer
     self.directory = directory
     self.descriptor = descriptor
     self.name = FilePath(root: nil, [last])
@@ -57,7 +62,8 @@ package struct OutputFile: ~Copyable {
   /// Gives the file its name.
   ///
   /// - Parameters:
-  ///   - overwriting: Whether a file of that name is replaced; otherwise it is an error with `EEXIST`.
+  ///   - overwriting: Whether a file of that name is replaced; otherwise it is an error with `EEXIST`. The new bytes
+  ///     are on the medium before the old ones go: a power cut leaves one or the other.
   ///   - modified: The modification time to set.
   ///   - permissions: The permissions to set instead of 0600.
   ///   - isDurable: Whether bytes and name are on the medium on return.
@@ -73,8 +79,14 @@ package struct OutputFile: ~Copyable {
         bs_set_modified(number, modified.seconds, modified.nanoseconds)
       }
     }
-    if isDurable { _ = try systemCall("sync", path) { bs_sync_all(number) } }
     let folder = directory.number
+    if isDurable {
+      _ = try systemCall("sync", path) { bs_sync_all(number) }
+      observer?(.synced)
+    } else if overwriting, isTaken {
+      _ = try systemCall("sync", path) { bs_sync_data(number) }
+      observer?(.synced)
+    }
     _ = try systemCall("write", path) {
       temporaryName.withPlatformString { from in
         name.withPlatformString { to in
@@ -84,7 +96,14 @@ package struct OutputFile: ~Copyable {
         }
       }
     }
+    observer?(.named)
     isCommitted = true
     if isDurable { _ = try systemCall("sync the folder of", path) { bs_sync_all(folder) } }
+  }
+
+  /// Whether there is something of that name.
+  private var isTaken: Bool {
+    var raw = bs_status()
+    return uninterrupted { name.withPlatformString { bs_status_at(directory.number, $0, &raw) } } == 0
   }
 }

@@ -20,6 +20,12 @@ final class OwnedDescriptor: Sendable {
     return OwnedDescriptor(owning: Int32(number))
   }
 
+  func status(_ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> FileStatus {
+    var raw = bs_status()
+    _ = try systemCall("look at", path()) { bs_status_of(number, &raw) }
+    return FileStatus(raw)
+  }
+
   /// Creates a file that only its owner may read, for a library that writes to a descriptor.
   static func create(_ path: FilePath) throws(BlobStorageError) -> OwnedDescriptor {
     let options = BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE | BS_OPEN_SHARE_OWNER

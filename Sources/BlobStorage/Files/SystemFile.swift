@@ -159,6 +159,7 @@ extension FileStatus {
       kind: kind, byteCount: raw.byte_count, allocatedByteCount: raw.allocated_byte_count,
       linkCount: Int(raw.link_count), inode: raw.inode, device: raw.device,
       modified: FileTime(seconds: raw.modified_seconds, nanoseconds: raw.modified_nanoseconds),
+      changed: FileTime(seconds: raw.changed_seconds, nanoseconds: raw.changed_nanoseconds),
       permissions: UInt16(raw.permissions))
   }
 }

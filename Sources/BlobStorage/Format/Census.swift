@@ -69,6 +69,9 @@ package struct Census: Hashable, Sendable {
   /// Whether `repair` has taken the pack out of the store.
   package func isSetAside(_ name: PackName) -> Bool { setAside.contains(name) }
 
+  /// Whether `repair` has taken any pack out of the store, or its loss was accepted.
+  package var hasSetAside: Bool { !setAside.isEmpty }
+
   /// Whether the pack has left the store: what its file holds counts no more.
   package func hasLeft(_ name: PackName) -> Bool {
     setAside.contains(name) || isRemoved(name)

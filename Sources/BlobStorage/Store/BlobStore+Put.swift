@@ -71,11 +71,23 @@ extension BlobStore {
   /// Drops every key that begins with `prefix`.
   ///
   /// - Returns: how many there were.
+  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
+  ///   drops every key.
   @discardableResult
   public func delete(
     prefix: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> Int {
-    try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: prefix, durability) }
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.delete(prefix: Engine.nonempty(prefix, elseSay: "deleteAllKeys()"), durability)
+    }
+  }
+
+  /// Drops every key.
+  ///
+  /// - Returns: how many there were.
+  @discardableResult
+  public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
   }
 
   /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
@@ -91,13 +103,27 @@ extension BlobStore {
     }
   }
 
-  /// The same for every key that begins with `prefix`; the empty prefix means all.
+  /// The same for every key that begins with `prefix`.
+  ///
+  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake:
+  ///   ``keepInAllKeys(upTo:durability:)`` means every key.
   @discardableResult
   public func keep(
     upTo archivedCount: Int, prefix: String, durability: Durability = .durable
   ) async throws(BlobStorageError) -> RetentionResult {
     try await run { (engine) throws(BlobStorageError) in
-      try engine.keep(upTo: archivedCount, prefix: prefix, durability)
+      let prefix = try Engine.nonempty(prefix, elseSay: "keepInAllKeys(upTo:)")
+      return try engine.keep(upTo: archivedCount, prefix: prefix, durability)
+    }
+  }
+
+  /// The same for every key.
+  @discardableResult
+  public func keepInAllKeys(
+    upTo archivedCount: Int, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> RetentionResult {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.keep(upTo: archivedCount, prefix: "", durability)
     }
   }
 }

@@ -50,10 +50,16 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.delete([key], durability) > 0
   }
 
-  /// Drops every key that begins with `prefix`.
+  /// Drops every key that begins with `prefix`, which is not empty.
   @discardableResult
   public func delete(prefix: String, durability: Durability = .durable) throws(BlobStorageError) -> Int {
-    try store.engine.delete(prefix: prefix, durability)
+    try store.engine.delete(prefix: Engine.nonempty(prefix, elseSay: "deleteAllKeys()"), durability)
+  }
+
+  /// Drops every key.
+  @discardableResult
+  public func deleteAllKeys(durability: Durability = .durable) throws(BlobStorageError) -> Int {
+    try store.engine.delete(prefix: "", durability)
   }
 
   /// Keeps the current version of a key and its youngest `archivedCount` archived ones.

@@ -61,6 +61,8 @@ extension Copier {
       done.addedCount += 1
     }
     if ready.count > room { return false }
+    // What could not be brought takes nothing's place.
+    if ready.count < plan.added.count { return true }
     for start in stride(from: 0, to: plan.dropped.count, by: Limits.dropVersionCountMax) {
       let part = Array(plan.dropped[start..<min(start + Limits.dropVersionCountMax, plan.dropped.count)])
       let drop = DropRecord(key: key.bytes, stamp: try commit.stamp(), versions: part)

@@ -18,20 +18,20 @@ package final class Copier {
     var isNamed: Bool
   }
 
-  private struct PlannedKey: Sendable {
+  struct PlannedKey: Sendable {
     var key: CopiedKey
     var plan: CopyPlan
   }
 
-  private struct Batch {
+  struct Batch {
     var keys: [PlannedKey] = []
     var versionCount = 0
     var byteCount: Int64 = 0
   }
 
-  private let source: Engine
+  let source: Engine
   let target: Engine
-  private let options: CopyOptions
+  let options: CopyOptions
   private let progress: ProgressHandler?
   private let algorithm: Digest.Algorithm
   var report = CopyReport()
@@ -40,6 +40,8 @@ package final class Copier {
   var watermarks: [PackName: WriterSession.Watermark] = [:]
   private var total = (byteCount: Int64(0), keyCount: 0)
   private var doneByteCount: Int64 = 0
+  /// What a dry run would have copied already.
+  var plan = ImportPlan()
   private var lastProgress = Date.distantPast
 
   package init(
@@ -55,6 +57,7 @@ package final class Copier {
   package func run() throws(BlobStorageError) -> CopyReport {
     let start = Date()
     try checkStores()
+    if options.isMirror { try checkMirror() }
     if progress != nil { try count() }
     tell(force: true)
     var batch = Batch()
@@ -83,6 +86,10 @@ package final class Copier {
     try copy(batch)
     if options.isMirror { try dropOthers() }
     tell(force: true)
+    if options.isDryRun {
+      report.seconds = Date().timeIntervalSince(start)
+      return report
+    }
     tell("syncing", force: true)
     for name in unsynced { try target.writer.synchronizeOther(name) }
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }
@@ -176,7 +183,10 @@ package final class Copier {
         return try target.writer.stays(at: row.place, transaction)
       }
       if try canRefer(row.place) { return true }
-      if let pack = try transaction.packRow(row.place.pack) { unsynced.insert(pack.name) }
+      guard let pack = try transaction.packRow(row.place.pack) else { return true }
+      // A later sync says nothing of what a sync that failed has lost.
+      if pack.isPoisoned { return false }
+      unsynced.insert(pack.name)
       return true
     }
   }
@@ -195,6 +205,7 @@ package final class Copier {
 
   private func copy(_ batch: Batch) throws(BlobStorageError) {
     guard !batch.keys.isEmpty else { return }
+    if options.isDryRun { return try count(batch) }
     let lossCount = target.writer.lossCount
     let put = try target.leases.beginPut(from: target.writer.currentSequence)
     defer { target.leases.endPut(put) }
@@ -299,7 +310,7 @@ package final class Copier {
   // MARK: What is left
 
   /// Reports versions that could not be copied, unless they were dropped meanwhile.
-  private func note(_ failures: [Digest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
+  func note(_ failures: [Digest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
     for planned in batch.keys {
       let key = planned.key
       let missing = planned.plan.added.filter { failures[$0.row.digest] != nil }
@@ -314,25 +325,6 @@ package final class Copier {
             key: name, version: BlobVersion.ID(version.stamp), digest: version.row.digest,
             reason: failure.message))
       }
-    }
-  }
-
-  /// Drops the keys of the target that the source does not have.
-  private func dropOthers() throws(BlobStorageError) {
-    var last: String?
-    while true {
-      try CancellationFlag.check()
-      let page = try target.keys(options.prefix, after: last, limit: 500)
-      guard let end = page.last else { return }
-      last = end.key
-      var others: [KeyEntry] = []
-      for entry in page where try source.version(entry.key, nil) == nil { others.append(entry) }
-      guard !others.isEmpty else { continue }
-      _ = try target.delete(others.map(\.key), .relaxed)
-      if let watermark = try target.writer.commit({ _ in }).watermark {
-        watermarks[watermark.pack] = watermark
-      }
-      report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
     }
   }
 

@@ -6,11 +6,22 @@ public struct CopyOptions: Sendable, Hashable {
   /// Only keys that begin with it.
   public var prefix: String
   /// Whether versions are dropped in the target that the source does not show, also those that it never had.
+  ///
+  /// Refused for a source that is known to be damaged, and when more than a tenth of the target's keys that begin with
+  /// the prefix would go.
   public var isMirror: Bool
+  /// Mirrors all the same.
+  public var isForced: Bool
+  /// Looks at everything, and changes nothing.
+  public var isDryRun: Bool
 
-  public init(prefix: String = "", isMirror: Bool = false) {
+  public init(
+    prefix: String = "", isMirror: Bool = false, isForced: Bool = false, isDryRun: Bool = false
+  ) {
     self.prefix = prefix
     self.isMirror = isMirror
+    self.isForced = isForced
+    self.isDryRun = isDryRun
   }
 }
 
@@ -23,7 +34,7 @@ public struct UncopiedVersion: Sendable, Hashable {
   public var reason: String
 }
 
-/// What a copy did.
+/// What a copy did, or would do.
 public struct CopyReport: Sendable, Hashable {
   /// Keys and versions that the source shows, and their bytes.
   public var keyCount = 0
@@ -35,6 +46,11 @@ public struct CopyReport: Sendable, Hashable {
   public var unchangedVersionCount = 0
   /// Versions that the target showed and shows no more.
   public var droppedVersionCount = 0
+  /// Keys that the target showed and a mirror drops, and the first hundred of them in a dry run.
+  public var droppedKeyCount = 0
+  public var droppedKeys: [String] = []
+  /// In a dry run, why the copy would be refused.
+  public var refusal: String?
   /// Chunks that the target did not have, and their plain bytes.
   public var chunkCount = 0
   public var newByteCount: Int64 = 0

@@ -29,8 +29,18 @@ final class Exporter {
     let start = Date()
     try engine.checkOpen()
     let files = SystemFiles()
+    let store = try files.status(of: engine.folder.path)?.identity
+    if let store, store.contains(FilePath(path)) {
+      throw BlobStorageError(
+        .invalidArgument, "\(path) belongs to the store itself: export to a folder outside of it.", path: path
+      )
+    }
+    // Nothing to write is no reason to make a folder.
+    if !options.prefix.isEmpty, try engine.keys(options.prefix, after: nil, limit: 1).isEmpty {
+      return report
+    }
     if try files.status(of: FilePath(path)) == nil { try files.createDirectory(FilePath(path)) }
-    let folder = try OutputFolder(FilePath(path))
+    let folder = try OutputFolder(FilePath(path), excluding: store)
     var page: ArraySlice<KeyEntry> = []
     var last: String?
     var isAtEnd = false

@@ -12,18 +12,22 @@ struct ImportScan {
 
   /// Some 300 bytes each.
   static let sourceCountMax = 32_768
+  private static let pathCountMax = 64
 
   /// Walks all paths.
   ///
   /// - Parameters:
   ///   - sourceCountMax: how many files to read are kept.
-  ///   - progress: is told how many files and bytes were found so far.
+  ///   - progress: is told how many files and bytes were found so far, and which file was just found unchanged.
   static func take(
-    _ paths: [String], _ engine: Engine, _ options: ImportOptions, sourceCountMax: Int,
-    progress: (ImportScan) -> Void
+    _ paths: [String], _ engine: Engine, _ options: ImportOptions, _ context: ImportContext,
+    sourceCountMax: Int,
+    progress: (_ scan: ImportScan, _ unchanged: ImportSource?) -> Void
   ) throws(BlobStorageError) -> ImportScan {
     var scan = ImportScan()
-    var walk = ImportWalk(paths, options)
+    var walk = ImportWalk(paths, options, store: context.store)
+    // What is kept keeps the folders open that were named.
+    if paths.count > pathCountMax { scan.sources = nil }
     // Nothing has to be looked up in a store without such keys.
     var looksUp = false
     if !options.readsUnchanged { looksUp = try !engine.keys(options.prefix, after: nil, limit: 1).isEmpty }
@@ -31,15 +35,17 @@ struct ImportScan {
       try CancellationFlag.check()
       scan.count += 1
       scan.byteCount += source.status.byteCount
-      if looksUp, try source.isUnchanged(engine) {
+      if looksUp, try source.isUnchanged(engine, context.presence) {
         scan.unchangedCount += 1
         scan.unchangedByteCount += source.status.byteCount
+        progress(scan, source)
+        continue
       } else if (scan.sources?.count ?? 0) < sourceCountMax {
         scan.sources?.append(source)
       } else {
         scan.sources = nil
       }
-      progress(scan)
+      progress(scan, nil)
     }
     scan.sources?.reverse()
     scan.skipped = walk.takeSkipped()

@@ -3,14 +3,28 @@ import SystemPackage
 
 /// A file that is to be imported.
 struct ImportSource: Sendable {
-  var path: FilePath
+  /// The folder that was named; nil for a file that was.
+  var folder: InputFolder?
+  /// From that folder on.
+  var relativePath: FilePath
   var key: String
   var status: FileStatus
+
+  /// The path that messages name.
+  var path: FilePath {
+    folder.map { $0.name.appending(relativePath.components) } ?? relativePath
+  }
+
+  /// Opens the file; one below a folder is reached through nothing but folders.
+  func open() throws(BlobStorageError) -> InputFile {
+    if let folder { return try folder.open(relativePath) }
+    return try InputFile(relativePath)
+  }
 
   /// Whether it begins like an image, an archive or a film.
   var isCompressed: Bool {
     do throws(BlobStorageError) {
-      let file = try InputFile(path)
+      let file = try open()
       var beginning = Data(count: 16)
       let count = try beginning.withBytes { (target) throws(BlobStorageError) in
         try file.read(into: target)
@@ -23,13 +37,18 @@ struct ImportSource: Sendable {
     }
   }
 
-  /// Whether the key's current version is this file as it is now, as far as can be told without reading it.
-  func isUnchanged(_ engine: Engine) throws(BlobStorageError) -> Bool {
-    guard let current = try engine.versionToCountOn(key), let mark = FileMark(metadata: current.metadata)
-    else {
+  /// Whether the key's current version is this file as it is now, as far as can be told without reading either.
+  func isUnchanged(_ engine: Engine, _ presence: BlobPresence) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      guard let current = try engine.versionToCountOn(key), current.byteCount == status.byteCount,
+        let mark = FileMark(metadata: current.metadata), mark.matches(status)
+      else { return false }
+      return try presence.isPresent(current.digest, in: engine)
+    } catch {
+      // What cannot be read is stored anew.
+      guard error.code == .corrupted else { throw error }
       return false
     }
-    return mark == FileMark(status) && current.byteCount == status.byteCount
   }
 }
 

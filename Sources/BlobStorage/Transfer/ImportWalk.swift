@@ -9,16 +9,14 @@ struct ImportWalk: ~Copyable {
   private var root = FilePath()
   private var walker: DirectoryWalker?
   /// What was named and begun with: a second time it would be stored a second time.
-  private var begun: Set<Identity> = []
+  private var begun: Set<FileIdentity> = []
+  /// The store's own folder: what is in it changes while it is stored.
+  private let store: FileIdentity?
   /// What was left out since it was last taken.
   private(set) var skipped: [Skipped] = []
 
-  private struct Identity: Hashable {
-    var device: UInt64
-    var inode: UInt64
-  }
-
-  init(_ paths: [String], _ options: ImportOptions) {
+  init(_ paths: [String], _ options: ImportOptions, store: FileIdentity?) {
+    self.store = store
     self.paths = paths[...]
     self.options = options
     excluded = options.excluded.map(ShellPattern.init)
@@ -52,21 +50,32 @@ struct ImportWalk: ~Copyable {
       skip(path.string, "there is no such file", isFailure: true)
       return nil
     }
-    guard begun.insert(Identity(device: status.device, inode: status.inode)).inserted else { return nil }
-    root = path
+    if let store, store.contains(path) {
+      skip(path.string, "it belongs to the store itself", isFailure: true)
+      return nil
+    }
     switch status.kind {
-    case .directory: walker = try DirectoryWalker(root: path)
+    case .directory: try walk(path)
     case .regular:
+      guard begun.insert(status.identity).inserted else { return nil }
       return ImportSource(
-        path: path, key: options.prefix + (path.lastComponent?.string ?? ""), status: status)
+        folder: nil, relativePath: path, key: options.prefix + (path.lastComponent?.string ?? ""),
+        status: status)
     case .symbolicLink:
       // Named by the user, so followed, as a shell would.
-      do throws(BlobStorageError) { walker = try DirectoryWalker(root: path) } catch {
+      do throws(BlobStorageError) { try walk(path) } catch {
         skip(path.string, "it is a symbolic link", isFailure: false)
       }
     case .other: skip(path.string, "it is not a regular file", isFailure: false)
     }
     return nil
+  }
+
+  private mutating func walk(_ path: FilePath) throws(BlobStorageError) {
+    let found = try DirectoryWalker(root: path)
+    guard begun.insert(found.folder.identity).inserted else { return }
+    root = path
+    walker = consume found
   }
 
   private mutating func nextBelowRoot() -> ImportSource? {
@@ -81,6 +90,11 @@ struct ImportWalk: ~Copyable {
         continue
       }
       guard let status = item.status else { continue }
+      if status.kind == .directory, status.identity == store {
+        walker?.skipDescendants()
+        skip(shown, "it is the store's own folder", isFailure: false)
+        continue
+      }
       switch status.kind {
       case .directory: continue
       case .symbolicLink: skip(shown, "it is a symbolic link", isFailure: false)
@@ -95,7 +109,8 @@ struct ImportWalk: ~Copyable {
           skip(shown, "its key would be longer than \(Limits.keyByteCountMax) bytes", isFailure: true)
           continue
         }
-        return ImportSource(path: root.appending(path), key: key, status: status)
+        return ImportSource(
+          folder: walker?.folder, relativePath: FilePath(path), key: key, status: status)
       }
     }
     walker = nil

@@ -30,11 +30,29 @@ extension Importer {
   }
 
   private func store(_ group: CacheCore.Group, in cache: CacheCore) throws(BlobStorageError) {
-    if let stored = try cache.store(group, options.replacement) { return count(stored) }
+    if let stored = try cache.store(group, options.replacement) {
+      for value in group.values { cachedKeys.insert(value.item.key) }
+      return count(stored)
+    }
     for value in group.values {
       try refuse(
         String(decoding: value.item.key, as: UTF8.self), value.item.key, "the cache's limit leaves no room")
     }
+  }
+
+  /// Notes how many of the files the cache has evicted again since.
+  func countEvicted() throws(BlobStorageError) {
+    guard let cache else { return }
+    try cache.holdLimit()
+    var presentCount = 0
+    var last: String?
+    while true {
+      let page = try engine.keys(cache.prefix, after: last, limit: 1_000)
+      presentCount += page.count { cachedKeys.contains(Array($0.key.utf8)) }
+      guard page.count == 1_000, let end = page.last else { break }
+      last = end.key
+    }
+    report.evictedFileCount = cachedKeys.count - presentCount
   }
 
   /// Leaves a file out. What was there before is not what its key should have.
@@ -48,5 +66,27 @@ extension Importer {
     let rest = String(decoding: key.dropFirst(cache.prefixBytes.count), as: UTF8.self)
     // A key that is the prefix itself cannot be named to the cache, and was put past it.
     if !rest.isEmpty { _ = try cache.remove([rest]) }
+  }
+}
+
+/// The keys of a cache that an import has stored or found unchanged, by their hashes: the last million of them.
+struct RecentKeys {
+  private static let countMax = 1 << 19
+  private var earlier: Set<Int> = []
+  private var latest: Set<Int> = []
+
+  var count: Int { earlier.count + latest.count }
+
+  func contains(_ key: [UInt8]) -> Bool {
+    earlier.contains(key.hashValue) || latest.contains(key.hashValue)
+  }
+
+  mutating func insert(_ key: [UInt8]) {
+    if contains(key) { return }
+    if latest.count == Self.countMax {
+      earlier = latest
+      latest = []
+    }
+    latest.insert(key.hashValue)
   }
 }

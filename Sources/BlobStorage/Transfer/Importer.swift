@@ -40,17 +40,20 @@ package final class Importer {
   var plan = ImportPlan()
   private var scan = ImportScan()
   private let sourceCountMax: Int
+  private let clock: WallClock
   private var lastProgress = Date.distantPast
   private var seenByteCount: Int64 = 0
   private var seenCount = 0
   /// The store's cache, if it has one: its limit holds while files are imported.
   var cache: CacheCore?
+  var cachedKeys = RecentKeys()
 
   package init(
     _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?,
-    sourceCountMax: Int? = nil
+    sourceCountMax: Int? = nil, clock: WallClock = .system
   ) {
     self.engine = engine
+    self.clock = clock
     self.sourceCountMax = sourceCountMax ?? ImportScan.sourceCountMax
     self.options = options
     self.progress = progress
@@ -60,12 +63,21 @@ package final class Importer {
   package func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
     let start = Date()
     try engine.checkOpen()
+    if paths.count > 1, let collision = try KeyCollision.find(paths, options) {
+      throw BlobStorageError(
+        .keysCollide,
+        "“\(collision.key)” would be the key of \(collision.paths.joined(separator: " and of ")): import them one "
+          + "after the other, each under a prefix of its own.", key: collision.key)
+    }
+    let context = try ImportContext(engine, clock)
     cache = try openCache()
-    var walk = ImportWalk(paths, options)
+    var walk = ImportWalk(paths, options, store: context.store)
     var isScanned = false
     if progress != nil {
       tell("scanning", force: true)
-      scan = try ImportScan.take(paths, engine, options, sourceCountMax: sourceCountMax) { scan in
+      scan = try ImportScan.take(paths, engine, options, context, sourceCountMax: sourceCountMax) {
+        (scan, unchanged) in
+        if let unchanged, isCached(unchanged.key) { cachedKeys.insert(Array(unchanged.key.utf8)) }
         tell("scanning", scan.byteCount, scan.count)
       }
       isScanned = scan.sources != nil
@@ -76,11 +88,12 @@ package final class Importer {
       report.countUnchanged(scan.unchangedCount, scan.unchangedByteCount)
     }
     tell(force: true)
-    try store { () throws(BlobStorageError) in
+    try store(context) { () throws(BlobStorageError) in
       if isScanned { return scan.next() }
       defer { report.skipped += walk.takeSkipped() }
       return try walk.next()
     }
+    try countEvicted()
     if options.durability == .durable, !options.isDryRun {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
@@ -95,7 +108,7 @@ package final class Importer {
 
   /// Stores what `nextSource` finds.
   private func store(
-    _ nextSource: () throws(BlobStorageError) -> ImportSource?
+    _ context: ImportContext, _ nextSource: () throws(BlobStorageError) -> ImportSource?
   ) throws(BlobStorageError) {
     var held: ImportSource?
     try engine.work.orderedMap(
@@ -109,7 +122,7 @@ package final class Importer {
           var next = held.take()
           if next == nil { next = try nextSource() }
           guard let source = next else { break }
-          if !(try self.isShort(source)) {
+          if !(try self.isShort(source, context)) {
             if batch.isEmpty { return .large(source) }
             held = source
             break
@@ -125,13 +138,15 @@ package final class Importer {
         case .large(let source): return .large(source)
         case .batch(let sources):
           var outcomes: [(ImportSource, Outcome)] = []
-          for source in sources { outcomes.append((source, try Self.prepare(source, engine, options))) }
+          for source in sources {
+            outcomes.append((source, try Self.prepare(source, engine, options, context)))
+          }
           return .batch(outcomes)
         }
       },
       consume: { (result: Result) throws(BlobStorageError) in
         switch result {
-        case .large(let source): try self.takeLarge(source)
+        case .large(let source): try self.takeLarge(source, context)
         case .batch(let outcomes): try self.take(outcomes)
         }
         self.tell()
@@ -139,29 +154,31 @@ package final class Importer {
   }
 
   /// Whether the file can be held in memory whole; one that is unchanged is not read to find out.
-  private func isShort(_ source: ImportSource) throws(BlobStorageError) -> Bool {
+  private func isShort(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) -> Bool {
     if source.status.byteCount <= Self.shortByteCountMax { return true }
     // What may be too long for the cache is not prepared.
     if isCached(source.key) { return false }
     guard source.status.byteCount <= Self.shortByteCountMaxIfCompressed else { return false }
-    return try Self.isUnchanged(source, engine, options) || source.isCompressed
+    return try Self.isUnchanged(source, engine, options, context) || source.isCompressed
   }
 
   // MARK: Small files
 
   private static func prepare(
-    _ source: ImportSource, _ engine: Engine, _ options: ImportOptions
+    _ source: ImportSource, _ engine: Engine, _ options: ImportOptions, _ context: ImportContext
   ) throws(BlobStorageError) -> Outcome {
-    if try isUnchanged(source, engine, options) { return .unchanged }
-    return try read(source, byteCountMax: shortByteCountMaxIfCompressed, engine, options)
+    if try isUnchanged(source, engine, options, context) { return .unchanged }
+    return try read(source, byteCountMax: shortByteCountMaxIfCompressed, engine, options, context)
   }
 
   /// Reads a file whole and prepares it.
   private static func read(
-    _ source: ImportSource, byteCountMax: Int64, _ engine: Engine, _ options: ImportOptions
+    _ source: ImportSource, byteCountMax: Int64, _ engine: Engine, _ options: ImportOptions,
+    _ context: ImportContext
   ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
-      let file = try InputFile(source.path)
+      let start = context.beginReading(source.status)
+      let file = try source.open()
       // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
       var bytes = Data(count: Int(max(1, min(file.status.byteCount, byteCountMax))))
       let count = try bytes.withBytes { (target) throws(BlobStorageError) in try file.read(into: target) }
@@ -177,17 +194,17 @@ package final class Importer {
       }
       return .prepared(
         Engine.CommitItem(
-          key: key, blob: blob, data: bytes, metadata: FileMark(file.status).metadata))
+          key: key, blob: blob, data: bytes, metadata: FileMark(file.status, readFrom: start).metadata))
     } catch {
       return .skipped(try skipped(source, error))
     }
   }
 
   private static func isUnchanged(
-    _ source: ImportSource, _ engine: Engine, _ options: ImportOptions
+    _ source: ImportSource, _ engine: Engine, _ options: ImportOptions, _ context: ImportContext
   ) throws(BlobStorageError) -> Bool {
     if options.readsUnchanged { return false }
-    return try source.isUnchanged(engine)
+    return try source.isUnchanged(engine, context.presence)
   }
 
   /// Errors of the file itself leave it out; errors of the store end the import.
@@ -232,21 +249,22 @@ package final class Importer {
 
   // MARK: Large files
 
-  private func takeLarge(_ source: ImportSource) throws(BlobStorageError) {
-    if try Self.isUnchanged(source, engine, options) {
+  private func takeLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
+    if try Self.isUnchanged(source, engine, options, context) {
       countUnchanged(source)
       return
     }
-    if isCached(source.key) { return try takeLargeForCache(source) }
+    if isCached(source.key) { return try takeLargeForCache(source, context) }
     defer { see(source) }
     do throws(BlobStorageError) {
-      let file = try InputFile(source.path)
+      let start = context.beginReading(source.status)
+      let file = try source.open()
       if options.isDryRun {
         try plan(file, source.key) { done in self.tell(extra: done) }
         return
       }
       var options = putOptions
-      options.metadata = FileMark(file.status).metadata
+      options.metadata = FileMark(file.status, readFrom: start).metadata
       var put = try StreamPut(engine, options)
       put.progress = { done in self.tell(extra: done) }
       let (result, watermark) = try put.run(try Engine.keyBytes(source.key), file)
@@ -257,13 +275,15 @@ package final class Importer {
     }
   }
 
-  private func takeLargeForCache(_ source: ImportSource) throws(BlobStorageError) {
+  private func takeLargeForCache(
+    _ source: ImportSource, _ context: ImportContext
+  ) throws(BlobStorageError) {
     guard let byteCountMax = cache?.limits.valueByteCountMax, source.status.byteCount <= byteCountMax else {
       see(source)
       return try refuse(source, "it is too long for the cache's limit")
     }
     try take([
-      (source, try Self.read(source, byteCountMax: Int64(byteCountMax), engine, options))
+      (source, try Self.read(source, byteCountMax: Int64(byteCountMax), engine, options, context))
     ])
   }
 
@@ -280,6 +300,7 @@ package final class Importer {
 
   private func countUnchanged(_ source: ImportSource) {
     report.countUnchanged(1, source.status.byteCount)
+    if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
     // What the scan has found unchanged counts as seen from the beginning: it says nothing of how fast reading is.
     if scan.unchangedCount == 0 { see(source) }
   }

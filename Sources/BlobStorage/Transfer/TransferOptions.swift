@@ -1,9 +1,12 @@
 /// How files are imported.
 ///
 /// Every regular file below a path is stored under the prefix and its path relative to it, '/'-separated; a path that
-/// is a file is stored under the prefix and its name. A file whose size, modification time and inode are as at the
-/// last import is not read again. Symbolic links, sockets, unreadable files and files that change while being read
-/// are skipped and reported, never half stored.
+/// is a file is stored under the prefix and its name. Paths of which two files would get the same key are refused
+/// before anything is stored (`keysCollide`).
+///
+/// A file whose size, modification time, change time and inode are as at the last import is not read again, unless what
+/// its key holds is known to be unreadable. Symbolic links, sockets, unreadable files, files that change while being read,
+/// and the store's own folder are skipped and reported, never half stored.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
@@ -42,13 +45,16 @@ public struct Skipped: Sendable, Hashable {
 
 /// What an import did, or would do.
 public struct ImportReport: Sendable, Hashable {
-  /// Files that are in the store now.
+  /// Files that the store has taken in, or has had before.
   public var fileCount = 0
   public var byteCount: Int64 = 0
   /// Files whose key is new or has got a new version.
   public var newFileCount = 0
   /// Files that are as they were at the last import.
   public var unchangedFileCount = 0
+  /// Files among those of `fileCount` whose keys a cache has evicted again, to hold its limit; of more than a million,
+  /// among the last million.
+  public var evictedFileCount = 0
   /// Plain bytes of chunks that were not there before.
   public var newByteCount: Int64 = 0
   /// Plain bytes that were there already.
@@ -62,7 +68,8 @@ public struct ImportReport: Sendable, Hashable {
 /// How keys are exported.
 ///
 /// Each current version is written, verified, at the folder + its key; modification times are restored. No file is
-/// ever written outside the folder.
+/// ever written outside the folder, or into the store's own. A file that is replaced stays until the new one is on the
+/// medium.
 public struct ExportOptions: Sendable, Hashable {
   /// Only keys that begin with it.
   public var prefix: String

@@ -29,7 +29,9 @@ typedef struct {
   int64_t byte_count;
   int64_t allocated_byte_count;
   int64_t modified_seconds;
+  int64_t changed_seconds;
   int32_t modified_nanoseconds;
+  int32_t changed_nanoseconds;
   uint32_t kind;
   uint32_t permissions;
 } bs_status;

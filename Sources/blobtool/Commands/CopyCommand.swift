@@ -11,6 +11,9 @@ struct CopyCommand: AsyncParsableCommand {
       What only the target has stays, unless --mirror is given. Only chunks that the target lacks are sent, as they are \
       stored; started again, a copy that was interrupted goes on.
 
+      A mirror of a damaged source, or one that would drop more than a tenth of the target's keys, is refused without \
+      --force. --dry-run says what would be copied and dropped.
+
       A version that the target had dropped and the source shows comes back under an ID of its own. What the source has \
       dropped and forgotten (gc forgets) stays in the target without --mirror.
 
@@ -32,6 +35,12 @@ struct CopyCommand: AsyncParsableCommand {
       "Drop in the target what the source does not show: of keys that begin with the prefix, versions and whole keys."
   )
   var mirror = false
+
+  @Flag(help: "Look at everything, and change nothing.")
+  var dryRun = false
+
+  @Flag(help: "Mirror a source that is damaged or lacks many keys.")
+  var force = false
 
   @Option(
     help: ArgumentHelp("This machine's folder for a source in a bucket.", valueName: "path"),
@@ -58,8 +67,11 @@ struct CopyCommand: AsyncParsableCommand {
 
   @OptionGroup var shared: OutputOptions
 
+  private static let shownKeyCountMax = 10
+
   func validate() throws {
     guard !source.isEmpty, !target.isEmpty else { throw ValidationError("the place of a store is empty") }
+    guard mirror || !force else { throw ValidationError("--force is for --mirror") }
     guard packCache ?? 0 >= 0 else { throw ValidationError("--pack-cache is 0 or more") }
     for (name, place, state, profile) in [
       ("source", source, sourceState, sourceProfile), ("target", target, targetState, targetProfile),
@@ -87,9 +99,11 @@ struct CopyCommand: AsyncParsableCommand {
         target = opened
         let report = try await shared.withProgress { meter in
           try await source.copy(
-            to: opened, options: CopyOptions(prefix: prefix, isMirror: mirror), progress: meter.handler)
+            to: opened,
+            options: CopyOptions(prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun),
+            progress: meter.handler)
         }
-        try await CacheCommand.hold(opened)
+        if !dryRun { try await CacheCommand.hold(opened) }
         try tell(report)
       }
     } catch {
@@ -111,30 +125,39 @@ struct CopyCommand: AsyncParsableCommand {
 
   private func tell(_ report: CopyReport) throws {
     if shared.json {
-      try JSONText.print(Output(report))
+      try JSONText.print(Output(report, isDryRun: dryRun))
     } else {
       for version in report.damaged {
         StandardError.say(
           "not copied: “\(version.key.printable)” version \(version.version): \(version.reason.printable)")
+      }
+      for key in report.droppedKeys.prefix(Self.shownKeyCountMax) {
+        StandardError.say("would be dropped: “\(key.printable)”")
+      }
+      if report.droppedKeyCount > Self.shownKeyCountMax, dryRun {
+        let rest = HumanText.count(report.droppedKeyCount - Self.shownKeyCountMax, "more key")
+        StandardError.say("would be dropped: \(rest)")
       }
       var facts = FactTable()
       facts.add(
         "source",
         "\(HumanText.count(report.keyCount, "key")), \(HumanText.count(report.versionCount, "version")), "
           + HumanText.size(report.byteCount))
-      facts.add("versions copied", report.newVersionCount)
+      facts.add(dryRun ? "versions to copy" : "versions copied", report.newVersionCount)
       facts.add("versions there before", report.unchangedVersionCount)
-      facts.add("versions dropped", report.droppedVersionCount)
-      facts.add("chunks sent", report.chunkCount)
+      facts.add(dryRun ? "versions to drop" : "versions dropped", report.droppedVersionCount)
+      if mirror { facts.add(dryRun ? "keys to drop" : "keys dropped", report.droppedKeyCount) }
+      facts.add(dryRun ? "chunks to send" : "chunks sent", report.chunkCount)
       facts.add("new bytes", byteCount: report.newByteCount)
-      facts.add("added to packs", byteCount: report.storedByteCount)
+      facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
       facts.add("time", HumanText.duration(report.seconds))
       try facts.print()
     }
+    if let refusal = report.refusal { StandardError.say("it would be refused: \(refusal.printable)") }
     guard report.damaged.isEmpty else {
       throw Failure(
         ExitStatus.damaged,
-        "\(HumanText.count(report.damaged.count, "version")) could not be read in the source; the others were copied;"
+        "\(HumanText.count(report.damaged.count, "version")) could not be read in the source; the others \(dryRun ? "can be" : "were") copied\(mirror && !force ? ", and no key was dropped" : "");"
           + " run `blobtool verify` there.")
     }
   }
@@ -146,6 +169,9 @@ struct CopyCommand: AsyncParsableCommand {
     var newVersions: Int
     var unchangedVersions: Int
     var droppedVersions: Int
+    var droppedKeys: Int
+    var dryRun: Bool
+    var refusal: String?
     var chunks: Int
     var newByteCount: Int64
     var storedByteCount: Int64
@@ -159,7 +185,10 @@ struct CopyCommand: AsyncParsableCommand {
       var reason: String
     }
 
-    init(_ report: CopyReport) {
+    init(_ report: CopyReport, isDryRun: Bool) {
+      dryRun = isDryRun
+      refusal = report.refusal
+      droppedKeys = report.droppedKeyCount
       keys = report.keyCount
       versions = report.versionCount
       byteCount = report.byteCount

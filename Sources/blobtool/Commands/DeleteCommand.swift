@@ -6,7 +6,8 @@ struct DeleteCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "delete", abstract: "Drops keys with all their versions.",
     discussion: """
-      What they took is freed by gc. A key that is not in the store is exit code 3; the others are dropped.
+      What they took is freed by gc. A key that is not in the store, or a prefix that no key begins with, is exit \
+      code 3; the others are dropped.
       """)
 
   @Argument(help: "Keys to drop.")
@@ -34,14 +35,17 @@ struct DeleteCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     var missing: [String] = []
+    var missingPrefix: String?
     for key in keys {
       if try await store.current(key.text) == nil { missing.append(key.text) }
     }
     var count = keys.isEmpty ? 0 : try await store.delete(keys.map(\.text))
     if all {
-      count = try await store.delete(prefix: "")
+      count = try await store.deleteAllKeys()
     } else if let prefix {
-      count += try await store.delete(prefix: prefix)
+      let prefixCount = try await store.delete(prefix: prefix)
+      count += prefixCount
+      if prefixCount == 0 { missingPrefix = prefix }
     }
     if shared.json {
       try JSONText.print(Output(keys: count))
@@ -49,6 +53,7 @@ struct DeleteCommand: StoreCommand {
       try StandardOutput.write("Dropped \(HumanText.count(count, "key")).\n")
     }
     try MissingKeys.check(missing)
+    if let missingPrefix { throw Failure.noKeys(of: missingPrefix) }
   }
 
   private struct Output: Encodable {

@@ -8,7 +8,7 @@ struct ExportCommand: StoreCommand {
     usage: "blobtool export [PREFIX] DIRECTORY [--strip PREFIX] [--overwrite]",
     discussion: """
       Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
-      reported, the others are written, and the exit code is 1.
+      reported, the others are written, and the exit code is 1. A PREFIX that no key begins with is exit code 3.
       """)
 
   @Argument(
@@ -37,8 +37,9 @@ struct ExportCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     guard let directory = places.last else { return }
+    let prefix = places.count == 2 ? places[0] : ""
     let options = ExportOptions(
-      prefix: places.count == 2 ? places[0] : "", stripped: strip, overwrites: overwrite)
+      prefix: prefix, stripped: strip, overwrites: overwrite)
     let report = try await shared.withProgress { meter in
       try await store.exportFiles(to: directory, options: options, progress: meter.handler)
     }
@@ -51,6 +52,9 @@ struct ExportCommand: StoreCommand {
       try StandardOutput.write(
         "Wrote \(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount)), in "
           + "\(HumanText.duration(report.seconds)).\n")
+    }
+    if !prefix.isEmpty, report.fileCount == 0, report.skipped.isEmpty, report.damaged.isEmpty {
+      throw Failure.noKeys(of: prefix)
     }
     if !report.damaged.isEmpty {
       throw Failure(

@@ -7,8 +7,10 @@ struct ImportCommand: StoreCommand {
     commandName: "import", abstract: "Stores files and every regular file below folders.",
     discussion: """
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
-      A file whose size, modification time and inode are as at the last import is not read again: an import that was \
-      interrupted goes on when it is started again.
+      If two files would get the same key, nothing is imported, and the exit code is 64.
+
+      A file whose size, times and inode are as at the last import is not read again, unless its key is known to be \
+      unreadable: an import that was interrupted goes on when it is started again. The store's own folder is left out.
 
       --dry-run reads, looks up and encodes everything and stores nothing: how many files there are, how much of them \
       is new, how much is there already, and how much the new part would take on disk. It knows nothing of similarity \
@@ -85,6 +87,12 @@ struct ImportCommand: StoreCommand {
     facts.add("new or changed", report.newFileCount)
     facts.add("unchanged", report.unchangedFileCount)
     if !report.skipped.isEmpty { facts.add("skipped", report.skipped.count) }
+    if report.evictedFileCount > 0 {
+      facts.add("evicted again", report.evictedFileCount)
+      StandardError.say(
+        "\(HumanText.grouped(report.evictedFileCount)) of \(HumanText.count(report.fileCount, "file")) are not in the"
+          + " cache any more: its limit leaves no room for all; `blobtool cache set-limit` raises it")
+    }
     facts.add("new bytes", byteCount: report.newByteCount)
     facts.add("already stored", byteCount: report.duplicateByteCount)
     facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
@@ -97,6 +105,7 @@ struct ImportCommand: StoreCommand {
     var byteCount: Int64
     var newFiles: Int
     var unchangedFiles: Int
+    var evictedFiles: Int
     var newByteCount: Int64
     var duplicateByteCount: Int64
     var storedByteCount: Int64
@@ -108,6 +117,7 @@ struct ImportCommand: StoreCommand {
       byteCount = report.byteCount
       newFiles = report.newFileCount
       unchangedFiles = report.unchangedFileCount
+      evictedFiles = report.evictedFileCount
       newByteCount = report.newByteCount
       duplicateByteCount = report.duplicateByteCount
       storedByteCount = report.storedByteCount

@@ -26,6 +26,10 @@ struct KeepCommand: StoreCommand {
     guard upTo >= 0 else { throw ValidationError("--up-to is 0 or more") }
     let waysCount = (keys.isEmpty ? 0 : 1) + (prefix == nil ? 0 : 1) + (all ? 1 : 0)
     guard waysCount == 1 else { throw ValidationError("give one of these: keys, --prefix, --all") }
+    // Most often the empty text of a variable that was never set.
+    guard prefix != "" else {
+      throw ValidationError("an empty --prefix would mean every key: say --all for that")
+    }
     for key in keys { _ = try key.checked() }
   }
 
@@ -37,7 +41,8 @@ struct KeepCommand: StoreCommand {
       output.add(result)
       if result.keyCount == 0 { missing.append(key) }
     }
-    if keys.isEmpty { output.add(try await store.keep(upTo: upTo, prefix: prefix ?? "")) }
+    if let prefix { output.add(try await store.keep(upTo: upTo, prefix: prefix)) }
+    if all { output.add(try await store.keepInAllKeys(upTo: upTo)) }
     if shared.json {
       try JSONText.print(output)
     } else {

@@ -67,8 +67,12 @@ struct CacheImportTests {
     #expect(try engine.verify().damaged == [])
     // What is still there is not read again.
     let left = try (0..<108).filter { try cache.contains("f\(1_000 + $0)") }
+    #expect(report.evictedFileCount == 108 - left.count)
+    #expect(report.evictedFileCount > 50)
     let again = try Importer(engine, ImportOptions(prefix: prefix), nil).run([folder])
     #expect(again.unchangedFileCount <= left.count)
+    let leftAgain = try (0..<108).count { try cache.contains("f\(1_000 + $0)") }
+    #expect(again.fileCount == 108 && again.evictedFileCount == 108 - leftAgain)
     #expect(try cache.excess() < 5)
   }
 
@@ -96,6 +100,7 @@ struct CacheImportTests {
     #expect(
       try cache.engine.version("other/long", nil)?.byteCount == Int64(place.limits.valueByteCountMax) + 1)
     #expect(try cache.excess() <= 5)
+    #expect(other.evictedFileCount == 0)
   }
 
   @Test("keeps history when it is asked to, and counts what it keeps as live")

@@ -1,5 +1,6 @@
 import BlobStorage
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -115,6 +116,58 @@ struct InputOutputFileTests {
     #expect(try files.list(root) == ["a"], "the temporary file is gone")
     try write([3], to: "a", in: folder, overwriting: true)
     #expect(try files.bytes(of: root.appending("a")) == [3])
+  }
+
+  @Test("a file that replaces another is on the medium before it has the name")
+  func syncsBeforeReplacing() throws {
+    let steps = Mutex<[OutputFile.Step]>([])
+    let folder = try OutputFolder(root) { step in steps.withLock { $0.append(step) } }
+    try write([1], to: "a", in: folder, overwriting: true)
+    #expect(steps.withLock { $0 } == [.named], "what replaces nothing can be written again")
+    try write([2], to: "a", in: folder, overwriting: true)
+    #expect(steps.withLock { $0 } == [.named, .synced, .named])
+    try write([3], to: "b", in: folder, isDurable: true)
+    #expect(steps.withLock { $0 }.suffix(2) == [.synced, .named])
+  }
+
+  @Test("a file below a folder is reached through folders alone")
+  func neverThroughLinks() throws {
+    for name in ["in", "in/sub", "out", "out/sub"] { try files.createDirectory(root.appending(name)) }
+    try files.write([1], to: root.appending("in/sub/a"))
+    try files.write([2], to: root.appending("out/sub/a"))
+    try makeLink("in/away", to: root.appending("out"))
+    try makeLink("in/file", to: root.appending("out/sub/a"))
+    try makeLink("named", to: "in")
+    // The folder itself may be a link; the user has named it.
+    let folder = try InputFolder(root.appending("named"))
+    #expect(try readAll(folder.open("sub/a")) == [1])
+    for path: FilePath in ["away/sub/a", "file", "../out/sub/a", "/etc/passwd", "", "sub/.."] {
+      #expect(throws: BlobStorageError.self, "\(path)") { try folder.open(path) }
+    }
+    // What the folder was stays what it is.
+    try FileManager.default.removeItem(atPath: root.appending("named").string)
+    try makeLink("named", to: "out")
+    #expect(try readAll(folder.open("sub/a")) == [1])
+    #expect(folder.identity.contains(root.appending("in/sub/a")))
+    #expect(folder.identity.contains(root.appending("in/sub/new")))
+    #expect(!folder.identity.contains(root.appending("out/sub")))
+    #expect(!folder.identity.contains(root))
+  }
+
+  @Test("a change while reading is noticed, also one that puts the time back")
+  func noticesRestoredTime() throws {
+    try files.write([1, 2, 3], to: root.appending("a"))
+    let input = try InputFile(root.appending("a"))
+    var changed = input.status.changed
+    // Until the file system's clock has gone on.
+    while changed == input.status.changed {
+      try files.open(root.appending("a"), .readWrite).write([9], at: 1)
+      let time = timespec(
+        tv_sec: Int(input.status.modified.seconds), tv_nsec: Int(input.status.modified.nanoseconds))
+      #expect(utimensat(AT_FDCWD, root.appending("a").string, [time, time], 0) == 0)
+      changed = try #require(try files.status(of: root.appending("a"))).changed
+    }
+    #expect(throws: BlobStorageError.self) { try input.checkUnchanged() }
   }
 
   @Test("an output file that is not committed leaves nothing")

@@ -17,7 +17,7 @@ func remember(in folder: String, film: String) async throws -> [BlobVersion] {
   }
 
   let versions = try await store.versions(of: "notes/today")  // newest first
-  try await store.keep(upTo: 0, prefix: "")  // only current versions from now on
+  try await store.keepInAllKeys(upTo: 0)  // only current versions from now on
   _ = try await store.collectGarbage()
   try await store.close()
   return versions

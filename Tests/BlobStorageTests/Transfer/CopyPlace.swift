@@ -30,12 +30,14 @@ struct CopyPlace {
   static let pairs = [(false, false), (false, true), (true, false), (true, true)]
 }
 
-/// Copies, without telling how far it is.
+/// Copies, without telling how far it is; a mirror whatever it drops.
 @discardableResult
 func runCopy(
   _ source: Engine, to target: Engine, prefix: String = "", isMirror: Bool = false
 ) throws -> CopyReport {
-  try Copier(from: source, to: target, CopyOptions(prefix: prefix, isMirror: isMirror)).run()
+  try Copier(
+    from: source, to: target, CopyOptions(prefix: prefix, isMirror: isMirror, isForced: isMirror)
+  ).run()
 }
 
 /// What is put in tests of copying: parts that blobs share, near copies, texts, noise.

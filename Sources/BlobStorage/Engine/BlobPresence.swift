@@ -1,0 +1,60 @@
+/// Whether what a blob is made of is there, as far as the catalog and the listing of the packs tell: no bytes of it are
+/// read.
+///
+/// As long as nothing is known to be damaged or lost, what has come to be visible is there, and only the blob itself is
+/// looked up. Otherwise its manifest is read and each of its chunks is looked up.
+struct BlobPresence: Sendable {
+  private let looksAtChunks: Bool
+  /// Packs that the catalog knows and that are not there.
+  private let lostPacks: Set<UInt32>
+
+  /// - Complexity: one row and one name a pack. Packs in a bucket are not listed.
+  init(_ engine: Engine) throws(BlobStorageError) {
+    let lost = Set(try engine.knownLosses().lostPacks)
+    let (rows, hasSuspects) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      (try transaction.packRows(), try transaction.hasSuspects())
+    }
+    lostPacks = Set(rows.filter { $0.row.isLost || lost.contains($0.row.name) }.map(\.number))
+    // No row says what was in a pack that has left the store.
+    let isAnySetAside = try engine.backend.census?.read().hasSetAside ?? false
+    looksAtChunks = hasSuspects || isAnySetAside || !lost.isEmpty || rows.contains { $0.row.isDamaged }
+  }
+
+  /// Whether the blob can be read, as far as that is known.
+  func isPresent(_ digest: Digest, in engine: Engine) throws(BlobStorageError) -> Bool {
+    if looksAtChunks, let layout = try engine.blobs.layout(digest) {
+      guard try areThere(layout.listDigests, engine) else { return false }
+      var isWhole = true
+      // The empty blob is a chunk that no layout names.
+      var group = layout.byteCount == 0 ? [digest] : []
+      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
+        (placed) throws(BlobStorageError) in
+        group.append(placed.entry.digest)
+        if group.count == 1_024 {
+          isWhole = try areThere(group, engine)
+          group = []
+        }
+        return isWhole
+      }
+      if !isWhole { return false }
+      return try areThere(group, engine)
+    }
+    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      if try transaction.chunkRow(digest) != nil { return true }
+      return try transaction.manifestRow(digest) != nil
+    }
+  }
+
+  private func areThere(_ digests: [Digest], _ engine: Engine) throws(BlobStorageError) -> Bool {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      func isThere(_ row: ChunkRow?) -> Bool {
+        row.map { !$0.isSuspect && !lostPacks.contains($0.place.pack) } ?? false
+      }
+      for digest in digests {
+        guard let row = try transaction.chunkRow(digest), isThere(row) else { return false }
+        if let base = row.base, !isThere(try transaction.chunkRow(base)) { return false }
+      }
+      return true
+    }
+  }
+}

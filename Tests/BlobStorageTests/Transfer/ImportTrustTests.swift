@@ -1,0 +1,194 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+import Testing
+
+/// What an import takes for unchanged, and what it follows.
+@Suite("An import trusts")
+struct ImportTrustTests {
+  private let place: StorePlace
+  private let engine: Engine
+  private var tree: FilePath { place.temporary.path.appending("tree") }
+
+  init() throws {
+    place = try StorePlace()
+    engine = try place.engine()
+    try SystemFiles().createDirectory(tree)
+  }
+
+  private func write(_ text: String, _ path: FilePath) throws {
+    // In place: the inode stays.
+    try SystemFiles().write(Array(text.utf8), to: path)
+  }
+
+  private func status(_ path: FilePath) throws -> FileStatus {
+    try #require(try SystemFiles().status(of: path))
+  }
+
+  private func setModified(_ path: FilePath, _ time: FileTime) {
+    let time = timespec(tv_sec: Int(time.seconds), tv_nsec: Int(time.nanoseconds))
+    #expect(utimensat(AT_FDCWD, path.string, [time, time], 0) == 0)
+  }
+
+  private func importTree(
+    _ options: ImportOptions = ImportOptions(), clock: WallClock = .system,
+    _ progress: ProgressHandler? = nil
+  ) throws -> ImportReport {
+    try Importer(engine, options, progress, clock: clock).run([tree.string])
+  }
+
+  private func text(_ key: String) throws -> String? {
+    try engine.data(key, nil).map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  @Test("no modification time that a program has put back")
+  func restoredTime() throws {
+    let file = tree.appending("f")
+    try write("old", file)
+    let before = try status(file)
+    #expect(try importTree().newFileCount == 1)
+    #expect(try importTree().unchangedFileCount == 1)
+    try write("new", file)
+    setModified(file, before.modified)
+    let after = try status(file)
+    #expect(after.modified == before.modified && after.inode == before.inode)
+    #expect(try importTree().newFileCount == 1)
+    #expect(try text("f") == "new")
+  }
+
+  @Test("no file that changed in the moment when it was read", arguments: [2, 2_000_000])
+  func racy(_ byteCount: Int) throws {
+    let file = tree.appending("f")
+    try write(String(repeating: "x", count: byteCount), file)
+    let changed = try status(file).changed
+    let moment = UInt64(changed.seconds) * 1_000 + UInt64(changed.nanoseconds / 1_000_000)
+    // As if the clock had not gone on since the file was written: it goes on for nobody.
+    let clock = WallClock(now: { moment })
+    #expect(try importTree(clock: clock).newFileCount == 1)
+    #expect(try importTree().newFileCount == 1, "it may have changed in the same tick")
+    #expect(try importTree().unchangedFileCount == 1)
+  }
+
+  @Test("no file of equal length and times that is another")
+  func otherInode() throws {
+    let (one, two) = (place.temporary.path.appending("one"), place.temporary.path.appending("two"))
+    for folder in [one, two] { try SystemFiles().createDirectory(folder) }
+    let (first, second) = (one.appending("f"), two.appending("f"))
+    let time = FileTime(seconds: 1_600_000_000, nanoseconds: 5)
+    // In one tick of the file system's clock, sooner or later.
+    var attemptCount = 0
+    repeat {
+      for file in [first, second] where attemptCount > 0 { try SystemFiles().remove(file) }
+      try write("one", first)
+      try write("two", second)
+      setModified(first, time)
+      setModified(second, time)
+      attemptCount += 1
+    } while try status(first).changed != status(second).changed && attemptCount < 1_000
+    try SystemFiles().rename(one, to: tree.appending("d"))
+    #expect(try importTree().newFileCount == 1)
+    #expect(try importTree().unchangedFileCount == 1)
+    try SystemFiles().rename(tree.appending("d"), to: one)
+    try SystemFiles().rename(two, to: tree.appending("d"))
+    #expect(try importTree().newFileCount == 1)
+    #expect(try text("d/f") == "two")
+  }
+
+  @Test("no folder that was replaced by a link during the walk", arguments: [10, 2_000_000])
+  func swappedFolder(_ byteCount: Int) throws {
+    let outside = place.temporary.path.appending("outside")
+    for folder in [outside, tree.appending("a"), tree.appending("a/z")] {
+      try SystemFiles().createDirectory(folder)
+    }
+    try write(String(repeating: "i", count: byteCount), tree.appending("a/z/f"))
+    try write(String(repeating: "o", count: byteCount), outside.appending("f"))
+    try write("b", tree.appending("b"))
+    let (tree, place) = (tree, place)
+    let report = try importTree(ImportOptions()) { progress in
+      // Everything is listed, nothing is read yet.
+      guard progress.phase == "importing", progress.doneCount == 0 else { return }
+      let moved = place.temporary.path.appending("moved")
+      guard (try? SystemFiles().status(of: moved)) ?? nil == nil else { return }
+      try? SystemFiles().rename(tree.appending("a/z"), to: moved)
+      try? FileManager.default.createSymbolicLink(
+        atPath: tree.appending("a/z").string, withDestinationPath: outside.string)
+    }
+    #expect(try text("a/z/f") == nil)
+    #expect(try text("b") == "b")
+    #expect(report.newFileCount == 1)
+    #expect(report.skipped.map(\.isFailure) == [true])
+    #expect(report.skipped.first?.path.hasSuffix("a/z/f") == true)
+  }
+
+  @Test("the folder that it began with, wherever that is moved")
+  func movedRoot() throws {
+    for name in ["f", "d"] { try write(name, tree.appending(name)) }
+    let (tree, place) = (tree, place)
+    let report = try importTree(ImportOptions()) { progress in
+      guard progress.phase == "importing", progress.doneCount == 0 else { return }
+      try? SystemFiles().rename(tree, to: place.temporary.path.appending("moved"))
+    }
+    #expect(report.newFileCount == 2 && report.skipped == [])
+    #expect(try text("f") == "f")
+  }
+
+  @Test(
+    "not the store itself: its folder is left out where it lies in another, and refused where it is named")
+  func ownFolder() throws {
+    try write("x", place.temporary.path.appending("x"))
+    let around = try Importer(engine, ImportOptions(), nil).run([place.temporary.path.string])
+    #expect(around.newFileCount == 1)
+    #expect(around.skipped.map(\.reason) == ["it is the store's own folder"])
+    #expect(around.skipped.map(\.isFailure) == [false])
+    let link = place.temporary.path.appending("link")
+    try FileManager.default.createSymbolicLink(
+      atPath: link.string, withDestinationPath: "\(place.path)/packs")
+    for path in [
+      place.path, "\(place.path)/packs", "\(place.path)/packs/..", "\(place.path)/store", link.string,
+    ] {
+      let named = try Importer(engine, ImportOptions(prefix: "named/"), nil).run([path])
+      #expect(named.fileCount == 0)
+      #expect(named.skipped.map(\.isFailure) == [true], "\(path)")
+    }
+  }
+
+  // MARK: Keys that cannot be read
+
+  /// What happens to the store, and whether its catalog is made anew afterwards.
+  enum Loss: CaseIterable { case lostPack, foundDamage, repaired }
+
+  @Test("no key that is known to be unreadable: it is stored anew", arguments: Loss.allCases)
+  func unreadable(_ loss: Loss) throws {
+    var random = SplitMix64(seed: 5)
+    let contents: [String: Data] = ["small": random.noise(3_000), "large": random.noise(3_000_000)]
+    for (name, data) in contents { try data.write(to: URL(filePath: tree.appending(name).string)) }
+    #expect(try importTree().newFileCount == 2)
+    try engine.close()
+    let packs = "\(place.path)/packs"
+    var engine = try place.engine()
+    for name in try FileManager.default.contentsOfDirectory(atPath: packs) {
+      let path = "\(packs)/\(name)"
+      if loss == .lostPack {
+        try FileManager.default.removeItem(atPath: path)
+        continue
+      }
+      var bytes = try Data(contentsOf: URL(filePath: path))
+      // In the payload of a chunk of the large one.
+      bytes[bytes.count - 200_000] ^= 1
+      try bytes.write(to: URL(filePath: path))
+    }
+    if loss == .foundDamage {
+      for name in contents.keys { _ = try? engine.data(name, nil) }
+    } else if loss == .repaired {
+      _ = try? engine.repair()
+    }
+    try engine.close()
+    engine = try place.engine()
+    let unreadable = contents.filter { name, data in (try? engine.data(name, nil)) != data }
+    #expect(!unreadable.isEmpty)
+    let report = try Importer(engine, ImportOptions(), nil).run([tree.string])
+    #expect(report.newFileCount >= unreadable.count)
+    for (name, data) in contents { #expect(try engine.data(name, nil) == data, "\(name)") }
+    try engine.close()
+  }
+}

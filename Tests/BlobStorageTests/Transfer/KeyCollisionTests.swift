@@ -1,0 +1,77 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("Paths that are imported together")
+struct KeyCollisionTests {
+  private let place: StorePlace
+  private let engine: Engine
+  private var root: String { place.temporary.path.string }
+
+  init() throws {
+    place = try StorePlace()
+    engine = try place.engine()
+  }
+
+  private func write(_ names: String...) throws {
+    for name in names {
+      let url = URL(filePath: "\(root)/\(name)")
+      try FileManager.default.createDirectory(
+        at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
+      try Data(name.utf8).write(to: url)
+    }
+  }
+
+  private func importPaths(_ paths: String..., options: ImportOptions = ImportOptions()) throws
+    -> ImportReport
+  {
+    try Importer(engine, options, nil).run(paths.map { "\(root)/\($0)" })
+  }
+
+  private func keys() throws -> [String] { try engine.keys("", after: nil, limit: 100).map(\.key) }
+
+  @Test(
+    "are refused if two files would get the same key, and nothing is stored",
+    arguments: [
+      (["A/x.jpg", "A/y", "B/x.jpg"], ["A", "B"], "x.jpg", ["A/x.jpg", "B/x.jpg"]),
+      (["A/d/e/f", "A/d/g", "B/d/e/f", "B/h"], ["A", "B"], "d/e/f", ["A/d/e/f", "B/d/e/f"]),
+      (["x", "A/x"], ["x", "A"], "x", ["x", "A/x"]),
+      (["A/x", "B/x"], ["A/x", "B/x"], "x", ["A/x", "B/x"]),
+      (["A/x", "B/y", "C/x"], ["A", "B", "C"], "x", ["A/x", "C/x"]),
+      // One lies in the other.
+      (["A/x", "A/B/x"], ["A", "A/B"], "x", ["A/x", "A/B/x"]),
+    ])
+  func refused(_ files: [String], _ paths: [String], _ key: String, _ named: [String]) throws {
+    for file in files { try write(file) }
+    for isDryRun in [false, true] {
+      let error = #expect(throws: BlobStorageError.self) {
+        try Importer(engine, ImportOptions(prefix: "p/", isDryRun: isDryRun), nil)
+          .run(paths.map { "\(root)/\($0)" })
+      }
+      #expect(error?.code == .keysCollide)
+      #expect(error?.key == "p/\(key)")
+      for path in named { #expect(error?.message.contains("\(root)/\(path)") == true, "\(path)") }
+    }
+    #expect(try keys() == [])
+  }
+
+  @Test("are imported if they share folders, links, one file, or names that differ in bytes alone")
+  func allowed() throws {
+    try write("A/d/x", "A/e", "B/d/y", "B/e/z", "A/é", "B/e\u{301}", "A/skipped/log", "B/skipped/log")
+    for folder in ["A", "B"] {
+      try FileManager.default.createSymbolicLink(
+        atPath: "\(root)/\(folder)/link", withDestinationPath: "nowhere")
+    }
+    let report = try importPaths("A", "B", options: ImportOptions(excluded: ["skipped/"]))
+    #expect(report.newFileCount == 6)
+    // A folder beside a file of its name is as two keys may be.
+    #expect(try keys() == ["d/x", "d/y", "e", "e/z", "e\u{301}", "é"])
+    // A file beside the folder that it lies in, a path once more, and a link to it.
+    try FileManager.default.createSymbolicLink(atPath: "\(root)/C", withDestinationPath: "A")
+    let again = try importPaths(
+      "A", "A/e", "A/./", "C", options: ImportOptions(prefix: "again/", excluded: ["d"]))
+    #expect(again.fileCount == 4)
+    #expect(try engine.keys("again/", after: nil, limit: 100).count == 3)
+  }
+}
