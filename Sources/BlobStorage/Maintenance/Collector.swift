@@ -43,8 +43,8 @@ final class Collector {
   /// For the small chunks of packs that are copied from.
   var dictionary: DictionaryPlan?
   var isDictionaryStored = false
-  /// What versions need and the catalog does not have.
-  private var missing: Set<Digest> = []
+  /// What versions need and the catalog does not have, or a read found damaged.
+  private var unreadable: Set<Digest> = []
   /// What dictionaries saved in packs that have been copied from and are not gone yet.
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
@@ -144,7 +144,7 @@ final class Collector {
       progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
     }
     // Before leases are marked: a reader may ask for what never was there.
-    missing = marker.missing
+    unreadable = marker.missing.union(marker.damaged)
     _ = try markLeases()
   }
 
@@ -190,8 +190,8 @@ final class Collector {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
     }
     if engine.remote == nil {
-      for digest in missing.sorted().prefix(10) {
-        report.obstacles.append("Chunk or manifest \(digest) is needed and not there: run verify.")
+      for digest in unreadable.sorted().prefix(10) {
+        report.obstacles.append("Chunk or manifest \(digest) is needed and cannot be read: run verify.")
       }
     }
     noteMissing(rows)
@@ -386,25 +386,6 @@ final class Collector {
     guard engine.catalog.generation == generation else {
       throw BlobStorageError(
         .busy, "The catalog was rebuilt while garbage was being collected: collect again.")
-    }
-  }
-
-  /// Lifts the sentence from packs that stay.
-  func pardon() {
-    if engine.remote != nil { return }
-    do throws(BlobStorageError) {
-      guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
-      try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        for (number, row) in try transaction.packRows() where row.state == .condemned {
-          var row = row
-          row.state = .live
-          try transaction.setPackRow(number, row)
-        }
-      }
-    } catch {
-      // Condemned packs are read and not shared: the next collection pardons or removes them.
-      engine.logger.warning(
-        "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
     }
   }
 }

@@ -13,6 +13,8 @@ struct Marker {
   private(set) var unreadable: [BlobStorageError] = []
   /// Needed, and not in the store.
   private(set) var missing: Set<Digest> = []
+  /// Needed, and found damaged by a read.
+  private(set) var damaged: Set<Digest> = []
 
   let engine: Engine
   private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
@@ -81,7 +83,7 @@ struct Marker {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for (digest, isThere) in others {
         guard let row = try transaction.manifestRow(digest) else {
-          if !isThere { missing.insert(digest) }
+          if isThere { damaged.insert(digest) } else { missing.insert(digest) }
           continue
         }
         if marks.insert(row) {
@@ -120,8 +122,10 @@ struct Marker {
 
   private mutating func markPending() throws(BlobStorageError) {
     var absent: [Digest] = []
-    _ = try look(up: pending) { if !$1 { absent.append($0) } }
+    var doubtful: [Digest] = []
+    _ = try look(up: pending) { if $1 { doubtful.append($0) } else { absent.append($0) } }
     missing.formUnion(absent)
+    damaged.formUnion(doubtful)
     pending.removeAll(keepingCapacity: true)
   }
 
