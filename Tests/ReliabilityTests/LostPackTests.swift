@@ -297,6 +297,30 @@ struct LostPackTests {
     }
   }
 
+  @Test("gc removes nothing once a read or verify has found a chunk damaged", arguments: [true, false])
+  func damagedChunk(byVerify: Bool) throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 600))]) }
+    try lab.session { try lab.put($0, [("x", noise(2, 600))]) }
+    let hurt = try #require(
+      try Self.names(lab).first { try DamageTests.holds(lab, Self.packs.appending($0), key: "a") })
+    try DamageTests.change(lab, Self.packs.appending(hurt)) { $0[300] ^= 1 }
+    try lab.session { (engine) throws in
+      _ = try engine.delete(["x"], .durable)
+      if byVerify {
+        #expect(try engine.verify().damaged.count == 1)
+      } else {
+        #expect(throws: BlobStorageError.self) { try engine.data("a", nil) }
+      }
+      let report = try engine.collectGarbage()
+      #expect(report.obstacles.count == 1)
+      #expect(report.freedByteCount == 0)
+      _ = try engine.put("a", .data(noise(1, 600)), PutOptions())
+      #expect(try engine.collectGarbage().obstacles.isEmpty)
+      #expect(try engine.data("a", nil) == noise(1, 600))
+    }
+  }
+
   @Test("The census stays short while packs come and go")
   func staysShort() throws {
     let lab = try Lab()

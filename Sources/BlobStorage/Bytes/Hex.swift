@@ -38,6 +38,19 @@ package enum Hex {
     return bytes.reduce(0) { $0 << 8 | T($1) }
   }
 
+  /// The same, of a text's bytes.
+  package static func integer<T: FixedWidthInteger & UnsignedInteger>(
+    _ type: T.Type, _ digits: Slice<UnsafeRawBufferPointer>
+  ) -> T? {
+    guard digits.count == MemoryLayout<T>.size * 2 else { return nil }
+    var value: T = 0
+    for digit in digits {
+      guard let nibble = nibble(digit) else { return nil }
+      value = value << 4 | T(nibble)
+    }
+    return value
+  }
+
   private static func nibble(_ digit: UInt8) -> UInt8? {
     switch digit {
     case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")

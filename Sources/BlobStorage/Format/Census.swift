@@ -193,23 +193,22 @@ extension Census.Event {
     let checksumByteCount = 9
     guard line.count > checksumByteCount, line.count <= Limits.censusLineByteCountMax else { return nil }
     let text = UnsafeRawBufferPointer(rebasing: line.dropLast(checksumByteCount))
-    let last = String(decoding: line.suffix(checksumByteCount - 1), as: UTF8.self)
-    guard line[text.count] == UInt8(ascii: " "), Hex.integer(UInt32.self, last) == CRC32C.checksum(text)
+    guard line[text.count] == UInt8(ascii: " "),
+      Hex.integer(UInt32.self, line.suffix(checksumByteCount - 1)) == CRC32C.checksum(text)
     else { return nil }
-    let words = text.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false).map {
-      String(decoding: $0, as: UTF8.self)
-    }
+    let words = text.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
     guard words.count >= 2 else { return nil }
-    let name = PackName(fileName: words[1] + ".pack")
-    switch (words[0], words.count) {
+    let name = Self.name(words[1])
+    func word(_ index: Int) -> String { String(decoding: words[index], as: UTF8.self) }
+    switch (word(0), words.count) {
     case ("store", 2):
-      guard let bytes = Hex.bytes(words[1]), bytes.count == StoreHeader.byteCount else { return nil }
+      guard let bytes = Hex.bytes(word(1)), bytes.count == StoreHeader.byteCount else { return nil }
       self = .store(bytes)
     case ("begun", 2):
       guard let name else { return nil }
       self = .begun(name)
     case ("sealed", 3):
-      guard let name, let end = Int64(words[2]), 0...Limits.packByteCountMax ~= end else { return nil }
+      guard let name, let end = Int64(word(2)), 0...Limits.packByteCountMax ~= end else { return nil }
       self = .sealed(name, recordsEnd: end)
     case ("removed", 3):
       guard let name, let end = Hex.integer(UInt32.self, words[2]), end >= name.sequence else { return nil }
@@ -224,11 +223,20 @@ extension Census.Event {
       guard let name else { return nil }
       self = .accepted(name)
     case ("uncertain", 3), ("certain", 3):
-      guard let key = Hex.bytes(words[1]), 1...Limits.keyByteCountMax ~= key.count,
+      guard let key = Hex.bytes(word(1)), 1...Limits.keyByteCountMax ~= key.count,
         let time = Hex.integer(UInt64.self, words[2])
       else { return nil }
-      self = words[0] == "certain" ? .certain(key: key, time: time) : .uncertain(key: key, time: time)
+      self = word(0) == "certain" ? .certain(key: key, time: time) : .uncertain(key: key, time: time)
     default: return nil
     }
+  }
+
+  /// The pack that 25 bytes name: a census may have very many.
+  private static func name(_ text: Slice<UnsafeRawBufferPointer>) -> PackName? {
+    guard text.count == 25, text[text.startIndex + 16] == UInt8(ascii: "-"),
+      let writer = Hex.integer(UInt64.self, text.prefix(16)),
+      let sequence = Hex.integer(UInt32.self, text.suffix(8)), sequence > 0
+    else { return nil }
+    return PackName(writer: writer, sequence: sequence)
   }
 }

@@ -39,6 +39,25 @@ extension Collector {
     }
   }
 
+  /// Lifts the sentence from packs that stay.
+  func pardon() {
+    if engine.remote != nil { return }
+    do throws(BlobStorageError) {
+      guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        for (number, row) in try transaction.packRows() where row.state == .condemned {
+          var row = row
+          row.state = .live
+          try transaction.setPackRow(number, row)
+        }
+      }
+    } catch {
+      // Condemned packs are read and not shared: the next collection pardons or removes them.
+      engine.logger.warning(
+        "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
   /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
   func synchronizeOpenPacks() throws(BlobStorageError) {
     if engine.weaknesses.contains(.retiresBeforeSync) { return }

@@ -189,7 +189,12 @@ final class Collector {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message)
     // In a store of objects, what is published by now is looked through once more before anything is removed.
-    if engine.remote == nil { noteAbsent() }
+    if engine.remote == nil {
+      noteAbsent()
+      for digest in marker.damaged.sorted().prefix(10) {
+        report.obstacles.append("Chunk or manifest \(digest) is needed and damaged: run verify.")
+      }
+    }
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
     }
@@ -427,25 +432,6 @@ final class Collector {
     guard engine.catalog.generation == generation else {
       throw BlobStorageError(
         .busy, "The catalog was rebuilt while garbage was being collected: collect again.")
-    }
-  }
-
-  /// Lifts the sentence from packs that stay.
-  func pardon() {
-    if engine.remote != nil { return }
-    do throws(BlobStorageError) {
-      guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
-      try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        for (number, row) in try transaction.packRows() where row.state == .condemned {
-          var row = row
-          row.state = .live
-          try transaction.setPackRow(number, row)
-        }
-      }
-    } catch {
-      // Condemned packs are read and not shared: the next collection pardons or removes them.
-      engine.logger.warning(
-        "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
     }
   }
 }

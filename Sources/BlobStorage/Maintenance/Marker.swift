@@ -13,6 +13,8 @@ struct Marker {
   private(set) var unreadable: [BlobStorageError] = []
   /// The first that versions need, and that are not in the store.
   private(set) var missing: Set<Digest> = []
+  /// The first that versions need, and that a read found damaged.
+  private(set) var damaged: Set<Digest> = []
   private static let obstacleCountMax = 1_000
 
   let engine: Engine
@@ -85,7 +87,7 @@ struct Marker {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for (digest, isThere) in others {
         guard let row = try transaction.manifestRow(digest) else {
-          if !isThere { miss(digest) }
+          if isThere { distrust(digest) } else { miss(digest) }
           continue
         }
         if marks.insert(row) {
@@ -100,14 +102,18 @@ struct Marker {
 
   /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not count on it.
   mutating func markHeld(blobs: [Digest], chunks: [Digest]) throws(BlobStorageError) {
-    let known = missing
+    let known = (missing, damaged)
     try markChunks(chunks)
     try markBlobs(blobs)
-    missing = known
+    (missing, damaged) = known
   }
 
   private mutating func miss(_ digest: Digest) {
     if missing.count < Self.obstacleCountMax { missing.insert(digest) }
+  }
+
+  private mutating func distrust(_ digest: Digest) {
+    if damaged.count < Self.obstacleCountMax { damaged.insert(digest) }
   }
 
   /// Marks those of the chunks that there are.
@@ -143,8 +149,16 @@ struct Marker {
 
   private mutating func markPending() throws(BlobStorageError) {
     var absent: [Digest] = []
-    _ = try look(up: pending) { if !$1, absent.count < Self.obstacleCountMax { absent.append($0) } }
+    var doubtful: [Digest] = []
+    _ = try look(up: pending) { digest, isThere in
+      if isThere {
+        if doubtful.count < Self.obstacleCountMax { doubtful.append(digest) }
+      } else if absent.count < Self.obstacleCountMax {
+        absent.append(digest)
+      }
+    }
     for digest in absent { miss(digest) }
+    for digest in doubtful { distrust(digest) }
     pending.removeAll(keepingCapacity: true)
   }
 

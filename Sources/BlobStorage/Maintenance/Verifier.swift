@@ -64,9 +64,21 @@ struct Verifier {
         try published.completeCatalog() || engine.catalog.generation != generation
       else { break }
     }
+    try rememberDamage(report)
     report.losses = try engine.losses()
     report.seconds = Date().timeIntervalSince(start)
     return report
+  }
+
+  /// Has the catalog remember which chunks cannot be read: gc removes nothing then, and the next put heals them.
+  private func rememberDamage(_ report: VerificationReport) throws(BlobStorageError) {
+    guard engine.remote == nil else { return }
+    for damage in report.damaged where !damage.keys.isEmpty {
+      guard let digest = damage.digest else { continue }
+      do throws(BlobStorageError) { _ = try engine.chunks.bytes(digest) } catch {
+        guard error.code == .corrupted else { throw error }
+      }
+    }
   }
 
   // MARK: One pack
