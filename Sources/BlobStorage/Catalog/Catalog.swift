@@ -34,6 +34,7 @@ package final class Catalog: Sendable {
   }
 
   let randomNumber: @Sendable () -> UInt64
+  private let clock: WallClock
   private let isPublished: Bool
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   private let prepare: @Sendable () throws(BlobStorageError) -> Void
@@ -53,7 +54,7 @@ package final class Catalog: Sendable {
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, bootIdentity: String, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
-    isPublished: Bool = false,
+    clock: WallClock = .system, isPublished: Bool = false,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping @Sendable (Environment) throws(BlobStorageError) -> Void,
     catchUp: (Environment, _ willWrite: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Void
@@ -65,6 +66,7 @@ package final class Catalog: Sendable {
     self.mapByteCount = mapByteCount
     self.logger = logger
     self.randomNumber = randomNumber
+    self.clock = clock
     self.isPublished = isPublished
     self.prepare = prepare
     self.fill = fill
@@ -170,6 +172,27 @@ package final class Catalog: Sendable {
     }
   }
 
+  /// Fills a second catalog, and calls `body` with the one in use and with that. The second is removed afterwards.
+  package func withSecond(
+    fill: (Environment) throws(BlobStorageError) -> Void,
+    _ body: (_ inUse: Environment, _ second: Environment) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let inUse = try environment()
+    // Named like a generation: if this process dies, the next rebuild removes it.
+    let name = "g" + Hex.text(randomNumber())
+    try files.createDirectory(folder.appending(name))
+    do throws(BlobStorageError) {
+      let second = try SharedEnvironments.open(
+        folder.appending(name), files: files, mapByteCount: mapByteCount, clock: clock)
+      try fill(second)
+      try body(inUse, second)
+    } catch {
+      try removeGeneration(name)
+      throw error
+    }
+    try removeGeneration(name)
+  }
+
   /// Runs `body` while no process writes to the catalog or opens it.
   package func maintain(
     _ body: (Environment) throws(BlobStorageError) -> Void
@@ -272,7 +295,7 @@ package final class Catalog: Sendable {
     guard try files.status(of: place)?.kind == .directory,
       try files.status(of: place.appending("data.mdb"))?.kind == .regular
     else { return nil }
-    let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
+    let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount, clock: clock)
     let storeID = try environment.read { (transaction) throws(BlobStorageError) in
       try transaction.value(.meta, Array("store".utf8)).map { Array($0) }
     }
@@ -289,7 +312,7 @@ package final class Catalog: Sendable {
     let generation = "g" + Hex.text(randomNumber())
     let place = folder.appending(generation)
     try files.createDirectory(place)
-    let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount)
+    let environment = try SharedEnvironments.open(place, files: files, mapByteCount: mapByteCount, clock: clock)
     try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
       // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.

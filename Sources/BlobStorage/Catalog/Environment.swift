@@ -17,6 +17,7 @@ package final class Environment: @unchecked Sendable {
   private let dataFile: any File
   let pageByteCount: Int
   private let place: SharedEnvironments.Place
+  private let clock: WallClock
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
@@ -25,9 +26,11 @@ package final class Environment: @unchecked Sendable {
   /// - Parameter mapByteCount: how large the map is at first; it grows by itself.
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
-    folder: FilePath, place: SharedEnvironments.Place, files: any FileSystem, mapByteCount: Int
+    folder: FilePath, place: SharedEnvironments.Place, files: any FileSystem, mapByteCount: Int,
+    clock: WallClock
   ) throws(BlobStorageError) {
     self.place = place
+    self.clock = clock
     var handle: OpaquePointer?
     try Environment.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
@@ -116,7 +119,7 @@ package final class Environment: @unchecked Sendable {
     defer { gate.unlockShared() }
     let reader = try beginReader()
     defer { endReader(reader) }
-    return try body(Transaction(handle: reader, tables: tables))
+    return try body(Transaction(handle: reader, tables: tables, wallClock: clock))
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
@@ -129,7 +132,7 @@ package final class Environment: @unchecked Sendable {
     guard let transaction else { throw Self.failure(Self.outOfMemory, "begin") }
     var ended = false
     defer { if !ended { mdb_txn_abort(transaction) } }
-    let result = try body(Transaction(handle: transaction, tables: tables))
+    let result = try body(Transaction(handle: transaction, tables: tables, wallClock: clock))
     ended = true
     try Self.check(mdb_txn_commit(transaction), "commit to")
     return result
@@ -238,7 +241,7 @@ enum SharedEnvironments {
 
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
   static func open(
-    _ folder: FilePath, files: any FileSystem, mapByteCount: Int
+    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock
   ) throws(BlobStorageError) -> Environment {
     guard let status = try files.status(of: folder) else {
       throw BlobStorageError(.catalogDamaged, "The catalog's folder is not there.")
@@ -250,7 +253,7 @@ enum SharedEnvironments {
         if let entry = known[place] { return .success(entry.environment) }
         do throws(BlobStorageError) {
           let environment = try Environment(
-            folder: folder, place: place, files: files, mapByteCount: mapByteCount)
+            folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock)
           known[place] = Weak(environment: environment)
           return .success(environment)
         } catch { return .failure(error) }

@@ -6,7 +6,7 @@ package enum PackRetraction {
   ///
   /// The pack's row says up to where its records are still in the catalog, so that a crash in between is gone on from.
   package static func run(
-    _ name: PackName, _ file: any File, catalog: Catalog, codecs: CodecPool, algorithm: Digest.Algorithm
+    _ name: PackName, _ file: any File, catalog: Catalog, codecs: CodecPool, store: StoreHeader
   ) throws(BlobStorageError) {
     let row = try catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
       guard let number = try transaction.packNumber(name) else { return nil }
@@ -16,7 +16,7 @@ package enum PackRetraction {
     var records: [PackRecord] = []
     // Of one that was taken in part, chunks without a base may be there that lie further on (`PublishedIntake`).
     var ahead: [PackRecord] = []
-    _ = try PackScanner(file: file, name: name, codecs: codecs).scan { record in
+    _ = try PackScanner(file: file, name: name, codecs: codecs, store: store).scan { record in
       if record.offset < row.appliedByteCount {
         records.append(record)
       } else if !row.isSealed, case .chunk(let chunk) = record.content, chunk.base == nil {
@@ -27,7 +27,7 @@ package enum PackRetraction {
       let batch = ahead.suffix(recordCountOfBatch)
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard let number = try transaction.packNumber(name) else { return }
-        for record in batch { try transaction.retract(record, from: number, algorithm: algorithm) }
+        for record in batch { try transaction.retract(record, from: number, algorithm: store.digestAlgorithm) }
       }
       ahead.removeLast(batch.count)
     }
@@ -40,7 +40,7 @@ package enum PackRetraction {
         }
         // Another process may be at it too.
         for record in batch.reversed() where record.offset < row.appliedByteCount {
-          try transaction.retract(record, from: number, algorithm: algorithm)
+          try transaction.retract(record, from: number, algorithm: store.digestAlgorithm)
           row.appliedByteCount = record.offset
         }
         try transaction.setPackRow(number, row)

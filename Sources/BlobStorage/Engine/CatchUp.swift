@@ -289,7 +289,7 @@ package final class CatchUp: Sendable {
         }
         defer { file.close() }
         try PackRetraction.run(
-          name, file, catalog: catalog, codecs: builder.codecs, algorithm: builder.store.digestAlgorithm)
+          name, file, catalog: catalog, codecs: builder.codecs, store: builder.store)
       } catch {
         guard error.code == .packGone || error.code == .corrupted else { throw error }
         // Without its footer nobody knows what to take out.

@@ -124,6 +124,10 @@ extension Collector {
       do throws(BlobStorageError) {
         let content = try PackContent(
           engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)
+        guard try canRead(what: content) else {
+          report.obstacles.append("Another copy of what pack \(row.name) has is damaged: run repair.")
+          continue
+        }
         all.append(Candidate(number: number, row: row, content: content))
       } catch {
         guard error.code == .corrupted else { throw error }

@@ -53,6 +53,8 @@ final class Collector {
   var waiting: (Collections) throws(BlobStorageError) -> Void = { _ in }
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
+  /// Why packs stay whose chunks have another copy, which turned out to be damaged.
+  private var damagedCopies: [String] = []
 
   init(
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil
@@ -185,7 +187,7 @@ final class Collector {
   /// What cannot be read might need anything: then nothing is removed (H11).
   func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
-    report.obstacles = marker.unreadable.map(\.message)
+    report.obstacles = marker.unreadable.map(\.message) + damagedCopies
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
     }
@@ -264,15 +266,27 @@ final class Collector {
     var confirmed: [Candidate] = []
     for candidate in candidates
     where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
-      confirmed.append(
-        Candidate(
-          number: candidate.number, row: candidate.row,
-          content: try PackContent(
-            engine, number: candidate.number, row: candidate.row, marks: marker.marks,
-            small: dictionary?.chunks))
-      )
+      let content = try PackContent(
+        engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks)
+      guard try canRead(what: content) else { continue }
+      confirmed.append(Candidate(number: candidate.number, row: candidate.row, content: content))
     }
     return confirmed
+  }
+
+  /// Reads the copies that stay of what a pack has, too: with the pack the only undamaged one could go.
+  func canRead(what content: PackContent) throws(BlobStorageError) -> Bool {
+    for (digest, isManifest) in content.staying {
+      try CancellationFlag.check()
+      do throws(BlobStorageError) {
+        if isManifest { try engine.blobs.checkKnownCopy(digest) } else { try engine.chunks.checkKnownCopy(digest) }
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        damagedCopies.append(error.message)
+        return false
+      }
+    }
+    return true
   }
 
   private func remove(_ candidates: [Candidate]) throws(BlobStorageError) {

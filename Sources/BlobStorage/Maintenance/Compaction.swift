@@ -73,7 +73,7 @@ enum Compaction {
     try bridge(bytes) { (raw) throws(BlobStorageError) in
       let payload: UnsafeRawBufferPointer
       do throws(BlobStorageError) {
-        payload = try RecordHeader.verified(raw, pack: pack, offset: record.offset).payload
+        payload = try record.verifiedPayload(raw, in: pack)
       } catch {
         throw BlobStorageError(
           error.code, "A record of pack \(pack) at \(record.offset) does not match its checksum: run verify.",
@@ -101,7 +101,7 @@ enum Retirement {
     if isKnown, let file = try engine.backend.openPack(name) {
       defer { file.close() }
       try PackRetraction.run(
-        name, file, catalog: engine.catalog, codecs: engine.codecs, algorithm: engine.header.digestAlgorithm)
+        name, file, catalog: engine.catalog, codecs: engine.codecs, store: engine.header)
     }
     try engine.backend.removeRetiredPack(name)
   }

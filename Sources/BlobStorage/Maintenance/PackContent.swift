@@ -24,6 +24,8 @@ struct PackContent: Sendable {
   private(set) var recordsByteCount: Int64 = 0
   /// Chunk and manifest records that are marked; they must not point here any more when the pack is retired.
   private(set) var records: [PackRecord] = []
+  /// Live chunks and manifests of which the pack has a copy that the catalog does not know: another stays.
+  private(set) var staying: [(digest: Digest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
 
   /// Looks at the pack `number`.
@@ -38,7 +40,7 @@ struct PackContent: Sendable {
     }
     defer { file.close() }
     var found: [PackRecord] = []
-    let outcome = try PackScanner(file: file, name: row.name, codecs: engine.codecs).scan { record in
+    let outcome = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header).scan { record in
       found.append(record)
     }
     guard outcome.gaps.isEmpty else {
@@ -86,10 +88,15 @@ struct PackContent: Sendable {
         if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.append(chunk.digest) }
       } else {
         deletedChunkCount += 1
+        if let row, row.place != place, marks.contains(row.place) { staying.append((chunk.digest, false)) }
       }
     case .manifest(let manifest):
       let row = try transaction.manifestRow(manifest.digest)
-      if row?.place == place, marks.contains(place) { keep(.copy(record), record.byteCount) }
+      if row?.place == place, marks.contains(place) {
+        keep(.copy(record), record.byteCount)
+      } else if let row, row.place != place, marks.contains(row.place) {
+        staying.append((manifest.digest, true))
+      }
     case .ref(var ref):
       var row: VersionRow?
       if let name = try transaction.nameRow(ref.key) {

@@ -132,7 +132,7 @@ struct CopyCommand: AsyncParsableCommand {
     guard report.damaged.isEmpty else {
       throw Failure(
         ExitStatus.damaged,
-        "\(HumanText.count(report.damaged.count, "version")) could not be read in the source; the others were copied;"
+        "\(HumanText.count(report.damaged.count, "version")) could not be copied; the others were;"
           + " run `blobtool verify` there.")
     }
   }
