@@ -121,8 +121,10 @@ package final class ChunkSource: Sendable {
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard let row = try transaction.chunkRow(digest), row.place == place,
           let number = try transaction.packNumber(copy.pack), let pack = try transaction.packRow(number),
-          pack.state == .live, !pack.isPoisoned, try chunk.base == nil || !transaction.isBase(digest)
+          pack.state == .live, !pack.isPoisoned
         else { return }
+        // What is encoded against the chunk is decoded in one hop.
+        if chunk.base != nil, try transaction.isBase(digest) { return }
         try transaction.setChunkRow(
           digest,
           ChunkRow(
