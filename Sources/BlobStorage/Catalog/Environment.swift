@@ -85,7 +85,8 @@ package final class Environment: @unchecked Sendable {
     do throws(BlobStorageError) {
       outcome = .success(
         try Environment(
-          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock, inspects: false))
+          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock, inspects: false)
+      )
     } catch { outcome = .failure(error) }
     for name in try files.list(folder) { try files.remove(folder.appending(name)) }
     try files.removeDirectory(folder)

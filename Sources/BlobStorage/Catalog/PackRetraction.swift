@@ -34,7 +34,8 @@ package struct PackRetraction {
         }
         return chunk.base == nil
       } body: { (window) throws(BlobStorageError) in
-        try inBatches(window) { [algorithm = store.digestAlgorithm] (batch, transaction, number, _) throws(BlobStorageError) in
+        try inBatches(window) {
+          [algorithm = store.digestAlgorithm] (batch, transaction, number, _) throws(BlobStorageError) in
           for record in batch { try transaction.retract(record, from: number, algorithm: algorithm) }
         }
       }
@@ -75,7 +76,8 @@ package struct PackRetraction {
   }
 
   private mutating func takeOut(_ records: [PackRecord]) throws(BlobStorageError) {
-    try inBatches(records) { [algorithm = store.digestAlgorithm] (batch, transaction, number, row) throws(BlobStorageError) in
+    try inBatches(records) {
+      [algorithm = store.digestAlgorithm] (batch, transaction, number, row) throws(BlobStorageError) in
       // Another process may be at it too.
       for record in batch.reversed() where record.offset < row.appliedByteCount {
         try transaction.retract(record, from: number, algorithm: algorithm)

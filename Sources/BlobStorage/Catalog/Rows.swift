@@ -191,7 +191,9 @@ package struct ManifestRow: Hashable, Sendable {
   }
 
   /// Where the payload begins in the pack.
-  package var payloadOffset: Int64 { place.offset + Int64(RecordHeader.byteCount + ManifestRecord.metaByteCount) }
+  package var payloadOffset: Int64 {
+    place.offset + Int64(RecordHeader.byteCount + ManifestRecord.metaByteCount)
+  }
   package var payloadByteCount: Int {
     listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
   }

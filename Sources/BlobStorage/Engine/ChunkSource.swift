@@ -95,7 +95,9 @@ package final class ChunkSource: Sendable {
   /// The bytes of a chunk from another copy than the one at `place`, which is damaged; nil if no other is undamaged.
   private func otherBytes(of digest: Digest, insteadOf place: Located) throws(BlobStorageError) -> [UInt8]? {
     for copy in try otherCopies.copies(of: digest, insteadOf: place.pack, place.row.place.offset) {
-      guard case .chunk(let chunk) = copy.record.content, let file = try packs.file(copy.pack) else { continue }
+      guard case .chunk(let chunk) = copy.record.content, let file = try packs.file(copy.pack) else {
+        continue
+      }
       do throws(BlobStorageError) {
         var row = ChunkRow(
           place: Place(pack: 0, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,

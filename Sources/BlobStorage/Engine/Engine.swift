@@ -200,7 +200,8 @@ package final class Engine: Sendable {
       clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger,
-      publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, codecs, configuration.logger),
+      publisher: Self.publisher(
+        writerID, backend, remote, makesThreads: makesThreads, codecs, configuration.logger),
       member: (backend as? RemoteBackend).map { [catalog, leases, marks, randomNumber] in
         SharedMember(
           backend: $0, catalog: catalog, marks: marks,

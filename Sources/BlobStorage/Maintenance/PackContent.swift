@@ -83,7 +83,11 @@ struct PackContent: Sendable {
     for (digest, isManifest) in copies {
       try CancellationFlag.check()
       do throws(BlobStorageError) {
-        if isManifest { try engine.blobs.checkKnownCopy(digest) } else { try engine.chunks.checkKnownCopy(digest) }
+        if isManifest {
+          try engine.blobs.checkKnownCopy(digest)
+        } else {
+          try engine.chunks.checkKnownCopy(digest)
+        }
       } catch {
         guard error.code == .corrupted else { throw error }
         return error

@@ -68,7 +68,8 @@ extension Repairer {
   ) throws(BlobStorageError) -> [PackRecord.Content] {
     let number = try packs.nameRow(key)?.key
     var records: [PackRecord.Content] = []
-    try known.forEachVersion(key: row.key, algorithm: algorithm) { (stamp, version) throws(BlobStorageError) in
+    try known.forEachVersion(key: row.key, algorithm: algorithm) {
+      (stamp, version) throws(BlobStorageError) in
       if let number {
         if try packs.versionRow(key: number, stamp, algorithm: algorithm) != nil { return true }
         if try packs.maskRow(key: number, stamp) != nil { return true }

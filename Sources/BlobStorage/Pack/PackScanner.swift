@@ -143,7 +143,8 @@ package struct PackScanner {
     outcome.recordCount += listed.count
     outcome.isSealed = false
     var waiting = listed[...]
-    _ = try scanRecords(header, upTo: trailer.footerOffset, isSealed: true) { (record) throws(BlobStorageError) in
+    _ = try scanRecords(header, upTo: trailer.footerOffset, isSealed: true) {
+      (record) throws(BlobStorageError) in
       while let first = waiting.first, first.offset < record.offset { try body(waiting.removeFirst()) }
       try body(record)
     }

@@ -134,7 +134,8 @@ final class Exporter {
           return true
         }
         if layout.chunkCount > 1, digest.finalize() != layout.digest {
-          return failed("the manifest of blob \(layout.digest) names the chunks of other bytes", isDamage: true)
+          return failed(
+            "the manifest of blob \(layout.digest) names the chunks of other bytes", isDamage: true)
         }
       }
       try file.commit(

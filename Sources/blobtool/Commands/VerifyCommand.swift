@@ -15,7 +15,9 @@ struct VerifyCommand: StoreCommand {
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
-    guard !quick || !blobs else { throw ValidationError("--quick reads no blobs: leave out --quick or --blobs") }
+    guard !quick || !blobs else {
+      throw ValidationError("--quick reads no blobs: leave out --quick or --blobs")
+    }
   }
 
   func perform(on store: BlobStore) async throws {
