@@ -13,7 +13,7 @@ extension Catalog {
     try files.createPart(place)
     try files.open(place.appending("data.mdb"), .create).close()
     let environment = try SharedEnvironments.open(
-      place, files: files, mapByteCount: mapByteCount, inspects: false)
+      place, files: files, mapByteCount: mapByteCount, clock: clock, inspects: false)
     try begin(environment)
     try fill(environment, true)
     try environment.write { (transaction) throws(BlobStorageError) in

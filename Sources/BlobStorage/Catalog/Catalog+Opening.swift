@@ -44,7 +44,7 @@ extension Catalog {
 
   /// Makes a private catalog from the packs and leaves the packs as they are.
   func makeOwn() throws(BlobStorageError) {
-    let environment = try Environment.temporary(mapByteCount: mapByteCount)
+    let environment = try Environment.temporary(mapByteCount: mapByteCount, clock: clock)
     try begin(environment)
     try fill(environment, false)
     let generation = "own-" + Hex.text(randomNumber())
@@ -168,7 +168,7 @@ extension Catalog {
     let environment: Environment
     do {
       environment = try SharedEnvironments.open(
-        place, files: files, mapByteCount: mapByteCount, inspects: inspects)
+        place, files: files, mapByteCount: mapByteCount, clock: clock, inspects: inspects)
     } catch {
       guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
       return nil

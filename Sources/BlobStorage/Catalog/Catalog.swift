@@ -53,6 +53,7 @@ package final class Catalog: Sendable {
   }
 
   let randomNumber: @Sendable () -> UInt64
+  let clock: WallClock
   let isPublished: Bool
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   let prepare: @Sendable () throws(BlobStorageError) -> Void
@@ -81,7 +82,7 @@ package final class Catalog: Sendable {
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, identity: MediumIdentity, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
-    isPublished: Bool = false, patienceSeconds: Double = 10,
+    clock: WallClock = .system, isPublished: Bool = false, patienceSeconds: Double = 10,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping Fill,
     catchUp: @escaping Recovery
@@ -93,6 +94,7 @@ package final class Catalog: Sendable {
     self.mapByteCount = mapByteCount
     self.logger = logger
     self.randomNumber = randomNumber
+    self.clock = clock
     self.isPublished = isPublished
     self.patienceSeconds = patienceSeconds
     self.prepare = prepare
@@ -222,6 +224,17 @@ package final class Catalog: Sendable {
       }
       do throws(BlobStorageError) { try rebuildLocked() } catch { throw Self.final(error) }
     }
+  }
+
+  /// Fills a second, temporary catalog, and calls `body` with the one in use and with that.
+  package func withSecond(
+    fill: (Environment) throws(BlobStorageError) -> Void,
+    _ body: (_ inUse: Environment, _ second: Environment) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let inUse = try environment()
+    let second = try Environment.temporary(mapByteCount: mapByteCount, clock: clock)
+    try fill(second)
+    try body(inUse, second)
   }
 
   /// Runs `body` while no process writes to the catalog or opens it.

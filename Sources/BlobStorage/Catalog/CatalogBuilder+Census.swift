@@ -36,9 +36,15 @@ extension CatalogBuilder {
   func isCutShort(_ name: PackName, _ sealedAt: Int64) throws(BlobStorageError) -> Bool {
     guard let file = try backend.openPack(name) else { return false }
     defer { file.close() }
-    if try file.status().byteCount >= sealedAt + Int64(PackFooter.Trailer.byteCount) { return false }
     do throws(BlobStorageError) {
-      let outcome = try PackScanner(file: file, name: name, codecs: codecs).scan { _ in }
+      let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
+      // With a trailer of its own it is as long as it was; without one its end may be damaged, or cut off.
+      if try scanner.trailer() != nil,
+        try file.status().byteCount >= sealedAt + Int64(PackFooter.Trailer.byteCount)
+      {
+        return false
+      }
+      let outcome = try scanner.scan { _ in }
       return outcome.endOffset < sealedAt
     } catch {
       guard error.code == .corrupted else { throw error }
@@ -58,6 +64,7 @@ extension CatalogBuilder {
       }
       row.isSealed = true
       row.isDamaged = true
+      row.hasLostRecords = true
       try transaction.setPackRow(number, row)
     }
   }
@@ -98,7 +105,7 @@ extension CatalogBuilder {
       losses.lostPacks.removeAll { now.hasLeft($0) }
       try keepLost(losses.lostPacks, file, now, rows, catalog)
     }
-    losses.damagedPacks = Set(rows.filter { $0.isDamaged && !$0.isLost }.map(\.name))
+    losses.damagedPacks = Set(rows.filter { $0.hasLostRecords && !$0.isLost }.map(\.name))
       .union(census.unreadablePacks).sorted()
     losses.uncertainKeys = census.uncertainKeys
     if !losses.uncertainKeys.isEmpty {

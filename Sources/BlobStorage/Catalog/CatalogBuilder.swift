@@ -68,6 +68,15 @@ package struct CatalogBuilder: Sendable {
     if let publishing { try fill(environment, from: publishing, except: Set(names)) }
   }
 
+  /// Fills an empty catalog from the packs of a folder as they are now; unlike `fill` it changes no pack.
+  package func fillWithoutRecovery(_ environment: Environment) throws(BlobStorageError) {
+    for name in try backend.packNames().live {
+      guard let file = try backend.openPack(name) else { continue }
+      defer { file.close() }
+      _ = try apply(name, file, into: environment)
+    }
+  }
+
   /// Takes in the packs that a usable catalog does not know or that a dead writer left open.
   ///
   /// What the catalog knows of a lost pack stays in it.
@@ -113,7 +122,7 @@ package struct CatalogBuilder: Sendable {
     if let sealedAt, try isCutShort(name, sealedAt) { return try takeCutShort(name, into: environment) }
     if let file = try backend.adoptPack(name) {
       defer { file.close() }
-      if try PackScanner(file: file, name: name, codecs: codecs).trailer() == nil {
+      if try PackScanner(file: file, name: name, codecs: codecs, store: store).trailer() == nil {
         try recover(name, file, into: environment)
         return
       }
@@ -201,7 +210,7 @@ package struct CatalogBuilder: Sendable {
   private func tornTail(
     _ name: PackName, _ file: any File, _ environment: Environment
   ) throws(BlobStorageError) -> Int64? {
-    let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
     var syncedByteCount: Int64 = 0
     do throws(BlobStorageError) {
       let outcome = try scanner.scan { (record) in
@@ -263,14 +272,15 @@ package struct CatalogBuilder: Sendable {
     _ name: PackName, _ file: any File, into environment: Environment, notesSeal: Bool = true,
     upTo end: Int64? = nil
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
-    let scanner = try PackScanner(file: file, name: name, codecs: codecs, upTo: end)
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store, upTo: end)
     let header: PackHeader
-    do { header = try scanner.header() } catch {
+    do throws(BlobStorageError) {
+      header = try scanner.headerOrSubstitute().header
+      guard header.storeID == store.storeID, header.digestAlgorithm == store.digestAlgorithm else {
+        throw BlobStorageError(.corrupted, "The file of pack \(name) holds a pack of another store.")
+      }
+    } catch {
       try noteUnreadable(name, error, in: environment)
-      return nil
-    }
-    guard header.storeID == store.storeID, header.digestAlgorithm == store.digestAlgorithm else {
-      logger.error("Pack \(name) belongs to another store and is left alone.")
       return nil
     }
     var row = PackRow(name: name, created: header.created)
@@ -282,7 +292,8 @@ package struct CatalogBuilder: Sendable {
       return try transaction.addPack(row)
     }
     var batch: [PackRecord] = []
-    let outcome = try scanner.scan { (record) throws(BlobStorageError) in
+    let knownByteCount = row.appliedByteCount
+    var outcome = try scanner.scan { (record) throws(BlobStorageError) in
       guard record.offset >= row.appliedByteCount else { return }
       batch.append(record)
       if batch.count >= recordCountOfBatch {
@@ -290,8 +301,15 @@ package struct CatalogBuilder: Sendable {
       }
     }
     try apply(&batch, number, &row, in: environment)
+    if outcome.endOffset < knownByteCount {
+      // Records that the catalog has were there: this is damage, no tail that was torn.
+      outcome.gaps.append(outcome.endOffset..<knownByteCount)
+      outcome.lost.append(outcome.endOffset..<knownByteCount)
+    }
     row.isSealed = notesSeal && outcome.isSealed || !outcome.gaps.isEmpty
     row.isDamaged = !outcome.gaps.isEmpty
+    // What this catalog has had before is not lost.
+    if outcome.lost.contains(where: { $0.upperBound > knownByteCount }) { row.hasLostRecords = true }
     // A footer that can be read was not yet synced for sure: whoever shares something here syncs first.
     for gap in outcome.gaps {
       logger.error("Pack \(name) is damaged from \(gap.lowerBound) to \(gap.upperBound).")
@@ -331,12 +349,14 @@ package struct CatalogBuilder: Sendable {
     try environment.write { (transaction) throws(BlobStorageError) in
       if let number = try transaction.packNumber(name), var row = try transaction.packRow(number) {
         row.isDamaged = true
+        row.hasLostRecords = !row.isSealed
         try transaction.setPackRow(number, row)
         return
       }
       var row = PackRow(name: name, created: 0)
       row.isSealed = true
       row.isDamaged = true
+      row.hasLostRecords = true
       _ = try transaction.addPack(row)
     }
   }

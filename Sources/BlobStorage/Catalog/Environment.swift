@@ -20,6 +20,7 @@ package final class Environment: @unchecked Sendable {
   private let place: SharedEnvironments.Place?
   private let folder: FilePath
   private let files: any FileSystem
+  private let clock: WallClock
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
@@ -31,11 +32,12 @@ package final class Environment: @unchecked Sendable {
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
     folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, mapByteCount: Int,
-    inspects: Bool
+    clock: WallClock, inspects: Bool
   ) throws(BlobStorageError) {
     self.place = place
     self.folder = folder
     self.files = files
+    self.clock = clock
     var handle: OpaquePointer?
     try Environment.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
@@ -74,7 +76,7 @@ package final class Environment: @unchecked Sendable {
   }
 
   /// An empty database without a name: it disappears with this object.
-  static func temporary(mapByteCount: Int) throws(BlobStorageError) -> Environment {
+  static func temporary(mapByteCount: Int, clock: WallClock) throws(BlobStorageError) -> Environment {
     let files = SystemFiles()
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
       .appending("blobstorage-" + Hex.text(randomUInt64()))
@@ -82,7 +84,8 @@ package final class Environment: @unchecked Sendable {
     let outcome: Result<Environment, BlobStorageError>
     do throws(BlobStorageError) {
       outcome = .success(
-        try Environment(folder: folder, place: nil, files: files, mapByteCount: mapByteCount, inspects: false)
+        try Environment(
+          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock, inspects: false)
       )
     } catch { outcome = .failure(error) }
     for name in try files.list(folder) { try files.remove(folder.appending(name)) }
@@ -153,7 +156,7 @@ package final class Environment: @unchecked Sendable {
     defer { gate.unlockShared() }
     let reader = try beginReader()
     defer { endReader(reader) }
-    return try body(Transaction(handle: reader, tables: tables))
+    return try body(Transaction(handle: reader, tables: tables, wallClock: clock))
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
@@ -165,7 +168,7 @@ package final class Environment: @unchecked Sendable {
     var ended = false
     defer { if !ended { mdb_txn_abort(transaction) } }
     do throws(BlobStorageError) {
-      let result = try body(Transaction(handle: transaction, tables: tables))
+      let result = try body(Transaction(handle: transaction, tables: tables, wallClock: clock))
       ended = true
       try Self.check(mdb_txn_commit(transaction), "commit to")
       return result
@@ -300,7 +303,7 @@ enum SharedEnvironments {
 
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
   static func open(
-    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, inspects: Bool
+    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock, inspects: Bool
   ) throws(BlobStorageError) -> Environment {
     guard let status = try files.status(of: folder) else {
       throw BlobStorageError(
@@ -316,7 +319,8 @@ enum SharedEnvironments {
         }
         do throws(BlobStorageError) {
           let environment = try Environment(
-            folder: folder, place: place, files: files, mapByteCount: mapByteCount, inspects: inspects)
+            folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock,
+            inspects: inspects)
           known[place] = Weak(environment: environment)
           return .success(environment)
         } catch { return .failure(error) }

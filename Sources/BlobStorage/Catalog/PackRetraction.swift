@@ -8,14 +8,14 @@ package struct PackRetraction {
   private let name: PackName
   private let catalog: Catalog
   private let codecs: CodecPool
-  private let algorithm: Digest.Algorithm
+  private let store: StoreHeader
   private var batchCount = recordCountOfBatch
 
-  package init(_ name: PackName, catalog: Catalog, codecs: CodecPool, algorithm: Digest.Algorithm) {
+  package init(_ name: PackName, catalog: Catalog, codecs: CodecPool, store: StoreHeader) {
     self.name = name
     self.catalog = catalog
     self.codecs = codecs
-    self.algorithm = algorithm
+    self.store = store
   }
 
   /// Takes its records out, from the last to the first, and forgets it. Its row is `retired`; `file` has its footer.
@@ -25,7 +25,7 @@ package struct PackRetraction {
   /// - Throws: `noSpace` when there is no room to take out a single record.
   package mutating func run(_ file: any File) throws(BlobStorageError) {
     guard let row = try row() else { return }
-    let scanner = try PackScanner(file: file, name: name, codecs: codecs)
+    let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
     // Of one that was taken in part, chunks without a base may be there that lie further on (`PublishedIntake`).
     if !row.isSealed {
       try Self.forEachWindow(of: scanner) { record in
@@ -34,7 +34,8 @@ package struct PackRetraction {
         }
         return chunk.base == nil
       } body: { (window) throws(BlobStorageError) in
-        try inBatches(window) { [algorithm] (batch, transaction, number, _) throws(BlobStorageError) in
+        try inBatches(window) {
+          [algorithm = store.digestAlgorithm] (batch, transaction, number, _) throws(BlobStorageError) in
           for record in batch { try transaction.retract(record, from: number, algorithm: algorithm) }
         }
       }
@@ -59,7 +60,7 @@ package struct PackRetraction {
   ) throws(BlobStorageError) {
     guard let row = try row() else { return try remove() }
     var records: [PackRecord] = []
-    _ = try PackScanner(file: file, name: name, codecs: codecs).scan { record in
+    _ = try PackScanner(file: file, name: name, codecs: codecs, store: store).scan { record in
       if record.offset < row.appliedByteCount { records.append(record) }
     }
     try remove()
@@ -75,7 +76,8 @@ package struct PackRetraction {
   }
 
   private mutating func takeOut(_ records: [PackRecord]) throws(BlobStorageError) {
-    try inBatches(records) { [algorithm] (batch, transaction, number, row) throws(BlobStorageError) in
+    try inBatches(records) {
+      [algorithm = store.digestAlgorithm] (batch, transaction, number, row) throws(BlobStorageError) in
       // Another process may be at it too.
       for record in batch.reversed() where record.offset < row.appliedByteCount {
         try transaction.retract(record, from: number, algorithm: algorithm)

@@ -91,10 +91,10 @@ struct PublishedIntake {
   /// - Throws: also `packGone`; then nothing more of this pack comes.
   mutating func take(_ name: PackName, _ file: any File) throws(BlobStorageError) {
     guard !isOutdated else { return }
-    let scanner = try PackScanner(file: file, name: name, codecs: builder.codecs)
+    let scanner = try PackScanner(file: file, name: name, codecs: builder.codecs, store: builder.store)
     let byteCount = try file.status().byteCount
     let header: PackHeader
-    do { header = try scanner.header() } catch {
+    do { header = try scanner.headerOrSubstitute().header } catch {
       try noteUnreadable(name, error, byteCount)
       return
     }

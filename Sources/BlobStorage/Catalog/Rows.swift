@@ -33,6 +33,8 @@ package struct PackRow: Hashable, Sendable {
   package var isPoisoned: Bool
   /// Its file is not in the store, and it should be: the catalog keeps what it knows of it.
   package var isLost: Bool
+  /// Records are missing here that neither copy in the pack has: refs and drops of unknown keys may be among them.
+  package var hasLostRecords: Bool
   /// Records up to here are in the catalog.
   package var appliedByteCount: Int64
   package var recordCount: Int
@@ -47,6 +49,7 @@ package struct PackRow: Hashable, Sendable {
     isDamaged = false
     isPoisoned = false
     isLost = false
+    hasLostRecords = false
     appliedByteCount = Int64(PackHeader.byteCount)
     recordCount = 0
     durableByteCount = 0
@@ -58,7 +61,9 @@ package struct PackRow: Hashable, Sendable {
     writer.integer(name.sequence)
     writer.integer(created)
     writer.integer(state.rawValue)
-    writer.integer(UInt8((isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0) | (isLost ? 8 : 0)))
+    var flags: UInt8 = (isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0)
+    flags |= (isLost ? 8 : 0) | (hasLostRecords ? 16 : 0)
+    writer.integer(flags)
     writer.integer(appliedByteCount)
     writer.integer(UInt32(recordCount))
     writer.integer(durableByteCount)
@@ -79,6 +84,7 @@ package struct PackRow: Hashable, Sendable {
     isDamaged = flags & 2 != 0
     isPoisoned = flags & 4 != 0
     isLost = flags & 8 != 0
+    hasLostRecords = flags & 16 != 0
     appliedByteCount = try reader.integer()
     recordCount = Int(try reader.integer(UInt32.self))
     durableByteCount = try reader.integer()
@@ -175,14 +181,25 @@ package struct ManifestRow: Hashable, Sendable {
     listedCount = record.listedCount
   }
 
+  /// Its record.
+  package func packRecord(_ digest: Digest) -> PackRecord {
+    let manifest = ManifestRecord(
+      digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: depth, listedCount: listedCount)
+    return PackRecord(
+      content: .manifest(manifest), offset: place.offset, metaByteCount: ManifestRecord.metaByteCount,
+      payloadByteCount: payloadByteCount)
+  }
+
   /// Where the payload begins in the pack.
-  package var payloadOffset: Int64 { place.offset + Int64(RecordHeader.byteCount + 56) }
+  package var payloadOffset: Int64 {
+    place.offset + Int64(RecordHeader.byteCount + ManifestRecord.metaByteCount)
+  }
   package var payloadByteCount: Int {
     listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
   }
   /// Bytes of the whole record.
   package var recordByteCount: Int {
-    RecordHeader.byteCount + 56 + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+    RecordHeader.byteCount + ManifestRecord.metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
   }
 
   func encoded() -> [UInt8] {

@@ -2,7 +2,7 @@
 extension Transaction {
   /// The single values.
   enum Meta: String {
-    /// The greatest time that any stamp has.
+    /// The greatest time of any stamp that was not far ahead of the present.
     case clock
     /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
     case epoch
@@ -42,11 +42,18 @@ extension Transaction {
 
   func nextKeyNumber() throws(BlobStorageError) -> UInt64 { try take(.nextKey) }
 
-  /// The greatest time that any stamp has.
+  /// The greatest time of any stamp that is not far ahead of the present.
   package func clock() throws(BlobStorageError) -> UInt64 { try meta(.clock) }
 
-  /// Takes notice of a stamp's time.
+  /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present: a single
+  /// wrong stamp must not take the rest of the clock from every later one.
   package func noteTime(_ time: UInt64) throws(BlobStorageError) {
+    if Stamp.isFarAhead(time, wallClock: wallClock.now()) { return }
+    try advanceClock(to: time)
+  }
+
+  /// Advances the clock to the time of a stamp that was taken from it.
+  package func advanceClock(to time: UInt64) throws(BlobStorageError) {
     if time > (try meta(.clock)) { try setMeta(.clock, time) }
   }
 

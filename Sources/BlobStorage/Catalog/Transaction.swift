@@ -14,6 +14,8 @@ package enum Table: Int, CaseIterable, Sendable {
 package struct Transaction {
   let handle: OpaquePointer
   let tables: [MDB_dbi]
+  /// By which it is told which stamps are far ahead of the present.
+  let wallClock: WallClock
 
   /// The value under `key`, borrowed until the next change in this transaction, or nil.
   func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)

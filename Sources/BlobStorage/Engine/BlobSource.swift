@@ -60,6 +60,72 @@ package final class BlobSource: Sendable {
   private func read(
     _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
+    do throws(BlobStorageError) { return try readAfresh(digest, row, file, pack) } catch {
+      guard error.code == .corrupted, let layout = try otherLayout(digest, insteadOf: pack, row.place) else {
+        throw error
+      }
+      return layout
+    }
+  }
+
+  /// Reads the manifest that the catalog knows; no other copy stands in for it.
+  ///
+  /// - Throws: `corrupted` when it is damaged or missing.
+  func checkKnownCopy(_ digest: Digest) throws(BlobStorageError) {
+    let found = try catalog.read { (transaction) throws(BlobStorageError) -> (ManifestRow, PackName)? in
+      guard let row = try transaction.manifestRow(digest),
+        let pack = try transaction.packRow(row.place.pack)
+      else { return nil }
+      return (row, pack.name)
+    }
+    guard let (row, pack) = found, let file = try packs.file(pack) else {
+      throw BlobStorageError(.corrupted, "The manifest of blob \(digest) is not there.", digest: digest)
+    }
+    _ = try readAfresh(digest, row, file, pack)
+  }
+
+  /// What another copy of the manifest says, which the catalog points at from then on; nil if no other is undamaged.
+  private func otherLayout(
+    _ digest: Digest, insteadOf pack: PackName, _ place: Place
+  ) throws(BlobStorageError) -> BlobLayout? {
+    let copies = try chunks.otherCopies.copies(
+      of: digest, isManifest: true, insteadOf: pack, place.offset)
+    for copy in copies {
+      guard case .manifest(let manifest) = copy.record.content, let file = try packs.file(copy.pack) else {
+        continue
+      }
+      let number = try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(copy.pack)
+      }
+      guard let number else { continue }
+      let row = ManifestRow(
+        place: Place(pack: number, offset: copy.record.offset, ordinal: copy.ordinal), record: manifest)
+      do throws(BlobStorageError) {
+        let layout = try readOnce(digest, row, file, copy.pack)
+        use(row, insteadOf: place, digest)
+        return layout
+      } catch {
+        guard error.code == .corrupted || error.code == .packGone else { throw error }
+      }
+    }
+    return nil
+  }
+
+  private func use(_ row: ManifestRow, insteadOf place: Place, _ digest: Digest) {
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        guard try transaction.manifestRow(digest)?.place == place, try transaction.isTrusted(row.place.pack)
+        else { return }
+        try transaction.setManifestRow(digest, row)
+      }
+    } catch {
+      // Reading goes on; the next read finds the copy again.
+    }
+  }
+
+  private func readAfresh(
+    _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
+  ) throws(BlobStorageError) -> BlobLayout {
     let range = row.place.offset..<row.place.offset + Int64(row.recordByteCount)
     return try file.readingAfresh(range) { () throws(BlobStorageError) in
       try readOnce(digest, row, file, pack)
@@ -72,19 +138,12 @@ package final class BlobSource: Sendable {
     do throws(BlobStorageError) {
       let bytes = try file.bytes(at: row.place.offset, row.recordByteCount, pack: pack)
       return try bridge(bytes) { (raw) throws(BlobStorageError) in
-        let (header, meta, payload) = try RecordHeader.verified(raw, pack: pack, offset: row.place.offset)
-        guard header.typeNumber == RecordType.manifest.rawValue else {
-          throw BlobStorageError(.corrupted, "there is another record in its place")
-        }
-        let manifest = try ManifestRecord(meta: meta, algorithm: digest.algorithm)
-        guard manifest.digest == digest, manifest.payloadByteCount == payload.count else {
-          throw BlobStorageError(.corrupted, "it is the manifest of another blob")
-        }
+        let payload = try row.packRecord(digest).verifiedPayload(raw, in: pack)
         let layout =
-          manifest.depth == 0
+          row.depth == 0
           ? try BlobLayout(digest: digest, chunks: ChunkEntry.list(payload, algorithm: digest.algorithm))
           : try BlobLayout(digest: digest, lists: ListEntry.list(payload, algorithm: digest.algorithm))
-        guard layout.byteCount == manifest.byteCount, layout.chunkCount == manifest.chunkCount else {
+        guard layout.byteCount == row.byteCount, layout.chunkCount == row.chunkCount else {
           throw BlobStorageError(.corrupted, "its chunks do not add up to the blob")
         }
         // Of one chunk, or none, no manifest is made: the chunk has the blob's name, and guards its bytes.

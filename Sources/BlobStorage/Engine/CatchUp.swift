@@ -288,8 +288,7 @@ package final class CatchUp: Sendable {
           throw BlobStorageError(.packGone, "Pack \(name) has gone, and its footer is not here.")
         }
         defer { file.close() }
-        var retraction = PackRetraction(
-          name, catalog: catalog, codecs: builder.codecs, algorithm: builder.store.digestAlgorithm)
+        var retraction = PackRetraction(name, catalog: catalog, codecs: builder.codecs, store: builder.store)
         try retraction.run(file)
       } catch {
         guard error.code == .packGone || error.code == .corrupted else { throw error }

@@ -20,12 +20,14 @@ package final class ChunkSource: Sendable {
   private let catchUp: CatchUp?
   /// How often a place is looked up whose pack has gone by the time it is read (H6).
   let lookUpCountMax: Int
+  let otherCopies: OtherCopies
   private static let dispatchQueue = DispatchQueue(label: "blob-storage.reads", attributes: .concurrent)
 
   package init(
-    catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, looksUpAgain: Bool = true,
-    catchUp: CatchUp? = nil
+    catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, otherCopies: OtherCopies,
+    looksUpAgain: Bool = true, catchUp: CatchUp? = nil
   ) {
+    self.otherCopies = otherCopies
     self.catchUp = catchUp
     lookUpCountMax = looksUpAgain ? 8 : 1
     self.catalog = catalog
@@ -34,7 +36,7 @@ package final class ChunkSource: Sendable {
     self.cache = cache
   }
 
-  /// The chunk's plain bytes, equal to their digest.
+  /// The chunk's plain bytes, equal to their digest, from whichever of its copies is undamaged.
   ///
   /// - Throws: `corrupted` for a chunk that is not there, or whose bytes do not match.
   package func bytes(
@@ -43,8 +45,13 @@ package final class ChunkSource: Sendable {
     if let bytes = cache.bytes(digest) { return bytes }
     var lookCount = 0
     repeat {
-      let found = try located(digest) { (place) throws(BlobStorageError) in
-        try self.read(place, digest, access: access)
+      let found = try located(digest) { (place) throws(BlobStorageError) -> [UInt8] in
+        do throws(BlobStorageError) { return try self.read(place, digest, access: access) } catch {
+          guard error.code == .corrupted, let bytes = try self.otherBytes(of: digest, insteadOf: place) else {
+            throw error
+          }
+          return bytes
+        }
       }
       guard let bytes = found else { continue }
       if keeps { cache.insert(digest, bytes) }
@@ -53,6 +60,82 @@ package final class ChunkSource: Sendable {
     throw BlobStorageError(
       .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
       digest: digest)
+  }
+
+  /// Reads the copy of a chunk that the catalog knows; no other copy and no cache stands in for it.
+  ///
+  /// - Throws: `corrupted` when that copy is damaged or missing.
+  package func checkKnownCopy(_ digest: Digest) throws(BlobStorageError) {
+    let found = try located(digest) { (place) throws(BlobStorageError) in
+      try self.read(place, digest, access: .sequential)
+    }
+    guard found == nil else { return }
+    throw BlobStorageError(.corrupted, "Chunk \(digest) is needed and not in the store.", digest: digest)
+  }
+
+  /// Whether a chunk of which one copy is damaged can be read from another, which the catalog points at from then on.
+  func hasOtherCopy(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      let isReadable = try located(digest) { (place) throws(BlobStorageError) -> Bool in
+        do throws(BlobStorageError) {
+          _ = try self.read(place, digest, access: .sequential)
+          return true
+        } catch {
+          guard error.code == .corrupted else { throw error }
+          return try self.otherBytes(of: digest, insteadOf: place) != nil
+        }
+      }
+      return isReadable ?? false
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
+  }
+
+  /// The bytes of a chunk from another copy than the one at `place`, which is damaged; nil if no other is undamaged.
+  private func otherBytes(of digest: Digest, insteadOf place: Located) throws(BlobStorageError) -> [UInt8]? {
+    for copy in try otherCopies.copies(of: digest, insteadOf: place.pack, place.row.place.offset) {
+      guard case .chunk(let chunk) = copy.record.content, let file = try packs.file(copy.pack) else {
+        continue
+      }
+      do throws(BlobStorageError) {
+        var row = ChunkRow(
+          place: Place(pack: 0, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
+          storedByteCount: copy.record.payloadByteCount)
+        // No row of the catalog points there: nothing is to be noted if it is damaged as well.
+        row.isSuspect = true
+        let located = Located(row: row, pack: copy.pack, file: file)
+        var base: [UInt8]?
+        if let digest = chunk.base { base = try self.base(digest, access: .sequential) }
+        let bytes = try readOnce(located, digest, base, access: .sequential)
+        use(copy, chunk, insteadOf: place.row.place, digest)
+        return bytes
+      } catch {
+        guard error.code == .corrupted || error.code == .packGone else { throw error }
+      }
+    }
+    return nil
+  }
+
+  /// Has the catalog point at another copy of a chunk, where it can be written and others can still be decoded.
+  private func use(_ copy: OtherCopies.Copy, _ chunk: ChunkRecord, insteadOf place: Place, _ digest: Digest) {
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        guard let row = try transaction.chunkRow(digest), row.place == place,
+          let number = try transaction.packNumber(copy.pack), let pack = try transaction.packRow(number),
+          pack.state == .live, !pack.isPoisoned
+        else { return }
+        // What is encoded against the chunk is decoded in one hop.
+        if chunk.base != nil, try transaction.isBase(digest) { return }
+        try transaction.setChunkRow(
+          digest,
+          ChunkRow(
+            place: Place(pack: number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
+            storedByteCount: copy.record.payloadByteCount))
+      }
+    } catch {
+      // Reading goes on; the next read finds the copy again.
+    }
   }
 
   /// Whether what is not in the catalog may be there by now. What refers to it may have come to be known before it; and

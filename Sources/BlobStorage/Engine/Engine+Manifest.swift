@@ -1,7 +1,7 @@
 /// Manifests as commits append them.
 extension Engine {
   /// Appends the manifest of a blob of few chunks, unless it is there.
-  func appendManifest(
+  package func appendManifest(
     _ digest: Digest, _ entries: [ChunkEntry], _ commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> Int {
     if try isManifestThere(digest, commit) { return 0 }
@@ -9,7 +9,7 @@ extension Engine {
   }
 
   /// Appends the manifest of a blob of many chunks, unless it is there.
-  func appendManifest(
+  package func appendManifest(
     _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64,
     _ commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> Int {
@@ -21,7 +21,7 @@ extension Engine {
   /// one takes its place.
   ///
   /// - Parameter unlessThere: the one that is there is known to do.
-  func appendManifest(
+  package func appendManifest(
     of layout: BlobLayout, unlessThere: Bool, _ commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> Int {
     // A blob of one chunk has no manifest, an empty one no list.

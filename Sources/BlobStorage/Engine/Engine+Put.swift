@@ -182,18 +182,18 @@ extension Engine {
     _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ replacement: Replacement, _ metadata: [UInt8],
     _ commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> (BlobVersion, Int) {
-    var replaced = Stamp.none
-    if replacement == .replaceCurrent {
-      // Of several puts of one key in one commit, each replaces the one before.
-      if let earlier = commit.lastVersion(of: key) {
-        replaced = earlier
-      } else if let name = try commit.transaction.nameRow(key),
-        let current = try commit.transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm)
-      {
-        replaced = current.stamp
+    // The newest versions of the key: the new one has to be newer than those that stay.
+    var newest: [Stamp] = []
+    if let name = try commit.transaction.nameRow(key) {
+      try commit.transaction.forEachVersion(key: name.key, algorithm: header.digestAlgorithm) { version in
+        newest.append(version.stamp)
+        return newest.count < 2
       }
     }
-    let stamp = try commit.stamp()
+    // Of several puts of one key in one commit, each replaces the one before.
+    if let earlier = commit.lastVersion(of: key) { newest.insert(earlier, at: 0) }
+    let replaced = replacement == .replaceCurrent && !newest.isEmpty ? newest.removeFirst() : .none
+    let stamp = try commit.stamp(after: newest.first ?? .none)
     let ref = RefRecord(
       key: key, version: stamp, replaced: replaced, digest: digest, byteCount: byteCount,
       created: commit.wallTime,

@@ -59,6 +59,28 @@ extension Engine {
     return data
   }
 
+  /// Hands the bytes of a whole blob to `sink` in order, and compares them with the blob's digest at the end: chunks may
+  /// all be undamaged and the manifest name the wrong ones.
+  ///
+  /// - Throws: `corrupted` behind the last byte.
+  func streamWhole(
+    _ layout: BlobLayout, _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    // Of a blob of one chunk the chunk's digest is the blob's.
+    guard layout.chunkCount > 1 else { return try stream(layout, 0..<layout.byteCount, sink) }
+    var digest = DigestStream(layout.digest.algorithm)
+    try stream(layout, 0..<layout.byteCount) { (bytes) throws(BlobStorageError) in
+      digest.update(bytes)
+      try sink(bytes)
+    }
+    guard digest.finalize() == layout.digest else {
+      throw BlobStorageError(
+        .corrupted,
+        "The manifest of blob \(layout.digest) names the chunks of other bytes: put the same bytes again.",
+        digest: layout.digest)
+    }
+  }
+
   /// Hands the bytes of a range to `sink` in order. Chunks are read and verified on all cores, a bounded number ahead.
   ///
   /// - Parameter keeps: whether chunks are likely to be wanted again soon.

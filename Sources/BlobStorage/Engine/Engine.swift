@@ -165,8 +165,8 @@ package final class Engine: Sendable {
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         identity: identity, mapByteCount: environment.mapByteCount,
-        logger: configuration.logger, randomNumber: environment.randomNumber, isPublished: remote != nil,
-        patienceSeconds: environment.patienceSeconds,
+        logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
+        isPublished: remote != nil, patienceSeconds: environment.patienceSeconds,
         prepare: { () throws(BlobStorageError) in try builder.prepareFilling() },
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }
@@ -187,6 +187,7 @@ package final class Engine: Sendable {
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
       cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax),
+      otherCopies: OtherCopies(catalog: catalog, backend: backend, codecs: codecs, store: header),
       looksUpAgain: !weaknesses.contains(.looksUpOnce), catchUp: catchUp)
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
     packByteCountTarget = environment.packByteCountTarget
@@ -199,7 +200,8 @@ package final class Engine: Sendable {
       clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger,
-      publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, configuration.logger),
+      publisher: Self.publisher(
+        writerID, backend, remote, makesThreads: makesThreads, codecs, configuration.logger),
       member: (backend as? RemoteBackend).map { [catalog, leases, marks, randomNumber] in
         SharedMember(
           backend: $0, catalog: catalog, marks: marks,
@@ -244,12 +246,13 @@ package final class Engine: Sendable {
   }
 
   private static func publisher(
-    _ writer: UInt64, _ backend: any Backend, _ remote: Remote?, makesThreads: Bool, _ logger: Logger
+    _ writer: UInt64, _ backend: any Backend, _ remote: Remote?, makesThreads: Bool,
+    _ codecs: CodecPool, _ logger: Logger
   ) -> Publisher? {
     guard let remote, let backend = backend as? any PublishingBackend else { return nil }
     return Publisher(
       writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax,
-      hasThread: makesThreads,
+      hasThread: makesThreads, codecs: codecs,
       logger: logger)
   }
 
@@ -283,7 +286,7 @@ package final class Engine: Sendable {
       clock: clock,
       packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
       logger: logger,
-      publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, logger),
+      publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, codecs, logger),
       member: (backend as? RemoteBackend).map {
         SharedMember(
           backend: $0, catalog: catalog, marks: marks,

@@ -30,11 +30,16 @@ package final class OpenBlob: Sendable {
     _ range: Range<Int64>, to sink: (UnsafeRawBufferPointer) throws -> Void
   ) throws(BlobStorageError) {
     let range = try clamped(range)
-    try engine.stream(layout, range) { (bytes) throws(BlobStorageError) in
+    func handOver(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
       do { try sink(bytes) } catch {
         if let error = error as? BlobStorageError { throw error }
         throw BlobStorageError(.sourceFailed, "What a blob was streamed to failed: \(error).")
       }
+    }
+    if range == 0..<layout.byteCount {
+      try engine.streamWhole(layout, handOver)
+    } else {
+      try engine.stream(layout, range, handOver)
     }
   }
 

@@ -23,6 +23,7 @@ final class Publisher: @unchecked Sendable {
   private let waitingCountMax: Int
   private let hasThread: Bool
   private let logger: Logger
+  private let codecs: CodecPool
   /// Whose packs they are; set before any is added.
   weak var session: WriterSession?
   private let condition = NSCondition()
@@ -36,8 +37,10 @@ final class Publisher: @unchecked Sendable {
   private var ending: BlobStorageError?
 
   init(
-    writer: UInt64, backend: any PublishingBackend, waitingCountMax: Int, hasThread: Bool, logger: Logger
+    writer: UInt64, backend: any PublishingBackend, waitingCountMax: Int, hasThread: Bool, codecs: CodecPool,
+    logger: Logger
   ) {
+    self.codecs = codecs
     self.writer = writer
     self.backend = backend
     self.waitingCountMax = max(0, waitingCountMax)
@@ -139,6 +142,15 @@ final class Publisher: @unchecked Sendable {
   private func run() {
     while let item = next() {
       do throws(BlobStorageError) {
+        guard try isWhole(item) else {
+          stop(
+            BlobStorageError(
+              .poisoned,
+              "Pack \(item.name) was damaged before it could be published: what was not reported done was not "
+                + "stored; check the medium, open the store anew and do it again.",
+              pack: item.name.description))
+          return
+        }
         switch try backend.publish(item.name, item.file, byteCount: item.byteCount) {
         case .published: finish(item)
         case .fenced:
@@ -163,6 +175,16 @@ final class Publisher: @unchecked Sendable {
         condition.unlock()
         return
       }
+    }
+  }
+
+  /// Whether what is about to be published can be read: other machines have no other copy.
+  private func isWhole(_ item: Item) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      return try PackScanner(file: item.file, name: item.name, codecs: codecs).isWhole()
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
     }
   }
 

@@ -95,12 +95,21 @@ public struct Damage: Sendable, Hashable {
 public struct VerificationReport: Sendable, Hashable {
   public var blobCount = 0
   public var chunkCount = 0
-  /// Plain bytes that were checked.
+  /// Plain bytes that were read and checked; 0 when only the structure was looked at.
   public var byteCount: Int64 = 0
   public var damaged: [Damage] = []
   /// What is lost and not accepted.
   public var losses = StoreLosses()
+  /// Versions whose time lies more than a day ahead of this machine's clock: it was set wrong where they were put, or is
+  /// here. They can be read; the first so many.
+  public var versionsAhead: [VersionAhead] = []
   public var seconds = 0.0
+}
+
+/// A version whose time lies far ahead of the present.
+public struct VersionAhead: Sendable, Hashable {
+  public var key: String
+  public var version: BlobVersion.ID
 }
 
 /// What a repair did.

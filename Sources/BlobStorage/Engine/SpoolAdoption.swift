@@ -165,11 +165,7 @@ struct SpoolAdoption {
   /// Whether a sealed pack is all there: it was not forced to the medium, and a power cut leaves holes.
   private func isWhole(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
-      let scanner = try PackScanner(file: file, name: name, codecs: engine.codecs)
-      let listed = try scanner.scan { _ in }
-      let found = try scanner.scan(verifiesPayloads: true) { _ in }
-      guard listed.isSealed, found.isSealed, found.gaps.isEmpty else { return false }
-      return listed.recordCount == found.recordCount
+      return try PackScanner(file: file, name: name, codecs: engine.codecs).isWhole()
     } catch {
       guard error.code == .corrupted else { throw error }
       return false

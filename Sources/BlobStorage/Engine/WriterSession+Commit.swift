@@ -20,16 +20,33 @@ extension WriterSession {
       self.box = box
     }
 
-    /// Takes the next stamp of the clock: later than any in the store.
-    package func stamp() throws(BlobStorageError) -> Stamp {
+    /// Takes the next stamp of the clock: later than any in the store that is not far ahead of the present, and later
+    /// than `other`, which may be.
+    package func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
       let last =
         session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), box.state.lastTime)
       let time = Stamp.timeAfter(last, wallClock: session.clock.now())
       guard time < Stamp.timeMax else {
         throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
       }
-      try transaction.noteTime(time)
+      if other.time >= time, !session.weaknesses.contains(.clockFollowsWall) {
+        return try stamp(farAfter: other)
+      }
+      try transaction.advanceClock(to: time)
       box.state.lastTime = time
+      return Stamp(time: time, writer: session.writerID)
+    }
+
+    /// A stamp for a key whose newest version the clock does not follow. It leaves the clock as it is.
+    private func stamp(farAfter other: Stamp) throws(BlobStorageError) -> Stamp {
+      let time = max(other.time, box.state.lastFarTime) + 1
+      guard time < Stamp.timeMax else {
+        throw BlobStorageError(
+          .limitExceeded,
+          "A version of the key is stamped at the end of the clock, so that no version can follow it: delete or "
+            + "replace it first.")
+      }
+      box.state.lastFarTime = time
       return Stamp(time: time, writer: session.writerID)
     }
 

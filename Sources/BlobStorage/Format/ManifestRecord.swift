@@ -6,6 +6,7 @@
 package struct ManifestRecord: Hashable, Sendable {
   /// How many chunks a writer puts into one list.
   package static let listedCountTarget = 4_096
+  package static let metaByteCount = 56
 
   package var digest: Digest
   package var byteCount: Int64
@@ -27,7 +28,7 @@ package struct ManifestRecord: Hashable, Sendable {
   }
 
   package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: 56)
+    var writer = ByteWriter(capacity: Self.metaByteCount)
     writer.integer(depth)
     writer.zeros(3)
     writer.integer(UInt32(listedCount))

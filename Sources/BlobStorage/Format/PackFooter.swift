@@ -109,12 +109,31 @@ package enum PackFooter {
   package struct Walk {
     private let trailer: Trailer
     private let algorithm: Digest.Algorithm
-    private var offset = Int64(PackHeader.byteCount)
+    private var offset: Int64
     private var count = 0
 
-    package init(trailer: Trailer, algorithm: Digest.Algorithm) {
+    /// - Parameter offset: where the first record lies that is walked.
+    package init(
+      trailer: Trailer, algorithm: Digest.Algorithm, offset: Int64 = Int64(PackHeader.byteCount)
+    ) {
       self.trailer = trailer
       self.algorithm = algorithm
+      self.offset = offset
+    }
+
+    /// How many bytes of the pack the records of a block take, by what their headers say, checksums not checked.
+    package static func recordsByteCount(
+      _ block: UnsafeRawBufferPointer
+    ) throws(BlobStorageError) -> Int64 {
+      var reader = ByteReader(block)
+      var sum: Int64 = 0
+      while reader.remainingByteCount > 0 {
+        let header = try RecordHeader(try reader.bytes(RecordHeader.byteCount))
+        _ = try reader.bytes(header.metaByteCount)
+        if header.typeNumber == RecordType.drop.rawValue { _ = try reader.bytes(header.payloadByteCount) }
+        sum += Int64(header.recordByteCount)
+      }
+      return sum
     }
 
     /// Calls `body` with every record of the next block, in the pack's order.

@@ -7,6 +7,17 @@ package struct PackRecord: Sendable {
     case ref(RefRecord)
     case drop(DropRecord)
     case skipped
+
+    /// Its type and its meta as bytes; nil for a record that was skipped.
+    package var typeAndMeta: (type: RecordType, meta: [UInt8])? {
+      switch self {
+      case .chunk(let chunk): (.chunk, chunk.encodedMeta())
+      case .manifest(let manifest): (.manifest, manifest.encodedMeta())
+      case .ref(let ref): (.ref, ref.encodedMeta())
+      case .drop(let drop): (.drop, drop.encodedMeta())
+      case .skipped: nil
+      }
+    }
   }
 
   package var content: Content
@@ -47,6 +58,41 @@ package struct PackRecord: Sendable {
     self.offset = offset
     self.metaByteCount = metaByteCount
     self.payloadByteCount = payloadByteCount
+  }
+
+  /// Header and meta as they stand in the pack `name`; nil for a record that was skipped.
+  package func headerAndMeta(in name: PackName) -> [UInt8]? {
+    guard let (type, meta) = content.typeAndMeta else { return nil }
+    let header = RecordHeader(
+      type: type, flags: continues ? RecordHeader.continues : 0, metaByteCount: meta.count,
+      payloadByteCount: payloadByteCount)
+    return header.encoded(meta: meta, pack: name, offset: offset)
+  }
+
+  /// The payload of the record, which lies as `bytes` in the pack `name`.
+  ///
+  /// The payload's checksum goes on from that of header and meta. These may be damaged in `bytes`: what counts is what
+  /// the record says.
+  package func verifiedPayload(
+    _ bytes: UnsafeRawBufferPointer, in name: PackName
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
+    guard bytes.count == byteCount, let headerAndMeta = headerAndMeta(in: name) else {
+      throw BlobStorageError(.corrupted, "A record has not the length that was expected.")
+    }
+    let payload = payload(of: bytes)
+    if payload.isEmpty { return payload }
+    let checksum = bytes.loadUnaligned(fromByteOffset: byteCount - 4, as: UInt32.self).littleEndian
+    let expected = headerAndMeta.withUnsafeBytes { RecordHeader.payloadChecksum(payload, after: $0) }
+    guard expected == checksum else {
+      throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
+    }
+    return payload
+  }
+
+  /// The payload of the record, which lies as `bytes` in its pack, its checksum not checked.
+  package func payload(of bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
+    let start = RecordHeader.byteCount + metaByteCount
+    return UnsafeRawBufferPointer(rebasing: bytes[start..<start + payloadByteCount])
   }
 
   /// Decodes a record whose header and meta have been checked.

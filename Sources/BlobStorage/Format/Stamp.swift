@@ -15,6 +15,15 @@ package struct Stamp: Hashable, Sendable {
     self.writer = writer
   }
 
+  /// How far ahead of the present a stamp may be and still advance the clock. Clocks of machines that keep time differ
+  /// by less; a stamp beyond it was made up, or by a clock that was wrong.
+  package static let aheadMillisecondsMax: UInt64 = 24 * 60 * 60 * 1_000
+
+  /// Whether `time` lies too far ahead of the wall clock to advance the clock.
+  package static func isFarAhead(_ time: UInt64, wallClock milliseconds: UInt64) -> Bool {
+    time >> 16 > min(milliseconds, timeMax >> 16) + aheadMillisecondsMax
+  }
+
   /// No version: what a first ref replaces.
   package static let none = Stamp(time: 0, writer: 0)
 

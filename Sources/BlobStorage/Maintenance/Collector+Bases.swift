@@ -11,7 +11,8 @@ extension Collector {
       guard let file = try engine.backend.openPack(row.name) else { continue }
       defer { file.close() }
       var bases: Set<Digest> = []
-      _ = try PackScanner(file: file, name: row.name, codecs: engine.codecs).scan { record in
+      _ = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header).scan {
+        record in
         if case .chunk(let chunk) = record.content, let base = chunk.base { bases.insert(base) }
       }
       try marker.markChunks(Array(bases))

@@ -68,7 +68,7 @@ extension Collector {
     }
     defer { file.close() }
     var ordinal = 0
-    _ = try PackScanner(file: file, name: name, codecs: engine.codecs).scan {
+    _ = try PackScanner(file: file, name: name, codecs: engine.codecs, store: engine.header).scan {
       (record) throws(BlobStorageError) in
       try body(record, Place(pack: candidate.number, offset: record.offset, ordinal: ordinal))
       ordinal += 1

@@ -123,7 +123,12 @@ extension Collector {
       try CancellationFlag.check()
       do throws(BlobStorageError) {
         let content = try PackContent(
-          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)
+          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks, checksCopies: true
+        )
+        guard content.damagedCopy == nil else {
+          report.obstacles.append("Another copy of what pack \(row.name) has is damaged: run repair.")
+          continue
+        }
         all.append(Candidate(number: number, row: row, content: content))
       } catch {
         guard error.code == .corrupted else { throw error }

@@ -51,6 +51,8 @@ final class Collector {
   var waiting: (Collections) throws(BlobStorageError) -> Void = { _ in }
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
+  /// Why packs stay whose chunks have another copy, which turned out to be damaged.
+  private var damagedCopies: [String] = []
 
   init(
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil
@@ -187,7 +189,7 @@ final class Collector {
   /// What cannot be read might need anything: then nothing is removed (H11).
   func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
-    report.obstacles = marker.unreadable.map(\.message)
+    report.obstacles = marker.unreadable.map(\.message) + damagedCopies
     // In a store of objects, what is published by now is looked through once more before anything is removed.
     if engine.remote == nil {
       noteAbsent()
@@ -268,13 +270,14 @@ final class Collector {
     var confirmed: [Candidate] = []
     for candidate in candidates
     where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
-      confirmed.append(
-        Candidate(
-          number: candidate.number, row: candidate.row,
-          content: try PackContent(
-            engine, number: candidate.number, row: candidate.row, marks: marker.marks,
-            small: dictionary?.chunks))
-      )
+      let content = try PackContent(
+        engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks,
+        checksCopies: true)
+      if let damage = content.damagedCopy {
+        damagedCopies.append(damage.message)
+        continue
+      }
+      confirmed.append(Candidate(number: candidate.number, row: candidate.row, content: content))
     }
     return confirmed
   }

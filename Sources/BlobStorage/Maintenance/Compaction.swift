@@ -81,7 +81,7 @@ struct Compaction {
     try bridge(bytes) { (raw) throws(BlobStorageError) in
       let payload: UnsafeRawBufferPointer
       do throws(BlobStorageError) {
-        payload = try RecordHeader.verified(raw, pack: pack, offset: record.offset).payload
+        payload = try record.verifiedPayload(raw, in: pack)
       } catch {
         throw BlobStorageError(
           error.code, "A record of pack \(pack) at \(record.offset) does not match its checksum: run verify.",
@@ -117,7 +117,7 @@ enum Retirement {
     guard isKnown, let file = try engine.backend.openPack(name) else { return try remove() }
     defer { file.close() }
     var retraction = PackRetraction(
-      name, catalog: engine.catalog, codecs: engine.codecs, algorithm: engine.header.digestAlgorithm)
+      name, catalog: engine.catalog, codecs: engine.codecs, store: engine.header)
     do throws(BlobStorageError) {
       try engine.folder.withReserve { () throws(BlobStorageError) in try retraction.run(file) }
     } catch {

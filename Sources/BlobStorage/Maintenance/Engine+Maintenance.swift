@@ -38,8 +38,10 @@ extension Engine {
   }
 
   /// Reads the store back.
-  package func verify(isQuick: Bool = false) throws(BlobStorageError) -> VerificationReport {
-    try Verifier(self, nil).run(isQuick: isQuick)
+  package func verify(
+    isQuick: Bool = false, readsBlobs: Bool = false
+  ) throws(BlobStorageError) -> VerificationReport {
+    try Verifier(self, nil).run(isQuick: isQuick, readsBlobs: readsBlobs)
   }
 
   /// Mends what can be mended.

@@ -21,7 +21,8 @@ extension Marker {
       defer { file.close() }
       var digests: [Digest] = []
       do throws(BlobStorageError) {
-        _ = try PackScanner(file: file, name: name, codecs: engine.codecs).scan { record in
+        _ = try PackScanner(file: file, name: name, codecs: engine.codecs, store: engine.header).scan {
+          record in
           if case .chunk(let chunk) = record.content { digests.append(chunk.digest) }
         }
       } catch {

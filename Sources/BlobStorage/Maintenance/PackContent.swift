@@ -22,6 +22,10 @@ struct PackContent: Sendable {
   /// Whether a dictionary may change what is kept.
   private(set) var hasSmall = false
   private(set) var recordsByteCount: Int64 = 0
+  /// Why a copy cannot be read that stays of something live in the pack: with the pack the only good one could go.
+  private(set) var damagedCopy: BlobStorageError?
+  /// Live chunks and manifests of the group under way of which the catalog knows a copy in another pack.
+  private var staying: [(digest: Digest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
 
   /// Records that are looked up together.
@@ -31,20 +35,21 @@ struct PackContent: Sendable {
   ///
   /// - Parameters:
   ///   - small: which chunks may be encoded with a dictionary.
+  ///   - checksCopies: whether to read the copies, too, that stay in other packs of what is live in this one.
   ///   - body: called with each record of the new pack, in order, outside of transactions.
   /// - Throws: `corrupted` when a record cannot be read: then the pack is left alone.
   /// - Complexity: memory for a few thousand records, one bit for each of the others, and 40 bytes for each version that
   ///   something hides.
   init(
     _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, small: SmallChunks? = nil,
-    _ body: (Kept) throws(BlobStorageError) -> Void = { _ in }
+    checksCopies: Bool = false, _ body: (Kept) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) {
     guard let file = try engine.backend.openPack(row.name) else {
       throw BlobStorageError(.corrupted, "Pack \(row.name) is not there.", pack: row.name.description)
     }
     defer { file.close() }
     weaknesses = engine.weaknesses
-    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs)
+    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
     let copies = try Self.hiddenCopies(scanner, row, engine)
     var group: [PackRecord] = []
     var ordinal = 0
@@ -59,6 +64,8 @@ struct PackContent: Sendable {
         return kept
       }
       group.removeAll(keepingCapacity: true)
+      if checksCopies, damagedCopy == nil { damagedCopy = try Self.damage(of: staying, engine) }
+      staying.removeAll(keepingCapacity: true)
       for record in kept { try body(record) }
     }
     _ = try scanner.scan { (record) throws(BlobStorageError) in
@@ -67,6 +74,26 @@ struct PackContent: Sendable {
       if group.count == Self.groupCount { try decideGroup() }
     }
     try decideGroup()
+  }
+
+  /// Why one of these copies cannot be read; nil when all can.
+  private static func damage(
+    of copies: [(digest: Digest, isManifest: Bool)], _ engine: Engine
+  ) throws(BlobStorageError) -> BlobStorageError? {
+    for (digest, isManifest) in copies {
+      try CancellationFlag.check()
+      do throws(BlobStorageError) {
+        if isManifest {
+          try engine.blobs.checkKnownCopy(digest)
+        } else {
+          try engine.chunks.checkKnownCopy(digest)
+        }
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        return error
+      }
+    }
+    return nil
   }
 
   /// How many refs the pack has of each version that something hides.
@@ -116,8 +143,10 @@ struct PackContent: Sendable {
   ) throws(BlobStorageError) -> Kept? {
     switch record.content {
     case .chunk(let chunk):
-      guard try transaction.chunkRow(chunk.digest)?.place == place, marks.contains(place) else {
+      let row = try transaction.chunkRow(chunk.digest)
+      guard row?.place == place, marks.contains(place) else {
         deletedChunkCount += 1
+        if let row, row.place != place, marks.contains(row.place) { staying.append((chunk.digest, false)) }
         return nil
       }
       let isSmall = small?.contains(place) == true
@@ -125,7 +154,9 @@ struct PackContent: Sendable {
       if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.insert(place) }
       return keep(isSmall ? .small(record) : .copy(record), record.byteCount)
     case .manifest(let manifest):
-      guard try transaction.manifestRow(manifest.digest)?.place == place, marks.contains(place) else {
+      let row = try transaction.manifestRow(manifest.digest)
+      guard row?.place == place, marks.contains(place) else {
+        if let row, row.place != place, marks.contains(row.place) { staying.append((manifest.digest, true)) }
         return nil
       }
       return keep(.copy(record), record.byteCount)

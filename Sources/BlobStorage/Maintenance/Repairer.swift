@@ -1,4 +1,5 @@
 import Foundation
+import Logging
 
 /// Mends what can be mended: saves whole records out of damaged packs, sets those packs aside, and rebuilds the
 /// catalog, so that the next put of lost bytes stores them anew.
@@ -27,10 +28,15 @@ struct Repairer {
     let verifier = Verifier(engine, progress)
     let before = try packRows().map(\.row)
     let missing = try verifier.missingPacks(before)
+    let isPublished = engine.backend is any PublishingBackend
+    // Of these packs the catalog had every record: what it knows is restored.
+    var vouched: Set<PackName> = []
+    if !isPublished, try restoreKnownState() {
+      vouched = Set(before.lazy.filter { !$0.hasLostRecords }.map(\.name))
+    }
     // Of packs that are lost, the catalog knows what nobody else does.
     if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
     let rows = try packRows()
-    let isPublished = engine.backend is any PublishingBackend
     var findings: [Verifier.Finding] = []
     var lost: Set<Digest> = []
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
@@ -44,9 +50,13 @@ struct Repairer {
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
       if isDamaged, isPublished {
         lost.formUnion(try distrust(number, except: result.whole))
+      } else if isDamaged, result.hasUnknownRecords {
+        engine.logger.error("Pack \(row.name) has records of a later build: repair the store with that.")
       } else if isDamaged, !missing.contains(row.name) {
-        // Of records in places that cannot be read, the keys are not known.
-        if row.isDamaged { try engine.record(unreadable: [row.name], uncertain: [], until: 0) }
+        // Of records that neither copy has, the keys are not known, unless the catalog had all of them.
+        if row.hasLostRecords, !vouched.contains(row.name) {
+          try engine.record(unreadable: [row.name], uncertain: [], until: 0)
+        }
         report.setAside.append(try save(result.whole, row.name))
       }
     }
@@ -91,23 +101,45 @@ struct Repairer {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
-  /// Copies the whole records of a pack into a new one, which is on the medium before the old one is set aside.
+  /// Copies what can be read of a pack into a new one, which is on the medium before the old one is set aside.
   private func save(_ whole: [PackRecord], _ name: PackName) throws(BlobStorageError) -> String {
     if !whole.isEmpty {
       let session = engine.newSession()
-      var compaction = try Compaction(of: name, engine: engine, to: session)
-      for record in whole { try compaction.copy(Self.kept(record)) }
+      try copy(whole, of: name, to: session)
       try session.rollOver()
     }
     try engine.packs.forget { $0 == name }
     return try engine.backend.setAsidePack(name)
   }
 
-  private static func kept(_ record: PackRecord) -> PackContent.Kept {
-    switch record.content {
-    case .ref(let ref): .ref(ref)
-    case .drop(let drop): .drop(drop)
-    default: .copy(record)
+  private func copy(
+    _ records: [PackRecord], of name: PackName, to session: WriterSession
+  ) throws(BlobStorageError) {
+    guard let file = try engine.packs.file(name) else {
+      throw BlobStorageError(.corrupted, "Pack \(name) is not there.", pack: name.description)
+    }
+    var sinceCommit = session.addedByteCount
+    for record in records {
+      switch record.content {
+      case .ref: try session.append(record.content, payload: UnsafeRawBufferPointer(start: nil, count: 0))
+      case .drop(let drop):
+        try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
+          _ = try session.append(record.content, payload: payload)
+        }
+      case .chunk, .manifest:
+        let bytes = try file.bytes(at: record.offset, record.byteCount, pack: name)
+        try bridge(bytes) { (raw) throws(BlobStorageError) in
+          // A chunk has been compared with its digest: its checksum may be what is damaged.
+          var payload = record.payload(of: raw)
+          if case .manifest = record.content { payload = try record.verifiedPayload(raw, in: name) }
+          _ = try session.append(record.content, payload: payload)
+        }
+      case .skipped: break
+      }
+      if session.addedByteCount - sinceCommit > session.commitByteCountMax {
+        _ = try session.commit { _ in }
+        sinceCommit = session.addedByteCount
+      }
     }
   }
 }

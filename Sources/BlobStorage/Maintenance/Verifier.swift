@@ -21,7 +21,8 @@ struct Verifier {
     self.progress = progress ?? { _ in }
   }
 
-  func run(isQuick: Bool) throws(BlobStorageError) -> VerificationReport {
+  /// - Parameter readsBlobs: also compares each blob of several chunks with its own digest.
+  func run(isQuick: Bool, readsBlobs: Bool = false) throws(BlobStorageError) -> VerificationReport {
     let start = Date()
     try engine.checkOpen()
     var report = VerificationReport()
@@ -52,6 +53,8 @@ struct Verifier {
       report.byteCount += result.byteCount
       findings += result.findings
     }
+    let wrong = readsBlobs && !isQuick ? try wrongBlobs() : []
+    findings += wrong
     // Some nobody here has ever read.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
       findings += Self.missing(name).findings
@@ -66,6 +69,10 @@ struct Verifier {
     }
     try rememberDamage(report)
     report.losses = try engine.losses()
+    // A manifest that no version needs is garbage, whatever it names.
+    let unneeded = Set(wrong.compactMap(\.digest))
+    report.damaged.removeAll { $0.keys.isEmpty && $0.digest.map(unneeded.contains) ?? false }
+    report.versionsAhead = try versionsAhead()
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
@@ -81,6 +88,73 @@ struct Verifier {
     }
   }
 
+  /// Reads each blob of several chunks, and compares it with its digest.
+  private func wrongBlobs() throws(BlobStorageError) -> [Finding] {
+    var findings: [Finding] = []
+    let algorithm = engine.header.digestAlgorithm
+    var last: Digest?
+    repeat {
+      try CancellationFlag.check()
+      var page: [(digest: Digest, place: Place)] = []
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachManifest(algorithm: algorithm, after: last) { (digest, row) in
+          page.append((digest, row.place))
+          return page.count < Self.manifestCountOfPage
+        }
+      }
+      for (digest, place) in page {
+        do throws(BlobStorageError) {
+          guard let layout = try engine.blobs.layout(digest) else { continue }
+          try engine.streamWhole(layout) { _ in }
+        } catch {
+          // What else is damaged was found in its pack.
+          guard error.code == .corrupted, error.digest == digest, error.pack == nil else {
+            guard error.code == .corrupted else { throw error }
+            continue
+          }
+          let pack = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+            try transaction.packRow(place.pack)?.name
+          }
+          guard let pack else { continue }
+          findings.append(Finding(digest: digest, pack: pack, offset: place.offset, reason: error.message))
+        }
+      }
+      last = page.count == Self.manifestCountOfPage ? page.last?.digest : nil
+    } while last != nil
+    return findings
+  }
+
+  private static let manifestCountOfPage = 1_000
+  private static let aheadCountMax = 1_000
+
+  /// The first versions whose stamps are too far ahead of the present for the clock to follow.
+  private func versionsAhead() throws(BlobStorageError) -> [VersionAhead] {
+    let now = engine.clock.now()
+    let algorithm = engine.header.digestAlgorithm
+    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var numbers: Set<UInt64> = []
+      try transaction.forEachVersion(algorithm: algorithm) { (key, stamp, _) in
+        if Stamp.isFarAhead(stamp.time, wallClock: now), numbers.count < Self.aheadCountMax {
+          numbers.insert(key)
+        }
+      }
+      var found: [VersionAhead] = []
+      guard !numbers.isEmpty else { return found }
+      try transaction.forEachKey(prefix: [], after: nil) { (key, name) throws(BlobStorageError) in
+        guard numbers.remove(name.key) != nil else { return true }
+        try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+          guard Stamp.isFarAhead(version.stamp.time, wallClock: now) else { return false }
+          found.append(
+            VersionAhead(
+              key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(version.stamp)))
+          return true
+        }
+        return !numbers.isEmpty
+      }
+      return found
+    }
+  }
+
   // MARK: One pack
 
   /// Records of a pack that are held in memory at a time.
@@ -92,8 +166,12 @@ struct Verifier {
     /// Of the records that were looked at.
     var recordsByteCount: Int64 = 0
     var findings: [Finding] = []
-    /// Records that are whole, with chunks that match their digest.
+    /// Records whose content can be read from either copy, with chunks that match their digest.
     var whole: [PackRecord] = []
+    /// Places of the pack where records were lost in both copies.
+    var lost: [Range<Int64>] = []
+    /// The pack has records of a later build, which cannot be copied.
+    var hasUnknownRecords = false
   }
 
   /// Reads one pack: its structure, and unless `isQuick` every payload, decoded and hashed on all cores.
@@ -118,10 +196,7 @@ struct Verifier {
     func readRecords() throws(BlobStorageError) {
       defer { records.removeAll(keepingCapacity: true) }
       if isQuick {
-        for case .chunk(let chunk) in records.map(\.content) {
-          result.chunkCount += 1
-          result.byteCount += Int64(chunk.plainByteCount)
-        }
+        for case .chunk in records.lazy.map(\.content) { result.chunkCount += 1 }
         return
       }
       try read(records, file, row.name) { (part) in
@@ -134,8 +209,9 @@ struct Verifier {
       }
     }
     do throws(BlobStorageError) {
-      let outcome = try PackScanner(file: file, name: row.name, codecs: engine.codecs).scan {
-        (record) throws(BlobStorageError) in
+      let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
+      let outcome = try scanner.scan { (record) throws(BlobStorageError) in
+        if case .skipped = record.content { result.hasUnknownRecords = true }
         // A living writer's last records may not be in the catalog yet.
         guard record.offset < row.appliedByteCount || row.isSealed else { return }
         records.append(record)
@@ -143,8 +219,12 @@ struct Verifier {
       }
       try readRecords()
       for gap in outcome.gaps where gap.lowerBound < row.appliedByteCount || row.isDamaged {
-        find(nil, gap.lowerBound, "the records up to \(gap.upperBound) cannot be read")
+        let isHeader = gap.lowerBound == 0
+        find(
+          nil, gap.lowerBound,
+          isHeader ? "the pack's header is damaged" : "the records up to \(gap.upperBound) cannot be read")
       }
+      result.lost = outcome.lost
       if outcome.endOffset < row.appliedByteCount {
         find(nil, outcome.endOffset, "the pack ends before \(row.appliedByteCount)")
       } else if row.isSealed, !outcome.isSealed, !row.isDamaged {
@@ -201,6 +281,14 @@ struct Verifier {
         result.whole.append(record)
       } catch {
         guard error.code == .corrupted else { throw error }
+        if error.digest == nil, try isReadable(record, file, pack, engine) {
+          result.whole.append(record)
+          result.findings.append(
+            Finding(
+              digest: nil, pack: pack, offset: record.offset,
+              reason: "\(error.message) (what the record says can be read all the same)"))
+          continue
+        }
         let digest: Digest? =
           switch record.content {
           case .chunk(let chunk): chunk.digest
@@ -210,6 +298,13 @@ struct Verifier {
           }
         let isOnlyBase = error.digest != nil
         if isOnlyBase { result.whole.append(record) }
+        // Before it is asked whether the record counts: the catalog may point at another copy from now on.
+        var reason = error.message
+        var needed = digest
+        if !isOnlyBase, let digest, try hasOtherCopy(record, digest, engine) {
+          reason += " (another copy can be read)"
+          needed = nil
+        }
         // Garbage may outlive its base. What was healed by another copy stays in a published pack until that goes.
         if isOnlyBase || engine.backend is any PublishingBackend, let digest,
           try !isCurrent(record, digest, pack, engine)
@@ -218,10 +313,25 @@ struct Verifier {
         }
         result.findings.append(
           Finding(
-            digest: digest, pack: pack, offset: record.offset, reason: error.message, isOnlyBase: isOnlyBase))
+            digest: needed, pack: pack, offset: record.offset, reason: reason, isOnlyBase: isOnlyBase))
       }
     }
     return result
+  }
+
+  /// Whether what a damaged record says can be read elsewhere.
+  private static func hasOtherCopy(
+    _ record: PackRecord, _ digest: Digest, _ engine: Engine
+  ) throws(BlobStorageError) -> Bool {
+    switch record.content {
+    case .chunk: return try engine.chunks.hasOtherCopy(digest)
+    case .manifest:
+      do throws(BlobStorageError) { return try engine.blobs.layout(digest) != nil } catch {
+        guard error.code == .corrupted else { throw error }
+        return false
+      }
+    case .ref, .drop, .skipped: return false
+    }
   }
 
   /// Whether the catalog knows this record as the chunk's, or as the blob's manifest.
@@ -253,6 +363,32 @@ struct Verifier {
       }
       guard case .chunk(let chunk) = record.content else { return }
       try check(chunk, payload, engine)
+    }
+  }
+
+  /// Whether the content of a record that is damaged on the medium can be read: refs and drops are whole in the footer,
+  /// a payload may match a checksum that begins with what the footer says, and a chunk is guarded by its digest.
+  private static func isReadable(
+    _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
+  ) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      switch record.content {
+      case .ref, .drop: return true
+      case .skipped: return false
+      case .manifest, .chunk:
+        let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
+        try bridge(bytes) { (raw) throws(BlobStorageError) in
+          if case .chunk(let chunk) = record.content {
+            try check(chunk, record.payload(of: raw), engine)
+          } else {
+            _ = try record.verifiedPayload(raw, in: pack)
+          }
+        }
+        return true
+      }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
     }
   }
 

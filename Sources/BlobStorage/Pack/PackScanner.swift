@@ -1,17 +1,24 @@
 import SystemPackage
 
 /// Finds the records of a pack: from the footer of a sealed one, record by record in any other.
+///
+/// A record's checksum names the pack by its file name alone, so records are found although the pack's header is
+/// damaged. Where the footer of a sealed pack is damaged, records come from the pack's body, and those that are damaged
+/// there come from the blocks of the footer that can be read.
 package struct PackScanner {
   /// What a scan found beside the records.
   package struct Outcome: Sendable {
+    /// The pack's header, or what stands in for one that is damaged.
     package var header: PackHeader
     /// The footer is there and was used.
     package var isSealed: Bool
     /// Where the last whole record ends.
     package var endOffset: Int64
     package var recordCount: Int
-    /// Places between whole records that hold none.
+    /// Damaged places: the header, and places between whole records that hold none.
     package var gaps: [Range<Int64>]
+    /// Those of them that have no second copy in the footer.
+    package var lost: [Range<Int64>] = []
   }
 
   private let file: any File
@@ -19,11 +26,16 @@ package struct PackScanner {
   private let codecs: CodecPool
   private let byteCount: Int64
   private let trustsLengths: Bool
+  private let store: StoreHeader?
 
-  /// - Parameter end: where to stop, if the rest of the file does not count.
+  /// - Parameters:
+  ///   - store: the pack's store; without it, a pack with a damaged header cannot be read.
+  ///   - end: where to stop, if the rest of the file does not count.
   package init(
-    file: any File, name: PackName, codecs: CodecPool, weaknesses: Weaknesses = [], upTo end: Int64? = nil
+    file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, weaknesses: Weaknesses = [],
+    upTo end: Int64? = nil
   ) throws(BlobStorageError) {
+    self.store = store
     trustsLengths = weaknesses.contains(.trustsLengths)
     self.file = file
     self.name = name
@@ -48,6 +60,32 @@ package struct PackScanner {
     return header
   }
 
+  /// The pack's header; of one whose header is damaged, what is known without it.
+  ///
+  /// Nothing but the header says when a pack was begun. Without it the pack counts as the oldest, so that of two
+  /// copies the one in an undamaged pack is used.
+  package func headerOrSubstitute() throws(BlobStorageError) -> (header: PackHeader, isDamaged: Bool) {
+    do throws(BlobStorageError) { return (try header(), false) } catch {
+      guard error.code == .corrupted, let store, byteCount >= Int64(PackHeader.byteCount),
+        byteCount <= Limits.packByteCountMax, try !holdsAnotherPack()
+      else { throw error }
+      let header = PackHeader(
+        name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: 0)
+      return (header, true)
+    }
+  }
+
+  /// Whether the file has an undamaged header of another name.
+  private func holdsAnotherPack() throws(BlobStorageError) -> Bool {
+    let bytes = try read(at: 0, PackHeader.byteCount)
+    do throws(BlobStorageError) {
+      return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw).name != name }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
+  }
+
   /// Whether a footer is at the end.
   package func trailer() throws(BlobStorageError) -> PackFooter.Trailer? {
     let trailerByteCount = Int64(PackFooter.Trailer.byteCount)
@@ -66,22 +104,76 @@ package struct PackScanner {
   package func scan(
     verifiesPayloads: Bool = false, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
-    let header = try header()
-    if !verifiesPayloads, let trailer = try trailer() {
-      do {
-        try verifyFooter(trailer)
-        try scanFooter(trailer, algorithm: header.digestAlgorithm) { _ in }
-      } catch {
-        guard error.code == .corrupted else { throw error }
-        return try scanRecords(header, upTo: trailer.footerOffset, isSealed: false, body)
-      }
-      try scanFooter(trailer, algorithm: header.digestAlgorithm, body)
-      return Outcome(
-        header: header, isSealed: true, endOffset: trailer.footerOffset, recordCount: trailer.recordCount,
-        gaps: [])
+    let (header, isHeaderDamaged) = try headerOrSubstitute()
+    var outcome = try scan(header, verifiesPayloads: verifiesPayloads, body)
+    if isHeaderDamaged { outcome.gaps.insert(0..<Int64(PackHeader.byteCount), at: 0) }
+    return outcome
+  }
+
+  private func scan(
+    _ header: PackHeader, verifiesPayloads: Bool, _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Outcome {
+    guard let trailer = try trailer() else {
+      return try scanRecords(header, upTo: byteCount, isSealed: false, body)
     }
-    let trailer = try trailer()
-    return try scanRecords(header, upTo: trailer?.footerOffset ?? byteCount, isSealed: trailer != nil, body)
+    if verifiesPayloads { return try scanRecords(header, upTo: trailer.footerOffset, isSealed: true, body) }
+    do throws(BlobStorageError) {
+      try verifyFooter(trailer)
+      try scanFooter(trailer, algorithm: header.digestAlgorithm) { _ in }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return try scanBothCopies(header, trailer, body)
+    }
+    try scanFooter(trailer, algorithm: header.digestAlgorithm, body)
+    return Outcome(
+      header: header, isSealed: true, endOffset: trailer.footerOffset, recordCount: trailer.recordCount,
+      gaps: [])
+  }
+
+  /// Scans the body of a sealed pack whose footer is damaged, and fills its gaps from what is left of the footer.
+  private func scanBothCopies(
+    _ header: PackHeader, _ trailer: PackFooter.Trailer, _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Outcome {
+    var outcome = try scanRecords(header, upTo: trailer.footerOffset, isSealed: true) { _ in }
+    var listed: [PackRecord] = []
+    if !outcome.gaps.isEmpty {
+      listed = try recordsOfDamagedFooter(trailer, header.digestAlgorithm, in: outcome.gaps)
+    }
+    outcome.lost = Self.parts(of: outcome.gaps, without: listed)
+    outcome.recordCount += listed.count
+    outcome.isSealed = false
+    var waiting = listed[...]
+    _ = try scanRecords(header, upTo: trailer.footerOffset, isSealed: true) {
+      (record) throws(BlobStorageError) in
+      while let first = waiting.first, first.offset < record.offset { try body(waiting.removeFirst()) }
+      try body(record)
+    }
+    for record in waiting { try body(record) }
+    return outcome
+  }
+
+  /// What of `gaps` no record covers; both are in the order of their offsets.
+  private static func parts(of gaps: [Range<Int64>], without records: [PackRecord]) -> [Range<Int64>] {
+    var parts: [Range<Int64>] = []
+    for gap in gaps {
+      var start = gap.lowerBound
+      for record in records where gap.contains(record.offset) {
+        if record.offset > start { parts.append(start..<record.offset) }
+        start = record.offset + Int64(record.byteCount)
+      }
+      if start < gap.upperBound { parts.append(start..<gap.upperBound) }
+    }
+    return parts
+  }
+
+  /// Whether the pack is sealed and all of it matches its checksums, payloads included.
+  ///
+  /// - Complexity: reads the whole pack.
+  package func isWhole() throws(BlobStorageError) -> Bool {
+    let listed = try scan { _ in }
+    let found = try scan(verifiesPayloads: true) { _ in }
+    guard listed.isSealed, found.isSealed, listed.gaps.isEmpty, found.gaps.isEmpty else { return false }
+    return listed.recordCount == found.recordCount
   }
 
   // MARK: The footer
@@ -91,9 +183,23 @@ package struct PackScanner {
     _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var walk = PackFooter.Walk(trailer: trailer, algorithm: algorithm)
+    var plainByteCount = 0
+    try forEachBlock(trailer) { (block, stored) throws(BlobStorageError) in
+      let plain = try decode(stored, block)
+      plainByteCount += plain.count
+      try bridge(plain) { (raw) throws(BlobStorageError) in try walk.forEachRecord(raw, body) }
+    }
+    try walk.finish()
+    guard plainByteCount == trailer.plainByteCount else { throw footerIsDamaged(trailer) }
+  }
+
+  /// Calls `body` with each block of the footer as it is stored.
+  private func forEachBlock(
+    _ trailer: PackFooter.Trailer,
+    _ body: (PackFooter.BlockHeader, [UInt8]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
     var offset = trailer.footerOffset
     let end = trailer.footerOffset + Int64(trailer.storedByteCount)
-    var plainByteCount = 0
     while offset < end {
       let headerBytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
       let block = try bridge(headerBytes) { (raw) throws(BlobStorageError) in
@@ -106,12 +212,60 @@ package struct PackScanner {
       }
       let stored = try read(at: offset, block.storedByteCount)
       offset += Int64(stored.count)
-      let plain = try decode(stored, block)
-      plainByteCount += plain.count
-      try bridge(plain) { (raw) throws(BlobStorageError) in try walk.forEachRecord(raw, body) }
+      try body(block, stored)
     }
-    try walk.finish()
-    guard plainByteCount == trailer.plainByteCount else { throw footerIsDamaged(trailer) }
+  }
+
+  /// The records in `gaps` that the undamaged blocks of a damaged footer list.
+  ///
+  /// A block does not say where its first record lies. From the front that is known up to the first damaged block; from
+  /// the back, where the records end, down to the last one. Each record's checksum is checked at its place.
+  private func recordsOfDamagedFooter(
+    _ trailer: PackFooter.Trailer, _ algorithm: Digest.Algorithm, in gaps: [Range<Int64>]
+  ) throws(BlobStorageError) -> [PackRecord] {
+    var found: [Int64: PackRecord] = [:]
+    func take(_ plain: [UInt8], at start: Int64) {
+      var walk = PackFooter.Walk(trailer: trailer, algorithm: algorithm, offset: start)
+      // What is damaged in a block ends it; the records before count.
+      do throws(BlobStorageError) {
+        try bridge(plain) { (raw) throws(BlobStorageError) in
+          try walk.forEachRecord(raw) { record in
+            let end = record.offset + Int64(record.byteCount)
+            if gaps.contains(where: { $0.lowerBound <= record.offset && end <= $0.upperBound }) {
+              found[record.offset] = record
+            }
+          }
+        }
+      } catch {}
+    }
+    // Plain blocks with the bytes that their records span; nil for a damaged one.
+    var blocks: [(plain: [UInt8], span: Int64)?] = []
+    do throws(BlobStorageError) {
+      try forEachBlock(trailer) { (block, stored) throws(BlobStorageError) in
+        do throws(BlobStorageError) {
+          let plain = try decode(stored, block)
+          let span = try bridge(plain) { (raw) throws(BlobStorageError) in
+            try PackFooter.Walk.recordsByteCount(raw)
+          }
+          blocks.append((plain, span))
+        } catch { blocks.append(nil) }
+      }
+    } catch {
+      // The checksum of the blocks does not match: this is no footer of a later build.
+      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      blocks.append(nil)
+    }
+    var start = Int64(PackHeader.byteCount)
+    for case let block? in blocks.prefix(while: { $0 != nil }) {
+      take(block.plain, at: start)
+      start += block.span
+    }
+    var end = trailer.footerOffset
+    for case let block? in blocks.reversed().prefix(while: { $0 != nil }) {
+      end -= block.span
+      if end >= Int64(PackHeader.byteCount) { take(block.plain, at: end) }
+    }
+    return found.values.sorted { $0.offset < $1.offset }
   }
 
   /// Damage must not pass for what a later build wrote, so the checksum goes before all else.
@@ -189,7 +343,8 @@ package struct PackScanner {
         gapStart = nil
         let isInCommit = !held.isEmpty
         held.append(record)
-        if !record.continues, record.endsCommit || !isInCommit { try handOver() }
+        // In a sealed pack every commit is whole.
+        if isSealed || !record.continues && (record.endsCommit || !isInCommit) { try handOver() }
         offset += Int64(record.byteCount)
       } else {
         if gapStart == nil { gapStart = offset }
@@ -204,9 +359,10 @@ package struct PackScanner {
     if let start = gapStart {
       if isSealed { gaps.append(start..<end) } else { endOffset = start }
     }
-    if isSealed { try handOver() } else if let first = held.first { endOffset = first.offset }
+    if let first = held.first { endOffset = first.offset }
     return Outcome(
-      header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps)
+      header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps,
+      lost: gaps)
   }
 
   /// How much of the pack was on the medium, by what whole records from `offset` on say.

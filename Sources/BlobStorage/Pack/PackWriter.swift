@@ -66,14 +66,8 @@ package final class PackWriter {
     continues: Bool = false
   ) throws(BlobStorageError) -> PackRecord {
     try check()
-    let type: RecordType
-    let meta: [UInt8]
-    switch content {
-    case .chunk(let chunk): (type, meta) = (.chunk, chunk.encodedMeta())
-    case .manifest(let manifest): (type, meta) = (.manifest, manifest.encodedMeta())
-    case .ref(let ref): (type, meta) = (.ref, ref.encodedMeta())
-    case .drop(let drop): (type, meta) = (.drop, drop.encodedMeta())
-    case .skipped: preconditionFailure("what was skipped cannot be written")
+    guard let (type, meta) = content.typeAndMeta else {
+      preconditionFailure("what was skipped cannot be written")
     }
     let header = RecordHeader(
       type: type, flags: continues ? RecordHeader.continues : 0, metaByteCount: meta.count,

@@ -47,7 +47,7 @@ public final class BlobReader: Sendable {
   }
 
   /// Hands a range's bytes to `sink` in order, a chunk's worth at a time, in bounded memory; verified before they
-  /// are handed over. The sink runs on a thread of the store's; what it throws ends the reading as `sourceFailed`.
+  /// are handed over. The digest of a whole blob is compared at the end as well. The sink runs on a thread of the store's; what it throws ends the reading as `sourceFailed`.
   public func stream(
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {

@@ -18,13 +18,14 @@ extension BlobStore {
 
   /// Reads everything back and checks each checksum and digest; `isQuick` looks at the structure only.
   ///
+  /// `readsBlobs` also compares each blob of several chunks with its own digest, which reads every such blob once more.
   /// Damage is in the report, not thrown.
   public func verify(
-    isQuick: Bool = false, progress: ProgressHandler? = nil
+    isQuick: Bool = false, readsBlobs: Bool = false, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> VerificationReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("verify", progress) { (progress) throws(BlobStorageError) in
-        try Verifier(engine, progress).run(isQuick: isQuick)
+        try Verifier(engine, progress).run(isQuick: isQuick, readsBlobs: readsBlobs)
       }
     }
   }

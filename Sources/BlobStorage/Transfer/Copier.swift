@@ -165,6 +165,8 @@ package final class Copier {
       for key in keys {
         let plan = try plan(of: key, transaction) { (place) throws(BlobStorageError) in
           try target.writer.canRefer(to: place, transaction)
+        } refused: { (refused) in
+          report.damaged += refused.map { Self.refusal($0, key) }
         }
         plans.append(PlannedKey(key: key, plan: plan))
       }
@@ -174,9 +176,10 @@ package final class Copier {
 
   /// - Parameter canRefer: whether what lies at a place is as durable as what is written now.
   func plan(
-    of key: CopiedKey, _ transaction: Transaction, canRefer: (Place) throws(BlobStorageError) -> Bool
+    of key: CopiedKey, _ transaction: Transaction, canRefer: (Place) throws(BlobStorageError) -> Bool,
+    refused: ([CopyPlan.Addition]) -> Void = { _ in }
   ) throws(BlobStorageError) -> CopyPlan {
-    try CopyPlan(key, in: transaction, algorithm: algorithm, isMirror: options.isMirror) {
+    var plan = try CopyPlan(key, in: transaction, algorithm: algorithm, isMirror: options.isMirror) {
       (row) throws(BlobStorageError) in
       // What another process may never publish is written once more; what lies in a folder is synced.
       guard target.writer.publisher == nil else {
@@ -189,6 +192,17 @@ package final class Copier {
       unsynced.insert(pack.name)
       return true
     }
+    let now = target.clock.now()
+    refused(plan.refuse { Stamp.isFarAhead($0.time, wallClock: now) })
+    return plan
+  }
+
+  private static func refusal(_ addition: CopyPlan.Addition, _ key: CopiedKey) -> UncopiedVersion {
+    UncopiedVersion(
+      key: String(decoding: key.bytes, as: UTF8.self), version: BlobVersion.ID(addition.stamp),
+      digest: addition.row.digest,
+      reason: "its time lies more than a day ahead of this machine's clock; "
+        + "if the clock is right, put the bytes in the source anew and delete this version there")
   }
 
   /// Counts what the source shows.

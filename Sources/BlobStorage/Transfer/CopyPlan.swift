@@ -28,6 +28,13 @@ struct CopyPlan: Sendable {
   private(set) var added: [Addition] = []
   private(set) var dropped: [Stamp] = []
 
+  /// Leaves out versions that are not to be copied, and returns them.
+  mutating func refuse(_ isRefused: (Stamp) -> Bool) -> [Addition] {
+    let refused = added.filter { isRefused($0.stamp) }
+    if !refused.isEmpty { added.removeAll { isRefused($0.stamp) } }
+    return refused
+  }
+
   var isEmpty: Bool { added.isEmpty && dropped.isEmpty }
 
   /// How often a version can be dropped and come back, as long as the target remembers that.

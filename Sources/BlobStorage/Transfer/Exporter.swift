@@ -121,15 +121,21 @@ final class Exporter {
         return failed("blob \(version.digest) is missing from the store", isDamage: true)
       }
       if version.byteCount > smallByteCountMax {
-        try engine.stream(layout, 0..<layout.byteCount) { (bytes) throws(BlobStorageError) in
-          try file.write(bytes)
-        }
+        try engine.streamWhole(layout) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
       } else {
+        var digest = DigestStream(layout.digest.algorithm)
         try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
           (placed) throws(BlobStorageError) in
           let bytes = try engine.chunks.bytes(placed.entry)
-          try bridge(bytes) { (raw) throws(BlobStorageError) in try file.write(raw) }
+          try bridge(bytes) { (raw) throws(BlobStorageError) in
+            if layout.chunkCount > 1 { digest.update(raw) }
+            try file.write(raw)
+          }
           return true
+        }
+        if layout.chunkCount > 1, digest.finalize() != layout.digest {
+          return failed(
+            "the manifest of blob \(layout.digest) names the chunks of other bytes", isDamage: true)
         }
       }
       try file.commit(

@@ -157,7 +157,7 @@ struct CopyCommand: AsyncParsableCommand {
     guard report.damaged.isEmpty else {
       throw Failure(
         ExitStatus.damaged,
-        "\(HumanText.count(report.damaged.count, "version")) could not be read in the source; the others \(dryRun ? "can be" : "were") copied\(mirror && !force ? ", and no key was dropped" : "");"
+        "\(HumanText.count(report.damaged.count, "version")) could not be copied; the others \(dryRun ? "can be" : "were")\(mirror && !force ? ", and no key was dropped" : "");"
           + " run `blobtool verify` there.")
     }
   }

@@ -23,7 +23,9 @@ struct DamageOutput: Encodable {
   var text: String {
     let name = damage.digest?.description ?? "a record"
     let keys = damage.keys.map { "“\($0.printable)”" }.joined(separator: ", ")
-    return "damaged: \(name) in pack \(damage.pack) at \(damage.offset): \(damage.reason.printable)"
+    // What is missing lies nowhere.
+    let place = damage.pack.isEmpty ? "" : " in pack \(damage.pack) at \(damage.offset)"
+    return "damaged: \(name)\(place): \(damage.reason.printable)"
       + (keys.isEmpty ? "" : "; needed by \(keys)") + "\n"
   }
 }

@@ -9,20 +9,38 @@ struct VerifyCommand: StoreCommand {
   @Flag(help: "Look at the structure only, and read no chunks.")
   var quick = false
 
+  @Flag(help: "Compare each blob with its own digest, too: reads blobs of several chunks once more.")
+  var blobs = false
+
   @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard !quick || !blobs else {
+      throw ValidationError("--quick reads no blobs: leave out --quick or --blobs")
+    }
+  }
 
   func perform(on store: BlobStore) async throws {
     let report = try await shared.withProgress { meter in
-      try await store.verify(isQuick: quick, progress: meter.handler)
+      try await store.verify(isQuick: quick, readsBlobs: blobs, progress: meter.handler)
     }
     if shared.json {
-      try JSONText.print(Output(report))
+      try JSONText.print(Output(report, isQuick: quick))
     } else {
       try StandardOutput.write(report.damaged.map { DamageOutput($0).text }.joined())
+      for ahead in report.versionsAhead {
+        try StandardOutput.write(
+          "ahead of the clock: “\(ahead.key.printable)” version \(ahead.version) "
+            + "has a time more than a day from now\n")
+      }
       var facts = FactTable()
       facts.add("blobs", report.blobCount)
       facts.add("chunks", report.chunkCount)
-      facts.add("checked", byteCount: report.byteCount)
+      if quick {
+        facts.add("checked", "structure only; no chunk was read")
+      } else {
+        facts.add("checked", byteCount: report.byteCount)
+      }
       facts.add("damaged", report.damaged.count)
       facts.add("time", HumanText.duration(report.seconds))
       try facts.print()
@@ -45,12 +63,21 @@ struct VerifyCommand: StoreCommand {
     var blobs: Int
     var chunks: Int
     var byteCount: Int64
+    var isQuick: Bool
     var damaged: [DamageOutput]
     var uncertain: [String]
     var lostPacks: [String]
+    var versionsAhead: [Ahead]
     var seconds: Double
 
-    init(_ report: VerificationReport) {
+    struct Ahead: Encodable {
+      var key: String
+      var version: String
+    }
+
+    init(_ report: VerificationReport, isQuick: Bool) {
+      self.isQuick = isQuick
+      versionsAhead = report.versionsAhead.map { Ahead(key: $0.key, version: $0.version.description) }
       blobs = report.blobCount
       chunks = report.chunkCount
       byteCount = report.byteCount

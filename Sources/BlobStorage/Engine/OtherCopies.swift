@@ -1,0 +1,118 @@
+import Synchronization
+
+/// Finds further copies of a chunk or a manifest in the packs, once the copy that the catalog knows was found damaged.
+///
+/// The catalog keeps one place of each. Others are found by scanning all packs, which is slow: one scan looks for
+/// copies of everything that the damaged pack lists, and what it finds is kept for the next damaged record of that pack.
+package final class OtherCopies: Sendable {
+  /// A copy in a pack.
+  struct Copy: Sendable {
+    var pack: PackName
+    var record: PackRecord
+    var ordinal: Int
+  }
+
+  private struct Identity: Hashable, Sendable {
+    var digest: Digest
+    var isManifest: Bool
+  }
+
+  private struct Found: Sendable {
+    var generation: String?
+    var epoch: UInt64
+    var sought: Set<Identity>
+    var copies: [Identity: [Copy]]
+  }
+
+  private let catalog: Catalog
+  private let backend: any Backend
+  private let codecs: CodecPool
+  private let store: StoreHeader
+  private let found = Mutex<[PackName: Found]>([:])
+  /// Damaged packs whose copies are remembered, and records of one that are looked for at once.
+  private static let packCountMax = 4
+  private static let soughtCountMax = 100_000
+
+  init(catalog: Catalog, backend: any Backend, codecs: CodecPool, store: StoreHeader) {
+    self.catalog = catalog
+    self.backend = backend
+    self.codecs = codecs
+    self.store = store
+  }
+
+  /// The copies of a chunk, or of a manifest, that lie elsewhere than at `offset` of `pack`.
+  ///
+  /// - Complexity: reads the footers of all packs the first time that it is asked about a pack.
+  func copies(
+    of digest: Digest, isManifest: Bool = false, insteadOf pack: PackName, _ offset: Int64
+  ) throws(BlobStorageError) -> [Copy] {
+    let identity = Identity(digest: digest, isManifest: isManifest)
+    let generation = catalog.generation
+    let epoch = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.epoch() }
+    let known = found.withLock { $0[pack] }
+    var result: [Copy]
+    if let known, known.generation == generation, known.epoch == epoch, known.sought.contains(identity) {
+      result = known.copies[identity] ?? []
+    } else {
+      let sought = try sought(in: pack, identity)
+      let copies = try search(sought)
+      found.withLock { found in
+        if found.count >= Self.packCountMax, found[pack] == nil { found = [:] }
+        found[pack] = Found(generation: generation, epoch: epoch, sought: sought, copies: copies)
+      }
+      result = copies[identity] ?? []
+    }
+    result.removeAll { $0.pack == pack && $0.record.offset == offset }
+    return result
+  }
+
+  /// What is looked for: all that the pack lists, within bounds, and what was asked for.
+  private func sought(in pack: PackName, _ identity: Identity) throws(BlobStorageError) -> Set<Identity> {
+    var sought: Set<Identity> = [identity]
+    try scan(pack) { (record, _) in
+      guard sought.count < Self.soughtCountMax, let identity = Self.identity(record) else { return }
+      sought.insert(identity)
+    }
+    return sought
+  }
+
+  private func search(_ sought: Set<Identity>) throws(BlobStorageError) -> [Identity: [Copy]] {
+    let names = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter { $0.row.state != .retired }.map(\.row.name)
+    }
+    var copies: [Identity: [Copy]] = [:]
+    for name in names {
+      try CancellationFlag.check()
+      try scan(name) { (record, ordinal) in
+        guard let identity = Self.identity(record), sought.contains(identity) else { return }
+        copies[identity, default: []].append(Copy(pack: name, record: record, ordinal: ordinal))
+      }
+    }
+    return copies
+  }
+
+  /// Calls `body` with the records of a pack; one that cannot be read has none.
+  private func scan(
+    _ name: PackName, _ body: (_ record: PackRecord, _ ordinal: Int) -> Void
+  ) throws(BlobStorageError) {
+    do throws(BlobStorageError) {
+      guard let file = try backend.openPack(name) else { return }
+      defer { file.close() }
+      var ordinal = 0
+      _ = try PackScanner(file: file, name: name, codecs: codecs, store: store).scan { record in
+        body(record, ordinal)
+        ordinal += 1
+      }
+    } catch {
+      guard error.code == .corrupted || error.code == .packGone else { throw error }
+    }
+  }
+
+  private static func identity(_ record: PackRecord) -> Identity? {
+    switch record.content {
+    case .chunk(let chunk): Identity(digest: chunk.digest, isManifest: false)
+    case .manifest(let manifest): Identity(digest: manifest.digest, isManifest: true)
+    case .ref, .drop, .skipped: nil
+    }
+  }
+}

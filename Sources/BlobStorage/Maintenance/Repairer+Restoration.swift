@@ -1,0 +1,173 @@
+import Logging
+
+/// What only the catalog still knows: it may have been made before a record was damaged.
+extension Repairer {
+  private static let keyCountOfPage = 500
+  private static let recordCountOfCommit = 1_000
+  private static let chunkCountOfPage = 10_000
+
+  /// Writes a record for every version that the catalog in use shows or hides and the packs would not, so that a catalog
+  /// that is made anew from the packs gives the same answers.
+  ///
+  /// Other processes may write meanwhile. What they have written since is restored in vain, and changes nothing.
+  ///
+  /// - Returns: false when the catalog could not be read.
+  func restoreKnownState() throws(BlobStorageError) -> Bool {
+    var isRestored = true
+    let builder = CatalogBuilder(
+      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger)
+    let session = engine.newSession()
+    do throws(BlobStorageError) {
+      try engine.catalog.withSecond { (environment) throws(BlobStorageError) in
+        try builder.fillWithoutRecovery(environment)
+      } _: { (known, packs) throws(BlobStorageError) in
+        var last: [UInt8]?
+        repeat {
+          try CancellationFlag.check()
+          let (records, end) = try Self.page(known, packs, after: last, engine.header.digestAlgorithm)
+          if !records.isEmpty { try write(records, to: session) }
+          last = end
+        } while last != nil
+        try restoreChunks(known, packs, session)
+        try restoreManifests(known, packs, session)
+      }
+    } catch {
+      guard error.code == .catalogDamaged else { throw error }
+      isRestored = false
+      engine.logger.warning(
+        "What only the catalog knows cannot be read.", metadata: ["reason": "\(error.message)"])
+    }
+    try session.rollOver()
+    return isRestored
+  }
+
+  /// What is to be written for the keys of one page, and the page's last key; nil behind the last page.
+  private static func page(
+    _ known: Environment, _ packs: Environment, after last: [UInt8]?, _ algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> (records: [PackRecord.Content], end: [UInt8]?) {
+    var records: [PackRecord.Content] = []
+    var keyCount = 0
+    var end: [UInt8]?
+    try known.read { (known) throws(BlobStorageError) in
+      try packs.read { (packs) throws(BlobStorageError) in
+        try known.forEachKey(prefix: [], after: last, includesHidden: true) {
+          (key, row) throws(BlobStorageError) in
+          records += try Self.records(key, row, known, packs, algorithm)
+          keyCount += 1
+          end = keyCount == keyCountOfPage ? key : nil
+          return end == nil
+        }
+      }
+    }
+    return (records, end)
+  }
+
+  /// Refs for versions of a key that the packs do not have, and drops for those that nothing in the packs hides.
+  private static func records(
+    _ key: [UInt8], _ row: NameRow, _ known: Transaction, _ packs: Transaction, _ algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> [PackRecord.Content] {
+    let number = try packs.nameRow(key)?.key
+    var records: [PackRecord.Content] = []
+    try known.forEachVersion(key: row.key, algorithm: algorithm) {
+      (stamp, version) throws(BlobStorageError) in
+      if let number {
+        if try packs.versionRow(key: number, stamp, algorithm: algorithm) != nil { return true }
+        if try packs.maskRow(key: number, stamp) != nil { return true }
+      }
+      records.append(
+        .ref(
+          RefRecord(
+            key: key, version: stamp, replaced: .none, digest: version.digest, byteCount: version.byteCount,
+            created: version.created, metadata: version.metadata)))
+      return true
+    }
+    guard let number else { return records }
+    var hidden: [Stamp] = []
+    try known.forEachHidden(key: row.key) { (stamp) throws(BlobStorageError) in
+      if try packs.versionRow(key: number, stamp, algorithm: algorithm) != nil { hidden.append(stamp) }
+    }
+    for start in stride(from: 0, to: hidden.count, by: Limits.dropVersionCountMax) {
+      let versions = Array(hidden[start..<min(start + Limits.dropVersionCountMax, hidden.count)])
+      records.append(.drop(DropRecord(key: key, stamp: versions[0], versions: versions)))
+    }
+    return records
+  }
+
+  /// Stores chunks anew whose records the packs do not list any more, if they can still be read.
+  private func restoreChunks(
+    _ known: Environment, _ packs: Environment, _ session: WriterSession
+  ) throws(BlobStorageError) {
+    let algorithm = engine.header.digestAlgorithm
+    var last: Digest?
+    repeat {
+      try CancellationFlag.check()
+      var missing: [Digest] = []
+      last = try known.read { (known) throws(BlobStorageError) -> Digest? in
+        try packs.read { (packs) throws(BlobStorageError) -> Digest? in
+          var end: Digest?
+          var count = 0
+          try known.forEachChunk(algorithm: algorithm, after: last) { (digest, _) throws(BlobStorageError) in
+            if try packs.chunkRow(digest) == nil { missing.append(digest) }
+            count += 1
+            end = count == Self.chunkCountOfPage ? digest : nil
+            return end == nil
+          }
+          return end
+        }
+      }
+      for digest in missing {
+        do throws(BlobStorageError) {
+          let plain = try engine.chunks.bytes(digest)
+          let record = ChunkRecord(
+            digest: digest, plainByteCount: plain.count, codecNumber: CodecKind.none.rawValue, features: nil)
+          try bridge(plain) { (raw) throws(BlobStorageError) in
+            _ = try session.append(.chunk(record), payload: raw)
+          }
+        } catch { guard error.code == .corrupted else { throw error } }
+      }
+      if !missing.isEmpty { _ = try session.commit { _ in } }
+    } while last != nil
+  }
+
+  /// The same for manifests.
+  private func restoreManifests(
+    _ known: Environment, _ packs: Environment, _ session: WriterSession
+  ) throws(BlobStorageError) {
+    var missing: [Digest] = []
+    try known.read { (known) throws(BlobStorageError) in
+      try packs.read { (packs) throws(BlobStorageError) in
+        try known.forEachManifest(algorithm: engine.header.digestAlgorithm) {
+          (digest, _) throws(BlobStorageError) in
+          if try packs.manifestRow(digest) == nil { missing.append(digest) }
+          return true
+        }
+      }
+    }
+    for digest in missing {
+      do throws(BlobStorageError) {
+        guard let layout = try engine.blobs.layout(digest) else { continue }
+        _ = try session.commit { (commit) throws(BlobStorageError) in
+          _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+        }
+      } catch { guard error.code == .corrupted else { throw error } }
+    }
+  }
+
+  private func write(
+    _ records: [PackRecord.Content], to session: WriterSession
+  ) throws(BlobStorageError) {
+    for start in stride(from: 0, to: records.count, by: Self.recordCountOfCommit) {
+      _ = try session.commit { (commit) throws(BlobStorageError) in
+        for content in records[start..<min(start + Self.recordCountOfCommit, records.count)] {
+          if case .drop(let drop) = content {
+            try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
+              _ = try commit.append(content, payload: payload)
+            }
+          } else {
+            _ = try commit.append(content)
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,97 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+/// Versions whose stamps lie far ahead of the present.
+@Suite("A stamp far ahead of the present")
+struct FarStampTests {
+  static let far: UInt64 = Stamp.timeMax - 2
+
+  /// A store with a version of `key` that is stamped `time`.
+  static func store(_ time: UInt64 = far) throws -> Lab {
+    let lab = try Lab()
+    try lab.session { engine in
+      let version = try engine.put("source", .data(Data("far".utf8)), PutOptions()).version
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        try commit.append(
+          .ref(
+            RefRecord(
+              key: Array("key".utf8), version: Stamp(time: time, writer: 7), replaced: .none,
+              digest: version.digest, byteCount: 3, created: 0, metadata: [])))
+      }
+    }
+    return lab
+  }
+
+  @Test("keeps nobody from putting, archiving and deleting", arguments: [false, true])
+  func writing(rebuilds: Bool) throws {
+    let lab = try Self.store()
+    if rebuilds { try lab.forgetCatalog() }
+    let archiving = PutOptions(replacement: .archiveCurrent)
+    try lab.session { engine in
+      #expect(try engine.data("key", nil) == Data("far".utf8))
+      _ = try engine.put("elsewhere", .data(Data("x".utf8)), PutOptions())
+      // There is room for one more version behind it, and it is the current one.
+      _ = try engine.put("key", .data(Data("next".utf8)), archiving)
+      #expect(try engine.data("key", nil) == Data("next".utf8))
+      let error = #expect(throws: BlobStorageError.self) {
+        _ = try engine.put("key", .data(Data("no room".utf8)), archiving)
+      }
+      #expect(error?.code == .limitExceeded)
+      _ = try engine.delete(["key"], .durable)
+      #expect(try engine.data("key", nil) == nil)
+      _ = try engine.put("key", .data(Data("again".utf8)), archiving)
+      let version = try engine.version("key", nil)
+      #expect(version.map { $0.id.stamp.time < Self.far } == true)
+    }
+    try lab.forgetCatalog()
+    try lab.session { engine in #expect(try engine.data("key", nil) == Data("again".utf8)) }
+  }
+
+  @Test("is replaced by a version with a stamp of the present")
+  func replaced() throws {
+    let lab = try Self.store()
+    try lab.session { engine in
+      let version = try engine.put("key", .data(Data("new".utf8)), PutOptions()).version
+      #expect(!Stamp.isFarAhead(version.id.stamp.time, wallClock: lab.clock.now))
+      #expect(try engine.data("key", nil) == Data("new".utf8))
+    }
+  }
+
+  @Test("is told by verify, and is no damage")
+  func verified() throws {
+    let lab = try Self.store()
+    try lab.session { engine in
+      let report = try engine.verify()
+      #expect(report.damaged == [])
+      #expect(report.versionsAhead.map(\.key) == ["key"])
+    }
+  }
+
+  @Test("does not come along in a copy")
+  func copied() throws {
+    let (source, target) = (try Self.store(), try Lab(seed: 9))
+    try source.session { from in
+      try target.session { to in
+        let report = try Copier(from: from, to: to, CopyOptions(), nil).run()
+        #expect(report.damaged.map(\.key) == ["key"])
+        #expect(try to.data("source", nil) == Data("far".utf8))
+        #expect(try to.data("key", nil) == nil)
+      }
+    }
+  }
+
+  @Test("of another writer less than a day ahead advances the clock, when it is applied and after a rebuild")
+  func near() throws {
+    let ahead = (try Lab().clock.now + 3_600_000) << 16
+    for rebuilds in [false, true] {
+      let lab = try Self.store(ahead)
+      if rebuilds { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let version = try engine.put("elsewhere", .data(Data("x".utf8)), PutOptions()).version
+        #expect(version.id.stamp.time > ahead, "rebuilt: \(rebuilds)")
+      }
+    }
+  }
+}

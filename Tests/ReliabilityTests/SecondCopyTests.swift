@@ -1,0 +1,138 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// A chunk that two packs have: either copy is enough.
+@Suite("A second copy of a chunk")
+struct SecondCopyTests {
+  static let data = noise(1, 900)
+
+  /// Two packs with the same chunk, the younger copy damaged. The catalog points at the younger.
+  static func store(ofSeveralChunks: Bool = false) throws -> Lab {
+    let lab = try Lab()
+    try lab.session { engine in try lab.put(engine, [("first", data)]) }
+    try lab.session { engine in
+      let digest = data.withUnsafeBytes { Digest.of($0) }
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        let result = data.withUnsafeBytes { raw in
+          Result { () throws(BlobStorageError) in
+            try commit.append(
+              .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
+          }
+        }
+        _ = try result.get()
+      }
+      try lab.put(engine, [("second", data)])
+    }
+    for path in try DamageTests.paths(lab) where try DamageTests.holds(lab, path, key: "second") {
+      // In the middle of the payload of the pack's first record.
+      try DamageTests.change(lab, path) { $0[64 + 300] ^= 1 }
+    }
+    return lab
+  }
+
+  static func check(_ engine: Engine) throws {
+    for key in ["first", "second"] {
+      let read = try engine.data(key, nil)
+      #expect(read == data, "\(key)")
+    }
+  }
+
+  @Test("is read when the one that the catalog knows is damaged", arguments: [false, true])
+  func read(rebuilds: Bool) throws {
+    let lab = try Self.store()
+    if rebuilds { try lab.forgetCatalog() }
+    try lab.session { try Self.check($0) }
+  }
+
+  @Test("is not collected while the one that stays is damaged", arguments: [false, true])
+  func collected(rebuilds: Bool) throws {
+    let lab = try Self.store()
+    if rebuilds { try lab.forgetCatalog() }
+    try lab.session { engine in
+      // The older pack has nothing that is live but the copy.
+      try lab.delete(engine, ["first"])
+      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      #expect(!report.obstacles.isEmpty)
+      let read = try engine.data("second", nil)
+      #expect(read == Self.data)
+    }
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      let read = try engine.data("second", nil)
+      #expect(read == Self.data)
+    }
+  }
+
+  @Test("is what a repair leaves, and verify tells the damage without naming keys")
+  func repaired() throws {
+    let lab = try Self.store()
+    try lab.session { engine in
+      let damaged = try engine.verify().damaged
+      #expect(damaged.count == 1 && damaged.allSatisfy { $0.keys.isEmpty }, "\(damaged)")
+      #expect(try engine.repair().unreadable == [])
+      try Self.check(engine)
+      #expect(try engine.verify().damaged == [])
+    }
+  }
+
+  @Test("verify finds a chunk whose checksum is right and whose bytes are not")
+  func wrongBytes() throws {
+    let lab = try Lab()
+    let digest = Self.data.withUnsafeBytes { Digest.of($0) }
+    try lab.session { engine in
+      let other = noise(2, Self.data.count)
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        let result = other.withUnsafeBytes { raw in
+          Result { () throws(BlobStorageError) in
+            try commit.append(
+              .chunk(ChunkRecord(digest: digest, plainByteCount: other.count, codecNumber: 0)), payload: raw)
+          }
+        }
+        _ = try result.get()
+      }
+      let stamp = try engine.put("k", .data(Data("x".utf8)), PutOptions()).version.id.stamp
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        try commit.append(
+          .ref(
+            RefRecord(
+              key: Array("k".utf8), version: try commit.stamp(), replaced: stamp, digest: digest,
+              byteCount: Int64(other.count), created: 0, metadata: [])))
+      }
+      let damaged = try engine.verify().damaged
+      #expect(damaged.map(\.digest) == [digest] && damaged.first?.keys == ["k"], "\(damaged)")
+    }
+  }
+
+  @Test("a manifest that names the chunks of other bytes is found by reading the whole blob")
+  func wrongManifest() throws {
+    let lab = try Lab()
+    let (one, other) = (noise(3, 700), noise(4, 700))
+    let digest = Digest.of(Array(noise(5, 1_400)))
+    try lab.session { engine in
+      _ = try engine.put("one", .data(one), PutOptions())
+      _ = try engine.put("other", .data(other), PutOptions())
+      let entries = [one, other].map { data in
+        ChunkEntry(digest: Digest.of(Array(data)), plainByteCount: data.count)
+      }
+      let layout = try BlobLayout(digest: digest, chunks: entries)
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+        _ = try commit.append(
+          .ref(
+            RefRecord(
+              key: Array("wrong".utf8), version: try commit.stamp(), replaced: .none, digest: digest,
+              byteCount: 1_400, created: 0, metadata: [])))
+      }
+      #expect(try engine.verify().damaged == [])
+      let damaged = try engine.verify(readsBlobs: true).damaged
+      #expect(damaged.map(\.digest) == [digest] && damaged.first?.keys == ["wrong"], "\(damaged)")
+      let blob = try #require(try engine.openBlob("wrong", nil))
+      defer { blob.close() }
+      let error = #expect(throws: BlobStorageError.self) { try blob.stream(0..<1_400) { _ in } }
+      #expect(error?.code == .corrupted)
+    }
+  }
+}
