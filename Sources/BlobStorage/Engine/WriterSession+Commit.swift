@@ -10,6 +10,7 @@ extension WriterSession {
     private var deferred: [(content: PackRecord.Content, payload: [UInt8])] = []
     private var lastVersions: [[UInt8]: Stamp] = [:]
     private var byteCount = 0
+    private var listedByteCount = 0
     /// The refs that have been appended.
     private(set) var versions: [(key: [UInt8], version: Stamp)] = []
 
@@ -56,21 +57,25 @@ extension WriterSession {
         lastVersions[ref.key] = ref.version
       case .drop(let drop): meta = drop.encodedMeta()
       default:
-        try count(payload.count)
-        return try session.append(content, payload: payload, to: &box.state, time: try packTime())
+        let added = try session.append(content, payload: payload, to: &box.state, time: try packTime())
+        // Nothing was added of what is pending.
+        if added > 0 { try count(added, listed: added - payload.count) }
+        return added
       }
       let added = RecordHeader.byteCount + meta.count + payload.count + (payload.isEmpty ? 0 : 4)
-      try count(added)
+      try count(added, listed: added)
       deferred.append((content, Array(payload)))
       return added
     }
 
-    private mutating func count(_ added: Int) throws(BlobStorageError) {
+    private mutating func count(_ added: Int, listed: Int) throws(BlobStorageError) {
       byteCount += added
-      guard byteCount <= Limits.commitByteCountMax else {
+      listedByteCount += listed
+      guard byteCount <= Limits.commitByteCountMax, listedByteCount <= Limits.commitListedByteCountMax else {
         throw BlobStorageError(
-          .limitExceeded, "A commit holds at most \(Limits.commitByteCountMax) bytes: divide it into several."
-        )
+          .limitExceeded,
+          "A commit holds at most \(Limits.commitByteCountMax) bytes, \(Limits.commitListedByteCountMax) of them "
+            + "keys, metadata and digests: divide it into several.")
       }
     }
 

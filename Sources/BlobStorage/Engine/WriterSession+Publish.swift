@@ -8,16 +8,8 @@ extension WriterSession {
     if publisher.hasPublished(watermark.pack) { return }
     try inSyncTurn(isPatient: false) { () throws(BlobStorageError) in
       if publisher.hasPublished(watermark.pack) { return }
-      let isToSeal = locked { state in
-        if let writer = state.writer, writer.name == watermark.pack {
-          state.full.append(writer)
-          state.writer = nil
-        }
-        return !state.full.isEmpty
-      }
-      if isToSeal { _ = try commit { _ in } }
-      // Another thread may be sealing it.
-      sealing.wait()
+      sealWhenSettled { $0.name == watermark.pack }
+      try settleFull()
       // Also where the session has just been ended: what that does to the catalog is done then.
       do throws(BlobStorageError) { try publisher.wait(for: watermark.pack) } catch {
         throw error.code == .cancelled ? error : locked { $0.poison } ?? error

@@ -8,39 +8,76 @@ extension WriterSession {
     locked { ($0.durable[watermark.pack] ?? 0) >= watermark.byteCount }
   }
 
+  /// What a sync of the pack under way has to do.
+  private struct SyncPlan {
+    var writer: PackWriter
+    /// How much of it is on the medium afterwards.
+    var target: Int64
+    var hasName: Bool
+    /// Whether nothing of the pack has been forced to the medium before.
+    var isFirst: Bool
+  }
+
   func synchronizeInTurn(_ watermark: Watermark) throws(BlobStorageError) {
-    let plan = locked { state -> Unchecked<(writer: PackWriter, target: Int64, names: Bool)?> in
-      guard (state.durable[watermark.pack] ?? 0) < watermark.byteCount || state.needsNameSync,
+    let plan = locked { state -> Unchecked<SyncPlan?> in
+      guard (state.durable[watermark.pack] ?? 0) < watermark.byteCount,
         let writer = state.writer, writer.name == watermark.pack
       else { return Unchecked(value: nil) }
-      return Unchecked(value: (writer, writer.writtenByteCount, state.needsNameSync))
-    }
-    if let poison = locked({ $0.poison }) { throw poison }
-    guard let (writer, target, names) = plan.value else {
-      if isDurable(watermark) { return }
+      return Unchecked(
+        value: SyncPlan(
+          writer: writer, target: writer.writtenByteCount,
+          hasName: writer.name.sequence <= state.namedSequence,
+          isFirst: state.durable[writer.name] == nil))
+    }.value
+    try checkNotPoisoned()
+    if isDurable(watermark) { return }
+    guard let plan else {
       // The pack was sealed meanwhile, or given up.
-      try synchronizeOther(watermark.pack)
-      return
+      return try synchronizeGivenUp(watermark)
     }
-    do {
+    let (writer, target) = (plan.writer, plan.target)
+    do throws(BlobStorageError) {
       try writer.file.synchronize()
-      if names { try backend.synchronizeNames() }
+      if !plan.hasName { try synchronizeNames() }
     } catch {
-      writer.poison(error)
-      let failure = writer.failure ?? error
-      locked { $0.poison = failure }
+      // Another thread has sealed the pack meanwhile, and closed it.
+      if error.code == .closed { return try synchronizeGivenUp(watermark) }
+      let failure = locked { state in
+        writer.poison(error)
+        let failure = writer.failure ?? error
+        state.poison = failure
+        return failure
+      }
       markPoisoned(writer.name)
       throw failure
     }
-    if names { enter(.begun(writer.name)) }
+    if plan.isFirst { enter(.begun(writer.name)) }
     locked { state in
+      let last = state.durable[writer.name]
       // Syncs that follow each other closely.
-      if let last = state.durable[writer.name], target - last <= fillByteCount {
-        writer.fillByteCount = fillByteCount
-      }
-      state.durable[writer.name] = target
-      if names { state.needsNameSync = false }
+      if let last, target - last <= fillByteCount { writer.fillByteCount = fillByteCount }
+      state.durable[writer.name] = max(last ?? 0, target)
     }
+    // Cutting the pack back may have failed in another thread: the sync has not told what was lost then.
+    try checkNotPoisoned()
+  }
+
+  private func synchronizeGivenUp(_ watermark: Watermark) throws(BlobStorageError) {
+    if !isDurable(watermark) { try synchronizeOther(watermark.pack) }
+    // Another thread's sync of the pack may have failed: then this one has said nothing about what that one lost.
+    try checkNotPoisoned()
+  }
+
+  private func checkNotPoisoned() throws(BlobStorageError) {
+    if let poison = locked({ $0.poison }) { throw poison }
+  }
+
+  /// Forces the names of all packs that this session has begun to the medium.
+  private func synchronizeNames() throws(BlobStorageError) {
+    // Other threads may begin packs meanwhile.
+    let last = locked { $0.nextSequence - 1 }
+    try backend.synchronizeNames()
+    locked { $0.namedSequence = max($0.namedSequence, last) }
   }
 
   /// Forces a pack to the medium that this session does not write to.
@@ -60,7 +97,7 @@ extension WriterSession {
       markPoisoned(name)
       throw error
     }
-    try backend.synchronizeNames()
+    try synchronizeNames()
     locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
   }
 
@@ -102,14 +139,16 @@ extension WriterSession {
   func makeWhole(_ writer: PackWriter) throws(BlobStorageError) -> Int64 {
     do throws(BlobStorageError) {
       let byteCount = try writer.seal()
-      try backend.synchronizeNames()
+      try synchronizeNames()
+      // What another thread's sync of the pack has lost, this one does not tell.
+      if publisher == nil { try checkNotPoisoned() }
       enter(.sealed(writer.name, recordsEnd: writer.byteCount))
       return byteCount
     } catch {
       guard error.code != .poisoned else { throw error }
       do throws(BlobStorageError) {
         try writer.file.synchronize()
-        try backend.synchronizeNames()
+        try synchronizeNames()
         enter(.begun(writer.name))
       } catch {
         writer.poison(error)
@@ -133,9 +172,6 @@ extension WriterSession {
       publisher?.add(Publisher.Item(name: writer.name, file: writer.file, byteCount: byteCount))
       finishSealing(writer, publisher == nil ? byteCount : 0)
       isSealing = false
-      locked { state in
-        if state.writer == nil { state.needsNameSync = false }
-      }
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number)
         else {

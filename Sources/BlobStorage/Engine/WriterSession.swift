@@ -25,11 +25,12 @@ package final class WriterSession: Sendable {
     var pendingManifests: Set<Digest> = []
     /// Where in the pack the refs and drops of the commit under way begin.
     var commitOffset: Int64?
-    /// How much of packs, own and others', is known to be on the medium.
+    /// How much of packs, own and others', is known to be on the medium, their names included.
     var durable: [PackName: Int64] = [:]
     /// Packs that are full and not yet on the medium.
     var sealingCount = 0
-    var needsNameSync = false
+    /// Up to that number the names of this session's packs are on the medium.
+    var namedSequence: UInt32 = 0
     /// Counts up whenever records were lost before they were applied.
     var lossCount = 0
     var lossCause: BlobStorageError?
@@ -151,11 +152,11 @@ package final class WriterSession: Sendable {
     do throws(BlobStorageError) {
       // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
       while finished == nil {
-        sealing.wait()
+        try settleFull()
         try waitForRoom()
         finished = try catalog.write { (transaction) throws(BlobStorageError) in
           try withBox { (box) throws(BlobStorageError) -> (result: T, watermark: Watermark?)? in
-            if box.state.sealingCount > 0 { return nil }
+            if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
             if let poison = box.state.poison { throw poison }
             var commit = Commit(transaction: transaction, session: self, box: box)
             let result: T
@@ -186,6 +187,38 @@ package final class WriterSession: Sendable {
       throw error
     }
     guard let outcome = finished else { preconditionFailure("a commit ended without an outcome") }
+    settle(appliedEnd)
+    return outcome
+  }
+
+  /// Applies what is pending in full packs, and seals them.
+  ///
+  /// Threads may append to a pack between a commit's transaction and its end. If that end fills the pack, it has pending
+  /// records and cannot be sealed yet. No commit writes to the next pack before this one is on the medium: its refs may
+  /// need what is pending (H1).
+  func settleFull() throws(BlobStorageError) {
+    if locked({ !$0.full.isEmpty }) {
+      do throws(BlobStorageError) {
+        let appliedEnd = try catalog.write { (transaction) throws(BlobStorageError) in
+          try withBox { (box) throws(BlobStorageError) in
+            if let poison = box.state.poison { throw poison }
+            try flush(&box.state)
+            try apply(box.state.pending, to: transaction)
+            return box.state.settledCount + box.state.pending.count
+          }
+        }
+        settle(appliedEnd)
+      } catch {
+        markUncut()
+        throw error
+      }
+    }
+    // Another thread may be sealing one.
+    sealing.wait()
+  }
+
+  /// Forgets the pending records up to that count, which are in the catalog now, and seals the packs that are full.
+  private func settle(_ appliedEnd: Int) {
     let full = locked { state -> Unchecked<[PackWriter]> in
       let settled = min(max(0, appliedEnd - state.settledCount), state.pending.count)
       for pending in state.pending.prefix(settled) {
@@ -209,7 +242,6 @@ package final class WriterSession: Sendable {
       return Unchecked(value: sealable)
     }
     for writer in full.value { seal(writer) }
-    return outcome
   }
 
   /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
@@ -244,18 +276,23 @@ package final class WriterSession: Sendable {
   ///
   /// - Throws: when what was written may not be on the medium.
   package func rollOver() throws(BlobStorageError) {
-    let isEmpty = locked { state in
-      if let writer = state.writer { state.full.append(writer) }
-      state.writer = nil
-      return state.full.isEmpty
-    }
-    if !isEmpty { _ = try commit { _ in } }
+    sealWhenSettled { _ in true }
+    try settleFull()
     // Told once: what comes later is not concerned.
     if let failure = locked({ $0.poison ?? $0.sealFailure.take() }) { throw failure }
     if let publisher { try publishSealed(by: publisher) }
   }
 
   // MARK: Inside
+
+  /// Has the pack under way take no more records, if it is one of these.
+  func sealWhenSettled(_ isToSeal: (PackWriter) -> Bool) {
+    locked { state in
+      guard let writer = state.writer, isToSeal(writer) else { return }
+      state.full.append(writer)
+      state.writer = nil
+    }
+  }
 
   func append(
     _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to state: inout State, time: UInt64,
@@ -302,7 +339,6 @@ package final class WriterSession: Sendable {
     if publisher != nil { state.writer?.synchronizes = false }
     state.packByteCountTarget = nil
     state.nextSequence += 1
-    state.needsNameSync = true
   }
 
   private func flush(_ state: inout State) throws(BlobStorageError) {

@@ -26,6 +26,9 @@ public enum Limits {
   public static let packByteCountTarget: Int64 = 64 << 20
   /// Bytes that one commit may add: it goes into one pack, whole.
   public static let commitByteCountMax = 256 << 20
+  /// Bytes of a commit's records that its pack's footer repeats: with those of the records before, and of chunks that
+  /// other threads append meanwhile, they have to fit in one footer.
+  public static let commitListedByteCountMax = 160 << 20
   /// Bytes of a footer, before and after encoding.
   public static let footerByteCountMax = 256 << 20
   /// Records in one pack.

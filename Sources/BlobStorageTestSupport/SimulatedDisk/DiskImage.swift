@@ -98,8 +98,12 @@ struct DiskImage {
   }
 
   /// Makes the folder's names durable, as far as no other folder has a part in them.
-  mutating func syncNames(of directory: NodeNumber) {
-    for index in nameChanges.indices { nameChanges[index].unsynced.remove(directory) }
+  ///
+  /// - Parameter numbers: the changes that the sync is responsible for; nil for all.
+  mutating func syncNames(of directory: NodeNumber, _ numbers: Set<Int>? = nil) {
+    for index in nameChanges.indices where numbers?.contains(nameChanges[index].number) ?? true {
+      nameChanges[index].unsynced.remove(directory)
+    }
     for change in nameChanges where change.unsynced.isEmpty { applyDurably(change) }
     nameChanges.removeAll { $0.unsynced.isEmpty }
   }
@@ -116,10 +120,14 @@ struct DiskImage {
     nodes[number] = node
   }
 
-  mutating func syncData(of number: NodeNumber) {
+  /// Makes a file's bytes durable.
+  ///
+  /// - Parameter numbers: the changes that the sync is responsible for; nil for all.
+  mutating func syncData(of number: NodeNumber, _ numbers: Set<Int>? = nil) {
     guard var node = nodes.removeValue(forKey: number) else { return }
-    for change in node.pending { Self.apply(change.kind, to: &node.durable) }
-    node.pending = []
+    let isSynced = { (change: DataChange) in numbers?.contains(change.number) ?? true }
+    for change in node.pending where isSynced(change) { Self.apply(change.kind, to: &node.durable) }
+    node.pending.removeAll(where: isSynced)
     nodes[number] = node
   }
 

@@ -70,22 +70,33 @@ package final class CatalogLocks: Sendable {
     let process: SimulatedProcess
     let kind: LockKind
   }
-  private let holders = Mutex<[FilePath: [Holder]]>([:])
+  private struct State: Sendable {
+    var holders: [FilePath: [Holder]] = [:]
+    var hook: (@Sendable (FilePath) -> Void)?
+  }
+  private let state = Mutex(State())
 
   package init() {}
 
   func take(_ path: FilePath, _ new: Holder) -> Bool {
-    holders.withLock { holders in
-      var others = (holders[path] ?? []).filter { $0.process.isAlive && $0.file != new.file }
-      defer { holders[path] = others }
+    state.withLock { state in
+      var others = (state.holders[path] ?? []).filter { $0.process.isAlive && $0.file != new.file }
+      defer { state.holders[path] = others }
       let isFree = new.kind == .shared ? others.allSatisfy { $0.kind == .shared } : others.isEmpty
       if isFree { others.append(new) }
       return isFree
     }
   }
 
+  /// Sets what is called when a lock was given back: behind a transaction, before its caller learns of the outcome.
+  package func afterGivingBack(_ hook: (@Sendable (FilePath) -> Void)?) { state.withLock { $0.hook = hook } }
+
   func giveBack(_ path: FilePath, _ file: ObjectIdentifier) {
-    holders.withLock { $0[path]?.removeAll { $0.file == file } }
+    let hook = state.withLock { state in
+      state.holders[path]?.removeAll { $0.file == file }
+      return state.hook
+    }
+    hook?(path)
   }
 }
 

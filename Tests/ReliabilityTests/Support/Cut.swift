@@ -14,6 +14,8 @@ enum Cut: CustomStringConvertible {
   case subset(UInt64)
   /// So many of the oldest stay.
   case oldest(Int)
+  /// So many of the newest stay.
+  case newest(Int)
   /// Fates, torn writes among them, and an order by chance.
   case seed(UInt64)
 
@@ -47,13 +49,15 @@ enum Cut: CustomStringConvertible {
     case .dropData: "power cut, unsynced names stay"
     case .subset(let mask): "power cut, of what is unsynced stays \(String(mask, radix: 2))"
     case .oldest(let count): "power cut, the oldest \(count) unsynced changes stay"
+    case .newest(let count): "power cut, the newest \(count) unsynced changes stay"
     case .seed(let seed): "power cut with seed \(seed)"
     }
   }
 
   func apply(_ disk: SimulatedDisk) -> SimulatedDisk {
+    let pending = disk.pendingChanges
     func keep(_ isKept: (Int, PendingChange) -> Bool) -> SimulatedDisk {
-      let kept = disk.pendingChanges.enumerated().filter { isKept($0.offset, $0.element) }
+      let kept = pending.enumerated().filter { isKept($0.offset, $0.element) }
       return disk.powerCut(keeping: kept.map { ($0.element.number, .whole) })
     }
     return switch self {
@@ -62,6 +66,7 @@ enum Cut: CustomStringConvertible {
     case .dropData: keep { $1.byteCount == 0 }
     case .subset(let mask): keep { place, _ in mask >> UInt64(place) & 1 == 1 }
     case .oldest(let count): keep { place, _ in place < count }
+    case .newest(let count): keep { place, _ in place >= pending.count - count }
     case .seed(let seed): disk.powerCut(seed: seed)
     }
   }

@@ -46,6 +46,15 @@ final class Lab: @unchecked Sendable {
     random = Mutex(other.random.withLock { $0 })
   }
 
+  /// A store that something else left on `disk` when the power failed.
+  init(_ disk: SimulatedDisk, _ model: Model) throws {
+    random = Mutex(SeededGenerator(seed: 0))
+    self.disk = disk
+    self.model = model
+    catalog = try CatalogFolder()
+    boot = 2
+  }
+
   static let options = StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: false)
 
   /// The same store once more, with nothing in common; no engine may be open on it.

@@ -100,6 +100,17 @@ struct Model {
   /// A change that failed unclearly may or may not be there.
   mutating func leaveOpen(_ index: Int) { changes[index].isDurable = false }
 
+  /// The model as it was when only the first `count` changes had been asked for, and only some of them had returned.
+  func asOf(changeCount count: Int, isDone: (Int) -> Bool) -> Model {
+    var model = self
+    model.changes = Array(changes.prefix(count))
+    for index in model.changes.indices where !isDone(index) {
+      model.changes[index].isDone = false
+      model.changes[index].ended = nil
+    }
+    return model
+  }
+
   /// Takes over what a crash left: from now on that is certain.
   mutating func adopt(_ subset: [Change]) {
     changes = subset

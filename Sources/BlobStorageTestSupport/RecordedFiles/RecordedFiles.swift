@@ -1,0 +1,235 @@
+import BlobStorage
+import Dispatch
+import Synchronization
+import SystemPackage
+
+/// The system's files below one folder, with a log of all that changes them: for trials with real threads.
+///
+/// Writes and syncs run beside each other as the threads make them. The log holds their beginnings and their ends, so
+/// ``RecordedDisk`` knows what each sync was responsible for: the writes that had ended before it began. Calls that
+/// change names happen one at a time.
+package final class RecordedFiles: FileSystem {
+  /// Called before each call that changes something; what it throws is the call's failure, and nothing happens.
+  package typealias Hook = @Sendable (CallKind, FilePath) throws(BlobStorageError) -> Void
+
+  enum Event: Sendable {
+    case createDirectory(FilePath)
+    case create(FilePath, file: Int)
+    case rename(FilePath, FilePath)
+    case remove(FilePath)
+    case removeDirectory(FilePath)
+    case write(call: Int, file: Int, offset: Int, bytes: [UInt8])
+    case append(call: Int, file: Int, bytes: [UInt8])
+    case truncate(call: Int, file: Int, byteCount: Int)
+    case sync(call: Int, file: Int)
+    case syncDirectory(call: Int, FilePath)
+    case ended(call: Int)
+    case failed(call: Int)
+  }
+
+  private struct Log: Sendable {
+    var events: [Event] = []
+    var nextCall = 1
+    var hook: Hook?
+  }
+
+  package let root: FilePath
+  private let system = SystemFiles()
+  private let log = Mutex(Log())
+  /// Files by path.
+  private let names = Mutex<(files: [String: Int], next: Int)>(([:], 1))
+
+  /// - Parameter root: an existing folder that nothing else changes.
+  package init(root: FilePath) { self.root = root }
+
+  /// Sets what is called before each call that changes something.
+  package func beforeMutations(_ hook: Hook?) { log.withLock { $0.hook = hook } }
+
+  /// How many events there are so far: a moment of the log.
+  package var moment: Int { log.withLock { $0.events.count } }
+
+  var events: [Event] { log.withLock { $0.events } }
+
+  package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
+    let creates = intent == .create || intent == .openOrCreate || intent == .append
+    if creates { try runHook(.create, path) }
+    return try changingNames { (files) throws(BlobStorageError) in
+      let file = try system.open(path, intent)
+      if let number = files.files[path.string] { return RecordedFile(file, number, self) }
+      precondition(creates, "\(path) was not made through the recorder")
+      let number = files.next
+      files.next += 1
+      files.files[path.string] = number
+      record(.create(path, file: number))
+      return RecordedFile(file, number, self)
+    }
+  }
+
+  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
+    try system.status(of: path)
+  }
+
+  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] { try system.list(directory) }
+
+  package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
+    try system.allocatedByteCount(below: directory)
+  }
+
+  package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try runHook(.createDirectory, path)
+    try changingNames { (_) throws(BlobStorageError) in
+      try system.createDirectory(path)
+      record(.createDirectory(path))
+    }
+  }
+
+  package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
+    try runHook(.rename, from)
+    try changingNames { (files) throws(BlobStorageError) in
+      try system.rename(from, to: to)
+      files.files[to.string] = files.files.removeValue(forKey: from.string)
+      record(.rename(from, to))
+    }
+  }
+
+  package func remove(_ path: FilePath) throws(BlobStorageError) {
+    try runHook(.remove, path)
+    try changingNames { (files) throws(BlobStorageError) in
+      try system.remove(path)
+      files.files[path.string] = nil
+      record(.remove(path))
+    }
+  }
+
+  package func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try runHook(.removeDirectory, path)
+    try changingNames { (_) throws(BlobStorageError) in
+      try system.removeDirectory(path)
+      record(.removeDirectory(path))
+    }
+  }
+
+  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try recording(.syncDirectory, path) {
+      .syncDirectory(call: $0, path)
+    } body: {
+      () throws(BlobStorageError) in
+      try system.syncDirectory(path)
+    }
+  }
+
+  // MARK: The log
+
+  fileprivate func recording(
+    _ kind: CallKind, _ path: FilePath, _ event: (Int) -> Event, body: () throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let call = log.withLock { log in
+      let call = log.nextCall
+      log.nextCall += 1
+      log.events.append(event(call))
+      return call
+    }
+    do throws(BlobStorageError) {
+      try runHook(kind, path)
+      try body()
+    } catch {
+      record(.failed(call: call))
+      throw error
+    }
+    record(.ended(call: call))
+  }
+
+  private func record(_ event: Event) { log.withLock { $0.events.append(event) } }
+
+  private func runHook(_ kind: CallKind, _ path: FilePath) throws(BlobStorageError) {
+    try log.withLock { $0.hook }?(kind, path)
+  }
+
+  private func changingNames<Value: Sendable>(
+    _ body: (inout (files: [String: Int], next: Int)) throws(BlobStorageError) -> Value
+  ) throws(BlobStorageError) -> Value {
+    let result: Result<Value, BlobStorageError> = names.withLock { names in
+      do throws(BlobStorageError) { return .success(try body(&names)) } catch { return .failure(error) }
+    }
+    return try result.get()
+  }
+}
+
+/// An open file of ``RecordedFiles``.
+private final class RecordedFile: File {
+  private let file: any File
+  private let number: Int
+  private let files: RecordedFiles
+
+  init(_ file: any File, _ number: Int, _ files: RecordedFiles) {
+    self.file = file
+    self.number = number
+    self.files = files
+  }
+
+  var path: FilePath { file.path }
+
+  func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
+    try files.recording(.write, path) {
+      .write(call: $0, file: number, offset: Int(offset), bytes: Array(bytes))
+    } body: { () throws(BlobStorageError) in
+      try file.write(bytes, at: offset)
+    }
+  }
+
+  func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    try files.recording(.write, path) {
+      .append(call: $0, file: number, bytes: Array(bytes))
+    } body: { () throws(BlobStorageError) in
+      try file.append(bytes)
+    }
+  }
+
+  func synchronize() throws(BlobStorageError) {
+    try files.recording(.synchronize, path) {
+      .sync(call: $0, file: number)
+    } body: { () throws(BlobStorageError) in
+      try file.synchronize()
+    }
+  }
+
+  func truncate(to byteCount: Int64) throws(BlobStorageError) {
+    try files.recording(.truncate, path) {
+      .truncate(call: $0, file: number, byteCount: Int(byteCount))
+    } body: { () throws(BlobStorageError) in
+      try file.truncate(to: byteCount)
+    }
+  }
+
+  func allocate(byteCount: Int64) throws(BlobStorageError) {
+    guard try file.status().byteCount < byteCount else { return }
+    try files.recording(.allocate, path) {
+      .truncate(call: $0, file: number, byteCount: Int(byteCount))
+    } body: { () throws(BlobStorageError) in
+      try file.allocate(byteCount: byteCount)
+    }
+  }
+
+  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) throws(BlobStorageError) -> Int {
+    try file.read(into: buffer, at: offset)
+  }
+  func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {
+    file.readIfCached(into: buffer, at: offset)
+  }
+  func beginWriteback(from offset: Int64, byteCount: Int64) {
+    file.beginWriteback(from: offset, byteCount: byteCount)
+  }
+  func reserve(byteCount: Int64) throws(BlobStorageError) { try file.reserve(byteCount: byteCount) }
+  func status() throws(BlobStorageError) -> FileStatus { try file.status() }
+  func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
+    try file.lock(kind, wait: wait)
+  }
+  func unlock() throws(BlobStorageError) { try file.unlock() }
+  func readThroughDispatch(
+    offset: Int64, byteCount: Int, queue: DispatchQueue,
+    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
+  ) {
+    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue, completion: completion)
+  }
+  func close() { file.close() }
+}

@@ -1,0 +1,84 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// A commit goes into one pack, and the pack's footer has to list all of it.
+@Suite("A commit of very many records", .serialized)
+struct LargeCommitTests {
+  @Test("is refused before a footer could become too long, and the writer goes on")
+  func refused() throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    // The footer repeats drops whole.
+    let stamp = Stamp(time: 1, writer: 1)
+    let drop = DropRecord(
+      key: [0x61], stamp: stamp, versions: Array(repeating: stamp, count: Limits.dropVersionCountMax))
+    let payload = drop.encodedPayload()
+    var listedByteCount: Int64 = 0
+    let error = #expect(throws: BlobStorageError.self) {
+      try engine.writer.commit { (commit) throws(BlobStorageError) in
+        while true {
+          var added: Result<Int, BlobStorageError> = .success(0)
+          payload.withUnsafeBytes { raw in
+            do throws(BlobStorageError) {
+              added = .success(try commit.append(.drop(drop), payload: raw))
+            } catch {
+              added = .failure(error)
+            }
+          }
+          listedByteCount += Int64(try added.get())
+        }
+      }
+    }
+    #expect(error?.code == .limitExceeded)
+    // The pack may be nearly full before, of records that its footer repeats as a whole.
+    #expect(listedByteCount + Limits.packByteCountTarget < Limits.footerByteCountMax)
+    _ = try engine.put("a", .data(noise(1, 500)), PutOptions())
+    try engine.close()
+    let after = try lab.afterPowerCut { $0.powerCut() }
+    try after.session { engine in
+      let keys = try engine.keys("", after: nil, limit: 10).map(\.key)
+      #expect(keys == ["a"])
+    }
+  }
+
+  @Test("stores all or nothing", .enabled(if: Soak.isOn), arguments: [800_000, 1_700_000])
+  func tinyItems(count: Int) throws {
+    let folder = FilePath(FileManager.default.temporaryDirectory.path)
+      .appending("blobstorage-large-\(String(randomUInt64(), radix: 16))")
+    defer { try? FileManager.default.removeItem(atPath: folder.string) }
+    try Engine.create(at: folder.string, options: StoreOptions())
+    func open() throws -> Engine { try Engine(path: folder.string, configuration: StoreConfiguration()) }
+    var engine = try open()
+    let items = (0..<count).map { PutItem(key: "item \($0)", data: Data("\($0)".utf8)) }
+    var isStored = true
+    do { _ = try engine.put(items, PutOptions()) } catch {
+      print("\(count) items: \(error)")
+      #expect(error.code == .limitExceeded)
+      isStored = false
+    }
+    _ = try engine.put("last", .data(Data([1])), PutOptions())
+    try engine.close()
+    try FileManager.default.removeItem(atPath: folder.appending("catalog").string)
+    engine = try open()
+    let report = try engine.verify()
+    #expect(report.damaged.isEmpty)
+    let statistics = try engine.statistics()
+    #expect(statistics.keyCount == (isStored ? count : 0) + 1)
+    try engine.close()
+    // A pack that is sealed is not written to again.
+    for name in try SystemFiles().list(folder.appending("packs")) {
+      let file = try SystemFiles().open(folder.appending("packs").appending(name), .read)
+      let byteCount = try file.status().byteCount
+      var end = [UInt8](repeating: 0, count: PackFooter.Trailer.byteCount)
+      let offset = byteCount - Int64(end.count)
+      _ = try end.withUnsafeMutableBytes { try file.read(into: $0, at: offset) }
+      let trailer = end.withUnsafeBytes { bytes in
+        PackName(fileName: name).flatMap { PackFooter.Trailer(bytes, name: $0, packByteCount: byteCount) }
+      }
+      #expect(trailer != nil, "\(name) has no valid footer")
+    }
+  }
+}

@@ -1,0 +1,186 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Synchronization
+import SystemPackage
+import Testing
+
+/// What has to be on the medium before what, one case at a time.
+@Suite("The order of writing")
+struct WriteOrderTests {
+  @Test("a full pack is on the medium before a version in the next pack needs one of its chunks")
+  func fullPackFirst() throws {
+    for stop in 1...40 {
+      let lab = try Lab()
+      lab.packByteCountTarget = 4_000
+      var environment = lab.environment(lab.disk.process())
+      environment.catalogFiles = CatalogFiles(lab.disk.process(), lab.catalog.locks, nil)
+      let engine = try Engine(
+        path: Lab.storePath, configuration: StoreConfiguration(), environment: environment)
+      let shared = noise(9, 400)
+      // Another thread appends a chunk of a stream when the commit that fills the pack is in the catalog.
+      let isFirst = Mutex(true)
+      lab.catalog.locks.afterGivingBack { path in
+        guard path.string.hasSuffix("/lock"), isFirst.withLock({ $0.take() }) else { return }
+        let record = ChunkRecord(
+          digest: Digest.of(Array(shared)), plainByteCount: shared.count, codecNumber: 0)
+        shared.withUnsafeBytes { bytes in _ = try? engine.writer.append(.chunk(record), payload: bytes) }
+      }
+      try lab.put(engine, [("full", noise(1, 5_000))])
+      lab.catalog.locks.afterGivingBack(nil)
+      #expect(engine.writer.hasPendingChunk(Digest.of(Array(shared))), "the chunk came at another time")
+      let first = lab.disk.mutationCount
+      lab.disk.stop(beforeMutation: first + stop)
+      do { try lab.put(engine, [("a", shared)], durability: .relaxed) } catch is BlobStorageError {}
+      let isWhole = lab.disk.mutationCount < first + stop
+      lab.disk.heal()
+      if isWhole { return try engine.close() }
+      // All stays that was written, but for one change.
+      let count = lab.disk.pendingChanges.count
+      for place in 0..<max(1, count) {
+        do {
+          try lab.afterPowerCut(Cut.subset(~(1 << UInt64(place))).apply).checkInvariants(
+            afterPowerCut: true, collects: false)
+        } catch {
+          Issue.record(
+            "stopped before call \(stop), without change \(place) of \(lab.disk.pendingChanges): \(error)")
+          return
+        }
+      }
+    }
+    Issue.record("the put makes more calls than are tried")
+  }
+
+  @Test("a durable put forces the name of a pack that was begun while another thread forced names")
+  func nameOfPackBegunMeanwhile() throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    let (held, goOn, done) = (
+      DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
+    )
+    let isFirst = Mutex(true)
+    lab.disk.afterMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .syncDirectory, isFirst.withLock({ $0.take() }) else { return }
+      held.signal()
+      goOn.wait()
+    }
+    Thread {
+      _ = try? engine.put("a", .data(noise(1, 500)), PutOptions())
+      done.signal()
+    }.start()
+    held.wait()
+    // The names are on the medium, and the thread does not know it yet.
+    try engine.writer.rollOver()
+    _ = try engine.put("b", .data(noise(2, 500)), PutOptions(durability: .relaxed))
+    goOn.signal()
+    done.wait()
+    _ = try engine.put("c", .data(noise(3, 500)), PutOptions())
+    try lab.afterPowerCut { $0.powerCut() }.session { engine in
+      for (key, seed) in [("a", 1), ("b", 2), ("c", 3)] {
+        let data = try engine.data(key, nil)
+        #expect(data == noise(UInt64(seed), 500), "\(key)")
+      }
+    }
+    try engine.close()
+  }
+
+  @Test("a durable put whose pack another thread seals meanwhile succeeds")
+  func packSealedMeanwhile() throws {
+    let folder = FilePath(FileManager.default.temporaryDirectory.path)
+      .appending("blobstorage-order-\(String(randomUInt64(), radix: 16))")
+    try SystemFiles().createDirectory(folder)
+    defer { try? FileManager.default.removeItem(atPath: folder.string) }
+    let files = RecordedFiles(root: folder)
+    var environment = Engine.Environment()
+    environment.files = files
+    let path = folder.appending("store").string
+    try Engine.create(at: path, options: Lab.options, environment: environment)
+    let engine = try Engine(path: path, configuration: StoreConfiguration(), environment: environment)
+    _ = try engine.put("a", .data(noise(1, 500)), PutOptions(durability: .relaxed))
+    let (held, goOn, done) = (
+      DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
+    )
+    let isFirst = Mutex(true)
+    files.beforeMutations { (kind, path) throws(BlobStorageError) in
+      guard kind == .synchronize, path.string.contains("/packs/"), isFirst.withLock({ $0.take() }) else {
+        return
+      }
+      held.signal()
+      goOn.wait()
+    }
+    let failure = Mutex<(any Error)?>(nil)
+    Thread {
+      do { _ = try engine.put("b", .data(noise(2, 500)), PutOptions()) } catch {
+        failure.withLock { $0 = error }
+      }
+      done.signal()
+    }.start()
+    held.wait()
+    try engine.writer.rollOver()
+    goOn.signal()
+    done.wait()
+    #expect(failure.withLock { $0 } == nil)
+    _ = try engine.put("c", .data(noise(3, 500)), PutOptions())
+    try engine.close()
+  }
+
+  @Test("the records of a pack are on the medium before the footer that lists them is written")
+  func recordsBeforeFooter() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 4_000
+    let engine = try lab.open()
+    let unsynced = Mutex<[[String]]>([])
+    lab.disk.beforeMutations { [disk = lab.disk] (call) throws(BlobStorageError) in
+      guard call.kind == .write, call.detail.contains("/packs/") else { return }
+      unsynced.withLock { $0.append(disk.pendingChanges.filter { $0.byteCount > 0 }.map(\.description)) }
+    }
+    _ = try engine.put("a", .data(noise(1, 5_000)), PutOptions(durability: .relaxed))
+    // The header, the records, the footer.
+    #expect(unsynced.withLock { $0.count } == 3)
+    #expect(unsynced.withLock { $0.last } == [])
+    try engine.close()
+  }
+
+  @Test("a retired pack stays retired in a power cut")
+  func retiredForGood() throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 500))]) }
+    try lab.session { try lab.put($0, [("b", noise(2, 500))]) }
+    let packs = FilePath(Lab.storePath).appending("packs")
+    let backend = FolderBackend(folder: packs, asideFolder: FilePath("/aside"), files: lab.disk)
+    let names = try backend.packNames().live
+    #expect(names.count == 2)
+    try backend.retirePacks([names[0]])
+    let after = try lab.afterPowerCut { $0.powerCut() }
+    let left = try FolderBackend(folder: packs, asideFolder: FilePath("/aside"), files: after.disk)
+      .packNames()
+    #expect(left.live == [names[1]] && left.retired == [names[0]])
+  }
+
+  @Test("a collection takes a pack's name away for good before the pack's records leave the catalog")
+  func retiredBeforeForgotten() throws {
+    let lab = try Lab()
+    for number in 0..<2 {
+      try lab.session { try lab.put($0, [("k\(number)", noise(UInt64(number), 3_000))]) }
+    }
+    try lab.session { try lab.delete($0, ["k0"]) }
+    let engine = try lab.open()
+    let uncertain = Mutex<[String]?>(nil)
+    lab.disk.beforeMutations { [disk = lab.disk] (call) throws(BlobStorageError) in
+      guard call.kind == .remove, call.detail.contains(".gone") else { return }
+      let renames = disk.pendingChanges.map(\.description).filter { $0.hasPrefix("rename") }
+      uncertain.withLock { $0 = ($0 ?? []) + renames }
+    }
+    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    #expect(uncertain.withLock { $0 } == [])
+    try engine.close()
+  }
+}
+
+extension Bool {
+  /// True the first time.
+  fileprivate mutating func take() -> Bool {
+    defer { self = false }
+    return self
+  }
+}
