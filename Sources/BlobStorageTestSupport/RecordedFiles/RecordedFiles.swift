@@ -75,6 +75,10 @@ package final class RecordedFiles: FileSystem {
     try system.allocatedByteCount(below: directory)
   }
 
+  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
+    try system.availableByteCount(at: directory)
+  }
+
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
     try runHook(.createDirectory, path)
     try changingNames { (_) throws(BlobStorageError) in
