@@ -102,7 +102,7 @@ package final class Copier {
   private func checkStores() throws(BlobStorageError) {
     try source.checkOpen()
     try target.checkOpen()
-    guard source.folder.path != target.folder.path, try !isSameStore() else {
+    guard try !isSameStore() else {
       throw BlobStorageError(
         .invalidArgument, "\(source.information.path) cannot be copied to itself: name another store.",
         path: source.information.path)
