@@ -260,7 +260,7 @@ struct LostPackTests {
       do {
         _ = try engine.repair(acceptsLosses: true)
         isDone = true
-      } catch { #expect(error.code == .simulatedStop) }
+      } catch { #expect(error.code == .simulatedStop || error.code == .poisoned) }
       lab.disk.heal()
       for after in [lab, try lab.afterPowerCut { $0.powerCut() }] {
         after.restart(with: try CatalogFolder())
@@ -268,7 +268,9 @@ struct LostPackTests {
           let losses = try engine.losses()
           #expect(losses.lostPacks.isEmpty || losses.lostPacks == [String(name.dropLast(5))])
           if isDone { #expect(losses.isEmpty) }
-          #expect(try engine.collectGarbage().obstacles.isEmpty == losses.isEmpty)
+          // A version that the catalog still knew, and whose bytes are gone, stops gc until its key is dropped.
+          let isWhole = try engine.verify().damaged.isEmpty
+          #expect(try engine.collectGarbage().obstacles.isEmpty == (losses.isEmpty && isWhole))
           _ = try engine.repair(acceptsLosses: true)
           #expect(try engine.losses().isEmpty)
         }
