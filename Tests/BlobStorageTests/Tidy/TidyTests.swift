@@ -91,9 +91,9 @@ struct TidyTests {
     #expect(wrong == [])
   }
 
-  @Test("has files of at most 400 lines, named in the glossary's words")
+  @Test("has files of at most 600 lines, named in the glossary's words")
   func files() {
-    #expect(tree.sources.filter { $0.lines.count > 401 }.map(\.name) == [])
+    #expect(tree.sources.filter { $0.lines.count > 601 }.map(\.name) == [])
     let names = tree.sources.map { $0.name.lowercased() }
     #expect(names.filter { name in Self.wordsAvoided.contains { name.contains($0) } } == [])
   }
