@@ -185,7 +185,8 @@ struct VerificationLine: Decodable {
     let verified = try await workshop.expect(0, ["verify", "--json"])
     #expect(
       try verified.fields() == [
-        "blobs", "chunks", "byteCount", "damaged", "uncertain", "lostPacks", "seconds",
+        "blobs", "chunks", "byteCount", "isQuick", "damaged", "uncertain", "lostPacks", "versionsAhead",
+        "seconds",
       ])
     #expect(try verified.json(VerificationLine.self).first?.byteCount == 600_000)
     let plannedLast = try #require(

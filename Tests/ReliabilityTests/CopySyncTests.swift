@@ -18,11 +18,15 @@ struct CopySyncTests {
     let process = to.disk.process()
     let other = try to.open(process)
     let second = Mutex<(CopyReport, Lab)?>(nil)
-    let isBegun = Mutex(false)
-    // The other process copies the same, and is about to sync it when this one copies.
+    let syncCount = Mutex(0)
+    // The other process copies the same. Its first sync is of its pack's header; it is about to sync the rest when this
+    // one copies.
     to.disk.beforeMutations { (call) throws(BlobStorageError) in
-      guard call.process == process.number, call.kind == .synchronize, call.detail.contains(".pack"),
-        !isBegun.withLock({ $0.exchange(true) })
+      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/"),
+        syncCount.withLock({ count in
+          count += 1
+          return count == 2
+        })
       else { return }
       do {
         let report = try Copier(from: source, to: target, CopyOptions()).run()
