@@ -65,6 +65,9 @@ struct Repairer {
       findings += Verifier.missing(name).findings
     }
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
+    report.losses = try engine.losses()
+    // Before versions are looked through: what only a lost pack had is missing from then on.
+    if acceptsLosses { try engine.acceptLosses() }
     report.packCount = try packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<Digest> = []
@@ -84,8 +87,6 @@ struct Repairer {
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Self.damage(finding))
     }
-    report.losses = try engine.losses()
-    if acceptsLosses { try engine.acceptLosses() }
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
