@@ -52,7 +52,7 @@ extension CatalogBuilder {
     }
   }
 
-  /// Takes in what is left of a pack that was cut short, and leaves the file as it is.
+  /// Applies the records that a shortened pack still has, and leaves the file as it is.
   func takeCutShort(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
@@ -123,7 +123,7 @@ extension CatalogBuilder {
     return losses
   }
 
-  /// Has the census know of lost packs that only the catalog knew, and nobody count on what the catalog knows of them.
+  /// Adds lost packs that only the catalog knew to the census, and keeps writers from sharing their chunks.
   private func keepLost(
     _ names: [PackName], _ file: CensusFile, _ census: Census, _ rows: [PackRow], _ catalog: Catalog
   ) throws(BlobStorageError) {
@@ -144,7 +144,7 @@ extension CatalogBuilder {
         try transaction.bumpEpoch()
       }
     } catch {
-      // Where nothing can be written, nobody counts on anything.
+      // A store that cannot be written has no writers that could share the chunks.
       logger.warning("Lost packs could not be marked.", metadata: ["reason": "\(error.message)"])
     }
   }

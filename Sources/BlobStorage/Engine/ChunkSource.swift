@@ -73,7 +73,7 @@ package final class ChunkSource: Sendable {
     throw BlobStorageError(.corrupted, "Chunk \(digest) is needed and not in the store.", digest: digest)
   }
 
-  /// Whether a chunk of which one copy is damaged can be read from another, which the catalog points at from then on.
+  /// Whether another copy of a damaged chunk can be read. The catalog points at that copy from then on.
   func hasOtherCopy(_ digest: Digest) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       let isReadable = try located(digest) { (place) throws(BlobStorageError) -> Bool in

@@ -43,7 +43,7 @@ struct MemberMarks: Sendable {
     defer { file.close() }
     let identity = Array(bootIdentity.utf8)
     if identity.isEmpty { return false }
-    return try file.part(at: 0, identity.count + 1) == identity
+    return try file.bytesThere(at: 0, identity.count + 1) == identity
   }
 
   func remove(_ writer: UInt64) {

@@ -110,6 +110,6 @@ struct StateFolder {
     guard try folder.files.status(of: self.maintainer) != nil else { return false }
     let file = try folder.files.open(self.maintainer, .read)
     defer { file.close() }
-    return try file.part(at: 0, maintainer.identity.count) == maintainer.identity
+    return try file.bytesThere(at: 0, maintainer.identity.count) == maintainer.identity
   }
 }

@@ -58,7 +58,7 @@ package final class UncertainKeys: Sendable {
 }
 
 extension Engine {
-  /// What the store has lost and nobody has accepted; nothing where packs are published.
+  /// The losses that are not accepted yet. Stores whose packs are published report none.
   package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try knownLosses()) }
 
   /// The same, with the packs' names and the times of uncertain keys. What the census lacks is added to it.

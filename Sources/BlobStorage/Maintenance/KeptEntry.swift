@@ -33,7 +33,8 @@ struct KeptEntry: Sendable {
     guard let status = try files.status(of: path) else { return nil }
     let file = try files.open(path, .read)
     defer { file.close() }
-    let bytes = try file.part(at: 0, Int(min(status.byteCount, Int64(Limits.collectionByteCountMax) + 8)))
+    let bytes = try file.bytesThere(
+      at: 0, Int(min(status.byteCount, Int64(Limits.collectionByteCountMax) + 8)))
     return try bridge(bytes) { (raw) throws(BlobStorageError) in
       let end = raw.count - 4
       guard end >= 4,

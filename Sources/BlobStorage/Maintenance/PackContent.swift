@@ -24,7 +24,7 @@ struct PackContent: Sendable {
   private(set) var recordsByteCount: Int64 = 0
   /// Why a copy cannot be read that stays of something live in the pack: with the pack the only good one could go.
   private(set) var damagedCopy: BlobStorageError?
-  /// Live chunks and manifests of the group under way of which the catalog knows a copy in another pack.
+  /// Live chunks and manifests of the current group whose known copy lies in another pack.
   private var staying: [(digest: Digest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
 

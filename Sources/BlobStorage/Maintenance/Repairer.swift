@@ -34,7 +34,7 @@ struct Repairer {
     if !isPublished, try restoreKnownState() {
       vouched = Set(before.lazy.filter { !$0.hasLostRecords }.map(\.name))
     }
-    // Of packs that are lost, the catalog knows what nobody else does.
+    // Only the catalog knows the records of lost packs.
     if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
     let rows = try packRows()
     var findings: [Verifier.Finding] = []

@@ -35,13 +35,13 @@ struct FooterCopies: Sendable {
     var checksum: UInt32 = 0
     var offset: Int64 = 0
     while offset < byteCount - 4 {
-      let part = try file.part(at: offset, Int(min(byteCount - 4 - offset, Int64(Self.stepByteCount))))
+      let part = try file.bytesThere(at: offset, Int(min(byteCount - 4 - offset, Int64(Self.stepByteCount))))
       guard !part.isEmpty else { return nil }
       checksum = part.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
       offset += Int64(part.count)
     }
-    let end = try file.part(at: byteCount - 4, 4)
-    let start = try file.part(at: 0, begin)
+    let end = try file.bytesThere(at: byteCount - 4, 4)
+    let start = try file.bytesThere(at: 0, begin)
     guard end.count == 4, start.count == begin,
       end.withUnsafeBytes({ $0.loadUnaligned(as: UInt32.self) }).littleEndian == checksum
     else { return nil }
@@ -159,19 +159,6 @@ struct FooterCopy: Sendable {
 }
 
 extension File {
-  /// The bytes from an offset on, fewer where the file ends.
-  func part(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
-    var failure: BlobStorageError?
-    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-      do throws(BlobStorageError) {
-        filled = try read(
-          into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
-      } catch { failure = error }
-    }
-    if let failure { throw failure }
-    return bytes
-  }
-
   /// Writes an array.
   func put(_ bytes: [UInt8], at offset: Int64) throws(BlobStorageError) {
     let result: Result<Void, BlobStorageError> = bytes.withUnsafeBytes { raw in

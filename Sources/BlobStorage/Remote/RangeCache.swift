@@ -46,7 +46,7 @@ package final class RangeCache: Sendable {
     guard let file = file(name, creates: false) else { return blocks }
     var missing: Range<Int>?
     do throws(BlobStorageError) {
-      let map = try file.part(at: Int64(blocks.lowerBound * 4), blocks.count * 4)
+      let map = try file.bytesThere(at: Int64(blocks.lowerBound * 4), blocks.count * 4)
       for block in blocks {
         let index = block - blocks.lowerBound
         let start = index * Self.blockByteCount
@@ -91,7 +91,7 @@ package final class RangeCache: Sendable {
   package func missing(_ name: PackName, _ blocks: Range<Int>) -> Range<Int>? {
     guard let file = file(name, creates: false) else { return blocks }
     do throws(BlobStorageError) {
-      let map = try file.part(at: Int64(blocks.lowerBound * 4), blocks.count * 4)
+      let map = try file.bytesThere(at: Int64(blocks.lowerBound * 4), blocks.count * 4)
       let isThere = { (block: Int) in
         let index = (block - blocks.lowerBound) * 4
         return index + 4 <= map.count && map[index..<index + 4].contains { $0 != 0 }
@@ -110,7 +110,7 @@ package final class RangeCache: Sendable {
     guard let file = file(name, creates: false) else { return }
     do throws(BlobStorageError) {
       let offset = Int64(blocks.lowerBound * 4)
-      guard try file.part(at: offset, blocks.count * 4).contains(where: { $0 != 0 }) else { return }
+      guard try file.bytesThere(at: offset, blocks.count * 4).contains(where: { $0 != 0 }) else { return }
       try file.put([UInt8](repeating: 0, count: blocks.count * 4), at: offset)
     } catch {
       // They are fetched again all the same if they do not match their checksums.

@@ -195,7 +195,7 @@ package final class RemoteBackend: PublishingBackend {
     lengths.withLock { $0[name] = byteCount }
     do throws(BlobStorageError) {
       try footers.make(name, byteCount: byteCount) { (range) throws(BlobStorageError) in
-        try file.part(at: range.lowerBound, Int(range.upperBound - range.lowerBound))
+        try file.bytesThere(at: range.lowerBound, Int(range.upperBound - range.lowerBound))
       }
     } catch {
       // It is fetched when it is needed.

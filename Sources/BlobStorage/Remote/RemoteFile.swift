@@ -97,7 +97,7 @@ package final class RemoteFile: File {
   ) {
     queue.async { [self] in
       do throws(BlobStorageError) {
-        let bytes = try part(at: offset, byteCount)
+        let bytes = try bytesThere(at: offset, byteCount)
         completion(.success(bytes.withUnsafeBytes { DispatchData(bytes: $0) }))
       } catch { completion(.failure(error)) }
     }

@@ -11,7 +11,7 @@ struct RepairCommand: StoreCommand {
       command that reads warns and ends with 4, and gc removes nothing; --accept-loss ends that.
       """)
 
-  @Flag(help: "Accept what stays lost: the store is then what is left of it.")
+  @Flag(help: "Accept what stays lost, and stop warning of it.")
   var acceptLoss = false
 
   @OptionGroup var shared: SharedOptions
