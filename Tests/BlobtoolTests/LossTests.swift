@@ -46,12 +46,15 @@ import Testing
     try await workshop.expect(0, ["delete", "b"])
     try await workshop.expect(4, ["repair"])
     try await workshop.expect(4, ["list"])
-    try await workshop.expect(keepsCatalog ? 4 : 0, ["repair", "--accept-loss"])
+    let accepted = try await workshop.expect(0, ["repair", "--accept-loss"])
+    // Only the catalog knew the newest version: it is named as it goes.
+    #expect(accepted.text.contains("dropped: “a”") == keepsCatalog)
     if keepsCatalog {
-      // The catalog still knew the newest version, whose bytes are lost: it stays the newest until it is replaced.
-      try await workshop.expect(4, ["get", "a"])
-      try await workshop.expect(4, ["gc"])
+      // It also knew that it replaced the older one, which does not come back.
+      try await workshop.expect(3, ["get", "a"])
       try await workshop.expect(0, ["put", "a"], input: Data("version three".utf8))
+    } else {
+      #expect(try await workshop.expect(0, ["get", "a"]).text == "version one")
     }
     for command in [["list"], ["get", "a"], ["verify"], ["gc"], ["repair"]] {
       let outcome = try await workshop.expect(0, command)

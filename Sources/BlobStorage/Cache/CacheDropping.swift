@@ -29,13 +29,7 @@ struct CacheDropping {
       return true
     }
     for version in versions { try account(key, version.row, commit.transaction) }
-    for start in stride(from: 0, to: versions.count, by: Limits.dropVersionCountMax) {
-      let part = versions[start..<min(start + Limits.dropVersionCountMax, versions.count)]
-      let drop = DropRecord(key: key, stamp: try commit.stamp(), versions: part.map(\.stamp))
-      try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-        _ = try commit.append(.drop(drop), payload: payload)
-      }
-    }
+    try commit.drop(versions.map(\.stamp), of: key)
     droppedKeyCount += 1
   }
 

@@ -177,13 +177,7 @@ extension Engine {
           return true
         }
         result.droppedVersionCount += dropped.count
-        for start in stride(from: 0, to: dropped.count, by: Limits.dropVersionCountMax) {
-          let part = Array(dropped[start..<min(start + Limits.dropVersionCountMax, dropped.count)])
-          let drop = DropRecord(key: key, stamp: try commit.stamp(), versions: part)
-          try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-            _ = try commit.append(.drop(drop), payload: payload)
-          }
-        }
+        try commit.drop(dropped, of: key)
       }
       return result
     }

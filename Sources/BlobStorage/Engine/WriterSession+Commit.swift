@@ -58,6 +58,17 @@ extension WriterSession {
     /// Milliseconds since 1970 by the wall clock.
     package var wallTime: UInt64 { session.clock.now() }
 
+    /// Drops versions of a key, in as many records as that takes.
+    mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
+      for start in stride(from: 0, to: versions.count, by: Limits.dropVersionCountMax) {
+        let part = Array(versions[start..<min(start + Limits.dropVersionCountMax, versions.count)])
+        let drop = DropRecord(key: key, stamp: try stamp(), versions: part)
+        try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
+          _ = try append(.drop(drop), payload: payload)
+        }
+      }
+    }
+
     /// Appends a record as part of the commit.
     ///
     /// - Returns: bytes that it adds to the pack.

@@ -8,6 +8,7 @@ import Logging
 /// is, and what is damaged in it is no more counted on by this machine.
 struct Repairer {
   let engine: Engine
+  private static let dropCountOfCommit = 1_000
   private let progress: ProgressHandler
   private let waitSeconds: Double
 
@@ -39,6 +40,7 @@ struct Repairer {
     let rows = try packRows()
     var findings: [Verifier.Finding] = []
     var lost: Set<Digest> = []
+    var hasLaterRecords = false
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
@@ -51,6 +53,7 @@ struct Repairer {
       if isDamaged, isPublished {
         lost.formUnion(try distrust(number, except: result.whole))
       } else if isDamaged, result.hasUnknownRecords {
+        hasLaterRecords = true
         engine.logger.error("Pack \(row.name) has records of a later build: repair the store with that.")
       } else if isDamaged, !missing.contains(row.name) {
         // Of records that neither copy has, the keys are not known, unless the catalog had all of them.
@@ -71,6 +74,7 @@ struct Repairer {
     report.packCount = try packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<Digest> = []
+    var unreadable: Set<UnreadableVersion> = []
     // Packs may have gone meanwhile whose chunks have copies in others.
     _ = try engine.publishedPacks?.completeCatalog()
     try DamageSearch(engine).forEachVersion { (key, digest, parts) throws(BlobStorageError) in
@@ -78,10 +82,15 @@ struct Repairer {
       guard parts.contains(where: { !$0.isPresent || lost.contains($0.0) }) else { return }
       for version in try engine.versions(key) where version.digest == digest {
         let lost = UnreadableVersion(key: key, version: version.id, digest: digest)
-        if !report.unreadable.contains(lost) { report.unreadable.append(lost) }
+        if unreadable.insert(lost).inserted { report.unreadable.append(lost) }
       }
     } isInteresting: { digest in
       baseless.contains(digest) || lost.contains(digest)
+    }
+    // What a later build can read is not lost.
+    if acceptsLosses, !hasLaterRecords {
+      try drop(report.unreadable)
+      swap(&report.dropped, &report.unreadable)
     }
     // A chunk whose base has been collected, and that nobody needs, is garbage and no damage.
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
@@ -90,6 +99,20 @@ struct Repairer {
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
+  }
+
+  /// Drops versions, so that their keys answer with the newest version that can be read.
+  private func drop(_ versions: [UnreadableVersion]) throws(BlobStorageError) {
+    let session = engine.newSession()
+    for start in stride(from: 0, to: versions.count, by: Self.dropCountOfCommit) {
+      try CancellationFlag.check()
+      _ = try session.commit { (commit) throws(BlobStorageError) in
+        for version in versions[start..<min(start + Self.dropCountOfCommit, versions.count)] {
+          try commit.drop([version.version.stamp], of: Array(version.key.utf8))
+        }
+      }
+    }
+    try session.rollOver()
   }
 
   private static func damage(_ finding: Verifier.Finding) -> Damage {

@@ -33,8 +33,8 @@ extension BlobStore {
   /// Rebuilds the catalog from the packs, and sets damaged packs aside after saving what is whole in them, so that
   /// the next put of the same bytes heals what was lost.
   ///
-  /// - Parameter acceptsLosses: whether what stays lost is accepted, for good: then the store is what is left of it, and
-  ///   ``losses()`` is empty.
+  /// - Parameter acceptsLosses: whether what stays lost is accepted, for good. Then versions that cannot be read are
+  ///   dropped, their keys answer with the version before them, if there is one, and ``losses()`` is empty.
   /// - Durability: what was accepted is on the medium on return.
   public func repair(
     acceptsLosses: Bool = false, progress: ProgressHandler? = nil

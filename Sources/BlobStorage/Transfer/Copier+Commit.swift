@@ -63,13 +63,7 @@ extension Copier {
     if ready.count > room { return false }
     // What could not be brought takes nothing's place.
     if ready.count < plan.added.count { return true }
-    for start in stride(from: 0, to: plan.dropped.count, by: Limits.dropVersionCountMax) {
-      let part = Array(plan.dropped[start..<min(start + Limits.dropVersionCountMax, plan.dropped.count)])
-      let drop = DropRecord(key: key.bytes, stamp: try commit.stamp(), versions: part)
-      try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-        _ = try commit.append(.drop(drop), payload: payload)
-      }
-    }
+    try commit.drop(plan.dropped, of: key.bytes)
     done.droppedCount += plan.dropped.count
     return true
   }

@@ -8,10 +8,11 @@ struct RepairCommand: StoreCommand {
     discussion: """
       The next put of the same bytes heals what was lost. The exit code is 4 while there are versions that cannot be \
       read, and when damage was found. While packs are missing, or the newest state of keys is not certain, every \
-      command that reads warns and ends with 4, and gc removes nothing; --accept-loss ends that.
+      command that reads warns and ends with 4, and gc removes nothing. --accept-loss ends that: it drops and names \
+      the versions that cannot be read, and their keys answer with the version before, if there is one.
       """)
 
-  @Flag(help: "Accept what stays lost, and stop warning of it.")
+  @Flag(help: "Accept what stays lost: drop the versions that cannot be read, and stop warning.")
   var acceptLoss = false
 
   @OptionGroup var shared: SharedOptions
@@ -48,8 +49,7 @@ struct RepairCommand: StoreCommand {
         "The store has lost something (\(summary.printable)); bring it back, or accept that with"
           + " `blobtool repair --accept-loss`.")
     }
-    // A pack that is missing is told as damage, and was accepted.
-    if report.damaged.contains(where: { !report.losses.lostPacks.contains($0.pack) }) {
+    if !acceptLoss, !report.damaged.isEmpty {
       throw Failure(ExitStatus.damaged, "Damage was found and set aside; every version can be read.")
     }
   }
@@ -63,6 +63,9 @@ struct RepairCommand: StoreCommand {
     for version in report.unreadable {
       try lines.add(
         "cannot be read: “\(version.key.printable)” version \(version.version), \(version.digest)")
+    }
+    for version in report.dropped {
+      try lines.add("dropped: “\(version.key.printable)” version \(version.version), \(version.digest)")
     }
     try lines.flush()
     var facts = FactTable()
@@ -80,6 +83,7 @@ struct RepairCommand: StoreCommand {
     var damaged: [DamageOutput]
     var setAside: [String]
     var unreadable: [Version]
+    var dropped: [Version]
     var uncertain: [String]
     var lostPacks: [String]
     var seconds: Double
@@ -88,6 +92,12 @@ struct RepairCommand: StoreCommand {
       var key: String
       var version: String
       var digest: String
+
+      init(_ version: UnreadableVersion) {
+        key = version.key
+        self.version = version.version.description
+        digest = version.digest.description
+      }
     }
 
     init(_ report: RepairReport) {
@@ -95,9 +105,8 @@ struct RepairCommand: StoreCommand {
       packs = report.packCount
       damaged = report.damaged.map(DamageOutput.init)
       setAside = report.setAside
-      unreadable = report.unreadable.map {
-        Version(key: $0.key, version: $0.version.description, digest: $0.digest.description)
-      }
+      unreadable = report.unreadable.map(Version.init)
+      dropped = report.dropped.map(Version.init)
       uncertain = report.losses.uncertainKeys
       lostPacks = report.losses.lostPacks
       seconds = report.seconds.roundedToMilliseconds
