@@ -81,8 +81,9 @@ extension Catalog {
 
   // MARK: The state file
 
-  /// Which tables there are and what they mean: a catalog of another layout is rebuilt. 2 has those of a cache.
-  static let layout = "2"
+  /// Which tables there are and what they mean: a catalog of another layout is rebuilt. 2 has those of a cache, 3 what was
+  /// promised of each pack.
+  static let layout = "3"
 
   func readState() throws(BlobStorageError) -> State? {
     let path = folder.appending("state")

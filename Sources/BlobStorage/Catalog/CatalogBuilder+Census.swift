@@ -52,6 +52,23 @@ extension CatalogBuilder {
     }
   }
 
+  /// Whether a dead writer's pack lacks records that were promised to be on the medium. No crash leaves it so while the
+  /// catalog is one to trust: the pack was cut, or an older copy was put back. Then the census says from now on where its
+  /// records ended.
+  func isPromiseBroken(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
+    let row = try environment.read { (transaction) throws(BlobStorageError) -> PackRow? in
+      guard let number = try transaction.packNumber(name) else { return nil }
+      return try transaction.packRow(number)
+    }
+    // What a failed sync has lost, nobody was told to be done.
+    guard let census = backend.census, let row, row.promisedByteCount > 0, !row.isPoisoned,
+      try isCutShort(name, row.promisedByteCount)
+    else { return false }
+    logger.error("Pack \(name) is shorter than it was when its writer ended.")
+    try census.append([.sealed(name, recordsEnd: row.promisedByteCount)], durably: true)
+    return true
+  }
+
   /// Applies the records that a shortened pack still has, and leaves the file as it is.
   func takeCutShort(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
     guard let file = try backend.openPack(name) else { return }

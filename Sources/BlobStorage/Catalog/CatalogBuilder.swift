@@ -99,13 +99,20 @@ package struct CatalogBuilder: Sendable {
       throw BlobStorageError(.catalogDamaged, "Pack \(found.name) was lost and is there again.")
     }
     if weaknesses.contains(.skipsRecovery) { return }
+    let open = names.live.filter { known[$0].map { !$0.isSealed } ?? true }
+    if open.isEmpty { return }
+    let census = try backend.census?.read()
     var hasWritten = false
-    for name in names.live where known[name].map({ !$0.isSealed }) ?? true {
+    for name in open {
       guard let file = try backend.adoptPack(name) else { continue }
       defer { file.close() }
       if !hasWritten { try willWrite() }
       hasWritten = true
-      try recover(name, file, into: environment)
+      if let sealedAt = census?.pack(name)?.recordsEnd, try isCutShort(name, sealedAt) {
+        try takeCutShort(name, into: environment)
+      } else {
+        try recover(name, file, into: environment)
+      }
     }
   }
 
@@ -136,6 +143,10 @@ package struct CatalogBuilder: Sendable {
   private func recover(_ name: PackName, _ file: any File, into environment: Environment)
     throws(BlobStorageError)
   {
+    if try isPromiseBroken(name, environment) {
+      _ = try apply(name, file, into: environment)
+      return
+    }
     let tail = try tornTail(name, file, environment)
     if let tail {
       logger.warning(

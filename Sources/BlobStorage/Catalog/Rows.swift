@@ -40,6 +40,8 @@ package struct PackRow: Hashable, Sendable {
   package var recordCount: Int
   /// Records up to here are on the medium, as far as is known here.
   package var durableByteCount: Int64
+  /// Records up to here belong to durable changes: a sync follows their commit, before anybody is told that they are done.
+  package var promisedByteCount: Int64
 
   package init(name: PackName, created: UInt64) {
     self.name = name
@@ -53,10 +55,11 @@ package struct PackRow: Hashable, Sendable {
     appliedByteCount = Int64(PackHeader.byteCount)
     recordCount = 0
     durableByteCount = 0
+    promisedByteCount = 0
   }
 
   func encoded() -> [UInt8] {
-    var writer = ByteWriter(capacity: 48)
+    var writer = ByteWriter(capacity: 56)
     writer.integer(name.writer)
     writer.integer(name.sequence)
     writer.integer(created)
@@ -67,6 +70,7 @@ package struct PackRow: Hashable, Sendable {
     writer.integer(appliedByteCount)
     writer.integer(UInt32(recordCount))
     writer.integer(durableByteCount)
+    writer.integer(promisedByteCount)
     return writer.bytes
   }
 
@@ -88,6 +92,7 @@ package struct PackRow: Hashable, Sendable {
     appliedByteCount = try reader.integer()
     recordCount = Int(try reader.integer(UInt32.self))
     durableByteCount = try reader.integer()
+    promisedByteCount = try reader.integer()
   }
 
   /// Of two copies of a record, the one in the younger pack counts.

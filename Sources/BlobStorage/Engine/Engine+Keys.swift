@@ -162,6 +162,7 @@ extension Engine {
   ) throws(BlobStorageError) -> RetentionResult {
     let algorithm = header.digestAlgorithm
     let (result, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
+      commit.isPromised = durability == .durable
       var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
       for key in keys {
         guard let name = try commit.transaction.nameRow(key), name.versionCount > 0 else { continue }

@@ -98,7 +98,10 @@ extension Engine {
     _ items: [CommitItem], _ options: PutOptions,
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> [PutResult] {
-    let (results, watermark) = try commit(items, options.replacement, alongside: alongside)
+    let (results, watermark) = try commit(items, options.replacement) { (commit) throws(BlobStorageError) in
+      commit.isPromised = options.durability == .durable
+      try alongside(&commit)
+    }
     try makeDurable(options.durability, watermark)
     return results
   }

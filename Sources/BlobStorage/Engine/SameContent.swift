@@ -99,6 +99,7 @@ struct SameContent {
     _ options: PutOptions
   ) throws(BlobStorageError) -> (result: PutResult, watermark: WriterSession.Watermark?)? {
     let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) -> PutResult? in
+      commit.isPromised = options.durability == .durable
       guard let name = try commit.transaction.nameRow(key),
         let current = try commit.transaction.currentVersion(
           key: name.key, algorithm: engine.header.digestAlgorithm),

@@ -156,7 +156,9 @@ struct StreamPut {
     }
     try beforeCommit()
     let item = Engine.CommitItem(key: key, blob: blob, data: Data(bytes), metadata: options.metadata)
-    let (results, watermark) = try engine.commit([item], options.replacement)
+    let (results, watermark) = try engine.commit([item], options.replacement) { commit in
+      commit.isPromised = options.durability == .durable
+    }
     return (results[0], watermark)
   }
 
@@ -229,6 +231,7 @@ struct StreamPut {
     _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)
       var added = total.storedByteCount
       if let lists = manifest.lists {

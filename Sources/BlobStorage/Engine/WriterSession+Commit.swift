@@ -7,6 +7,8 @@ extension WriterSession {
     package let transaction: Transaction
     let session: WriterSession
     let box: Box
+    /// Whether a sync follows before anybody is told that the commit is done.
+    var isPromised = false
     private var deferred: [(content: PackRecord.Content, payload: [UInt8])] = []
     private var lastVersions: [[UInt8]: Stamp] = [:]
     private var byteCount = 0
@@ -143,7 +145,8 @@ extension WriterSession {
 
   /// Gives the catalog the records that were appended.
   func apply(
-    _ pending: [(header: PackHeader, record: PackRecord)], to transaction: Transaction
+    _ pending: [(header: PackHeader, record: PackRecord)], to transaction: Transaction,
+    isPromised: Bool = false
   ) throws(BlobStorageError) {
     var index = 0
     while index < pending.count {
@@ -167,6 +170,7 @@ extension WriterSession {
         }
         index += 1
       }
+      if isPromised { row.promisedByteCount = row.appliedByteCount }
       try transaction.setPackRow(number, row)
     }
   }

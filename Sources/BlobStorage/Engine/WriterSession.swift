@@ -166,7 +166,7 @@ package final class WriterSession: Sendable {
               result = try body(&commit)
               try commit.appendDeferred()
               try flush(&box.state)
-              try apply(box.state.pending, to: transaction)
+              try apply(box.state.pending, to: transaction, isPromised: commit.isPromised)
             } catch {
               // Nothing of the commit is in the catalog: nothing of it may stay in the pack.
               cutBack(to: box.state.commitOffset, &box.state, error)
