@@ -172,6 +172,8 @@ public struct StoreStatistics: Sendable, Hashable {
   public var garbageByteCount: Int64 = 0
   /// Bytes of the medium that all files of the store take.
   public var diskByteCount: Int64 = 0
+  /// Why some blobs could not be followed to their chunks, which are not counted then; the first so many.
+  public var unreadable: [String] = []
 }
 
 /// How a version is stored.

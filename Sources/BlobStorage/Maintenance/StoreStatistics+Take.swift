@@ -23,6 +23,9 @@ extension StoreStatistics {
     statistics.plainByteCount = marker.versionByteCount
     statistics.uniqueByteCount = marker.marks.plainByteCount - marker.marks.basePlainByteCount
     statistics.storedByteCount = marker.marks.storedByteCount
+    statistics.unreadable =
+      marker.unreadable.map(\.message)
+      + marker.missing.sorted().map { "Chunk or manifest \($0) is needed and missing." }
     statistics.usesSimilarity = engine.header.flags.contains(.similarity)
     statistics.baseByteCount = marker.marks.baseByteCount
     statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
