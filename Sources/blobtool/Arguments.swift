@@ -13,6 +13,8 @@ extension Digest.Algorithm: ExpressibleByArgument {
   public var defaultValueDescription: String { name }
 }
 
+extension BlobVersion.ID: ExpressibleByArgument {}
+
 /// A key as it was typed.
 struct KeyArgument: ExpressibleByArgument {
   var text: String

@@ -52,7 +52,7 @@ struct Failure: Error {
     switch code {
     case .notFound: ExitStatus.notFound
     case .corrupted: ExitStatus.damaged
-    case .busy: ExitStatus.busy
+    case .busy, .conditionFailed: ExitStatus.busy
     case .keysCollide: ExitStatus.wrongUsage
     default: ExitStatus.failed
     }

@@ -70,6 +70,44 @@ struct VersionLine: Decodable {
     #expect(try await workshop.expect(0, ["get", "k"]).bytes == Data(text))
   }
 
+  @Test("put and delete under a condition end with 5, change nothing and name the current version")
+  func conditions() async throws {
+    struct Refusal: Decodable {
+      var key: String
+      var current: String?
+    }
+    let workshop = try await Workshop()
+    let first = try #require(
+      try await workshop.expect(0, ["put", "k", "--if-absent", "--json"], input: Data("one".utf8))
+        .json(PutLine.self).first)
+    let second = try #require(
+      try await workshop.expect(
+        0, ["put", "k", "--archive", "--if-version", first.version, "--json"], input: Data("two".utf8)
+      ).json(PutLine.self).first)
+    for command in [
+      ["put", "k", "--if-absent"], ["put", "k", "--if-version", first.version],
+      ["delete", "k", "--if-absent"], ["delete", "k", "--if-version", first.version],
+    ] {
+      let refused = try await workshop.expect(5, command, input: Data("three".utf8))
+      #expect(refused.errors.contains(second.version), "\(command)")
+      let json = try await workshop.expect(5, command + ["--json"], input: Data("three".utf8))
+      let refusal = try #require(try json.json(Refusal.self).first)
+      #expect((refusal.key, refusal.current ?? "") == ("k", second.version))
+    }
+    #expect(try await workshop.expect(0, ["get", "k"]).text == "two")
+    #expect(try await workshop.expect(0, ["delete", "k", "--dry-run"]).text.contains("1 key"))
+    try await workshop.expect(0, ["delete", "k", "--if-version", second.version])
+    try await workshop.expect(0, ["delete", "k", "--if-absent"])
+    let gone = try await workshop.expect(
+      5, ["put", "k", "--if-version", second.version, "--json"], input: Data())
+    #expect(try #require(try gone.json(Refusal.self).first).current == nil)
+    try await workshop.expect(3, ["get", "k"])
+    for command in [
+      ["put", "k", "--if-absent", "--if-version", first.version], ["delete", "a", "b", "--if-absent"],
+      ["delete", "--prefix", "k", "--if-absent"], ["put", "k", "--if-version", "nonsense"],
+    ] { try await workshop.expect(64, command, input: Data()) }
+  }
+
   @Test("a mebibyte goes through a pipe both ways")
   func pipe() async throws {
     let workshop = try await Workshop()

@@ -41,7 +41,7 @@ extension CacheCore {
     var group = Group()
     var indices: [Int] = []
     func end() throws(BlobStorageError) {
-      if let (_, watermark) = try store(group, .replaceCurrent) {
+      if let (_, watermark) = try store(group) {
         for index in indices { stored[index] = true }
         try engine.makeDurable(durability, watermark)
       }
@@ -55,7 +55,8 @@ extension CacheCore {
         try engine.prepare(bytes, key: key, PutOptions(durability: durability))
       }
       let value = Value(
-        item: Engine.CommitItem(key: key, blob: blob, data: item.data, metadata: mark.metadata), mark: mark)
+        item: Engine.CommitItem(key: key, blob: blob, data: item.data, PutOptions(metadata: mark.metadata)),
+        mark: mark)
       if !group.add(value, limits) {
         try end()
         _ = group.add(value, limits)
@@ -80,6 +81,7 @@ extension CacheCore {
   ) throws(BlobStorageError) -> PutResult {
     try engine.checkOpen()
     let bytes = try Engine.keyBytes(prefix + key)
+    try engine.check(options.condition, on: bytes)
     let limits = limits
     guard data.count <= limits.valueByteCountMax else {
       throw BlobStorageError(
@@ -93,9 +95,9 @@ extension CacheCore {
     var group = Group()
     _ = group.add(
       Value(
-        item: Engine.CommitItem(key: bytes, blob: blob, data: data, metadata: options.metadata),
+        item: Engine.CommitItem(key: bytes, blob: blob, data: data, options),
         mark: CacheMark(metadata: options.metadata)), limits)
-    guard let (results, watermark) = try store(group, options.replacement), let result = results.first else {
+    guard let (results, watermark) = try store(group), let result = results.first else {
       throw BlobStorageError(
         .limitExceeded, "The cache has no room for the value of “\(key)”: raise its limit.", key: key)
     }
@@ -106,7 +108,7 @@ extension CacheCore {
   /// Stores values in one commit, in room that is made for them.
   ///
   /// - Returns: nil when no room can be made.
-  func store(_ group: Group, _ replacement: Replacement) throws(BlobStorageError) -> Stored? {
+  func store(_ group: Group) throws(BlobStorageError) -> Stored? {
     // A cache that was ended must not evict any more.
     if limits.countMax != nil { try adoptLimits() }
     let values = group.values
@@ -117,12 +119,12 @@ extension CacheCore {
       let touched = takeTouched()
       do throws(BlobStorageError) {
         return try engine.commit(
-          values.map(\.item), replacement,
+          values.map(\.item),
           alongside: { (commit) throws(BlobStorageError) in
             guard commit.roomByteCount >= need else { throw Self.roomNeeded }
             var dropping = CacheDropping(engine, long: long)
             try note(touched, commit.transaction)
-            for value in values { try note(value, replacement, &dropping, commit.transaction) }
+            for value in values { try note(value, &dropping, commit.transaction) }
             try evictBeyondCount(&dropping, &commit, keeping: Set(values.map(\.item.key)))
           })
       } catch {
@@ -173,12 +175,12 @@ extension CacheCore {
 
   /// Notes a value that is about to be put: as the most recently used, and what it replaces as garbage.
   private func note(
-    _ value: Value, _ replacement: Replacement, _ dropping: inout CacheDropping, _ transaction: Transaction
+    _ value: Value, _ dropping: inout CacheDropping, _ transaction: Transaction
   ) throws(BlobStorageError) {
     let algorithm = engine.header.digestAlgorithm
     let key = value.item.key
     let digest = value.item.blob.digest
-    if replacement == .replaceCurrent, let name = try transaction.nameRow(key),
+    if value.item.ref.replacement == .replaceCurrent, let name = try transaction.nameRow(key),
       let current = try transaction.currentVersion(key: name.key, algorithm: algorithm)
     {
       try dropping.account(key, current.row, transaction)

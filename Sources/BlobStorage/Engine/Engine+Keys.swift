@@ -30,7 +30,7 @@ extension Engine {
   }
 
   /// Notes that these keys were deleted whatever their state was, and says how many of them were uncertain.
-  private func makeCertain(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
+  func makeCertain(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
     let times = keys.compactMap { key in uncertain.time(of: key).map { (key: key, time: $0) } }
     guard !times.isEmpty else { return 0 }
     try backend.census?.append(times.map { .certain(key: $0.key, time: $0.time) }, durably: true)
@@ -93,11 +93,16 @@ extension Engine {
     try catalog.read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
   }
 
-  package func delete(_ keys: [String], _ durability: Durability) throws(BlobStorageError) -> Int {
+  package func delete(
+    _ keys: [String], _ durability: Durability, if condition: ChangeCondition = .always
+  ) throws(BlobStorageError) -> Int {
     try checkOpen()
     var bytes: [[UInt8]] = []
-    for key in keys { bytes.append(try Self.keyBytes(key)) }
-    let count = try drop(bytes, keeping: nil, durability).keyCount
+    for key in keys {
+      bytes.append(try Self.keyBytes(key))
+      try check(condition, on: bytes[bytes.count - 1])
+    }
+    let count = try drop(bytes, keeping: nil, durability, if: condition).keyCount
     return max(count, try makeCertain(bytes))
   }
 
@@ -151,34 +156,27 @@ extension Engine {
 
   /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
   private func drop(
-    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability
+    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always
   ) throws(BlobStorageError) -> RetentionResult {
     // Whoever drops something wants room: that must not need room.
-    try folder.withReserve { () throws(BlobStorageError) in try dropOnce(keys, keeping: count, durability) }
+    try folder.withReserve { () throws(BlobStorageError) in
+      try dropOnce(keys, keeping: count, durability, condition)
+    }
   }
 
   private func dropOnce(
-    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability
+    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, _ condition: ChangeCondition
   ) throws(BlobStorageError) -> RetentionResult {
-    let algorithm = header.digestAlgorithm
+    // Beyond any count that memory could hold, saturation is exact enough.
+    let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     let (result, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
       var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
       for key in keys {
-        guard let name = try commit.transaction.nameRow(key), name.versionCount > 0 else { continue }
+        try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
+        guard let droppedCount = try drop(key, keeping: kept, &commit) else { continue }
         result.keyCount += 1
-        // Beyond any count that memory could hold, saturation is exact enough.
-        let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
-        guard name.versionCount > kept else { continue }
-        var dropped: [Stamp] = []
-        var index = 0
-        try commit.transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
-          if index >= kept { dropped.append(version.stamp) }
-          index += 1
-          return true
-        }
-        result.droppedVersionCount += dropped.count
-        try commit.drop(dropped, of: key)
+        result.droppedVersionCount += droppedCount
       }
       return result
     }
@@ -188,6 +186,25 @@ extension Engine {
       try makeDurableWhatIsThere(durability)
     }
     return result
+  }
+
+  /// Drops all versions of a key but the youngest `count`.
+  ///
+  /// - Returns: how many; nil when the key has none.
+  func drop(
+    _ key: [UInt8], keeping count: Int, _ commit: inout WriterSession.Commit
+  ) throws(BlobStorageError) -> Int? {
+    guard let name = try commit.transaction.nameRow(key), name.versionCount > 0 else { return nil }
+    guard name.versionCount > count else { return 0 }
+    var dropped: [Stamp] = []
+    var index = 0
+    try commit.transaction.forEachVersion(key: name.key, algorithm: header.digestAlgorithm) { version in
+      if index >= count { dropped.append(version.stamp) }
+      index += 1
+      return true
+    }
+    try commit.drop(dropped, of: key)
+    return dropped.count
   }
 
   /// Calls `body` with pages of keys, so that neither memory nor a transaction grows with their number.

@@ -11,12 +11,15 @@ extension Engine {
     try checkOpen()
     let keyBytes = try Self.keyBytes(key)
     try Self.check(options.metadata)
+    try check(options.condition, on: keyBytes)
     if case .data(let data) = content, data.count <= Self.inMemoryByteCountMax {
       let prepared = try bridge(data) { (bytes) throws(BlobStorageError) in
         try prepare(bytes, key: keyBytes, options)
       }
-      let item = CommitItem(key: keyBytes, blob: prepared, data: data, metadata: options.metadata)
-      return try commit([item], options)[0]
+      let item = CommitItem(key: keyBytes, blob: prepared, data: data, options)
+      let (results, watermark) = try commit([item], promising: options.durability)
+      try makeDurable(options.durability, watermark)
+      return results[0]
     }
     var put = try StreamPut(self, options)
     if let progress {
@@ -37,20 +40,30 @@ extension Engine {
     var prepared: [CommitItem] = []
     prepared.reserveCapacity(items.count)
     for item in items {
-      let key = try Self.keyBytes(item.key)
-      try Self.check(item.metadata)
-      guard item.data.count <= Self.inMemoryByteCountMax * 16 else {
-        throw BlobStorageError(
-          .limitExceeded,
-          "An item of several put together has at most \(Self.inMemoryByteCountMax * 16) bytes: put it alone.",
-          key: item.key)
-      }
-      let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
-        try prepare(bytes, key: key, options)
-      }
-      prepared.append(CommitItem(key: key, blob: blob, data: item.data, metadata: item.metadata))
+      try check(options.condition, on: Self.keyBytes(item.key))
+      prepared.append(try prepare(item, options))
     }
-    return try commit(prepared, options)
+    let (results, watermark) = try commit(prepared, promising: options.durability)
+    try makeDurable(options.durability, watermark)
+    return results
+  }
+
+  /// What is put for one item of several; its metadata stands in for that of the options.
+  func prepare(_ item: PutItem, _ options: PutOptions) throws(BlobStorageError) -> CommitItem {
+    let key = try Self.keyBytes(item.key)
+    try Self.check(item.metadata)
+    guard item.data.count <= Self.inMemoryByteCountMax * 16 else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "An item of several put together has at most \(Self.inMemoryByteCountMax * 16) bytes: put it alone.",
+        key: item.key)
+    }
+    let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
+      try prepare(bytes, key: key, options)
+    }
+    var options = options
+    options.metadata = item.metadata
+    return CommitItem(key: key, blob: blob, data: item.data, options)
   }
 
   static func check(_ metadata: [UInt8]) throws(BlobStorageError) {
@@ -61,17 +74,30 @@ extension Engine {
     }
   }
 
+  /// What a put's options say of the ref.
+  struct RefOptions: Sendable {
+    var replacement: Replacement
+    var condition: ChangeCondition
+    var metadata: [UInt8]
+
+    init(_ options: PutOptions) {
+      replacement = options.replacement
+      condition = options.condition
+      metadata = options.metadata
+    }
+  }
+
   package struct CommitItem: Sendable {
     package var key: [UInt8]
     package var blob: PreparedBlob
     var data: Data
-    var metadata: [UInt8]
+    var ref: RefOptions
 
-    package init(key: [UInt8], blob: PreparedBlob, data: Data, metadata: [UInt8]) {
+    package init(key: [UInt8], blob: PreparedBlob, data: Data, _ options: PutOptions) {
       self.key = key
       self.blob = blob
       self.data = data
-      self.metadata = metadata
+      ref = RefOptions(options)
     }
 
     /// The most that its records can add to a pack.
@@ -84,34 +110,24 @@ extension Engine {
         let own = encoded.record.base == nil ? stored.count : max(stored.count, chunk.range.count)
         return sum + own + 160 + (encoded.companion.map { $0.stored.count + 160 } ?? 0)
       }
-      return chunks + blob.chunks.count * ChunkEntry.byteCount + 2 * key.count + metadata.count + 512
+      return chunks + blob.chunks.count * ChunkEntry.byteCount + 2 * key.count + ref.metadata.count + 512
     }
   }
 
-  /// Makes prepared blobs visible under their keys, all or none.
+  /// Makes prepared blobs visible under their keys, all or none; durability is left to the caller.
   ///
   /// What was there before is looked up again inside the transaction, so that nothing gc took away in between is
   /// counted on: H2 needs no lease here.
   ///
-  /// - Parameter alongside: what else the commit does, before the blobs; what it throws undoes all.
+  /// - Parameters:
+  ///   - durability: what the caller makes of it.
+  ///   - alongside: what else the commit does, before the blobs; what it throws undoes all.
   package func commit(
-    _ items: [CommitItem], _ options: PutOptions,
-    alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
-  ) throws(BlobStorageError) -> [PutResult] {
-    let (results, watermark) = try commit(items, options.replacement) { (commit) throws(BlobStorageError) in
-      commit.isPromised = options.durability == .durable
-      try alongside(&commit)
-    }
-    try makeDurable(options.durability, watermark)
-    return results
-  }
-
-  /// The same, with durability left to the caller.
-  func commit(
-    _ items: [CommitItem], _ replacement: Replacement,
+    _ items: [CommitItem], promising durability: Durability = .relaxed,
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
     let (results, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
+      commit.isPromised = durability == .durable
       try alongside(&commit)
       var results: [PutResult] = []
       for item in items {
@@ -146,7 +162,7 @@ extension Engine {
             &commit)
         }
         let (version, refByteCount) = try appendRef(
-          item.key, item.blob.digest, Int64(item.blob.byteCount), replacement, item.metadata, &commit)
+          item.key, item.blob.digest, Int64(item.blob.byteCount), item.ref, &commit)
         results.append(
           PutResult(
             version: version, newByteCount: newByteCount, storedByteCount: Int64(added + refByteCount)))
@@ -181,10 +197,13 @@ extension Engine {
   }
 
   /// Appends the ref that makes a blob the current version of a key.
+  ///
+  /// - Throws: `conditionFailed` when the options' condition does not hold.
   func appendRef(
-    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ replacement: Replacement, _ metadata: [UInt8],
+    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ options: RefOptions,
     _ commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> (BlobVersion, Int) {
+    try commit.transaction.check(options.condition, on: key, algorithm: header.digestAlgorithm)
     // The newest versions of the key: the new one has to be newer than those that stay.
     var newest: [Stamp] = []
     if let name = try commit.transaction.nameRow(key) {
@@ -195,12 +214,11 @@ extension Engine {
     }
     // Of several puts of one key in one commit, each replaces the one before.
     if let earlier = commit.lastVersion(of: key) { newest.insert(earlier, at: 0) }
-    let replaced = replacement == .replaceCurrent && !newest.isEmpty ? newest.removeFirst() : .none
+    let replaced = options.replacement == .replaceCurrent && !newest.isEmpty ? newest.removeFirst() : .none
     let stamp = try commit.stamp(after: newest.first ?? .none)
     let ref = RefRecord(
       key: key, version: stamp, replaced: replaced, digest: digest, byteCount: byteCount,
-      created: commit.wallTime,
-      metadata: metadata)
+      created: commit.wallTime, metadata: options.metadata)
     let added = try commit.append(.ref(ref))
     let row = VersionRow(place: Place(pack: 0, offset: 0, ordinal: 0), record: ref)
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)

@@ -107,7 +107,7 @@ struct SameContent {
         current.stamp == stamp, try commit.canRefer(to: current.row.place)
       else { return nil }
       let (version, refByteCount) = try engine.appendRef(
-        key, layout.digest, layout.byteCount, options.replacement, options.metadata, &commit)
+        key, layout.digest, layout.byteCount, Engine.RefOptions(options), &commit)
       return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(refByteCount))
     }
     return result.map { ($0, watermark) }

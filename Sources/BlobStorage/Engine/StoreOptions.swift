@@ -68,6 +68,8 @@ public enum Replacement: Sendable, Hashable {
 public struct PutOptions: Sendable, Hashable {
   public var durability: Durability
   public var replacement: Replacement
+  /// What must hold of the key; otherwise the put throws `conditionFailed` and changes nothing.
+  public var condition: ChangeCondition
   /// Another codec than the store's, at its default level.
   public var codec: CodecKind?
   /// Up to ``Limits/metadataByteCountMax`` bytes of the caller's own, kept with the version.
@@ -75,11 +77,12 @@ public struct PutOptions: Sendable, Hashable {
 
   /// Options with these values.
   public init(
-    durability: Durability = .durable, replacement: Replacement = .replaceCurrent, codec: CodecKind? = nil,
-    metadata: [UInt8] = []
+    durability: Durability = .durable, replacement: Replacement = .replaceCurrent,
+    condition: ChangeCondition = .always, codec: CodecKind? = nil, metadata: [UInt8] = []
   ) {
     self.durability = durability
     self.replacement = replacement
+    self.condition = condition
     self.codec = codec
     self.metadata = metadata
   }

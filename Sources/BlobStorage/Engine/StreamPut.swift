@@ -155,10 +155,8 @@ struct StreamPut {
       try engine.prepare(raw, key: key, options)
     }
     try beforeCommit()
-    let item = Engine.CommitItem(key: key, blob: blob, data: Data(bytes), metadata: options.metadata)
-    let (results, watermark) = try engine.commit([item], options.replacement) { commit in
-      commit.isPromised = options.durability == .durable
-    }
+    let item = Engine.CommitItem(key: key, blob: blob, data: Data(bytes), options)
+    let (results, watermark) = try engine.commit([item], promising: options.durability)
     return (results[0], watermark)
   }
 
@@ -244,7 +242,7 @@ struct StreamPut {
         }
       }
       let (version, refByteCount) = try engine.appendRef(
-        key, digest, byteCount, options.replacement, options.metadata, &commit)
+        key, digest, byteCount, Engine.RefOptions(options), &commit)
       return PutResult(
         version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
     }

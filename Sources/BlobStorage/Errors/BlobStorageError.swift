@@ -28,6 +28,8 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   public var offset: Int64?
   /// The path it was about.
   public var path: String?
+  /// The key's current version, when a change's condition did not hold; nil when the key has none.
+  public var currentVersion: BlobVersion.ID?
   /// The failed system call's `errno`, if that was the cause.
   public var errno: Int32?
 
@@ -85,6 +87,8 @@ extension BlobStorageError.Code {
   public static let closed = Self("closed")
   /// The caller's task was cancelled; nothing half done is visible.
   public static let cancelled = Self("cancelled")
+  /// The key is not as the change's ``ChangeCondition`` says; nothing was changed.
+  public static let conditionFailed = Self("conditionFailed")
   /// Two files would get the same key; nothing was changed.
   public static let keysCollide = Self("keysCollide")
   /// A mirror would drop much of its target; nothing was changed.

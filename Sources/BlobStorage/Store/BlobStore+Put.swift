@@ -6,7 +6,7 @@ extension BlobStore {
   /// - Parameters:
   ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
   ///   - progress: is told how many bytes of long content have been read, and of how many if that is known.
-  /// - Throws: `invalidArgument`, `sourceFailed`, `noSpace`, `poisoned`, `io`, `cancelled`: then the key is as it was.
+  /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `poisoned`, `io`, `cancelled`: then the key is as it was.
   ///   Where packs are published also what keeps a durable put from it, or `cancelled` while it waits: then this machine
   ///   has the new version, and publishes it later.
   /// - Durability: as `options` says, together with every chunk that the blob shares with others.
@@ -51,6 +51,19 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
   }
 
+  /// Makes several changes in one commit: all of them or none.
+  ///
+  /// - Parameter changes: one a key at most.
+  /// - Returns: for each change, in their order, what a put stored, and nil for a deletion.
+  /// - Throws: `conditionFailed` when the condition of one of them does not hold; `invalidArgument` for conditions in a
+  ///   store in a bucket, which other machines change.
+  @discardableResult
+  public func apply(
+    _ changes: [BlobChange], durability: Durability = .durable
+  ) async throws(BlobStorageError) -> [PutResult?] {
+    try await run { (engine) throws(BlobStorageError) in try engine.change(changes, durability) }
+  }
+
   /// Drops keys with all their versions, in one commit.
   ///
   /// - Returns: how many of them were there.
@@ -62,10 +75,15 @@ extension BlobStore {
   }
 
   /// Drops a key with all its versions; false when it was not there.
+  ///
+  /// - Throws: `conditionFailed` when the key is not as `condition` says.
   @discardableResult
-  public func delete(_ key: String, durability: Durability = .durable) async throws(BlobStorageError) -> Bool
-  {
-    try await delete([key], durability: durability) > 0
+  public func delete(
+    _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.delete([key], durability, if: condition) > 0
+    }
   }
 
   /// Drops every key that begins with `prefix`.

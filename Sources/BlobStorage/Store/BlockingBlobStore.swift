@@ -44,10 +44,20 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.put(items, options)
   }
 
+  /// Makes several changes in one commit: all of them or none.
+  @discardableResult
+  public func apply(
+    _ changes: [BlobChange], durability: Durability = .durable
+  ) throws(BlobStorageError) -> [PutResult?] {
+    try store.engine.change(changes, durability)
+  }
+
   /// Drops a key with all its versions; false when it was not there.
   @discardableResult
-  public func delete(_ key: String, durability: Durability = .durable) throws(BlobStorageError) -> Bool {
-    try store.engine.delete([key], durability) > 0
+  public func delete(
+    _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
+  ) throws(BlobStorageError) -> Bool {
+    try store.engine.delete([key], durability, if: condition) > 0
   }
 
   /// Drops every key that begins with `prefix`, which is not empty.

@@ -20,7 +20,7 @@ extension Importer {
     guard let cache else { return }
     var group = CacheCore.Group()
     for item in items {
-      let value = CacheCore.Value(item: item, mark: CacheMark(metadata: item.metadata))
+      let value = CacheCore.Value(item: item, mark: CacheMark(metadata: item.ref.metadata))
       if group.add(value, cache.limits) { continue }
       try store(group, in: cache)
       group = CacheCore.Group()
@@ -30,7 +30,7 @@ extension Importer {
   }
 
   private func store(_ group: CacheCore.Group, in cache: CacheCore) throws(BlobStorageError) {
-    if let stored = try cache.store(group, options.replacement) {
+    if let stored = try cache.store(group) {
       for value in group.values { cachedKeys.insert(value.item.key) }
       return count(stored)
     }

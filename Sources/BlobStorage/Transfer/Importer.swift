@@ -194,7 +194,9 @@ package final class Importer {
       }
       return .prepared(
         Engine.CommitItem(
-          key: key, blob: blob, data: bytes, metadata: FileMark(file.status, readFrom: start).metadata))
+          key: key, blob: blob, data: bytes,
+          PutOptions(
+            replacement: options.replacement, metadata: FileMark(file.status, readFrom: start).metadata)))
     } catch {
       return .skipped(try skipped(source, error))
     }
@@ -237,7 +239,7 @@ package final class Importer {
     let cached = items.filter { isCached($0.key) }
     if !cached.isEmpty { try storeInCache(cached) }
     if cached.count == items.count { return }
-    count(try engine.commit(items.filter { !isCached($0.key) }, options.replacement))
+    count(try engine.commit(items.filter { !isCached($0.key) }))
     try cache?.holdLimit()
   }
 

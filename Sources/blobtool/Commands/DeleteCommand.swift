@@ -19,9 +19,18 @@ struct DeleteCommand: StoreCommand {
   @Flag(help: "Drop every key.")
   var all = false
 
+  @Flag(name: [.customLong("dry-run")], help: "Only say how many keys would be dropped.")
+  var isDryRun = false
+
+  @OptionGroup var conditions: ConditionOptions
+
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
+    guard conditions.condition == .always || (keys.count == 1 && prefix == nil && !all) else {
+      throw ValidationError(
+        "--if-version and --if-absent are about one key: give one, without --prefix and --all")
+    }
     guard !keys.isEmpty || prefix != nil || all else { throw ValidationError("give keys, --prefix or --all") }
     guard !all || (keys.isEmpty && prefix == nil) else {
       throw ValidationError("--all drops every key: give it without keys and --prefix")
@@ -39,25 +48,51 @@ struct DeleteCommand: StoreCommand {
     for key in keys {
       if try await store.current(key.text) == nil { missing.append(key.text) }
     }
-    var count = keys.isEmpty ? 0 : try await store.delete(keys.map(\.text))
-    if all {
+    var count = 0
+    if isDryRun {
+      count = try await countKeys(of: store)
+    } else if conditions.condition != .always, let key = keys.first?.text {
+      count = try await conditions.explaining(json: shared.json) {
+        try await store.delete(key, if: conditions.condition) ? 1 : 0
+      }
+      // What was to be absent is.
+      if conditions.ifAbsent { missing = [] }
+    } else if all {
       count = try await store.deleteAllKeys()
-    } else if let prefix {
-      let prefixCount = try await store.delete(prefix: prefix)
-      count += prefixCount
-      if prefixCount == 0 { missingPrefix = prefix }
+    } else {
+      if !keys.isEmpty { count = try await store.delete(keys.map(\.text)) }
+      if let prefix {
+        let prefixCount = try await store.delete(prefix: prefix)
+        count += prefixCount
+        if prefixCount == 0 { missingPrefix = prefix }
+      }
     }
     if shared.json {
-      try JSONText.print(Output(keys: count))
+      try JSONText.print(Output(keys: count, dryRun: isDryRun))
     } else {
-      try StandardOutput.write("Dropped \(HumanText.count(count, "key")).\n")
+      try StandardOutput.write("\(isDryRun ? "Would drop" : "Dropped") \(HumanText.count(count, "key")).\n")
     }
     try MissingKeys.check(missing)
     if let missingPrefix { throw Failure.noKeys(of: missingPrefix) }
   }
 
+  /// How many keys the command would drop.
+  private func countKeys(of store: BlobStore) async throws -> Int {
+    var count = 0
+    if all || prefix != nil {
+      for try await _ in store.keys(prefix: prefix ?? "") { count += 1 }
+      if count == 0, let prefix { throw Failure.noKeys(of: prefix) }
+    }
+    for key in Set(keys.map { Array($0.text.utf8) })
+    where !(prefix.map { key.starts(with: $0.utf8) } ?? false) {
+      if try await store.current(String(decoding: key, as: UTF8.self)) != nil { count += 1 }
+    }
+    return count
+  }
+
   private struct Output: Encodable {
     var keys: Int
+    var dryRun: Bool
   }
 }
 

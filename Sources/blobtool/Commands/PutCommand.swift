@@ -24,23 +24,27 @@ struct PutCommand: StoreCommand {
   @Option(help: "Another codec than the store's: zstd, zlib or none.")
   var codec: CodecKind?
 
+  @OptionGroup var conditions: ConditionOptions
+
   @OptionGroup var shared: SharedOptions
 
   func validate() throws { _ = try key.checked() }
 
   func perform(on store: BlobStore) async throws {
     let key = key.text
-    let options = PutOptions(replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec)
-    let result: PutResult
-    if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
-      result = try await cache.put(rest, value(for: cache), options: options)
-    } else {
-      result = try await shared.withProgress { meter in
+    let options = PutOptions(
+      replacement: archive ? .archiveCurrent : .replaceCurrent, condition: conditions.condition, codec: codec)
+    let result = try await conditions.explaining(json: shared.json) { () async throws -> PutResult in
+      if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
+        return try await cache.put(rest, value(for: cache), options: options)
+      }
+      let result = try await shared.withProgress { meter in
         try await withContent(meter) { content, progress in
           try await store.put(key, content, options: options, progress: progress)
         }
       }
       try await CacheCommand.hold(store, for: key)
+      return result
     }
     if shared.json {
       try JSONText.print(Output(result))

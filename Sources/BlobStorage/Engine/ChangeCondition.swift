@@ -1,0 +1,115 @@
+/// What must hold for a change to be made.
+///
+/// The commit itself compares, so that no other change can come between the comparison and the change. A change whose
+/// condition does not hold throws `conditionFailed` with the key's current version, and nothing is changed.
+public enum ChangeCondition: Sendable, Hashable {
+  /// Nothing.
+  case always
+  /// The key's current version is this one.
+  case current(BlobVersion.ID)
+  /// The key has no version.
+  case absent
+}
+
+/// One of several changes that are made together.
+public enum BlobChange: Sendable {
+  /// Stores the item's bytes as the current version of its key.
+  case put(PutItem, replacement: Replacement = .replaceCurrent, if: ChangeCondition = .always)
+  /// Drops the key with all its versions.
+  case delete(String, if: ChangeCondition = .always)
+
+  /// The key that it changes.
+  public var key: String {
+    switch self {
+    case .put(let item, _, _): item.key
+    case .delete(let key, _): key
+    }
+  }
+
+  var condition: ChangeCondition {
+    switch self {
+    case .put(_, _, let condition), .delete(_, let condition): condition
+    }
+  }
+}
+
+extension Transaction {
+  /// - Throws: `conditionFailed` when the condition does not hold for the key.
+  func check(
+    _ condition: ChangeCondition, on key: [UInt8], algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    let wanted: Stamp?
+    switch condition {
+    case .always: return
+    case .current(let id): wanted = id.stamp
+    case .absent: wanted = nil
+    }
+    let current = try nameRow(key).flatMap { (name) throws(BlobStorageError) in
+      try currentVersion(key: name.key, algorithm: algorithm)?.stamp
+    }
+    guard current != wanted else { return }
+    let text = String(decoding: key, as: UTF8.self)
+    let found = current.map { "its current version is \(BlobVersion.ID($0))" } ?? "it has no version"
+    var error = BlobStorageError(
+      .conditionFailed, "The key “\(text)” is not as the change expects: \(found). Nothing was changed.",
+      key: text)
+    error.currentVersion = current.map { BlobVersion.ID($0) }
+    throw error
+  }
+}
+
+extension Engine {
+  /// Throws at once what the commit would throw, so that nothing is read and stored in vain.
+  func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
+    if condition == .always { return }
+    guard remote == nil else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "A store in a bucket cannot make changes under a condition: another machine may change the key meanwhile."
+      )
+    }
+    try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
+    }
+    // Throws for a key whose newest state is not known.
+    _ = try version(String(decoding: key, as: UTF8.self), nil)
+  }
+
+  /// Makes several changes in one commit: all of them or none.
+  package func change(
+    _ changes: [BlobChange], _ durability: Durability
+  ) throws(BlobStorageError) -> [PutResult?] {
+    try checkOpen()
+    var items: [CommitItem] = []
+    var deleted: [(key: [UInt8], condition: ChangeCondition)] = []
+    var seen: Set<[UInt8]> = []
+    for change in changes {
+      let key = try Self.keyBytes(change.key)
+      guard seen.insert(key).inserted else {
+        throw BlobStorageError(
+          .invalidArgument,
+          "Two of the changes are for the key “\(change.key)”: a key is changed once in a commit.",
+          key: change.key)
+      }
+      try check(change.condition, on: key)
+      switch change {
+      case .put(let item, let replacement, let condition):
+        let options = PutOptions(durability: durability, replacement: replacement, condition: condition)
+        items.append(try prepare(item, options))
+      case .delete(_, let condition): deleted.append((key, condition))
+      }
+    }
+    let (stored, watermark) = try commit(items, promising: durability) { (commit) throws(BlobStorageError) in
+      for (key, condition) in deleted {
+        try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
+        _ = try drop(key, keeping: 0, &commit)
+      }
+    }
+    try makeDurable(durability, watermark)
+    _ = try makeCertain(deleted.map(\.key))
+    var results = stored.makeIterator()
+    return changes.map { change in
+      if case .put = change { results.next() } else { nil }
+    }
+  }
+}

@@ -1,0 +1,135 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Synchronization
+import Testing
+
+@Suite("A change under a condition")
+struct ChangeConditionTests {
+  private static let long = noise(9, 3_000_000)
+
+  /// Puts that take different ways through the engine.
+  private static let contents: [(BlobContent, Data)] = [
+    (.data(Data("short".utf8)), Data("short".utf8)),
+    (.data(long), long),
+    (
+      .stream(
+        {
+          let rest = Mutex(Data("streamed".utf8));
+          return {
+            rest.withLock {
+              defer { $0 = Data() }; return $0
+            }
+          }
+        }()), Data("streamed".utf8)
+    ),
+  ]
+
+  private func expectFailure(
+    _ current: BlobVersion.ID?, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void
+  ) {
+    let error = #expect(throws: BlobStorageError.self, sourceLocation: sourceLocation) { try body() }
+    #expect(error?.code == .conditionFailed, sourceLocation: sourceLocation)
+    #expect(error?.currentVersion == current, sourceLocation: sourceLocation)
+    #expect(error?.key == "k", sourceLocation: sourceLocation)
+  }
+
+  @Test("puts, archives and deletes only what is as expected", arguments: 0..<contents.count)
+  func conditions(_ index: Int) throws {
+    let place = try TemporaryFolder()
+    let path = place.path.appending("store").string
+    let store = try BlockingBlobStore.create(at: path)
+    let (content, bytes) = Self.contents[index]
+    let foreign = try store.put("other", .data(Data("x".utf8))).version.id
+    expectFailure(nil) { try store.put("k", content, options: PutOptions(condition: .current(foreign))) }
+    #expect(try store.data(forKey: "k") == nil)
+    let first = try store.put("k", .data(Data("one".utf8)), options: PutOptions(condition: .absent)).version
+      .id
+    expectFailure(first) { try store.put("k", content, options: PutOptions(condition: .absent)) }
+    expectFailure(first) { try store.put("k", content, options: PutOptions(condition: .current(foreign))) }
+    expectFailure(first) { _ = try store.delete("k", if: .absent) }
+    expectFailure(first) { _ = try store.delete("k", if: .current(foreign)) }
+    #expect(try store.versions(of: "k").map(\.id) == [first])
+    let options = PutOptions(replacement: .archiveCurrent, condition: .current(first))
+    let second = try store.put("k", content, options: options).version.id
+    #expect(try store.data(forKey: "k") == bytes)
+    #expect(try store.versions(of: "k").map(\.id) == [second, first])
+    // The version of before is not the current one any more.
+    expectFailure(second) { _ = try store.put("k", content, options: options) }
+    expectFailure(second) { _ = try store.delete("k", if: .current(first)) }
+    #expect(try store.delete("k", if: .current(second)))
+    #expect(try !store.delete("k", if: .absent))
+    #expect(try store.data(forKey: "k") == nil)
+    try store.close()
+  }
+
+  @Test("of several threads that each add one to what they have read loses no addition")
+  func counter() throws {
+    let place = try TemporaryFolder()
+    let path = place.path.appending("store").string
+    try BlockingBlobStore.create(at: path).close()
+    let refusedCount = Atomic<Int>(0)
+    let failures = Mutex<[String]>([])
+    DispatchQueue.concurrentPerform(iterations: 4) { _ in
+      do {
+        // Each has the store open for itself, as a process would.
+        let store = try BlockingBlobStore.open(at: path)
+        var count = 0
+        while count < 25 {
+          let current = try store.versions(of: "k").first
+          let value = try current.flatMap { try store.data(forKey: "k", version: $0.id) }
+          // Replaced since it was listed.
+          if current != nil, value == nil { continue }
+          let next = (value.flatMap { Int(String(decoding: $0, as: UTF8.self)) } ?? 0) + 1
+          do {
+            try store.put(
+              "k", .data(Data("\(next)".utf8)),
+              options: PutOptions(
+                durability: .relaxed, condition: current.map { .current($0.id) } ?? .absent))
+            count += 1
+          } catch let error as BlobStorageError where error.code == .conditionFailed {
+            refusedCount.add(1, ordering: .relaxed)
+          }
+        }
+        try store.close()
+      } catch { failures.withLock { $0.append("\(error)") } }
+    }
+    #expect(failures.withLock { $0 } == [])
+    let store = try BlockingBlobStore.open(at: path)
+    #expect(
+      try store.data(forKey: "k") == Data("100".utf8), "\(refusedCount.load(ordering: .relaxed)) refused")
+    try store.close()
+  }
+
+  @Test("as one of several changes undoes all of them when it does not hold")
+  func batch() throws {
+    let place = try TemporaryFolder()
+    let store = try BlockingBlobStore.create(at: place.path.appending("store").string)
+    func item(_ key: String, _ text: String) -> PutItem { PutItem(key: key, data: Data(text.utf8)) }
+    let first = try store.apply([
+      .put(item("a", "1")), .put(item("b", "2"), if: .absent), .put(item("k", "3")),
+    ])
+    let (b, k) = (try #require(first[1]?.version.id), try #require(first[2]?.version.id))
+    for change in [BlobChange.delete("k", if: .current(b)), .put(item("k", "new"), if: .absent)] {
+      expectFailure(k) {
+        try store.apply([.put(item("a", "other")), .delete("b"), .put(item("c", "new")), change])
+      }
+      #expect(try store.keys(limit: 9).map(\.key) == ["a", "b", "k"])
+      #expect(try store.data(forKey: "a") == Data("1".utf8))
+    }
+    let second = try store.apply([
+      .put(item("a", "4"), replacement: .archiveCurrent), .delete("b", if: .current(b)), .delete("nothing"),
+      .put(item("c", "5"), if: .absent),
+    ])
+    #expect(second.map { $0 == nil } == [false, true, true, false])
+    #expect(try store.keys(limit: 9).map(\.key) == ["a", "c", "k"])
+    #expect(try store.versions(of: "a").count == 2)
+    #expect(try store.data(forKey: "c") == Data("5".utf8))
+    let twice = #expect(throws: BlobStorageError.self) {
+      try store.apply([.delete("a"), .put(item("a", "6"))])
+    }
+    #expect(twice?.code == .invalidArgument)
+    #expect(try store.versions(of: "a").count == 2)
+    try store.close()
+  }
+}
