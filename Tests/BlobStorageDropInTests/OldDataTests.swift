@@ -200,6 +200,44 @@ import Testing
     #expect(try root.text("other/images/single") == "there")
   }
 
+  @Test(
+    "what was left out does not come back after its identifier, or all, was removed",
+    arguments: [true, false])
+  func removedLeftOut(removesAll: Bool) async throws {
+    try root.write("here", to: "home/Documents/images/both")
+    try root.write("there", to: "other/images/both")
+    try root.write("here", to: "home/Documents/images/kept")
+    try root.write("there", to: "other/images/kept")
+    let originals = [
+      FileManager.SearchPathDirectory.documentDirectory: root.url.appendingPathComponent("other")
+    ]
+    func open(_ home: URL) throws -> PersistentDataStore {
+      try UserFolders.$environment.withValue(["HOME": home.path]) {
+        try UserFolders.$originals.withValue(originals) { try PersistentDataStore(name: "images") }
+      }
+    }
+    func text(_ identifier: String, _ store: PersistentDataStore) async -> String? {
+      await withCheckedContinuation { done in
+        store.loadData(forIdentifier: identifier, dataTransformer: { String(decoding: $0, as: UTF8.self) }) {
+          done.resume(returning: $0)
+        }
+      }
+    }
+    let store = try open(root.url.appendingPathComponent("home"))
+    #expect(await text("both", store) == "here")
+    #expect(store.oldFilesLeftOut.map(\.lastPathComponent) == ["both", "kept"])
+    if removesAll { store.removeAll() } else { store.removeData(forIdentifier: " both ") }
+    #expect(await text("both", store) == nil)
+    #expect(await text("kept", store) == (removesAll ? nil : "here"))
+    #expect(store.oldFilesLeftOut.map(\.lastPathComponent) == (removesAll ? [] : ["kept"]))
+    // Nothing is in the way of the other folder's file now, and it has to stay out.
+    let again = try open(root.detour("home"))
+    #expect(await text("both", again) == nil)
+    #expect(await text("kept", again) == (removesAll ? nil : "here"))
+    #expect(again.oldFilesLeftOut.map(\.lastPathComponent) == (removesAll ? [] : ["kept"]))
+    #expect(try root.text("other/images/both") == "there")
+  }
+
   @Test("a document is taken in once, stays, and does not come back after its deletion")
   func document() throws {
     let text = #"[{"name":"Ama","age":7}]"#

@@ -192,6 +192,27 @@ struct VersionLine: Decodable {
     #expect(try await workshop.shell("$TOOL get k -o /dev/null && test -c /dev/null").status == 0)
   }
 
+  @Test(
+    "get -o of a damaged version leaves the file as it was, and nothing beside it", arguments: [true, false])
+  func damagedOutput(isThere: Bool) async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "k"], input: noise(3_000_000, seed: 12))
+    let hurt = try await workshop.shell(
+      """
+      mkdir out && pack=$(ls -S store/packs/*.pack | head -1)
+      printf '\\377\\000\\377\\000' | dd of=$pack bs=1 seek=2000000 conv=notrunc status=none
+      """)
+    #expect(hurt.status == 0)
+    if isThere { try workshop.write(Data("old".utf8), to: "out/file") }
+    try await workshop.expect(4, ["get", "k", "-o", "out/file"])
+    #expect(
+      try FileManager.default.contentsOfDirectory(atPath: workshop.path("out")) == (isThere ? ["file"] : []))
+    #expect(workshop.contents("out/file") == (isThere ? Data("old".utf8) : nil))
+    // What lies before the damage can be had.
+    try await workshop.expect(0, ["get", "k", "--length", "100000", "-o", "out/file"])
+    #expect(workshop.contents("out/file") == noise(100_000, seed: 12))
+  }
+
   @Test("keys are bytes, never paths, and listed in byte order")
   func keys() async throws {
     let workshop = try await Workshop()
@@ -241,6 +262,28 @@ struct VersionLine: Decodable {
     try await workshop.expect(3, ["get", "a"])
     try await workshop.expect(3, ["delete", "nope", "c"])
     #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
+  }
+
+  @Test("delete and keep do what they can, and are 3 for a key or a prefix that is not there")
+  func missingBesides() async throws {
+    let workshop = try await Workshop()
+    for key in ["a", "b/1", "b/2", "c"] {
+      for text in ["1", "2"] {
+        try await workshop.expect(0, ["put", key, "--archive"], input: Data(text.utf8))
+      }
+    }
+    let prefix = try await workshop.expect(3, ["delete", "a", "--prefix", "nope/", "--json"])
+    #expect(prefix.text == #"{"keys":1}"# + "\n")
+    #expect(prefix.errors.contains("nope/"))
+    let key = try await workshop.expect(3, ["delete", "nope", "--prefix", "b/", "--json"])
+    #expect(key.text == #"{"keys":2}"# + "\n")
+    #expect(key.errors.contains("nope"))
+    let kept = try await workshop.expect(3, ["keep", "--up-to", "0", "nope", "c", "--json"])
+    #expect(kept.text == #"{"keys":1,"versionsDropped":1}"# + "\n")
+    #expect(kept.errors.contains("nope"))
+    let left = try await workshop.expect(0, ["list", "--json"]).json(ListLine.self)
+    #expect(left.map(\.key) == ["c"])
+    #expect(left.map(\.versionCount) == [1])
   }
 
   @Test("info tells how a version is stored")

@@ -66,6 +66,32 @@ import Testing
     )
   }
 
+  @Test("trim says how many keys were too old and how many too many")
+  func trimming() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(1, ["cache", "trim"])
+    try await workshop.expect(0, ["cache", "set-limit", "9M", "--count", "3"])
+    for index in 0..<5 { try await workshop.expect(0, ["put", "k\(index)"], input: Data("\(index)".utf8)) }
+    #expect(
+      try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key) == ["k2", "k3", "k4"])
+    func trimmed() async throws -> TrimLine {
+      try #require(try await workshop.expect(0, ["cache", "trim", "--json"]).json(TrimLine.self).first)
+    }
+    var line = try await trimmed()
+    #expect(line.keysExpired == 0)
+    #expect(line.keysEvicted == 0)
+    try await workshop.expect(64, ["cache", "set-limit", "9M", "--count", "1"])
+    #expect(try await workshop.expect(0, ["list"]).lines.count == 3)
+    // The shortest lifetime there is: over when the next process looks.
+    try await workshop.expect(0, ["cache", "set-limit", "9M", "--lifetime", "0.001", "--evict"])
+    #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
+    try await workshop.expect(0, ["put", "k"], input: Data("value".utf8))
+    line = try await trimmed()
+    #expect(line.keysExpired == 1)
+    #expect(line.keysEvicted == 0)
+    try await workshop.expect(3, ["get", "k"])
+  }
+
   @Test("refuses limits that make no sense, and keeps to its prefix")
   func refusals() async throws {
     let workshop = try await Workshop()

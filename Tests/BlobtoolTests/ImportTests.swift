@@ -109,6 +109,33 @@ import Testing
     #expect(try await workshop.expect(0, ["get", "f7"]).bytes == noise(400_000, seed: 7))
   }
 
+  @Test("an import of which a file fails is 1, and stores the others", arguments: ["missing", "too long"])
+  func oneFails(_ failure: String) async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data("1".utf8), to: "tree/a")
+    try workshop.write(Data("2".utf8), to: "tree/b")
+    var arguments = ["import", "tree", "--json"]
+    var prefix = ""
+    if failure == "missing" {
+      arguments.append("nowhere")
+    } else {
+      // A key has 4,096 bytes at most.
+      prefix = String(repeating: "p", count: 4_095)
+      try workshop.write(Data("3".utf8), to: "tree/long")
+      arguments += ["--prefix", prefix]
+    }
+    for count in [2, 0] {
+      let outcome = try await workshop.expect(1, arguments)
+      let line = try #require(try outcome.json(ImportLine.self).first)
+      #expect(line.files == 2)
+      #expect(line.newFiles == count)
+      #expect(line.skipped.count == 1)
+      #expect(outcome.errors.contains("1 file could not be imported"))
+    }
+    #expect(try await workshop.expect(0, ["get", prefix + "a"]).text == "1")
+    #expect(try await workshop.expect(0, ["get", prefix + "b"]).text == "2")
+  }
+
   @Test("a path that is named twice is imported once")
   func twice() async throws {
     let workshop = try await Workshop()

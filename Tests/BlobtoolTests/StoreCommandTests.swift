@@ -255,6 +255,46 @@ struct VerificationLine: Decodable {
     try await workshop.expect(0, ["repair"])
   }
 
+  @Test("verify is 4 also for damage that no key needs", arguments: ["header", "garbage", "footer"])
+  func unneededDamage(_ part: String) async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "other"], input: Data("fine".utf8))
+    try await workshop.expect(0, ["put", "k"], input: noise(300_000, seed: 11))
+    try await workshop.expect(0, ["delete", "k"])
+    try await workshop.expect(0, ["verify"])
+    let offsets = ["header": "60", "garbage": "100000", "footer": "$(($(wc -c < $pack) - 20))"]
+    let hurt = try await workshop.shell(
+      """
+      pack=$(ls -S store/packs/*.pack | head -1)
+      printf '\\377\\000\\377\\000' | dd of=$pack bs=1 seek=\(try #require(offsets[part])) conv=notrunc status=none
+      """)
+    #expect(hurt.status == 0)
+    let found = try #require(
+      try await workshop.expect(4, ["verify", "--json"]).json(VerificationLine.self).first)
+    #expect(!found.damaged.isEmpty)
+    #expect(found.damaged.allSatisfy { $0.keys.isEmpty && $0.pack.count > 0 })
+    try await workshop.expect(4, ["verify"])
+    #expect(try await workshop.expect(0, ["get", "other"]).text == "fine")
+  }
+
+  @Test("export is 4 if a key is damaged, also when another could not be written")
+  func damagedExport() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "../x"], input: Data("outside".utf8))
+    try await workshop.expect(0, ["put", "k"], input: noise(300_000, seed: 11))
+    try await workshop.expect(1, ["export", "before"])
+    let hurt = try await workshop.shell(
+      """
+      pack=$(ls -S store/packs/*.pack | head -1)
+      printf '\\377\\000\\377\\000' | dd of=$pack bs=1 seek=100000 conv=notrunc status=none
+      """)
+    #expect(hurt.status == 0)
+    let outcome = try await workshop.expect(4, ["export", "out"])
+    #expect(outcome.errors.contains("not written: “../x”"))
+    #expect(outcome.errors.contains("not written: “k”"))
+    #expect(workshop.contents("out/k") == nil)
+  }
+
   @Test("progress is JSON Lines on standard error, results on standard output")
   func progress() async throws {
     struct Line: Decodable {

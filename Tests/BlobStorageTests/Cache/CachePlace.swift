@@ -39,8 +39,11 @@ final class CachePlace: Sendable {
   }
 
   /// Opens the store as a process of its own.
-  func engine() throws -> Engine {
+  ///
+  /// - Parameter files: to be used in place of the system's.
+  func engine(files: (any FileSystem)? = nil) throws -> Engine {
     var environment = Engine.Environment()
+    if let files { environment.files = files }
     if let disk {
       environment.files = disk.process()
       environment.catalogFolder = temporary.path.appending("catalog")
