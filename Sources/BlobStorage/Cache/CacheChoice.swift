@@ -29,21 +29,18 @@ struct CacheChoice {
   static func make(
     _ cache: CacheCore, goal: Int64, _ limits: CacheLimits, copiesLarge: Bool
   ) throws(BlobStorageError) -> CacheChoice {
-    var coldByteCount = max(limits.coldByteCount, goal * 2)
-    var enoughByteCount = goal * 2
+    // Plain bytes of the least recently used keys of the lowest priorities, among which those go whose packs free most.
+    var coldByteCount = goal * 2
     while true {
-      let (choice, freed, isAll) = try make(
-        cache, goal: goal, coldByteCount, enoughByteCount, limits, copiesLarge)
+      let (choice, freed, isAll) = try make(cache, goal: goal, coldByteCount, limits, copiesLarge)
       // An eighth less is enough: more cold keys would be less cold.
       if isAll || choice.hasLarge || freed >= goal - goal / 8 { return choice }
       coldByteCount *= 3
-      enoughByteCount = coldByteCount
     }
   }
 
   private static func make(
-    _ cache: CacheCore, goal: Int64, _ coldByteCountMax: Int64, _ enoughByteCount: Int64,
-    _ limits: CacheLimits, _ copiesLarge: Bool
+    _ cache: CacheCore, goal: Int64, _ coldByteCountMax: Int64, _ limits: CacheLimits, _ copiesLarge: Bool
   ) throws(BlobStorageError) -> (CacheChoice, freed: Int64, isAll: Bool) {
     let engine = cache.engine
     let algorithm = engine.header.digestAlgorithm
@@ -59,11 +56,6 @@ struct CacheChoice {
           byteCount: row.recordsByteCount, garbageByteCount: try transaction.garbageByteCount(number))
       }
       try transaction.forEachCachedKey(algorithm: algorithm) { id, row in
-        // A higher priority only when the lower ones are not enough.
-        if let first = cold.first, row.priority > first.row.priority, coldByteCount >= enoughByteCount {
-          isAll = false
-          return false
-        }
         cold.append((id, row))
         coldCounts[row.digest, default: 0] += 1
         coldByteCount += row.byteCount

@@ -131,6 +131,8 @@ extension CacheCore {
 
   private func dropBeyondCount() throws(BlobStorageError) {
     guard let countMax = limits.countMax else { return }
+    // What was read lately stays longest.
+    try flushTouches()
     while true {
       var victims: [(Transaction.CachedKeyID, CachedKeyRow)] = []
       try engine.catalog.read { (transaction) throws(BlobStorageError) in

@@ -118,15 +118,17 @@ extension CacheCore {
       let roomCount = state.withLock { $0.roomCount }
       let touched = takeTouched()
       do throws(BlobStorageError) {
-        return try engine.commit(
-          values.map(\.item),
-          alongside: { (commit) throws(BlobStorageError) in
-            guard commit.roomByteCount >= need else { throw Self.roomNeeded }
-            var dropping = CacheDropping(engine, long: long)
-            try note(touched, commit.transaction)
-            for value in values { try note(value, &dropping, commit.transaction) }
-            try evictBeyondCount(&dropping, &commit, keeping: Set(values.map(\.item.key)))
-          })
+        var evictedCount = 0
+        let stored = try engine.commit(values.map(\.item)) { (commit) throws(BlobStorageError) in
+          guard commit.roomByteCount >= need else { throw Self.roomNeeded }
+          var dropping = CacheDropping(engine, long: long)
+          try note(touched, commit.transaction)
+          for value in values { try note(value, &dropping, commit.transaction) }
+          try evictBeyondCount(&dropping, &commit, keeping: Set(values.map(\.item.key)))
+          evictedCount = dropping.droppedKeyCount
+        }
+        state.withLock { $0.counts.evictedCount += evictedCount }
+        return stored
       } catch {
         restore(touched)
         switch error.code {

@@ -41,8 +41,6 @@ public struct CacheLimits: Sendable, Hashable {
   var stepByteCount: Int64 { byteCountMax / 50 }
   /// Live bytes that a step may copy before it has freed anything: by so much the limit can be exceeded.
   var copiedByteCountMax: Int64 { byteCountMax / 40 }
-  /// Plain bytes of the least recently used keys among which a step chooses those whose packs free most.
-  var coldByteCount: Int64 { byteCountMax / 25 }
 
   func check() throws(BlobStorageError) {
     guard byteCountMax >= Self.byteCountMaxMin else {

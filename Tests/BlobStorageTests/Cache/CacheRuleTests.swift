@@ -159,7 +159,6 @@ struct CacheRuleTests {
     _ = try cache.engine.put("other", .data(Data([6])), .relaxed)
     #expect(try cache.data("k0") == Data([0]))
     try cache.adopt(["past"])
-    try cache.flushTouches()
     try cache.setLimits(CacheLimits(byteCountMax: place.limits.byteCountMax, countMax: 3))
     #expect(
       try cache.engine.keys("", after: nil, limit: 10).map(\.key) == ["c/high", "c/k0", "c/past", "other"])
