@@ -92,31 +92,44 @@ static void hash_parent(const uint8_t children[BLOCK_BYTES], uint32_t root, uint
   memcpy(value, result, CV_BYTES);
 }
 
-// Any number of inputs of one shape, by the widest kernels that they fill more than half.
-static void hash_many(int level, const uint8_t *inputs, size_t count, bs_blake3_shape shape,
-                      uint8_t *values) {
+// How many lanes hash `count` inputs fastest, or the first of them. Eight lanes of AVX-512 take no longer
+// than four would.
+static size_t lanes_for(int level, size_t count) {
+  if (level == BS_BLAKE3_PORTABLE || count < 2) return 1;
+  if (level == BS_BLAKE3_LANES16) return count > 8 ? 16 : 8;
+  return level == BS_BLAKE3_LANES8 && count > 4 ? 8 : 4;
+}
+
+// Any number of inputs of one shape, of which the last has `last_bytes`.
+static void hash_many(int level, const uint8_t *inputs, size_t count, size_t last_bytes,
+                      bs_blake3_shape shape, uint8_t *values) {
   size_t stride = shape.block_count * BLOCK_BYTES;
   while (count > 0) {
-    size_t taken = 1;
+    size_t lanes = lanes_for(level, count);
+    // A short leaf is not worth more lanes than the leaves before it need: below half of one, or if the four
+    // lanes are for it and a single other.
+    size_t worth = lanes == 4 ? stride : stride / 2;
+    if (count <= lanes && last_bytes < worth) lanes = lanes_for(level, count - 1);
+    size_t taken = count < lanes ? count : lanes;
+    size_t taken_last = taken < count ? stride : last_bytes;
 #if defined(__x86_64__)
-    if (level >= BS_BLAKE3_LANES16 && count > 8) {
-      taken = count < 16 ? count : 16;
-      bs_blake3_lanes16(inputs, taken, &shape, values);
-    } else if (level >= BS_BLAKE3_LANES8 && count > 4) {
-      taken = count < 8 ? count : 8;
-      bs_blake3_lanes8(inputs, taken, &shape, values);
+    if (lanes == 16) {
+      bs_blake3_lanes16(inputs, taken, taken_last, &shape, values);
+    } else if (lanes == 8 && level == BS_BLAKE3_LANES16) {
+      bs_blake3_lanes8_avx512(inputs, taken, taken_last, &shape, values);
+    } else if (lanes == 8) {
+      bs_blake3_lanes8(inputs, taken, taken_last, &shape, values);
     } else
 #endif
 #if defined(__x86_64__) || defined(__aarch64__)
-        if (level >= BS_BLAKE3_LANES4 && count > 1) {
-      taken = count < 4 ? count : 4;
-      bs_blake3_lanes4(inputs, taken, &shape, values);
+        if (lanes == 4) {
+      bs_blake3_lanes4(inputs, taken, taken_last, &shape, values);
     } else
 #endif
         if (shape.flags & PARENT) {
       hash_parent(inputs, 0, values);
     } else {
-      hash_leaf(inputs, LEAF_BYTES, shape.counter, 0, values);
+      hash_leaf(inputs, taken_last, shape.counter, 0, values);
     }
     inputs += taken * stride;
     values += taken * CV_BYTES;
@@ -125,7 +138,8 @@ static void hash_many(int level, const uint8_t *inputs, size_t count, bs_blake3_
   }
 }
 
-static void hash_leaves(int level, const uint8_t *bytes, size_t count, uint64_t counter, uint8_t *values) {
+static void hash_leaves(int level, const uint8_t *bytes, size_t count, size_t last_bytes, uint64_t counter,
+                        uint8_t *values) {
   bs_blake3_shape leaves = {
       .block_count = LEAF_BLOCKS,
       .counter = counter,
@@ -133,7 +147,7 @@ static void hash_leaves(int level, const uint8_t *bytes, size_t count, uint64_t 
       .first = CHUNK_START,
       .last = CHUNK_END,
   };
-  hash_many(level, bytes, count, leaves, values);
+  hash_many(level, bytes, count, last_bytes, leaves, values);
 }
 
 // Replaces values by their parents, level by level, until no more than `goal` (1 or 2) are left, and
@@ -143,7 +157,7 @@ static size_t reduce(int level, uint8_t *values, size_t count, size_t goal) {
   bs_blake3_shape parents = {.block_count = 1, .flags = PARENT};
   while (count > goal) {
     size_t pairs = count / 2;
-    hash_many(level, values, pairs, parents, values);
+    hash_many(level, values, pairs, BLOCK_BYTES, parents, values);
     if (count % 2 != 0) memmove(values + pairs * CV_BYTES, values + (count - 1) * CV_BYTES, CV_BYTES);
     count = pairs + count % 2;
   }
@@ -153,7 +167,7 @@ static size_t reduce(int level, uint8_t *values, size_t count, size_t goal) {
 // Adds a full subtree, whose number of leaves is a power of two that divides the leaves so far.
 static void tree_add(tree *t, const uint8_t *bytes, size_t leaf_count) {
   uint8_t values[BATCH_LEAVES * CV_BYTES];
-  hash_leaves(t->level, bytes, leaf_count, t->leaf_count, values);
+  hash_leaves(t->level, bytes, leaf_count, LEAF_BYTES, t->leaf_count, values);
   reduce(t->level, values, leaf_count, 1);
   memcpy(t->values[t->depth], values, CV_BYTES);
   t->depth += 1;
@@ -183,17 +197,14 @@ static size_t tree_add_prefix(tree *t, const uint8_t *bytes, size_t count, size_
 
 // The root over the tree and the bytes behind it: at most a batch, and none only if the tree is empty too.
 static void tree_finish(const tree *t, const uint8_t *bytes, size_t count, uint8_t digest[CV_BYTES]) {
-  size_t full = count / LEAF_BYTES, rest = count % LEAF_BYTES;
-  size_t leaf_count = full + (rest > 0 || full == 0);
+  size_t leaf_count = count > 0 ? (count + LEAF_BYTES - 1) / LEAF_BYTES : 1;
   if (leaf_count == 1 && t->depth == 0) {
     hash_leaf(bytes, count, 0, ROOT, digest);
     return;
   }
   uint8_t values[BATCH_LEAVES * CV_BYTES];
-  hash_leaves(t->level, bytes, full, t->leaf_count, values);
-  if (leaf_count > full) {
-    hash_leaf(bytes + full * LEAF_BYTES, rest, t->leaf_count + full, 0, values + full * CV_BYTES);
-  }
+  size_t last_bytes = count - (leaf_count - 1) * LEAF_BYTES;
+  hash_leaves(t->level, bytes, leaf_count, last_bytes, t->leaf_count, values);
   if (t->depth == 0) {
     reduce(t->level, values, leaf_count, 2);
     hash_parent(values, ROOT, digest);

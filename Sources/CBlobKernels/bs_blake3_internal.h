@@ -93,11 +93,12 @@ typedef struct {
   uint8_t flags, first, last;
 } bs_blake3_shape;
 
-// Hashes `count` inputs that lie one behind the other, at most as many as the kernel has lanes, into as many
-// chaining values. The values may overwrite the inputs.
-typedef void bs_blake3_kernel(const uint8_t *inputs, size_t count, const bs_blake3_shape *shape,
-                              uint8_t *values);
+// Hashes `count` inputs that lie one behind the other, at least two and at most as many as the kernel has
+// lanes, into as many chaining values. The last input has `last_bytes`: a leaf may be short, but not empty.
+// The values may overwrite the inputs.
+typedef void bs_blake3_kernel(const uint8_t *inputs, size_t count, size_t last_bytes,
+                              const bs_blake3_shape *shape, uint8_t *values);
 
-bs_blake3_kernel bs_blake3_lanes4, bs_blake3_lanes8, bs_blake3_lanes16;
+bs_blake3_kernel bs_blake3_lanes4, bs_blake3_lanes8, bs_blake3_lanes8_avx512, bs_blake3_lanes16;
 
 #endif

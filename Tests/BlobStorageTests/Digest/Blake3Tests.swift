@@ -54,8 +54,12 @@ struct Blake3Tests {
     let borders = [2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 255, 256, 257, 384, 512, 513].map {
       $0 * 1_024
     }
+    // A short last leaf beside any number of full ones in the lanes, ending round the borders of a block.
+    let short = (0...17).flatMap { leaves in
+      [1, 63, 64, 65, 511, 512, 513, 960, 961, 1_023].map { leaves * 1_024 + $0 }
+    }
     let lengths =
-      borders.flatMap { [$0 - 1, $0, $0 + 1] }
+      borders.flatMap { [$0 - 1, $0, $0 + 1] } + short
       + (0..<40).map { _ in Int.random(in: 0...bytes.count, using: &random) }
     for length in lengths {
       let input = Array(bytes[..<length])
