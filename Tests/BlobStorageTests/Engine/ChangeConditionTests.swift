@@ -2,28 +2,30 @@ import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("A change under a condition")
 struct ChangeConditionTests {
-  private static let long = noise(9, 3_000_000)
+  private static let long: Data = {
+    var random = SplitMix64(seed: 9)
+    return Data(random.noise(3_000_000))
+  }()
 
-  /// Puts that take different ways through the engine.
-  private static let contents: [(BlobContent, Data)] = [
-    (.data(Data("short".utf8)), Data("short".utf8)),
-    (.data(long), long),
-    (
-      .stream(
-        {
-          let rest = Mutex(Data("streamed".utf8));
-          return {
-            rest.withLock {
-              defer { $0 = Data() }; return $0
-            }
-          }
-        }()), Data("streamed".utf8)
-    ),
-  ]
+  /// Contents that take different ways through the engine.
+  private static let contents = [Data("short".utf8), long, Data("streamed".utf8)]
+
+  private static func content(_ index: Int) -> BlobContent {
+    let bytes = contents[index]
+    guard index == 2 else { return .data(bytes) }
+    let rest = Mutex(bytes)
+    return .stream({
+      rest.withLock { rest in
+        defer { rest = Data() }
+        return rest
+      }
+    })
+  }
 
   private func expectFailure(
     _ current: BlobVersion.ID?, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void
@@ -39,23 +41,27 @@ struct ChangeConditionTests {
     let place = try TemporaryFolder()
     let path = place.path.appending("store").string
     let store = try BlockingBlobStore.create(at: path)
-    let (content, bytes) = Self.contents[index]
+    let bytes = Self.contents[index]
     let foreign = try store.put("other", .data(Data("x".utf8))).version.id
-    expectFailure(nil) { try store.put("k", content, options: PutOptions(condition: .current(foreign))) }
+    expectFailure(nil) {
+      try store.put("k", Self.content(index), options: PutOptions(condition: .current(foreign)))
+    }
     #expect(try store.data(forKey: "k") == nil)
     let first = try store.put("k", .data(Data("one".utf8)), options: PutOptions(condition: .absent)).version
       .id
-    expectFailure(first) { try store.put("k", content, options: PutOptions(condition: .absent)) }
-    expectFailure(first) { try store.put("k", content, options: PutOptions(condition: .current(foreign))) }
+    expectFailure(first) { try store.put("k", Self.content(index), options: PutOptions(condition: .absent)) }
+    expectFailure(first) {
+      try store.put("k", Self.content(index), options: PutOptions(condition: .current(foreign)))
+    }
     expectFailure(first) { _ = try store.delete("k", if: .absent) }
     expectFailure(first) { _ = try store.delete("k", if: .current(foreign)) }
     #expect(try store.versions(of: "k").map(\.id) == [first])
     let options = PutOptions(replacement: .archiveCurrent, condition: .current(first))
-    let second = try store.put("k", content, options: options).version.id
+    let second = try store.put("k", Self.content(index), options: options).version.id
     #expect(try store.data(forKey: "k") == bytes)
     #expect(try store.versions(of: "k").map(\.id) == [second, first])
     // The version of before is not the current one any more.
-    expectFailure(second) { _ = try store.put("k", content, options: options) }
+    expectFailure(second) { _ = try store.put("k", Self.content(index), options: options) }
     expectFailure(second) { _ = try store.delete("k", if: .current(first)) }
     #expect(try store.delete("k", if: .current(second)))
     #expect(try !store.delete("k", if: .absent))
