@@ -14,8 +14,10 @@ import Testing
 struct CollectionTests {
   private static let everything = CollectionOptions(garbageShareMin: 0)
 
-  @Test("keeps what readers hold that opened between any two of its looks at leases")
-  func laterLeases() throws {
+  @Test(
+    "keeps what readers hold that opened between any two of its looks at leases, or in a look that had read theirs",
+    arguments: [false, true])
+  func laterLeases(isLeaseRead: Bool) throws {
     let lab = try Lab()
     let keys = (0..<8).map { "k\($0)" }
     // Garbage, until it is put again between marking and condemning.
@@ -24,10 +26,13 @@ struct CollectionTests {
       try lab.put(engine, [("held", noise(100, 3_000))])
     }
     try lab.session { try lab.delete($0, keys) }
-    let (reader, process) = (try lab.open(), lab.disk.process())
+    // Leases are read in the order of their writers.
+    let readers = [try lab.open(), try lab.open()].sorted { $0.writer.writerID < $1.writer.writerID }
+    let (reader, lastLease) = (readers[0], "\(Hex.text(readers[1].writer.writerID)).lease")
+    let process = lab.disk.process()
     let collector = try lab.open(process)
-    // A lease that is there in any case, so that each look makes calls after it has listed them.
-    let held = try #require(try reader.openBlob("held", nil))
+    // Leases that are there in any case, so that each look makes calls after it has listed them.
+    let held = try readers.map { try #require(try $0.openBlob("held", nil)) }
     let isMarked = Mutex(false)
     let isListed = Mutex(false)
     let opened = Mutex<[OpenBlob]>([])
@@ -37,8 +42,11 @@ struct CollectionTests {
         defer { isListed = call.kind == .list && call.detail.contains("/leases") }
         return isListed
       }
+      let isLast = call.kind == .open && call.detail.contains(lastLease)
       let count = opened.withLock { $0.count }
-      guard wasListed, count < keys.count, let blob = try reader.openBlob(keys[count], nil) else { return }
+      guard isLeaseRead ? isLast : wasListed, count < keys.count,
+        let blob = try reader.openBlob(keys[count], nil)
+      else { return }
       opened.withLock { $0.append(blob) }
       do { try lab.session { try lab.delete($0, [keys[count]]) } } catch {
         throw BlobStorageError(.io, "\(error)")
@@ -60,8 +68,8 @@ struct CollectionTests {
       #expect(data == noise(UInt64(index), 3_000), "the reader that opened after look \(index): \(read)")
       blob.close()
     }
-    held.close()
-    try reader.close()
+    for blob in held { blob.close() }
+    for reader in readers { try reader.close() }
     try collector.close()
     try lab.checkInvariants(afterPowerCut: false)
   }
@@ -140,6 +148,95 @@ struct CollectionTests {
       #expect(found == lab.model.state)
       #expect(versions.count == 1)
     }
+  }
+
+  @Test("copies what hides a version while an older pack has that", arguments: ["replaced", "deleted"])
+  func hiding(_ what: String) throws {
+    let lab = try Lab()
+    // Stays: little of it is garbage.
+    try lab.session { engine in
+      try lab.put(engine, [("a", noise(1, 100))])
+      try lab.put(engine, [("b", noise(2, 20_000))])
+    }
+    // Is compacted.
+    try lab.session { engine in
+      if what == "replaced" {
+        try lab.put(engine, [("a", noise(3, 100))])
+      } else {
+        try lab.delete(engine, ["a"])
+      }
+      try lab.put(engine, [("other", noise(4, 20_000))])
+    }
+    try lab.session { engine in
+      try lab.delete(engine, ["other"])
+      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.5))
+      #expect(report.compactedPackCount == 1 && report.deletedPackCount == 0)
+    }
+    for forgets in [false, true] {
+      if forgets { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let found = try lab.observed(engine)
+        #expect(found == lab.model.state, "forgotten: \(forgets)")
+      }
+    }
+  }
+
+  @Test(
+    "takes a retired pack's file away before its records, where there is no room for any change before",
+    arguments: [false, true])
+  func noRoomForCatalog(isKilledBetween: Bool) throws {
+    let lab = try Lab()
+    for key in ["garbage", "kept"] { try lab.session { try lab.put($0, [(key, noise(1, 3_000))]) } }
+    try lab.session { try lab.put($0, [("garbage", noise(2, 3_000))]) }
+    try lab.session { try lab.delete($0, ["garbage"]) }
+    // A collection that is killed once it has retired packs.
+    let killed = try lab.open()
+    lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+      if call.kind == .open, call.detail.contains(".gone") { throw .simulatedStop }
+    }
+    #expect(throws: BlobStorageError.self) { try killed.collectGarbage(Self.everything) }
+    lab.restart(with: try CatalogFolder(copyOf: lab.catalog))
+    withExtendedLifetime(killed) {}
+    // Leaves the catalog clean: its next change needs another file.
+    try lab.session { _ in }
+    let packs = FilePath("\(Lab.storePath)/packs")
+    @Sendable func retired() throws -> [String] { try lab.disk.list(packs).filter { $0.hasSuffix(".gone") } }
+    let count = try retired().count
+    #expect(count > 0)
+    let refusalCount = Mutex(0)
+    var environment = lab.environment(lab.disk.process())
+    environment.catalogFiles = FullFiles {
+      guard (try? retired().count) == count else { return false }
+      refusalCount.withLock { $0 += 1 }
+      return true
+    }
+    let engine = try Engine(
+      path: Lab.storePath, configuration: StoreConfiguration(threadCount: 1), environment: environment)
+    if isKilledBetween {
+      lab.disk.afterMutations { (call) throws(BlobStorageError) in
+        if call.kind == .remove, call.detail.contains(".gone") { throw .simulatedStop }
+      }
+      let error = #expect(throws: BlobStorageError.self) { try engine.collectGarbage(Self.everything) }
+      #expect(error?.code == .simulatedStop)
+      lab.restart(with: try CatalogFolder(copyOf: lab.catalog))
+      withExtendedLifetime(engine) {}
+    } else {
+      let report = try engine.collectGarbage(Self.everything)
+      #expect(report.obstacles == [])
+      #expect(try retired() == [])
+      try engine.close()
+    }
+    #expect(refusalCount.withLock { $0 } > 0, "there was room in any case")
+    try lab.session { engine in
+      let report = try engine.collectGarbage(Self.everything)
+      #expect(report.obstacles == [])
+      let rows = try engine.packRows()
+      #expect(rows.allSatisfy { $0.state != .retired })
+      let (found, files) = (try lab.observed(engine), try lab.disk.list(packs))
+      #expect(found == lab.model.state)
+      #expect(files.count == rows.count)
+    }
+    try lab.checkInvariants(afterPowerCut: false)
   }
 
   @Test("keeps the metadata of versions that it copies")
@@ -342,4 +439,11 @@ struct CollectionTests {
       }
     }
   #endif
+}
+
+extension Engine {
+  /// The packs that the catalog knows.
+  fileprivate func packRows() throws(BlobStorageError) -> [PackRow] {
+    try catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows().map(\.row) }
+  }
 }

@@ -174,6 +174,108 @@ struct DamagedRecordTests {
     }
   }
 
+  // MARK: Records that are lost in both copies
+
+  /// Damages the records that `isMeant` says, and the footers that list them.
+  private static func lose(_ lab: Lab, _ isMeant: (PackRecord.Content) -> Bool) throws {
+    for path in try DamageTests.paths(lab) {
+      let name = try #require(PackName(fileName: path.lastComponent?.string ?? ""))
+      let file = try lab.disk.open(path, .read)
+      defer { file.close() }
+      let scanner = try PackScanner(file: file, name: name, codecs: CodecPool())
+      let footer = try #require(try scanner.trailer()).footerOffset
+      var offsets: [Int] = []
+      _ = try scanner.scan { if isMeant($0.content) { offsets.append(Int($0.offset)) } }
+      if offsets.isEmpty { continue }
+      try DamageTests.change(lab, path) { bytes in
+        for offset in offsets { bytes[offset + 20] ^= 4 }
+        bytes[Int(footer) + 30] ^= 4
+      }
+    }
+  }
+
+  /// A version that is replaced and a key that is deleted, by records in a pack of their own.
+  private static func storeWithHiddenVersions() throws -> Lab {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("replaced", noise(1, 300)), ("deleted", noise(2, 300))]) }
+    try lab.session { engine in
+      try lab.put(engine, [("replaced", noise(3, 300))])
+      try lab.delete(engine, ["deleted"])
+    }
+    return lab
+  }
+
+  private static func hides(_ content: PackRecord.Content, _ what: String) -> Bool {
+    switch content {
+    case .ref(let ref): what == "replaced" && ref.replaced != .none
+    case .drop: what == "deleted"
+    default: false
+    }
+  }
+
+  @Test(
+    "of what hides a version: a repair writes down anew what the catalog knows",
+    arguments: ["replaced", "deleted"])
+  func hiding(_ what: String) throws {
+    let lab = try Self.storeWithHiddenVersions()
+    try Self.lose(lab) { Self.hides($0, what) }
+    try lab.session { engine in
+      let report = try engine.repair()
+      #expect(report.setAside.count == 1 && report.losses.isEmpty && report.unreadable == [])
+    }
+    for forgets in [false, true] {
+      if forgets { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let (found, report) = (try lab.observed(engine), try engine.verify())
+        #expect(found == lab.model.state, "forgotten: \(forgets)")
+        #expect(report.damaged == [] && report.losses.isEmpty)
+      }
+    }
+  }
+
+  @Test(
+    "of what hides a version, and that no catalog knows: a repair tells it until it is accepted",
+    arguments: ["replaced", "deleted"])
+  func hidingUnknown(_ what: String) throws {
+    let lab = try Self.storeWithHiddenVersions()
+    try Self.lose(lab) { Self.hides($0, what) }
+    try lab.forgetCatalog()
+    for _ in 0..<2 {
+      try lab.session { engine in
+        let report = try engine.repair()
+        #expect(report.losses.damagedPacks.count == 1)
+        let collected = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        #expect(!collected.obstacles.isEmpty && collected.freedByteCount == 0)
+      }
+      try lab.forgetCatalog()
+    }
+    try lab.session { engine in
+      let losses = try engine.losses()
+      #expect(losses.damagedPacks.count == 1)
+      _ = try engine.repair(acceptsLosses: true)
+      let (accepted, collected) = (try engine.losses(), try engine.collectGarbage())
+      #expect(accepted.isEmpty && collected.obstacles == [])
+    }
+  }
+
+  @Test("of a chunk and of a manifest: a repair stores anew what can be read where the catalog says it is")
+  func contents() throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("long", noise(1, 5_000))]) }
+    try Self.lose(lab) { content in
+      switch content {
+      case .chunk, .manifest: true
+      default: false
+      }
+    }
+    try lab.session { engine in
+      let report = try engine.repair()
+      #expect(report.setAside.count == 1 && report.losses.isEmpty && report.unreadable == [])
+    }
+    try lab.forgetCatalog()
+    try lab.session { try lab.checkSound($0, "after the repair") }
+  }
+
   private func check(_ what: String, _ body: (_ keepsCatalog: Bool) throws -> Void) throws {
     for keepsCatalog in [true, false] {
       do { try body(keepsCatalog) } catch {

@@ -10,7 +10,7 @@ struct SecondCopyTests {
   static let data = noise(1, 900)
 
   /// Two packs with the same chunk, the younger copy damaged. The catalog points at the younger.
-  static func store(ofSeveralChunks: Bool = false) throws -> Lab {
+  static func store() throws -> Lab {
     let lab = try Lab()
     try lab.session { engine in try lab.put(engine, [("first", data)]) }
     try lab.session { engine in
@@ -77,6 +77,65 @@ struct SecondCopyTests {
       #expect(try engine.verify().damaged == [])
     }
   }
+
+  // MARK: Manifests
+
+  private static let long = noise(6, 6_000)
+
+  /// Two packs with the same manifest, the younger copy damaged.
+  private static func storeOfManifests() throws -> Lab {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("first", long)]) }
+    try lab.session { engine in
+      let layout = try #require(try engine.blobs.layout(Digest.of(Array(long))))
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+      }
+      try lab.put(engine, [("second", long)])
+    }
+    for path in try DamageTests.paths(lab) where try DamageTests.holds(lab, path, key: "second") {
+      let offset = try DamageTests.manifestOffset(lab, path)
+      try DamageTests.change(lab, path) { $0[offset] ^= 1 }
+    }
+    return lab
+  }
+
+  private static func checkLong(_ engine: Engine, _ keys: [String] = ["first", "second"]) throws {
+    for key in keys {
+      let read = try engine.data(key, nil)
+      #expect(read == long, "\(key)")
+    }
+  }
+
+  @Test("of a manifest is read when the one that the catalog knows is damaged", arguments: [false, true])
+  func manifestRead(rebuilds: Bool) throws {
+    let lab = try Self.storeOfManifests()
+    if rebuilds { try lab.forgetCatalog() }
+    try lab.session { engine in
+      try Self.checkLong(engine)
+      #expect(try engine.repair().unreadable == [])
+      try Self.checkLong(engine)
+      #expect(try engine.verify().damaged == [])
+    }
+  }
+
+  @Test(
+    "of a manifest stays in a collection when the one that the catalog knows is damaged",
+    arguments: [false, true])
+  func manifestCollected(rebuilds: Bool) throws {
+    let lab = try Self.storeOfManifests()
+    if rebuilds { try lab.forgetCatalog() }
+    try lab.session { engine in
+      try lab.delete(engine, ["first"])
+      _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    }
+    for _ in 0..<2 {
+      try lab.session { try Self.checkLong($0, ["second"]) }
+      try lab.forgetCatalog()
+    }
+  }
+
+  // MARK: What checksums do not tell
 
   @Test("verify finds a chunk whose checksum is right and whose bytes are not")
   func wrongBytes() throws {

@@ -8,6 +8,74 @@ import Testing
 /// What has to be on the medium before what, one case at a time.
 @Suite("The order of writing")
 struct WriteOrderTests {
+  @Test("a durable put forces what another process has written to its pack since that was forced last")
+  func othersPackAgain() throws {
+    let lab = try Lab()
+    let (relaxed, durable) = (try lab.open(), try lab.open())
+    for number in 1...3 {
+      let data = noise(UInt64(number), 500)
+      _ = try relaxed.put("relaxed \(number)", .data(data), PutOptions(durability: .relaxed))
+      let result = try durable.put("durable \(number)", .data(data), PutOptions())
+      #expect(result.newByteCount == 0, "shared")
+    }
+    try lab.afterPowerCut { $0.powerCut() }.session { engine in
+      for number in 1...3 {
+        let data = try engine.data("durable \(number)", nil)
+        #expect(data == noise(UInt64(number), 500))
+      }
+    }
+    try relaxed.close()
+    try durable.close()
+  }
+
+  @Test(
+    "a durable put stores anew what another process's pack may have lost when it was forced to the medium")
+  func othersPackLost() throws {
+    let lab = try Lab()
+    let (relaxed, durable) = (try lab.open(), try lab.open())
+    _ = try relaxed.put("relaxed", .data(noise(1, 500)), PutOptions(durability: .relaxed))
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try durable.put("a", .data(noise(1, 500)), PutOptions()) }
+    for key in ["a", "b"] {
+      let result = try durable.put(key, .data(noise(1, 500)), PutOptions())
+      #expect(result.newByteCount == (key == "a" ? 500 : 0))
+    }
+    try lab.afterPowerCut { $0.powerCut() }.session { engine in
+      for key in ["a", "b"] {
+        let data = try engine.data(key, nil)
+        #expect(data == noise(1, 500))
+      }
+    }
+    try durable.close()
+  }
+
+  @Test(
+    "a collection forces the packs of other processes before it takes other copies of what is in them away")
+  func othersCopyFirst() throws {
+    let lab = try Lab()
+    let data = noise(1, 900)
+    try lab.session { try lab.put($0, [("a", data)]) }
+    let (other, collector) = (try lab.open(), try lab.open())
+    let digest = Digest.of(Array(data))
+    _ = try other.writer.commit { (commit) throws(BlobStorageError) in
+      let result = data.withUnsafeBytes { raw in
+        Result { () throws(BlobStorageError) in
+          try commit.append(
+            .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
+        }
+      }
+      _ = try result.get()
+    }
+    let report = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    #expect(report.obstacles == [] && report.compactedPackCount == 1)
+    try lab.afterPowerCut { $0.powerCut() }.session { engine in
+      let read = try engine.data("a", nil)
+      #expect(read == data)
+    }
+    try other.close()
+    try collector.close()
+  }
+
   @Test("a full pack is on the medium before a version in the next pack needs one of its chunks")
   func fullPackFirst() throws {
     for stop in 1...40 {

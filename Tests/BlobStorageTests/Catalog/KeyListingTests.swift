@@ -69,6 +69,34 @@ struct KeyListingTests {
     }
   }
 
+  @Test("that end where a part of others ends come and go by themselves", arguments: [480, 960])
+  func endOfPart(_ byteCount: Int) throws {
+    let place = try CatalogPlace()
+    let short = String(repeating: "k", count: byteCount)
+    let keys = [short, short + "l", short + String(repeating: "l", count: 600)]
+    let packs = keys.enumerated().map { index, key in
+      var pack = SamplePack(PackPlace.header(sequence: UInt32(index) + 1))
+      pack.append(.ref(key, Stamp(time: 1, writer: 1)))
+      return pack
+    }
+    for pack in packs { try place.apply(pack, 0..<1) }
+    for (index, pack) in packs.enumerated() {
+      try place.retract(pack)
+      let left = keys.indices.filter { $0 != index }.map { Array(keys[$0].utf8) }
+      #expect(
+        try Self.listed(place, prefix: [], after: nil) == left, "without the key of \(keys[index].count)")
+      #expect(try Self.listed(place, prefix: Array(short.utf8), after: nil) == left)
+      let isFound = try place.catalog.read { (transaction) throws(BlobStorageError) in
+        var isFound: [Bool] = []
+        for key in left { isFound.append(try transaction.nameRow(key)?.versionCount == 1) }
+        return isFound
+      }
+      #expect(isFound == [true, true])
+      try place.apply(pack, 0..<1)
+      #expect(try Self.listed(place, prefix: [], after: nil) == keys.map { Array($0.utf8) })
+    }
+  }
+
   @Test("make the map grow, however small it was at first")
   func growth() throws {
     let place = try CatalogPlace(mapByteCount: 1 << 16)

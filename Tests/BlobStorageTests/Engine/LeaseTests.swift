@@ -64,6 +64,42 @@ struct LeaseTests {
     #expect(try disk.status(of: "/leases/0000000000000001.lease")?.byteCount == 40)
   }
 
+  @Test(
+    "have places of their own, in whatever order all those before them were let go", arguments: [false, true])
+  func ownPlaces(_ isEarlierFirst: Bool) throws {
+    let lease = lease(1)
+    let (early, late) = (try lease.hold([.chunk(Self.first)]), try lease.hold([.chunk(Self.second)]))
+    for hold in isEarlierFirst ? [early, late] : [late, early] { lease.release(hold) }
+    let (one, two) = (try lease.hold([.blob(Self.first)]), try lease.hold([.blob(Self.second)]))
+    #expect(try read().held == [.blob(Self.first), .blob(Self.second)])
+    lease.release(one)
+    #expect(try read().held == [.blob(Self.second)])
+    lease.release(two)
+    #expect(try read().held.isEmpty)
+  }
+
+  @Test("that find no room leave nothing that cannot be read, and readers go without them")
+  func noRoom() throws {
+    let lease = lease(1)
+    let kept = try lease.hold([.blob(Self.first)])
+    for isReader in [false, true] {
+      // The first of two lands, and half of the second.
+      disk.plan(Fault(.write, errno: .noSpace, landingByteCount: 60))
+      let both: [LeaseFile.Held] = [.chunk(Self.first), .chunk(Self.second)]
+      if isReader {
+        lease.release(try lease.holdWhereThereIsRoom(both))
+      } else {
+        #expect(failure { _ = try lease.hold(both) }?.code == .noSpace)
+      }
+      #expect(try read().held == [.blob(Self.first)])
+    }
+    let later = try lease.hold([.chunk(Self.second)])
+    lease.release(kept)
+    #expect(try read().held == [.chunk(Self.second)])
+    lease.release(later)
+    #expect(try read().held.isEmpty)
+  }
+
   @Test("of many puts beside a reader that stays take no more places than are held at once")
   func merged() throws {
     let lease = lease(1)

@@ -181,6 +181,34 @@ struct RemoteDamageTests {
     #expect(found == 2)
   }
 
+  @Test("of a chunk is none for who reads it from another pack, whichever is damaged")
+  func secondCopy() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(9_000)
+    let one = try place.engine("one")
+    _ = try one.put("first", bytes, .relaxed)
+    _ = try place.engine("two").put("second", bytes, PutOptions())
+    try one.close()
+    #expect(place.packNames.count == 2)
+    // Which of the two a catalog points at is a matter of chance.
+    for name in place.packNames {
+      place.objects.objects[name]?[1_000] ^= 1
+      let reader = try place.engine("reader of the other than \(name.dropFirst(6))")
+      func check() {
+        for key in ["first", "second"] {
+          #expect((try? reader.data(key, nil)) == Data(bytes), "\(key)")
+        }
+      }
+      check()
+      // What the other copy stands in for stays in its pack until that goes.
+      #expect(try reader.verify().damaged == [])
+      #expect(try reader.repair().unreadable == [])
+      check()
+      place.objects.objects[name]?[1_000] ^= 1
+    }
+  }
+
   @Test("of a chunk is remembered when the catalog is made anew, so that a put heals it")
   func rebuilt() throws {
     var random = SplitMix64.announced()

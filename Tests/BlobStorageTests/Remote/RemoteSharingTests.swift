@@ -144,6 +144,67 @@ struct RemoteSharingTests {
     #expect(try two.keys("", after: nil, limit: 10).map(\.key) == ["a", "b"])
   }
 
+  /// Loses some of the payload of the one pack that waits to be published, and returns the name of its file.
+  private static func makeHole(_ place: RemotePlace) throws -> String {
+    let folder = URL(filePath: place.statePath("one")).appending(path: "packs")
+    let name = try #require(FileManager.default.contentsOfDirectory(atPath: folder.path).first)
+    let handle = try FileHandle(forWritingTo: folder.appending(path: name))
+    try handle.seek(toOffset: 100_000)
+    try handle.write(contentsOf: Data(count: 8_192))
+    try handle.close()
+    return name
+  }
+
+  /// A machine whose put could not be published, and waits in its spool.
+  private static func waiting(_ place: RemotePlace, _ bytes: [UInt8]) throws -> Engine {
+    let engine = try place.engine("one", inline: true)
+    _ = try engine.put("kept", Array("published".utf8), PutOptions())
+    place.objects.setDown(true)
+    #expect(throws: BlobStorageError.self) { try engine.put("lost", bytes, PutOptions()) }
+    place.objects.setDown(false)
+    return engine
+  }
+
+  @Test("of a pack that is damaged while it waits are not published, and whoever put them is told")
+  func damagedWhileWaiting() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(200_000)
+    let one = try Self.waiting(place, bytes)
+    _ = try Self.makeHole(place)
+    for _ in 0..<2 {
+      let error = #expect(throws: BlobStorageError.self) {
+        try one.put("next", random.bytes(100), PutOptions())
+      }
+      #expect(error?.code == .poisoned)
+    }
+    #expect(place.packNames.count == 1)
+    #expect(try place.engine("two").keys("", after: nil, limit: 10).map(\.key) == ["kept"])
+    try? one.close()
+    let next = try place.engine("one")
+    _ = try next.put("again", bytes, PutOptions())
+    let other = try place.engine("three")
+    #expect(try other.keys("", after: nil, limit: 10).map(\.key) == ["again", "kept"])
+    #expect(try other.data("again", nil) == Data(bytes))
+  }
+
+  @Test("of a pack whose name another of the same length has are not said to be published")
+  func takenName() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(200_000)
+    let one = try Self.waiting(place, bytes)
+    // Another copy of the machine was quicker.
+    let folder = place.statePath("one") + "/packs"
+    let file = try #require(FileManager.default.contentsOfDirectory(atPath: folder).first)
+    var theirs = [UInt8](try Data(contentsOf: URL(filePath: "\(folder)/\(file)")))
+    theirs[theirs.count - 1] ^= 1
+    place.objects.objects[SharedNames.pack(try #require(PackName(fileName: file)))] = theirs
+    let error = #expect(throws: BlobStorageError.self) { try one.synchronize() }
+    #expect(error?.code == .poisoned)
+    #expect(throws: BlobStorageError.self) { try one.put("next", random.bytes(100), PutOptions()) }
+  }
+
   @Test("of a pack that a power cut left full of holes are not published")
   func holes() throws {
     var random = SplitMix64.announced()
@@ -154,12 +215,7 @@ struct RemoteSharingTests {
     #expect(throws: BlobStorageError.self) { try dying?.put("lost", random.bytes(200_000), PutOptions()) }
     place.objects.setDown(false)
     dying = nil
-    let folder = URL(filePath: place.statePath("one")).appending(path: "packs")
-    let name = try #require(FileManager.default.contentsOfDirectory(atPath: folder.path).first)
-    let handle = try FileHandle(forWritingTo: folder.appending(path: name))
-    try handle.seek(toOffset: 100_000)
-    try handle.write(contentsOf: Data(count: 8_192))
-    try handle.close()
+    let name = try Self.makeHole(place)
     let next = try place.engine("one")
     #expect(place.packNames.count == 1)
     #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["kept"])

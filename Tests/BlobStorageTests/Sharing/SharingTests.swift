@@ -147,6 +147,22 @@ struct SharingTests {
     #expect(try place.publish(5, 1, 1) == .published)
   }
 
+  @Test("a pack that differs from the one of its name in the last byte is another")
+  func lastByte() throws {
+    let place = SharedPlace()
+    // More than is compared at once.
+    var bytes = [UInt8](repeating: 1, count: 4 << 20 | 1)
+    func publish() throws -> Publication.Outcome {
+      try Publication.publish(name(5, 1), .bytes(bytes), place.objects, storeID: id)
+    }
+    #expect(try publish() == .published)
+    #expect(try publish() == .published)
+    bytes[bytes.count - 1] = 2
+    #expect(try publish() == .foreign)
+    bytes.removeLast()
+    #expect(try publish() == .foreign)
+  }
+
   // MARK: Listing
 
   @Test("packs are listed again when some were removed meanwhile")

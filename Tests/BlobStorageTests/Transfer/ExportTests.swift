@@ -31,6 +31,32 @@ struct ExportTests {
     #expect(try FileManager.default.contentsOfDirectory(atPath: target).sorted() == keys)
   }
 
+  @Test("leaves out what a manifest makes of the chunks of other bytes, and tells it")
+  func wrongManifest() async throws {
+    let parts = ["one", "other"]
+    try await put(parts)
+    let wrong = Digest.of(Array("neither".utf8))
+    let engine = try place.engine()
+    let layout = try BlobLayout(
+      digest: wrong,
+      chunks: parts.map {
+        ChunkEntry(digest: Digest.of(Array($0.utf8)), plainByteCount: $0.utf8.count)
+      })
+    _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+      _ = try commit.append(
+        .ref(
+          RefRecord(
+            key: Array("wrong".utf8), version: try commit.stamp(), replaced: .none, digest: wrong,
+            byteCount: layout.byteCount, created: 0, metadata: [])))
+    }
+    try engine.close()
+    let report = try await store.exportFiles(to: target)
+    #expect(report.damaged.map(\.path) == ["wrong"] && report.skipped == [])
+    #expect(report.fileCount == 2)
+    #expect(try FileManager.default.contentsOfDirectory(atPath: target).sorted() == parts)
+  }
+
   @Test("of no keys makes no folder")
   func nothing() async throws {
     try await put(["a"])
