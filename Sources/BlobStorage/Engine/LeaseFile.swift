@@ -147,7 +147,13 @@ package final class LeaseFile: Sendable {
     if let file = state.file { return file }
     let file = try created()
     state.file = file
-    try writeFirstSlot(&state)
+    do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {
+      // A first slot that is there in part would keep gc from everything.
+      state.file = nil
+      do throws(BlobStorageError) { try files.remove(path) } catch {}
+      file.close()
+      throw error
+    }
     return file
   }
 
