@@ -53,7 +53,7 @@ extension Transaction {
     var error = BlobStorageError(
       .conditionFailed, "The key “\(text)” is not as the change expects: \(found). Nothing was changed.",
       key: text)
-    error.currentVersion = current.map { BlobVersion.ID($0) }
+    error.currentVersionText = current.map { BlobVersion.ID($0).description }
     throw error
   }
 }
@@ -112,4 +112,9 @@ extension Engine {
       if case .put = change { results.next() } else { nil }
     }
   }
+}
+
+extension BlobStorageError {
+  /// The key's current version, when a change's condition did not hold; nil when the key has none.
+  public var currentVersion: BlobVersion.ID? { currentVersionText.flatMap { BlobVersion.ID($0) } }
 }

@@ -28,8 +28,8 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   public var offset: Int64?
   /// The path it was about.
   public var path: String?
-  /// The key's current version, when a change's condition did not hold; nil when the key has none.
-  public var currentVersion: BlobVersion.ID?
+  /// The text of ``currentVersion``.
+  var currentVersionText: String?
   /// The failed system call's `errno`, if that was the cause.
   public var errno: Int32?
 

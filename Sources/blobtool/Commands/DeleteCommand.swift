@@ -68,7 +68,7 @@ struct DeleteCommand: StoreCommand {
       }
     }
     if shared.json {
-      try JSONText.print(Output(keys: count, dryRun: isDryRun))
+      try JSONText.print(Output(keys: count, dryRun: isDryRun ? true : nil))
     } else {
       try StandardOutput.write("\(isDryRun ? "Would drop" : "Dropped") \(HumanText.count(count, "key")).\n")
     }
@@ -92,7 +92,7 @@ struct DeleteCommand: StoreCommand {
 
   private struct Output: Encodable {
     var keys: Int
-    var dryRun: Bool
+    var dryRun: Bool?
   }
 }
 
