@@ -49,6 +49,21 @@ import Testing
     }
   }
 
+  @Test("Ranges of removed packs are joined only where they touch")
+  func ranges() {
+    let events: [Census.Event] = [
+      .removed(1...2, writer: Self.name.writer), .removed(4...5, writer: Self.name.writer),
+      .removed(6...8, writer: Self.name.writer), .begun(Self.name),
+    ]
+    let census = Self.census(Census.text(Self.census(Census.text(events)).events))
+    #expect(
+      (1...9).filter { census.isRemoved(PackName(writer: Self.name.writer, sequence: $0)) } == [
+        1, 2, 4, 5, 6, 7, 8,
+      ])
+    #expect(census.pack(Self.name) != nil)
+    #expect(census.events.count == 3)
+  }
+
   @Test("A flipped bit never makes another line, and takes nothing that only the census knows")
   func flips() {
     let bytes = Census.text(Self.events)

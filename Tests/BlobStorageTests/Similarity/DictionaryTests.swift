@@ -29,6 +29,14 @@ struct DictionaryTests {
     }
   }
 
+  @Test("is worth it only if it saves a tenth, the bytes that name it included")
+  func pays() {
+    let named = 900 - DictionaryPolicy.refByteCount
+    #expect(DictionaryPolicy.pays(storedByteCount: named, aloneByteCount: 1_000))
+    #expect(!DictionaryPolicy.pays(storedByteCount: named + 1, aloneByteCount: 1_000))
+    #expect(DictionaryPolicy.refByteCount == 32)
+  }
+
   @Test("is made by a collection, makes small documents smaller, and says what it does beforehand")
   func training() throws {
     let (place, documents) = try Self.documents()

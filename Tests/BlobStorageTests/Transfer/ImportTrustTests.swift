@@ -56,6 +56,24 @@ struct ImportTrustTests {
     #expect(try text("f") == "new")
   }
 
+  @Test("no file that changes while it is read, however it is put", arguments: [5_000, 5_000_000])
+  func changesMeanwhile(_ byteCount: Int) throws {
+    let file = tree.appending("f")
+    try write(String(repeating: "a", count: byteCount), file)
+    setModified(file, FileTime(seconds: 1_000_000_000, nanoseconds: 0))
+    _ = try engine.put("k", .data(Data("before".utf8)), PutOptions())
+    let change: @Sendable (WorkProgress) -> Void = { progress in
+      guard progress.doneByteCount > 0 else { return }
+      let handle = FileHandle(forUpdatingAtPath: file.string)
+      #expect(throws: Never.self) { try handle?.write(contentsOf: Data("b".utf8)) }
+      #expect(throws: Never.self) { try handle?.close() }
+    }
+    #expect(throws: BlobStorageError.self) {
+      _ = try engine.put("k", .file(file.string), PutOptions(), change)
+    }
+    #expect(try text("k") == "before")
+  }
+
   @Test("no file that changed in the moment when it was read", arguments: [2, 2_000_000])
   func racy(_ byteCount: Int) throws {
     let file = tree.appending("f")
