@@ -247,7 +247,7 @@ struct VerificationLine: Decodable {
     let repaired = try await workshop.expect(4, ["repair", "--json"])
     #expect(
       try repaired.fields() == [
-        "keys", "packs", "damaged", "setAside", "unreadable", "uncertain", "lostPacks", "seconds",
+        "keys", "packs", "damaged", "setAside", "unreadable", "dropped", "uncertain", "lostPacks", "seconds",
       ])
     try await workshop.expect(0, ["put", "k"], input: bytes)
     #expect(try await workshop.expect(0, ["get", "k"]).bytes == bytes)
