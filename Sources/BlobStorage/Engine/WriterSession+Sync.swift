@@ -37,19 +37,19 @@ extension WriterSession {
     }
     let (writer, target) = (plan.writer, plan.target)
     do throws(BlobStorageError) {
-      try writer.file.synchronize()
-      if !plan.hasName { try synchronizeNames() }
-    } catch {
-      // Another thread has sealed the pack meanwhile, and closed it.
-      if error.code == .closed { return try synchronizeGivenUp(watermark) }
-      let failure = locked { state in
-        writer.poison(error)
-        let failure = writer.failure ?? error
-        state.poison = failure
-        return failure
+      try oneAtATime { () throws(BlobStorageError) in
+        do throws(BlobStorageError) { try writer.file.synchronize() } catch {
+          // Another thread has sealed the pack meanwhile, and closed it.
+          throw error.code == .closed ? error : poison(writer, error)
+        }
       }
+      if !plan.hasName {
+        do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(writer, error) }
+      }
+    } catch {
+      if error.code == .closed { return try synchronizeGivenUp(watermark) }
       markPoisoned(writer.name)
-      throw failure
+      throw error
     }
     if plan.isFirst { enter(.begun(writer.name)) }
     locked { state in
@@ -66,6 +66,26 @@ extension WriterSession {
     if !isDurable(watermark) { try synchronizeOther(watermark.pack) }
     // Another thread's sync of the pack may have failed: then this one has said nothing about what that one lost.
     try checkNotPoisoned()
+  }
+
+  /// Runs a sync, and the note that it failed, beside no other sync of this session.
+  private func oneAtATime<T>(
+    _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    let result: Result<T, BlobStorageError> = syncing.withLock { _ in
+      do throws(BlobStorageError) { return .success(try body()) } catch { return .failure(error) }
+    }
+    return try result.get()
+  }
+
+  /// Ends all writing of this session, because a sync of its pack failed.
+  private func poison(_ writer: PackWriter, _ cause: BlobStorageError) -> BlobStorageError {
+    locked { state in
+      writer.poison(cause)
+      let failure = writer.failure ?? cause
+      state.poison = failure
+      return failure
+    }
   }
 
   private func checkNotPoisoned() throws(BlobStorageError) {
@@ -92,13 +112,33 @@ extension WriterSession {
       guard let number = try transaction.packNumber(name) else { return 0 as Int64 }
       return try transaction.packRow(number)?.appliedByteCount ?? 0
     }
-    do throws(BlobStorageError) { try file.synchronize() } catch {
-      // A second sync could succeed without what the first has lost.
+    do throws(BlobStorageError) {
+      try oneAtATime { () throws(BlobStorageError) in
+        do throws(BlobStorageError) { try file.synchronize() } catch {
+          locked { state in
+            state.unsyncable.insert(name)
+            if name.writer == writerID { state.poison = state.poison ?? error }
+          }
+          throw error
+        }
+      }
+    } catch {
       markPoisoned(name)
       throw error
     }
+    // What an earlier sync has lost, this one does not tell: nothing is counted on then.
+    if try isUnsyncable(name) { return }
     try synchronizeNames()
     locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
+  }
+
+  /// Whether a sync of the pack has failed, here or in another process.
+  private func isUnsyncable(_ name: PackName) throws(BlobStorageError) -> Bool {
+    if locked({ $0.unsyncable.contains(name) }) { return true }
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      guard let number = try transaction.packNumber(name) else { return false }
+      return try transaction.packRow(number)?.isPoisoned ?? false
+    }
   }
 
   /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
@@ -138,7 +178,12 @@ extension WriterSession {
   /// Writes the footer and forces the pack to the medium; without room for a footer, at least its records.
   func makeWhole(_ writer: PackWriter) throws(BlobStorageError) -> Int64 {
     do throws(BlobStorageError) {
-      let byteCount = try writer.seal()
+      let byteCount = try oneAtATime { () throws(BlobStorageError) in
+        do throws(BlobStorageError) { return try writer.seal() } catch {
+          if error.code == .poisoned { locked { $0.poison = error } }
+          throw error
+        }
+      }
       try synchronizeNames()
       // What another thread's sync of the pack has lost, this one does not tell.
       if publisher == nil { try checkNotPoisoned() }
@@ -147,12 +192,13 @@ extension WriterSession {
     } catch {
       guard error.code != .poisoned else { throw error }
       do throws(BlobStorageError) {
-        try writer.file.synchronize()
+        try oneAtATime { () throws(BlobStorageError) in
+          do throws(BlobStorageError) { try writer.file.synchronize() } catch { throw poison(writer, error) }
+        }
         try synchronizeNames()
         enter(.begun(writer.name))
       } catch {
-        writer.poison(error)
-        throw writer.failure ?? error
+        throw poison(writer, error)
       }
       throw error
     }
