@@ -36,6 +36,8 @@ package final class RecordedFiles: FileSystem {
   package let root: FilePath
   private let system = SystemFiles()
   private let log = Mutex(Log())
+  /// How many syncs of a file have failed, by its number.
+  private let failedSyncs = Mutex<[Int: Int]>([:])
   /// Files by path.
   private let names = Mutex<(files: [String: Int], next: Int)>(([:], 1))
 
@@ -125,7 +127,7 @@ package final class RecordedFiles: FileSystem {
   // MARK: The log
 
   fileprivate func recording(
-    _ kind: CallKind, _ path: FilePath, _ event: (Int) -> Event, body: () throws(BlobStorageError) -> Void
+    _ kind: CallKind?, _ path: FilePath, _ event: (Int) -> Event, body: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let call = log.withLock { log in
       let call = log.nextCall
@@ -134,7 +136,7 @@ package final class RecordedFiles: FileSystem {
       return call
     }
     do throws(BlobStorageError) {
-      try runHook(kind, path)
+      if let kind { try runHook(kind, path) }
       try body()
     } catch {
       record(.failed(call: call))
@@ -143,9 +145,35 @@ package final class RecordedFiles: FileSystem {
     record(.ended(call: call))
   }
 
+  /// Runs a sync that may fail. As on Linux since 4.17 (errseq_t), a failure is reported once to each open file that was
+  /// open when it happened, whichever of them asked for the sync, and to none that is opened afterwards.
+  ///
+  /// - Parameter seen: how many failures the open file knows of.
+  fileprivate func synchronizing(
+    _ number: Int, _ seen: borrowing Mutex<Int>, _ body: () throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    do throws(BlobStorageError) { try body() } catch {
+      let count = failedSyncs.withLock { counts in
+        counts[number, default: 0] += 1
+        return counts[number, default: 0]
+      }
+      seen.withLock { $0 = count }
+      throw error
+    }
+    let count = failedSyncCount(number)
+    let isNews = seen.withLock { seen in
+      defer { seen = count }
+      return seen < count
+    }
+    guard isNews else { return }
+    throw .systemCall("sync (of another open file, planned)", path: root, errno: Errno.ioError.rawValue)
+  }
+
+  fileprivate func failedSyncCount(_ number: Int) -> Int { failedSyncs.withLock { $0[number] ?? 0 } }
+
   private func record(_ event: Event) { log.withLock { $0.events.append(event) } }
 
-  private func runHook(_ kind: CallKind, _ path: FilePath) throws(BlobStorageError) {
+  fileprivate func runHook(_ kind: CallKind, _ path: FilePath) throws(BlobStorageError) {
     try log.withLock { $0.hook }?(kind, path)
   }
 
@@ -164,11 +192,13 @@ private final class RecordedFile: File {
   private let file: any File
   private let number: Int
   private let files: RecordedFiles
+  private let seenFailures: Mutex<Int>
 
   init(_ file: any File, _ number: Int, _ files: RecordedFiles) {
     self.file = file
     self.number = number
     self.files = files
+    seenFailures = Mutex(files.failedSyncCount(number))
   }
 
   var path: FilePath { file.path }
@@ -190,10 +220,13 @@ private final class RecordedFile: File {
   }
 
   func synchronize() throws(BlobStorageError) {
-    try files.recording(.synchronize, path) {
+    try files.recording(nil, path) {
       .sync(call: $0, file: number)
     } body: { () throws(BlobStorageError) in
-      try file.synchronize()
+      try files.synchronizing(number, seenFailures) { () throws(BlobStorageError) in
+        try files.runHook(.synchronize, path)
+        try file.synchronize()
+      }
     }
   }
 
