@@ -199,7 +199,7 @@ package final class Engine: Sendable {
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
-      logger: configuration.logger,
+      logger: configuration.logger, syncs: PackSyncs(),
       publisher: Self.publisher(
         writerID, backend, remote, makesThreads: makesThreads, codecs, configuration.logger),
       member: (backend as? RemoteBackend).map { [catalog, leases, marks, randomNumber] in
@@ -285,7 +285,7 @@ package final class Engine: Sendable {
       writerID: writerID, store: header, backend: backend, catalog: catalog, codecs: codecs,
       clock: clock,
       packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
-      logger: logger,
+      logger: logger, syncs: writer.syncs,
       publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, codecs, logger),
       member: (backend as? RemoteBackend).map {
         SharedMember(

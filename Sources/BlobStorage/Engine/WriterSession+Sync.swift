@@ -37,12 +37,14 @@ extension WriterSession {
     }
     let (writer, target) = (plan.writer, plan.target)
     do throws(BlobStorageError) {
-      try oneAtATime { () throws(BlobStorageError) in
+      _ = try syncs.run(writer.name) { () throws(BlobStorageError) in
         do throws(BlobStorageError) { try writer.file.synchronize() } catch {
           // Another thread has sealed the pack meanwhile, and closed it.
           throw error.code == .closed ? error : poison(writer, error)
         }
       }
+      // Another thread's sync may have failed: nothing has been synced here then.
+      try checkNotPoisoned()
       if !plan.hasName {
         do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(writer, error) }
       }
@@ -68,16 +70,6 @@ extension WriterSession {
     try checkNotPoisoned()
   }
 
-  /// Runs a sync, and the note that it failed, beside no other sync of this session.
-  private func oneAtATime<T>(
-    _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    let result: Result<T, BlobStorageError> = syncing.withLock { _ in
-      do throws(BlobStorageError) { return .success(try body()) } catch { return .failure(error) }
-    }
-    return try result.get()
-  }
-
   /// Ends all writing of this session, because a sync of its pack failed.
   private func poison(_ writer: PackWriter, _ cause: BlobStorageError) -> BlobStorageError {
     locked { state in
@@ -86,6 +78,13 @@ extension WriterSession {
       state.poison = failure
       return failure
     }
+  }
+
+  /// Why a pack cannot be made durable any more whose sync has failed.
+  private func lost(_ writer: PackWriter) -> BlobStorageError {
+    locked { $0.poison }
+      ?? poison(
+        writer, BlobStorageError(.io, "an earlier sync of it had failed"))
   }
 
   private func checkNotPoisoned() throws(BlobStorageError) {
@@ -112,33 +111,23 @@ extension WriterSession {
       guard let number = try transaction.packNumber(name) else { return 0 as Int64 }
       return try transaction.packRow(number)?.appliedByteCount ?? 0
     }
+    var cause: BlobStorageError?
     do throws(BlobStorageError) {
-      try oneAtATime { () throws(BlobStorageError) in
+      let isSynced = try syncs.run(name) { () throws(BlobStorageError) -> Bool in
         do throws(BlobStorageError) { try file.synchronize() } catch {
-          locked { state in
-            state.unsyncable.insert(name)
-            if name.writer == writerID { state.poison = state.poison ?? error }
-          }
-          throw error
+          cause = error
+          throw BlobStorageError(.poisoned, error.message, pack: name.description, errno: error.errno)
         }
+        return true
       }
+      // Nothing of the pack is counted on then.
+      if isSynced == nil { return }
     } catch {
       markPoisoned(name)
-      throw error
+      throw cause ?? error
     }
-    // What an earlier sync has lost, this one does not tell: nothing is counted on then.
-    if try isUnsyncable(name) { return }
     try synchronizeNames()
     locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
-  }
-
-  /// Whether a sync of the pack has failed, here or in another process.
-  private func isUnsyncable(_ name: PackName) throws(BlobStorageError) -> Bool {
-    if locked({ $0.unsyncable.contains(name) }) { return true }
-    return try catalog.read { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(name) else { return false }
-      return try transaction.packRow(number)?.isPoisoned ?? false
-    }
   }
 
   /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
@@ -178,12 +167,13 @@ extension WriterSession {
   /// Writes the footer and forces the pack to the medium; without room for a footer, at least its records.
   func makeWhole(_ writer: PackWriter) throws(BlobStorageError) -> Int64 {
     do throws(BlobStorageError) {
-      let byteCount = try oneAtATime { () throws(BlobStorageError) in
+      let byteCount = try syncs.run(writer.name) { () throws(BlobStorageError) in
         do throws(BlobStorageError) { return try writer.seal() } catch {
           if error.code == .poisoned { locked { $0.poison = error } }
           throw error
         }
       }
+      guard let byteCount else { throw lost(writer) }
       try synchronizeNames()
       // What another thread's sync of the pack has lost, this one does not tell.
       if publisher == nil { try checkNotPoisoned() }
@@ -192,13 +182,15 @@ extension WriterSession {
     } catch {
       guard error.code != .poisoned else { throw error }
       do throws(BlobStorageError) {
-        try oneAtATime { () throws(BlobStorageError) in
+        let isSynced = try syncs.run(writer.name) { () throws(BlobStorageError) -> Bool in
           do throws(BlobStorageError) { try writer.file.synchronize() } catch { throw poison(writer, error) }
+          return true
         }
+        if isSynced == nil { throw lost(writer) }
         try synchronizeNames()
         enter(.begun(writer.name))
       } catch {
-        throw poison(writer, error)
+        throw error.code == .poisoned ? error : poison(writer, error)
       }
       throw error
     }

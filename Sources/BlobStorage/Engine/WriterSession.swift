@@ -35,8 +35,6 @@ package final class WriterSession: Sendable {
     var lossCount = 0
     var lossCause: BlobStorageError?
     var poison: BlobStorageError?
-    /// Packs of other sessions of which a sync has failed here: another one says nothing about what that one lost.
-    var unsyncable: Set<PackName> = []
     /// Why the last pack could not be sealed.
     var sealFailure: BlobStorageError?
     var addedByteCount: Int64 = 0
@@ -54,9 +52,8 @@ package final class WriterSession: Sendable {
   /// The number that its packs and stamps have; where packs are published it may be given up for another.
   package var writerID: UInt64 { number.load(ordering: .relaxed) }
   let number: Atomic<UInt64>
-  /// Held during each sync of a pack, until its failure has been noted. The system reports a failure once: a sync of the
-  /// same pack that began after it would succeed without what the first has lost.
-  let syncing = Mutex<Void>(())
+  /// Those of the engine.
+  let syncs: PackSyncs
   let store: StoreHeader
   let backend: any Backend
   /// The same, if packs are published.
@@ -84,7 +81,7 @@ package final class WriterSession: Sendable {
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
     clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger,
-    publisher: Publisher? = nil, member: SharedMember? = nil
+    syncs: PackSyncs, publisher: Publisher? = nil, member: SharedMember? = nil
   ) {
     number = Atomic(writerID)
     self.store = store
@@ -95,6 +92,7 @@ package final class WriterSession: Sendable {
     self.clock = clock
     self.packByteCountTarget = Atomic(packByteCountTarget)
     self.logger = logger
+    self.syncs = syncs
     self.weaknesses = weaknesses
     self.publisher = publisher
     self.member = member

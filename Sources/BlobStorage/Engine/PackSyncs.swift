@@ -1,0 +1,52 @@
+import Synchronization
+
+/// The syncs of packs by this process: one at a time for each pack, and none once one has failed.
+///
+/// The system reports the failure of a sync once to each open file, and to none that is opened later. So a sync that
+/// begins after another has failed can succeed without the bytes that the other has lost. All sessions of an engine
+/// share one value: a collection may sync what a put counts on.
+package final class PackSyncs: Sendable {
+  private final class Pack: Sendable {
+    let hasFailed = Mutex(false)
+  }
+
+  private let packs = Mutex<[PackName: (pack: Pack, userCount: Int)]>([:])
+
+  package init() {}
+
+  /// Runs a sync of a pack beside no other one.
+  ///
+  /// - Parameter sync: throws `poisoned` when the sync has failed; other errors say nothing about it.
+  /// - Returns: nil when an earlier sync of the pack has failed. `sync` has not been called then.
+  func run<T>(
+    _ name: PackName, _ sync: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T? {
+    let pack = enter(name)
+    let result: Result<T?, BlobStorageError> = pack.hasFailed.withLock { hasFailed in
+      if hasFailed { return .success(nil) }
+      do throws(BlobStorageError) { return .success(try sync()) } catch {
+        hasFailed = error.code == .poisoned
+        return .failure(error)
+      }
+    }
+    leave(name)
+    return try result.get()
+  }
+
+  private func enter(_ name: PackName) -> Pack {
+    packs.withLock { packs in
+      let pack = packs[name]?.pack ?? Pack()
+      packs[name] = (pack, (packs[name]?.userCount ?? 0) + 1)
+      return pack
+    }
+  }
+
+  /// Forgets a pack that nobody syncs, unless a sync of it has failed.
+  private func leave(_ name: PackName) {
+    packs.withLock { packs in
+      guard let (pack, userCount) = packs[name] else { return }
+      packs[name] = (pack, userCount - 1)
+      if userCount == 1, !pack.hasFailed.withLock({ $0 }) { packs[name] = nil }
+    }
+  }
+}
