@@ -182,6 +182,29 @@ struct CollectionTests {
   }
 
   @Test(
+    "removes nothing while a pack is in use whose sync has failed, and goes on when it has been opened anew")
+  func failedSync() throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 3_000))]) }
+    let writer = try lab.open()
+    // The old version is garbage by what is in the pack under way, and that may not be on the medium.
+    _ = try writer.put("a", .data(noise(2, 3_000)), .relaxed)
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try writer.put("b", .data(noise(3, 300)), PutOptions()) }
+    let collector = try lab.open()
+    let report = try collector.collectGarbage(Self.everything)
+    #expect(report.obstacles.contains { $0.contains("sync") })
+    #expect(report.freedByteCount == 0 && report.deletedPackCount == 0)
+    #expect(throws: BlobStorageError.self) { try writer.close() }
+    try collector.close()
+    let again = try lab.open()
+    let after = try again.collectGarbage(Self.everything)
+    #expect(after.obstacles == [])
+    #expect(try again.data("a", nil) == noise(2, 3_000))
+    try again.close()
+  }
+
+  @Test(
     "takes a retired pack's file away before its records, where there is no room for any change before",
     arguments: [false, true])
   func noRoomForCatalog(isKilledBetween: Bool) throws {

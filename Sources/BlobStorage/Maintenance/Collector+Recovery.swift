@@ -64,6 +64,17 @@ extension Collector {
     for (_, row) in try packRows() where !row.isSealed && row.state == .live {
       try engine.writer.synchronizeOther(row.name)
     }
+    if let name = try unsyncedPack() { throw BlobStorageError(.busy, Self.obstacle(unsynced: name)) }
+  }
+
+  /// A pack under way whose sync has failed. What the catalog counts on may not be on the medium, and no later sync
+  /// tells: its writer has to end, so that the next opening writes it anew.
+  func unsyncedPack() throws(BlobStorageError) -> PackName? {
+    try packRows().first { $0.row.isPoisoned && !$0.row.isSealed && $0.row.state == .live }?.row.name
+  }
+
+  static func obstacle(unsynced name: PackName) -> String {
+    "A sync of pack \(name) has failed: close the store wherever it is open, and open it anew."
   }
 
   /// While anything is lost, nothing may be removed: what is left may be all that tells of it.

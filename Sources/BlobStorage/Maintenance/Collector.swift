@@ -98,6 +98,11 @@ final class Collector {
     }
     noteObstacles(rows)
     var candidates = try planned(rows.filter { sealed.contains($0.number) })
+    if engine.remote == nil, let name = try unsyncedPack() {
+      report.obstacles.append(Self.obstacle(unsynced: name))
+    }
+    // What hides other records may not be on the medium: first it is copied to where it is.
+    if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {
       try tryDictionary(candidates)
       account(candidates)
