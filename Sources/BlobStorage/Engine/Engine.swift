@@ -270,6 +270,7 @@ package final class Engine: Sendable {
   }
 
   private func letGo() {
+    writer.letGo()
     timer.withLock { $0.take() }?.cancel()
     leases.close()
     catalog.close()

@@ -288,6 +288,16 @@ package final class WriterSession: Sendable {
     if let publisher { try publishSealed(by: publisher) }
   }
 
+  /// Closes the packs that could not be sealed, so that the next opening recovers them.
+  func letGo() {
+    let files = locked { state in
+      let writers = state.full + (state.writer.map { [$0] } ?? [])
+      (state.writer, state.full) = (nil, [])
+      return Unchecked(value: writers.map(\.file))
+    }
+    for file in files.value { file.close() }
+  }
+
   // MARK: Inside
 
   /// Has the pack under way take no more records, if it is one of these.
