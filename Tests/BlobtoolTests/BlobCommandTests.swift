@@ -190,6 +190,11 @@ struct VersionLine: Decodable {
     #expect(workshop.contents("out/file") == Data("new".utf8))
     #expect(try FileManager.default.contentsOfDirectory(atPath: workshop.path("out")) == ["file"])
     #expect(try await workshop.shell("$TOOL get k -o /dev/null && test -c /dev/null").status == 0)
+    // A link is followed: what it points to is replaced.
+    let linked = try await workshop.shell(
+      "printf old > out/file && ln -s file out/link && $TOOL get k -o out/link && test -L out/link")
+    #expect(linked.status == 0)
+    #expect(workshop.contents("out/file") == Data("new".utf8))
   }
 
   @Test(
