@@ -68,11 +68,11 @@ extension Engine {
         "A store in a bucket cannot make changes under a condition: another machine may change the key meanwhile."
       )
     }
+    // Throws for a key whose newest state is not known.
+    _ = try version(String(decoding: key, as: UTF8.self), nil)
     try catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
     }
-    // Throws for a key whose newest state is not known.
-    _ = try version(String(decoding: key, as: UTF8.self), nil)
   }
 
   /// Makes several changes in one commit: all of them or none.

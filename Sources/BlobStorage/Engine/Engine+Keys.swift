@@ -170,7 +170,6 @@ extension Engine {
     // Beyond any count that memory could hold, saturation is exact enough.
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     let (result, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
-      commit.isPromised = durability == .durable
       var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
       for key in keys {
         try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
@@ -178,6 +177,7 @@ extension Engine {
         result.keyCount += 1
         result.droppedVersionCount += droppedCount
       }
+      commit.isPromised = durability == .durable && result.droppedVersionCount > 0
       return result
     }
     if result.droppedVersionCount > 0 {

@@ -39,8 +39,16 @@ extension Engine {
     try checkOpen()
     var prepared: [CommitItem] = []
     prepared.reserveCapacity(items.count)
+    var seen: Set<[UInt8]> = []
     for item in items {
-      try check(options.condition, on: Self.keyBytes(item.key))
+      let key = try Self.keyBytes(item.key)
+      try check(options.condition, on: key)
+      guard options.condition == .always || seen.insert(key).inserted else {
+        throw BlobStorageError(
+          .invalidArgument,
+          "Two of the items are for the key “\(item.key)”: under a condition a key is put once.",
+          key: item.key)
+      }
       prepared.append(try prepare(item, options))
     }
     let (results, watermark) = try commit(prepared, promising: options.durability)

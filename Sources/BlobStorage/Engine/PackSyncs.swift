@@ -7,7 +7,8 @@ import Synchronization
 /// share one value: a collection may sync what a put counts on.
 package final class PackSyncs: Sendable {
   private final class Pack: Sendable {
-    let hasFailed = Mutex(false)
+    let turn = Mutex<Void>(())
+    let hasFailed = Atomic<Bool>(false)
   }
 
   private let packs = Mutex<[PackName: (pack: Pack, userCount: Int)]>([:])
@@ -22,15 +23,27 @@ package final class PackSyncs: Sendable {
     _ name: PackName, _ sync: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
     let pack = enter(name)
-    let result: Result<T?, BlobStorageError> = pack.hasFailed.withLock { hasFailed in
-      if hasFailed { return .success(nil) }
-      do throws(BlobStorageError) { return .success(try sync()) } catch {
-        hasFailed = error.code == .poisoned
+    let result: Result<T?, BlobStorageError> = pack.turn.withLock { _ in
+      if pack.hasFailed.load(ordering: .acquiring) { return .success(nil) }
+      do throws(BlobStorageError) {
+        let value = try sync()
+        return .success(pack.hasFailed.load(ordering: .acquiring) ? nil : value)
+      } catch {
+        if error.code == .poisoned { pack.hasFailed.store(true, ordering: .releasing) }
         return .failure(error)
       }
     }
     leave(name)
     return try result.get()
+  }
+
+  /// Notes that a sync has failed which did not wait for its turn.
+  func noteFailure(_ name: PackName) {
+    packs.withLock { packs in
+      let known = packs[name] ?? (Pack(), 0)
+      known.pack.hasFailed.store(true, ordering: .releasing)
+      packs[name] = known
+    }
   }
 
   private func enter(_ name: PackName) -> Pack {
@@ -46,7 +59,7 @@ package final class PackSyncs: Sendable {
     packs.withLock { packs in
       guard let (pack, userCount) = packs[name] else { return }
       packs[name] = (pack, userCount - 1)
-      if userCount == 1, !pack.hasFailed.withLock({ $0 }) { packs[name] = nil }
+      if userCount == 1, !pack.hasFailed.load(ordering: .acquiring) { packs[name] = nil }
     }
   }
 }

@@ -120,6 +120,8 @@ public struct RepairReport: Sendable, Hashable {
   public var damaged: [Damage] = []
   /// Versions that cannot be read until the same bytes are put again.
   public var unreadable: [UnreadableVersion] = []
+  /// Whether packs have records that only a later build can read: they are left alone.
+  public var hasLaterRecords = false
   /// Versions that could not be read, and were dropped because their loss was accepted.
   public var dropped: [UnreadableVersion] = []
   /// What is lost, before it was accepted if the repair did so.

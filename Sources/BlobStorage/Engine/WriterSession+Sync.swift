@@ -37,14 +37,14 @@ extension WriterSession {
     }
     let (writer, target) = (plan.writer, plan.target)
     do throws(BlobStorageError) {
-      _ = try syncs.run(writer.name) { () throws(BlobStorageError) in
+      let isSynced = try syncs.run(writer.name) { () throws(BlobStorageError) -> Bool in
         do throws(BlobStorageError) { try writer.file.synchronize() } catch {
           // Another thread has sealed the pack meanwhile, and closed it.
           throw error.code == .closed ? error : poison(writer, error)
         }
+        return true
       }
-      // Another thread's sync may have failed: nothing has been synced here then.
-      try checkNotPoisoned()
+      if isSynced == nil { throw lost(writer) }
       if !plan.hasName {
         do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(writer, error) }
       }
@@ -65,7 +65,12 @@ extension WriterSession {
   }
 
   private func synchronizeGivenUp(_ watermark: Watermark) throws(BlobStorageError) {
-    if !isDurable(watermark) { try synchronizeOther(watermark.pack) }
+    if !isDurable(watermark), try !synchronizeOther(watermark.pack) {
+      try checkNotPoisoned()
+      throw BlobStorageError(
+        .poisoned, "A sync of pack \(watermark.pack) has failed: open the store anew to go on.",
+        pack: watermark.pack.description)
+    }
     // Another thread's sync of the pack may have failed: then this one has said nothing about what that one lost.
     try checkNotPoisoned()
   }
@@ -102,9 +107,12 @@ extension WriterSession {
   /// Forces a pack to the medium that this session does not write to.
   ///
   /// Where packs are published nothing is forced: what others have not published is stored again instead.
-  package func synchronizeOther(_ name: PackName) throws(BlobStorageError) {
-    if publisher != nil { return }
-    guard let file = try backend.openPack(name) else { return }
+  ///
+  /// - Returns: false when an earlier sync of the pack has failed, which no later one makes good.
+  @discardableResult
+  package func synchronizeOther(_ name: PackName) throws(BlobStorageError) -> Bool {
+    if publisher != nil { return true }
+    guard let file = try backend.openPack(name) else { return true }
     defer { file.close() }
     // Not the file's length: its writer may have filled it ahead.
     let byteCount = try catalog.read { (transaction) throws(BlobStorageError) in
@@ -120,14 +128,18 @@ extension WriterSession {
         }
         return true
       }
-      // Nothing of the pack is counted on then.
-      if isSynced == nil { return }
+      if isSynced == nil {
+        // The thread whose sync failed may not have come to it.
+        markPoisoned(name)
+        return false
+      }
     } catch {
       markPoisoned(name)
       throw cause ?? error
     }
     try synchronizeNames()
     locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
+    return true
   }
 
   /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the

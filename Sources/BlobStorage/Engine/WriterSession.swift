@@ -403,6 +403,7 @@ package final class WriterSession: Sendable {
       try writer.file.truncate(to: end)
       try writer.file.synchronize()
     } catch {
+      syncs.noteFailure(writer.name)
       writer.poison(error)
       state.poison = writer.failure ?? error
       state.unmarkedPoison = writer.name

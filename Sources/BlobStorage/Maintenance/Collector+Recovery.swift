@@ -13,6 +13,8 @@ extension Collector {
     if engine.remote != nil { return try finishLastShared() }
     // Before all else: on a full disk their space is what the rest needs.
     try engine.backend.finishLeaving()
+    // Its writer may have ended since.
+    if try unsyncedPack() != nil { try engine.recoverDeadWriters() }
     let names = try engine.backend.packNames()
     for name in names.retired { try Retirement.finish(name, engine: engine) }
     pardon()
@@ -62,19 +64,26 @@ extension Collector {
   func synchronizeOpenPacks() throws(BlobStorageError) {
     if engine.weaknesses.contains(.retiresBeforeSync) { return }
     for (_, row) in try packRows() where !row.isSealed && row.state == .live {
-      try engine.writer.synchronizeOther(row.name)
+      if try !engine.writer.synchronizeOther(row.name) { throw Self.failedSync(row.name) }
     }
-    if let name = try unsyncedPack() { throw BlobStorageError(.busy, Self.obstacle(unsynced: name)) }
+    try checkSyncs()
+  }
+
+  /// - Throws: `busy` while a pack is under way whose sync has failed.
+  func checkSyncs() throws(BlobStorageError) {
+    if let name = try unsyncedPack() { throw Self.failedSync(name) }
   }
 
   /// A pack under way whose sync has failed. What the catalog counts on may not be on the medium, and no later sync
   /// tells: its writer has to end, so that the next opening writes it anew.
-  func unsyncedPack() throws(BlobStorageError) -> PackName? {
+  private func unsyncedPack() throws(BlobStorageError) -> PackName? {
     try packRows().first { $0.row.isPoisoned && !$0.row.isSealed && $0.row.state == .live }?.row.name
   }
 
-  static func obstacle(unsynced name: PackName) -> String {
-    "A sync of pack \(name) has failed: close the store wherever it is open, and open it anew."
+  private static func failedSync(_ name: PackName) -> BlobStorageError {
+    BlobStorageError(
+      .busy, "A sync of pack \(name) has failed: close the store wherever it is open, and collect again.",
+      pack: name.description)
   }
 
   /// While anything is lost, nothing may be removed: what is left may be all that tells of it.

@@ -98,9 +98,7 @@ final class Collector {
     }
     noteObstacles(rows)
     var candidates = try planned(rows.filter { sealed.contains($0.number) })
-    if engine.remote == nil, let name = try unsyncedPack() {
-      report.obstacles.append(Self.obstacle(unsynced: name))
-    }
+    if engine.remote == nil, !options.isDryRun { try checkSyncs() }
     // What hides other records may not be on the medium: first it is copied to where it is.
     if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {
@@ -373,6 +371,7 @@ final class Collector {
   }
 
   private func takeAway(_ candidates: [Candidate]) throws(BlobStorageError) {
+    try checkSyncs()
     var retired: [Candidate] = []
     for candidate in candidates {
       do throws(BlobStorageError) {

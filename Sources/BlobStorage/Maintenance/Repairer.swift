@@ -40,7 +40,6 @@ struct Repairer {
     let rows = try packRows()
     var findings: [Verifier.Finding] = []
     var lost: Set<Digest> = []
-    var hasLaterRecords = false
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
@@ -53,7 +52,7 @@ struct Repairer {
       if isDamaged, isPublished {
         lost.formUnion(try distrust(number, except: result.whole))
       } else if isDamaged, result.hasUnknownRecords {
-        hasLaterRecords = true
+        report.hasLaterRecords = true
         engine.logger.error("Pack \(row.name) has records of a later build: repair the store with that.")
       } else if isDamaged, !missing.contains(row.name) {
         // Of records that neither copy has, the keys are not known, unless the catalog had all of them.
@@ -88,7 +87,7 @@ struct Repairer {
       baseless.contains(digest) || lost.contains(digest)
     }
     // What a later build can read is not lost.
-    if acceptsLosses, !hasLaterRecords {
+    if acceptsLosses, !report.hasLaterRecords {
       try drop(report.unreadable)
       swap(&report.dropped, &report.unreadable)
     }

@@ -91,7 +91,11 @@ package final class Copier {
       return report
     }
     tell("syncing", force: true)
-    for name in unsynced { try target.writer.synchronizeOther(name) }
+    for name in unsynced where try !target.writer.synchronizeOther(name) {
+      throw BlobStorageError(
+        .poisoned, "A sync of pack \(name) has failed: close the target wherever it is open, and copy again.",
+        pack: name.description)
+    }
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }
     // What is there already may have been put by this process, and not be durable.
     try target.synchronize()

@@ -27,6 +27,9 @@ struct DeleteCommand: StoreCommand {
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
+    guard conditions.condition == .always || !isDryRun else {
+      throw ValidationError("--dry-run goes without --if-version and --if-absent")
+    }
     guard conditions.condition == .always || (keys.count == 1 && prefix == nil && !all) else {
       throw ValidationError(
         "--if-version and --if-absent are about one key: give one, without --prefix and --all")
@@ -46,11 +49,12 @@ struct DeleteCommand: StoreCommand {
     var missing: [String] = []
     var missingPrefix: String?
     for key in keys {
-      if try await store.current(key.text) == nil { missing.append(key.text) }
+      if try await !isThere(key.text, in: store) { missing.append(key.text) }
     }
     var count = 0
     if isDryRun {
       count = try await countKeys(of: store)
+      if count == 0, keys.isEmpty { missingPrefix = prefix }
     } else if conditions.condition != .always, let key = keys.first?.text {
       count = try await conditions.explaining(json: shared.json) {
         try await store.delete(key, if: conditions.condition) ? 1 : 0
@@ -81,13 +85,20 @@ struct DeleteCommand: StoreCommand {
     var count = 0
     if all || prefix != nil {
       for try await _ in store.keys(prefix: prefix ?? "") { count += 1 }
-      if count == 0, let prefix { throw Failure.noKeys(of: prefix) }
     }
     for key in Set(keys.map { Array($0.text.utf8) })
     where !(prefix.map { key.starts(with: $0.utf8) } ?? false) {
-      if try await store.current(String(decoding: key, as: UTF8.self)) != nil { count += 1 }
+      if try await isThere(String(decoding: key, as: UTF8.self), in: store) { count += 1 }
     }
     return count
+  }
+
+  /// Whether the key can be dropped. One whose newest state is lost can: that makes it certain.
+  private func isThere(_ key: String, in store: BlobStore) async throws -> Bool {
+    do { return try await store.current(key) != nil } catch let error as BlobStorageError {
+      guard error.code == .corrupted else { throw error }
+      return true
+    }
   }
 
   private struct Output: Encodable {

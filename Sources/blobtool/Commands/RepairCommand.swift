@@ -37,6 +37,10 @@ struct RepairCommand: StoreCommand {
     } else {
       try print(report)
     }
+    if report.hasLaterRecords {
+      throw Failure(
+        ExitStatus.damaged, "Damaged packs have records of a later build: repair the store with that build.")
+    }
     if !report.unreadable.isEmpty {
       throw Failure(
         ExitStatus.damaged,
