@@ -95,7 +95,7 @@ struct DeleteCommand: StoreCommand {
 
   /// Whether the key can be dropped. One whose newest state is lost can: that makes it certain.
   private func isThere(_ key: String, in store: BlobStore) async throws -> Bool {
-    do { return try await store.current(key) != nil } catch let error as BlobStorageError {
+    do { return try await store.current(key) != nil } catch {
       guard error.code == .corrupted else { throw error }
       return true
     }
