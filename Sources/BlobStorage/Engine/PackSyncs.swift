@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The syncs of packs by this process: one at a time for each pack, and none once one has failed.
+/// The syncs of packs by one open store: one at a time for each pack, and none once one has failed.
 ///
 /// The system reports the failure of a sync once to each open file, and to none that is opened later. So a sync that
 /// begins after another has failed can succeed without the bytes that the other has lost. All sessions of an engine
@@ -18,7 +18,7 @@ package final class PackSyncs: Sendable {
   /// Runs a sync of a pack beside no other one.
   ///
   /// - Parameter sync: throws `poisoned` when the sync has failed; other errors say nothing about it.
-  /// - Returns: nil when an earlier sync of the pack has failed. `sync` has not been called then.
+  /// - Returns: nil when another sync of the pack has failed: then this one proves nothing, and may not have been run.
   func run<T>(
     _ name: PackName, _ sync: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
