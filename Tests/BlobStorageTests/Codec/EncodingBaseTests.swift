@@ -101,6 +101,36 @@ struct EncodingBaseTests {
     }
   }
 
+  @Test func moreDictionariesThanAreKeptReadyAreTakenInTurns() throws {
+    var seed = CodecSeed(14)
+    let dictionaries = (0..<7).map { _ in seed.noise(2_000) }
+    let encoder = ChunkEncoder()
+    let decoder = ChunkDecoder()
+    for index in [0, 1, 2, 3, 4, 5, 6, 0, 6, 5, 1, 0] {
+      let dictionary = dictionaries[index]
+      let plain = Array(dictionary[500..<1_700])
+      let (kind, stored) = try plain.withUnsafeBytes { plain in
+        try dictionary.withUnsafeBytes { dictionary in
+          try encoder.withEncoded(
+            plain, by: .zstd, base: .dictionary(dictionary, identity: UInt64(index))
+          ) { ($0, Array($1)) }
+        }
+      }
+      // Noise shrinks by what is in the dictionary alone.
+      #expect(kind == .zstd && stored.count < 100, "dictionary \(index)")
+      var decoded = [UInt8](repeating: 0, count: plain.count)
+      try decoded.withUnsafeMutableBytes { decoded in
+        try dictionary.withUnsafeBytes { dictionary in
+          try stored.withUnsafeBytes { stored in
+            try decoder.decode(
+              stored, by: kind, base: .dictionary(dictionary, identity: UInt64(index)), into: decoded)
+          }
+        }
+      }
+      #expect(decoded == plain, "dictionary \(index)")
+    }
+  }
+
   @Test func tooFewSamplesTrainNothing() {
     #expect(DictionaryTrainer.train(samples: [], byteCountMax: 4_096) == nil)
     #expect(DictionaryTrainer.train(samples: [[1, 2, 3]], byteCountMax: 4_096) == nil)

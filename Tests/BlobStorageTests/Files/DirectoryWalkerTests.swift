@@ -89,6 +89,28 @@ struct DirectoryWalkerTests {
     #expect(items.first?.status?.kind == .directory)
   }
 
+  @Test("leaves out what is below the last item, and nothing else")
+  func skips() throws {
+    for name in ["b", "b/deep", "d", "e"] { try SystemFiles().createDirectory(root.appending(name)) }
+    for name in ["a", "b/deep/x", "b/y", "b/z", "c", "e/x"] {
+      try SystemFiles().write([1], to: root.appending(name))
+    }
+    func walk(skipping skipped: [String]) throws -> [String?] {
+      var walker = try DirectoryWalker(root: root)
+      var paths: [String?] = []
+      while let item = walker.next() {
+        paths.append(item.path)
+        if let path = item.path, skipped.contains(path) { walker.skipDescendants() }
+      }
+      return paths
+    }
+    #expect(try walk(skipping: ["b"]) == ["a", "b", "c", "d", "e", "e/x"])
+    #expect(
+      try walk(skipping: ["a", "b/deep", "b/y", "d", "e"]) == [
+        "a", "b", "b/deep", "b/y", "b/z", "c", "d", "e",
+      ])
+  }
+
   @Test("what lies too deep is reported, not walked")
   func stopsAtDepth() throws {
     for name in ["a", "a/b", "a/b/c", "a/b/c/d", "e"] {

@@ -72,6 +72,34 @@ struct FileSystemConformanceTests {
     #expect(try file.status().allocatedByteCount >= 10_000)
   }
 
+  @Test("reserves without a change of what is read", arguments: Kind.allCases)
+  func reserves(_ kind: Kind) throws {
+    let place = try Place(kind)
+    let file = try place.files.open(place.folder.appending("a"), .create)
+    try file.write([1, 2, 3], at: 0)
+    for byteCount: Int64 in [0, 2, 100_000] { try file.reserve(byteCount: byteCount) }
+    #expect(try file.status().byteCount == 3)
+    #expect(try file.read(byteCount: 9, at: 0) == [1, 2, 3])
+  }
+
+  @Test("appends behind what others have appended", arguments: Kind.allCases)
+  func appends(_ kind: Kind) throws {
+    let place = try Place(kind)
+    let path = place.folder.appending("a")
+    let first = try place.files.open(path, .append)
+    let second = try place.files.open(path, .append)
+    #expect(try place.files.status(of: path)?.permissions == 0o600)
+    for (number, file) in [(1, first), (2, second), (3, first), (4, second)] as [(UInt8, any File)] {
+      let outcome = [number, number].withUnsafeBytes { bytes in
+        Result { () throws(BlobStorageError) in try file.append(bytes) }
+      }
+      try outcome.get()
+    }
+    let third = try place.files.open(path, .append)
+    try third.append(UnsafeRawBufferPointer(start: nil, count: 0))
+    #expect(try place.files.bytes(of: path) == [1, 1, 2, 2, 3, 3, 4, 4])
+  }
+
   @Test("reads whole counts from the cache or nothing", arguments: Kind.allCases)
   func readsFromCache(_ kind: Kind) throws {
     let place = try Place(kind)
@@ -119,6 +147,7 @@ struct FileSystemConformanceTests {
     try files.createDirectory(folder.appending("c"))
     #expect(try files.list(folder) == ["B", "a", "c"])
     #expect(try files.status(of: folder.appending("c"))?.kind == .directory)
+    #expect(try files.status(of: folder.appending("c")).map { $0.permissions & 0o777 } == 0o700)
     #expect(try files.status(of: folder.appending("x")) == nil)
     #expect(try files.status(of: folder.appending("x/y")) == nil)
     #expect(

@@ -106,6 +106,17 @@ struct InputOutputFileTests {
     #expect(try files.list(root.appending("x/y")) == ["a"])
   }
 
+  @Test("an output file and its folders are their owner's alone, unless more is asked for")
+  func permissions() throws {
+    let folder = try OutputFolder(root)
+    try write([1], to: "x/a", in: folder)
+    let shared = try OutputFile(in: folder, relativePath: "x/b")
+    try shared.commit(overwriting: false, permissions: 0o664)
+    for (name, permissions) in [("x", 0o700), ("x/a", 0o600), ("x/b", 0o664)] as [(String, UInt16)] {
+      #expect(try files.status(of: root.appending(name)).map { $0.permissions & 0o777 } == permissions)
+    }
+  }
+
   @Test("a taken name is kept unless overwriting is asked for")
   func keepsTakenName() throws {
     let folder = try OutputFolder(root)

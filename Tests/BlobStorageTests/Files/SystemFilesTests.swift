@@ -86,6 +86,64 @@ struct SystemFilesTests {
     process.waitUntilExit()
   }
 
+  @Test("who waits for a lock for some time gets it, or gives up")
+  func waitsForSomeTime() throws {
+    let path = root.appending("a")
+    let first = try files.open(path, .create)
+    let second = try files.open(path, .readWrite)
+    #expect(try first.lock(.exclusive, withinSeconds: 0))
+    for seconds in [0, 0.03] { #expect(try second.lock(.exclusive, withinSeconds: seconds) == false) }
+    try first.unlock()
+    #expect(try second.lock(.exclusive, withinSeconds: 60))
+    #expect(try first.lock(.shared, wait: false) == false)
+  }
+
+  #if os(Linux)
+    @Test("nothing stays open of what was closed, dropped or refused")
+    func leavesNothingOpen() throws {
+      func openCount() throws -> Int {
+        try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count { number in
+          let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(number)")
+          return target?.hasPrefix(root.string) == true
+        }
+      }
+      let file = try files.open(root.appending("held"), .create)
+      #expect(try openCount() == 1)
+      file.close()
+      #expect(try openCount() == 0)
+      try files.createDirectory(root.appending("d"))
+      try files.write([1], to: root.appending("d/a"))
+      try files.syncDirectory(root.appending("d"))
+      #expect(try files.list(root) == ["d", "held"])
+      #expect(try files.allocatedByteCount(below: root) > 0)
+      #expect(try files.availableByteCount(at: root) > 0)
+      #expect(throws: BlobStorageError.self) { try files.open(root.appending("d"), .read) }
+      #expect(throws: BlobStorageError.self) { try InputFile(root.appending("d")) }
+      do {
+        var walker = try DirectoryWalker(root: root)
+        var count = 0
+        while walker.next() != nil { count += 1 }
+        #expect(count == 3)
+      }
+      do {
+        let input = try InputFolder(root).open("d/a")
+        #expect(input.status.byteCount == 1)
+      }
+      do {
+        let folder = try OutputFolder(root)
+        let output = try OutputFile(in: folder, relativePath: "x/y/z")
+        try output.commit(overwriting: false, isDurable: true)
+        let dropped = try OutputFile(in: folder, relativePath: "x/dropped")
+        #expect(dropped.path == root.appending("x/dropped"))
+        #expect(throws: BlobStorageError.self) {
+          try OutputFile(in: folder, relativePath: "held/z").path
+        }
+      }
+      #expect(try files.list(root.appending("x")) == ["y"])
+      #expect(try openCount() == 0)
+    }
+  #endif
+
   @Test("the boot's identity and the clock tell something")
   func tellsBootAndTime() {
     #expect(!BootIdentity.current().isEmpty)

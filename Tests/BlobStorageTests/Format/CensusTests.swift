@@ -64,6 +64,75 @@ import Testing
     #expect(census.events.count == 3)
   }
 
+  @Test("What is said twice counts once, the most of it, in either order")
+  func twice() {
+    let (writer, key) = (Self.name.writer, Array("a key".utf8))
+    let events: [Census.Event] = [
+      .sealed(Self.name, recordsEnd: 248), .begun(Self.name), .sealed(Self.name, recordsEnd: 99),
+      .removed(10...20, writer: writer), .removed(12...13, writer: writer), .removed(18...21, writer: writer),
+      .uncertain(key: key, time: 77), .uncertain(key: key, time: 5), .certain(key: key, time: 76),
+      .certain(key: key, time: 3),
+    ]
+    for lines in [events, Array(events.reversed())] {
+      let census = Self.census(Census.text(lines))
+      #expect(census.pack(Self.name)?.recordsEnd == 248)
+      #expect(census.uncertainKeys == [key: 77])
+      #expect(
+        census.events == [
+          .removed(10...21, writer: writer), .sealed(Self.name, recordsEnd: 248),
+          .uncertain(key: key, time: 77),
+        ])
+    }
+  }
+
+  @Test("A key is uncertain while nothing as late makes it certain", arguments: [4, 5, 6] as [UInt64])
+  func certainty(time: UInt64) {
+    let key = [UInt8](repeating: 0xff, count: Limits.keyByteCountMax)
+    let census = Self.census(Census.text([.certain(key: key, time: time), .uncertain(key: key, time: 5)]))
+    #expect(census.damagedLineCount == 0, "the longest key there is")
+    #expect(census.uncertainKeys == (time < 5 ? [key: 5] : [:]))
+    // Another key says nothing of this one.
+    let other = Self.census(Census.text([.certain(key: [1], time: time), .uncertain(key: key, time: 5)]))
+    #expect(other.uncertainKeys == [key: 5])
+  }
+
+  @Test("The fewest lines say the same of every pack and every key")
+  func fewest() {
+    let gone = PackName(writer: 9, sequence: 1)
+    let census = Self.census(Census.text(Self.events + [.unreadable(Self.name), .accepted(gone)]))
+    let short = Self.census(Census.text(census.events))
+    #expect(short.store == Self.header && short.packs == census.packs && short.packs.count == 1)
+    #expect(short.isSetAside(gone) && short.hasSetAside && !short.isRemoved(gone))
+    #expect(short.unreadablePacks == [Self.name] && short.uncertainKeys == [Array("a key".utf8): 77])
+    let removed = (1...3).map { short.isRemoved(PackName(writer: Self.name.writer, sequence: $0)) }
+    #expect(removed == [true, true, false])
+    // Nothing is known of the packs of another writer.
+    #expect(!short.isRemoved(PackName(writer: 1, sequence: 1)) && !short.hasLeft(Self.name))
+  }
+
+  @Test(
+    "What nothing else tells survives any flipped bit",
+    arguments: [
+      .store(header), .removed(3...3, writer: name.writer), .setAside(name), .unreadable(name),
+      .accepted(name), .uncertain(key: [1, 2], time: 9), .certain(key: [1, 2], time: 9),
+    ] as [Census.Event])
+  func survives(_ event: Census.Event) {
+    let before: [Census.Event] =
+      switch event {
+      case .accepted: [.unreadable(Self.name)]
+      case .certain: [.uncertain(key: [1, 2], time: 8)]
+      default: [.sealed(Self.name, recordsEnd: 64)]
+      }
+    let (line, known) = (Census.text([event]), Census.text(before))
+    let whole = Self.census(line + known).events
+    #expect(whole != Self.census(known).events)
+    for offset in line.indices {
+      var flipped = line
+      flipped[offset] ^= UInt8(1 << (offset % 8))
+      #expect(Self.census(flipped + known).events == whole, "byte \(offset)")
+    }
+  }
+
   @Test("A flipped bit never makes another line, and takes nothing that only the census knows")
   func flips() {
     let bytes = Census.text(Self.events)

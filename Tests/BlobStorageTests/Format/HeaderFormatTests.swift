@@ -91,6 +91,14 @@ struct HeaderFormatTests {
     #expect((PackName(fileName: text)?.fileName == text) == isAccepted)
   }
 
+  @Test("of packs are in the order of their writers, and of their numbers")
+  func order() {
+    let ordered = [(1, 2), (1, 3), (2, 1), (2, 256), (256, 1)].map { (writer, sequence) in
+      PackName(writer: UInt64(writer), sequence: UInt32(sequence))
+    }
+    #expect(ordered.reversed().sorted() == ordered)
+  }
+
   @Test("of records are valid at one offset of one pack only")
   func records() throws {
     let name = PackPlace.header().name

@@ -72,6 +72,70 @@ struct RecordFormatTests {
     #expect(code(based) { $0.replaceSubrange(40..<72, with: $0[8..<40]) } == .corrupted, "its own base")
   }
 
+  @Test("keep what is not always in them: features, and how much of the pack was on the medium")
+  func optionalFields() throws {
+    for base in [nil, Self.other] as [Digest?] {
+      let chunk = ChunkRecord(
+        digest: Self.digest, plainByteCount: 9, codecNumber: 1, baseKind: base == nil ? .none : .prefix,
+        base: base, features: SIMD3(1, 2, 0xffff_ffff))
+      #expect(try Self.chunk(chunk.encodedMeta()) == chunk)
+    }
+    let ref = RefRecord(
+      key: Self.key, version: Self.stamp, replaced: .none, digest: Self.digest, byteCount: 3, created: 5,
+      metadata: [1], syncedByteCount: 0x0102_0304)
+    #expect(try Self.ref(ref.encodedMeta()) == ref)
+    let drop = DropRecord(
+      key: Self.key, stamp: Self.stamp, versions: [Self.stamp], syncedByteCount: 0x0102_0304)
+    #expect(try Self.drop(drop.encodedMeta(), drop.encodedPayload()) == drop)
+  }
+
+  @Test("have a payload as long as their meta says, and no other")
+  func payloads() throws {
+    func lengths(_ content: PackRecord.Content, _ range: ClosedRange<Int>) throws -> [Int] {
+      let (type, meta) = try #require(content.typeAndMeta)
+      return range.filter { count in
+        let header = RecordHeader(type: type, metaByteCount: meta.count, payloadByteCount: count)
+        return failure {
+          _ = try decoding(meta) { (raw) throws(BlobStorageError) in
+            try PackRecord(
+              header: header, meta: raw, dropPayload: UnsafeRawBufferPointer(start: nil, count: 0),
+              offset: 64, algorithm: .blake3)
+          }
+        }?.code != .corrupted
+      }
+    }
+    func chunk(_ codecNumber: UInt8) -> PackRecord.Content {
+      .chunk(ChunkRecord(digest: Self.digest, plainByteCount: 9, codecNumber: codecNumber))
+    }
+    func manifest(_ depth: UInt8) -> PackRecord.Content {
+      .manifest(
+        ManifestRecord(digest: Self.digest, byteCount: 5, chunkCount: 2, depth: depth, listedCount: 2))
+    }
+    let ref = RefRecord(
+      key: Self.key, version: Self.stamp, replaced: .none, digest: Self.digest, byteCount: 3, created: 5,
+      metadata: [])
+    #expect(try lengths(chunk(0), 0...20) == [9], "plain bytes")
+    #expect(try lengths(chunk(1), 0...20) == Array(1...8), "encoded bytes are fewer")
+    #expect(try lengths(manifest(0), 0...200) == [72])
+    #expect(try lengths(manifest(1), 0...200) == [88])
+    #expect(try lengths(.ref(ref), 0...20) == [0])
+  }
+
+  /// Frozen: a smaller maximum refuses what stores hold, a larger one makes what older builds refuse.
+  @Test("have the maxima that they always had")
+  func maxima() {
+    let maxima: [(value: Int, frozen: Int)] = [
+      (Limits.keyByteCountMax, 4_096), (Limits.metadataByteCountMax, 1_024),
+      (Limits.chunkByteCountMax, 8_388_608), (Limits.recordPayloadByteCountMax, 8_388_608),
+      (Limits.recordMetaByteCountMax, 8_192), (Limits.dropVersionCountMax, 4_096),
+      (Limits.manifestListCountMax, 131_072), (Int(Limits.blobByteCountMax), 281_474_976_710_656),
+      (Int(Limits.packByteCountMax), 1_073_741_824), (Limits.packRecordCountMax, 8_388_608),
+      (Limits.footerByteCountMax, 268_435_456), (Int(Limits.censusByteCountMax), 1_073_741_824),
+      (Limits.chunkByteCountAverageMin, 1_024), (Limits.chunkByteCountAverageMax, 2_097_152),
+    ]
+    for (index, maximum) in maxima.enumerated() { #expect(maximum.value == maximum.frozen, "\(index)") }
+  }
+
   // MARK: Refs
 
   @Test("of versions come back as they were written")

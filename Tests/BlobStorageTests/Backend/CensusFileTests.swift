@@ -1,0 +1,80 @@
+import BlobStorage
+import BlobStorageTestSupport
+import SystemPackage
+import Testing
+
+@Suite("The file of the census")
+struct CensusFileTests {
+  private static let pack = PackName(writer: 9, sequence: 4)
+  private static let events: [Census.Event] = [
+    .store([UInt8](repeating: 0xab, count: 64)), .begun(PackName(writer: 8, sequence: 3)),
+    .sealed(pack, recordsEnd: 99), .removed(1...2, writer: 8), .setAside(PackName(writer: 8, sequence: 7)),
+    .unreadable(pack), .uncertain(key: [0x61], time: 5),
+  ]
+
+  private let disk = SimulatedDisk()
+
+  private static func file(_ files: any FileSystem) -> CensusFile { CensusFile("/census", files: files) }
+
+  @Test("has durable lines, and its name, on the medium when they were appended")
+  func durable() throws {
+    let file = Self.file(disk)
+    try file.append([.unreadable(Self.pack)], durably: true)
+    let first = try Self.file(disk.powerCut()).read()
+    #expect(first.unreadablePacks == [Self.pack])
+    try file.append([.accepted(Self.pack)], durably: true)
+    let second = try Self.file(disk.powerCut()).read()
+    #expect(second.unreadablePacks == [] && second.damagedLineCount == 0)
+  }
+
+  @Test("says the same whenever its replacement is cut short, by a kill or by a power cut")
+  func replaced() throws {
+    var isDone = false
+    var number = 0
+    while !isDone {
+      number += 1
+      let disk = SimulatedDisk()
+      let file = Self.file(disk)
+      try file.append(Self.events, durably: true)
+      // What an earlier replacement left that was cut short, longer than this one.
+      try disk.write([UInt8](repeating: 0x41, count: 5_000), to: "/census.new")
+      let before = try file.read()
+      #expect(before.damagedLineCount == 0)
+      let process = disk.process()
+      disk.stop(beforeMutation: disk.mutationCount + number)
+      do {
+        try Self.file(process).replace(by: before)
+        isDone = true
+      } catch { #expect(error.code == .simulatedStop) }
+      disk.heal()
+      let pending = disk.pendingChanges
+      for mask in 0..<1 << pending.count {
+        let kept = pending.enumerated().filter { mask >> $0.offset & 1 == 1 }
+        let cut = disk.powerCut(keeping: kept.map { ($0.element.number, .whole) })
+        let after = try Self.file(cut).read()
+        #expect(after.events == before.events, "stopped before call \(number), \(pending), \(mask)")
+        #expect(after.damagedLineCount == 0, "stopped before call \(number), \(pending), \(mask)")
+      }
+    }
+    #expect(number > 4)
+  }
+
+  @Test("is empty where it is not there, and only there")
+  func unreadable() throws {
+    let file = Self.file(disk)
+    let nothing = try file.read()
+    #expect(nothing.events == [] && nothing.lineCount == 0)
+    try file.append([.setAside(Self.pack)], durably: true)
+    for errno in [Errno.ioError, .permissionDenied, .tooManyOpenFiles] {
+      disk.plan(Fault(.open, errno: errno))
+      #expect(failure { _ = try file.read() }?.errno == errno.rawValue)
+    }
+    let temporary = try TemporaryFolder()
+    defer { withExtendedLifetime(temporary) {} }
+    let path = temporary.path.appending("census")
+    let large = try SystemFiles().open(path, .create)
+    try large.truncate(to: Limits.censusByteCountMax + 1)
+    let error = failure { _ = try CensusFile(path, files: SystemFiles()).read() }
+    #expect(error?.code == .corrupted && error?.path == path.string)
+  }
+}

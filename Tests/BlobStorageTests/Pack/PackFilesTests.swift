@@ -1,0 +1,67 @@
+import BlobStorage
+import BlobStorageTestSupport
+import SystemPackage
+import Testing
+
+@Suite("The packs that are open")
+struct PackFilesTests {
+  private static let names = [
+    PackName(writer: 7, sequence: 1), PackName(writer: 7, sequence: 2), PackName(writer: 7, sequence: 3),
+  ]
+
+  private let disk: SimulatedDisk
+  private let backend: FolderBackend
+
+  init() throws {
+    let disk = SimulatedDisk()
+    try disk.createDirectory("/packs")
+    self.disk = disk
+    backend = FolderBackend(folder: "/packs", asideFolder: "/aside", files: disk)
+    for name in Self.names { try backend.createPack(name, header: [UInt8(name.sequence)]).close() }
+  }
+
+  /// Whether asking for the pack opened its file.
+  private func opens(_ packs: PackFiles, _ index: Int) throws -> Bool {
+    let before = disk.calls.count { $0.kind == .open }
+    let file = try #require(try packs.file(Self.names[index]))
+    #expect(try file.read(byteCount: 9, at: 0) == [UInt8(index + 1)])
+    return disk.calls.count { $0.kind == .open } > before
+  }
+
+  @Test("are so many at most, and the one goes that was not used for longest")
+  func leastRecent() throws {
+    let packs = PackFiles(backend: backend, countMax: 2)
+    var opened: [Bool] = []
+    for index in [0, 1, 0, 2, 0, 1, 0, 2] { opened.append(try opens(packs, index)) }
+    #expect(opened == [true, true, false, true, false, true, false, true])
+  }
+
+  @Test("are read on when they lose their names, until they are forgotten, and those alone are")
+  func removed() throws {
+    let packs = PackFiles(backend: backend)
+    for index in 0..<3 { #expect(try opens(packs, index)) }
+    try disk.remove(FilePath("/packs").appending(Self.names[1].fileName))
+    #expect(try !opens(packs, 1))
+    try packs.forgetRemoved()
+    let gone = try packs.file(Self.names[1])
+    #expect(gone == nil)
+    for index in [0, 2] { #expect(try !opens(packs, index)) }
+    // What is missing now may be there later.
+    try backend.createPack(Self.names[1], header: [2]).close()
+    #expect(try opens(packs, 1))
+  }
+
+  @Test("are opened anew when they are forgotten", arguments: [false, true])
+  func forgotten(byName: Bool) throws {
+    let packs = PackFiles(backend: backend)
+    for index in 0..<3 { #expect(try opens(packs, index)) }
+    if byName {
+      packs.forget([Self.names[0], Self.names[2]])
+    } else {
+      try packs.forget(where: { $0 != Self.names[1] })
+    }
+    var opened: [Bool] = []
+    for index in 0..<3 { opened.append(try opens(packs, index)) }
+    #expect(opened == [true, false, true])
+  }
+}
