@@ -1,0 +1,349 @@
+import BlobStorage
+import Foundation
+import Testing
+
+/// What the catalog says of a record once it was applied, one rule at a time.
+@Suite("The catalog says")
+struct CatalogRowTests {
+  private static let features = SIMD3<UInt32>(0x8000_0001, 0x4000_0002, 0x2000_0003)
+
+  /// A chunk that is said to be encoded with another as its dictionary.
+  private static func chunk(_ plain: [UInt8], dictionary: Digest) -> SampleRecord {
+    SampleRecord(
+      content: .chunk(
+        ChunkRecord(
+          digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, baseKind: .dictionary,
+          base: dictionary)),
+      payload: plain)
+  }
+
+  private static func change(
+    _ pack: SamplePack, in place: CatalogPlace, _ body: (inout PackRow) -> Void
+  ) throws {
+    try place.catalog.write { (transaction) throws(BlobStorageError) in
+      guard let number = try transaction.packNumber(pack.header.name),
+        var row = try transaction.packRow(number)
+      else { return }
+      body(&row)
+      try transaction.setPackRow(number, row)
+    }
+  }
+
+  // MARK: What is written is read
+
+  @Test("of a pack each thing by itself")
+  func packs() throws {
+    let place = try CatalogPlace()
+    let plain = PackRow(name: PackName(writer: .max - 1, sequence: .max - 1), created: 5)
+    let changes: [(inout PackRow) -> Void] = [
+      { _ in }, { $0.state = .condemned }, { $0.state = .retired }, { $0.isSealed = true },
+      { $0.isDamaged = true }, { $0.isPoisoned = true }, { $0.isLost = true }, { $0.hasLostRecords = true },
+      { $0.appliedByteCount = 1 << 40 }, { $0.recordCount = Limits.packRecordCountMax },
+      { $0.durableByteCount = 1 << 41 }, { $0.promisedByteCount = 1 << 42 },
+    ]
+    let number = try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.addPack(plain)
+    }
+    for (index, change) in changes.enumerated() {
+      var row = plain
+      change(&row)
+      let expected = row
+      let read = try place.catalog.write { (transaction) throws(BlobStorageError) -> PackRow? in
+        try transaction.setPackRow(number, expected)
+        return try transaction.packRow(number)
+      }
+      #expect(read == expected, "change \(index)")
+    }
+  }
+
+  @Test(
+    "of the longest chunk at the end of the largest pack where it lies",
+    arguments: [ChunkRecord.BaseKind.none, .prefix, .dictionary], [false, true])
+  func chunks(_ kind: ChunkRecord.BaseKind, hasFeatures: Bool) throws {
+    let place = try CatalogPlace()
+    let record = ChunkRecord(
+      digest: Digest.of([1] as [UInt8]), plainByteCount: Limits.chunkByteCountMax, codecNumber: 2,
+      baseKind: kind, base: kind == .none ? nil : Digest.of([2] as [UInt8]),
+      features: hasFeatures ? Self.features : nil)
+    let offset = Limits.packByteCountMax - 1
+    let packRecord = PackRecord(
+      content: .chunk(record), offset: offset, metaByteCount: record.encodedMeta().count,
+      payloadByteCount: Limits.recordPayloadByteCountMax)
+    try place.catalog.write { (transaction) throws(BlobStorageError) in
+      var pack = PackRow(name: PackPlace.header().name, created: 1)
+      pack.appliedByteCount = offset
+      pack.recordCount = Limits.packRecordCountMax - 1
+      let number = try transaction.addPack(pack)
+      try transaction.apply(packRecord, from: number, &pack, algorithm: .blake3)
+      try transaction.setPackRow(number, pack)
+    }
+    let (row, number) = try place.catalog.read { (transaction) throws(BlobStorageError) in
+      (try transaction.chunkRow(record.digest), try transaction.packNumber(PackPlace.header().name))
+    }
+    let (found, pack) = (try #require(row), try #require(number))
+    #expect(found.place == Place(pack: pack, offset: offset, ordinal: Limits.packRecordCountMax - 1))
+    #expect(found.plainByteCount == record.plainByteCount)
+    #expect(found.storedByteCount == packRecord.payloadByteCount)
+    #expect(found.codecNumber == 2 && found.baseKind == kind && found.base == record.base)
+    #expect(!found.isSuspect)
+    #expect(found.recordByteCount == packRecord.byteCount)
+    #expect(found.payloadOffset == offset + Int64(RecordHeader.byteCount + packRecord.metaByteCount))
+  }
+
+  @Test("of the longest manifest how long it is and where it lies")
+  func manifests() throws {
+    let place = try CatalogPlace()
+    let record = ManifestRecord(
+      digest: Digest.of([1] as [UInt8]), byteCount: Limits.blobByteCountMax, chunkCount: 1 << 33, depth: 1,
+      listedCount: Limits.manifestListCountMax)
+    let packRecord = PackRecord(
+      content: .manifest(record), offset: Int64(PackHeader.byteCount),
+      metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: record.payloadByteCount)
+    let row = try place.catalog.write { (transaction) throws(BlobStorageError) -> ManifestRow? in
+      var pack = PackRow(name: PackPlace.header().name, created: 1)
+      let number = try transaction.addPack(pack)
+      try transaction.apply(packRecord, from: number, &pack, algorithm: .blake3)
+      return try transaction.manifestRow(record.digest)
+    }
+    let found = try #require(row)
+    #expect(found.byteCount == record.byteCount && found.chunkCount == record.chunkCount)
+    #expect(found.depth == 1 && found.listedCount == record.listedCount)
+    #expect(found.place.offset == packRecord.offset && found.recordByteCount == packRecord.byteCount)
+    #expect(found.payloadByteCount == packRecord.payloadByteCount)
+  }
+
+  // MARK: The clock
+
+  @Test(
+    "how late it is by every stamp that it finds, but for those far ahead",
+    arguments: ["ref", "drop", "pack"])
+  func clock(_ kind: String) throws {
+    let now = UInt64(Date().timeIntervalSince1970 * 1_000)
+    for (milliseconds, isFar) in [(now + 3_600_000, false), (now + 3 * 86_400_000, true)] {
+      let place = try CatalogPlace()
+      let time = milliseconds << 16
+      var pack = SamplePack(PackPlace.header(created: kind == "pack" ? time : 1))
+      switch kind {
+      case "ref": pack.append(.ref("k", Stamp(time: time, writer: 1)))
+      case "drop": pack.append(.drop("k", [Stamp(time: 1, writer: 1)], at: Stamp(time: time, writer: 1)))
+      default: pack.append(.chunk([1]))
+      }
+      try place.apply(pack, 0..<1)
+      let clock = try place.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.clock()
+      }
+      if isFar { #expect(clock <= 1) } else { #expect(clock == time) }
+    }
+  }
+
+  // MARK: What may be shared
+
+  enum Trouble: CaseIterable {
+    case condemned, retired, poisoned, lost
+
+    func strike(_ row: inout PackRow) {
+      switch self {
+      case .condemned: row.state = .condemned
+      case .retired: row.state = .retired
+      case .poisoned: row.isPoisoned = true
+      case .lost: row.isLost = true
+      }
+    }
+  }
+
+  @Test(
+    "that nothing may be shared whose pack, or whose base's pack, may not stay",
+    arguments: Trouble.allCases, [false, true])
+  func shared(_ trouble: Trouble, strikesBase: Bool) throws {
+    let place = try CatalogPlace()
+    let (plain, base): ([UInt8], [UInt8]) = ([1, 2, 3], [4, 5, 6])
+    let blob = Digest.of([7] as [UInt8])
+    let entry = ChunkEntry(digest: Digest.of(plain), plainByteCount: 3)
+    var basePack = SamplePack(PackPlace.header(writer: 1))
+    basePack.append(.chunk(base))
+    var pack = SamplePack(PackPlace.header(writer: 2))
+    pack.append(.chunk(plain, base: Digest.of(base)))
+    pack.append(.manifest(blob, [entry, entry]))
+    try place.apply(basePack, 0..<1)
+    try place.apply(pack, 0..<2)
+    func sharing() throws -> [Bool] {
+      try place.catalog.read { (transaction) throws(BlobStorageError) in
+        [
+          try transaction.chunkToShare(Digest.of(plain)) != nil,
+          try transaction.baseToShare(Digest.of(base)) != nil, try transaction.manifestToShare(blob) != nil,
+        ]
+      }
+    }
+    #expect(try sharing() == [true, true, true])
+    try Self.change(strikesBase ? basePack : pack, in: place) { trouble.strike(&$0) }
+    #expect(try sharing() == [false, !strikesBase, strikesBase])
+    let row = try place.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.chunkRow(Digest.of(plain))
+    }
+    #expect(row != nil, "it can be read still")
+  }
+
+  @Test(
+    "of two copies that the one without a base counts, whichever comes first, and in the younger pack or not",
+    arguments: [false, true], [false, true])
+  func withoutBase(comesFirst: Bool, isYounger: Bool) throws {
+    let place = try CatalogPlace()
+    let (plain, base): ([UInt8], [UInt8]) = ([1, 2, 3], [4, 5, 6])
+    var basePack = SamplePack(PackPlace.header(writer: 1, created: 1))
+    basePack.append(.chunk(base))
+    var without = SamplePack(PackPlace.header(writer: 2, created: isYounger ? 3 : 2))
+    without.append(.chunk(plain))
+    var with = SamplePack(PackPlace.header(writer: 3, created: isYounger ? 2 : 3))
+    with.append(.chunk(plain, base: Digest.of(base)))
+    try place.apply(basePack, 0..<1)
+    for pack in comesFirst ? [without, with] : [with, without] { try place.apply(pack, 0..<1) }
+    let name = try place.catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
+      guard let row = try transaction.chunkRow(Digest.of(plain)), row.base == nil else { return nil }
+      return try transaction.packRow(row.place.pack)?.name
+    }
+    #expect(name == without.header.name)
+  }
+
+  // MARK: Bases
+
+  @Test("that a chunk is a base for as long as a record needs it", arguments: [false, true])
+  func bases(isDictionary: Bool) throws {
+    let place = try CatalogPlace()
+    let base = Digest.of([9] as [UInt8])
+    let packs = (1...2).map { number in
+      var pack = SamplePack(PackPlace.header(writer: UInt64(number)))
+      let plain = [UInt8(number), 0, 0]
+      pack.append(isDictionary ? Self.chunk(plain, dictionary: base) : .chunk(plain, base: base))
+      return pack
+    }
+    func isBase() throws -> Bool {
+      try place.catalog.read { (transaction) throws(BlobStorageError) in try transaction.isBase(base) }
+    }
+    #expect(try !isBase())
+    for pack in packs {
+      try place.apply(pack, 0..<1)
+      #expect(try isBase())
+    }
+    try place.retract(packs[0])
+    #expect(try isBase())
+    try place.retract(packs[1])
+    #expect(try !isBase())
+  }
+
+  @Test("which dictionary most records need, of those that stay")
+  func dictionaries() throws {
+    let place = try CatalogPlace()
+    // The order of digests is not that of need.
+    let some: [[UInt8]] = [[1, 1], [2, 2]]
+    let plains = some.sorted { Digest.of($0) < Digest.of($1) }
+    var needed = SamplePack(PackPlace.header(writer: 1))
+    needed.append(.chunk(plains[1]))
+    var other = SamplePack(PackPlace.header(writer: 2))
+    other.append(.chunk(plains[0]))
+    var documents = SamplePack(PackPlace.header(writer: 3))
+    documents.append(Self.chunk([3, 3, 3], dictionary: Digest.of(plains[0])))
+    for number in 4...5 as ClosedRange<UInt8> {
+      documents.append(Self.chunk([number], dictionary: Digest.of(plains[1])))
+    }
+    try place.apply(needed, 0..<1)
+    try place.apply(other, 0..<1)
+    try place.apply(documents, 0..<3)
+    func found() throws -> (all: [Digest], counts: [Int64], current: Digest?) {
+      try place.catalog.read { (transaction) throws(BlobStorageError) in
+        let all = try transaction.dictionaries(algorithm: .blake3)
+        return (
+          all.map(\.digest), all.map(\.recordCount),
+          try transaction.currentDictionary(algorithm: .blake3)?.digest
+        )
+      }
+    }
+    let (all, counts, current) = try found()
+    #expect(all == [Digest.of(plains[1]), Digest.of(plains[0])])
+    #expect(counts == [2, 1])
+    #expect(current == Digest.of(plains[1]))
+    try place.condemn(needed)
+    let next = try found().current
+    #expect(next == Digest.of(plains[0]))
+  }
+
+  @Test("which chunk with the same features is the youngest, and forgets the oldest of very many")
+  func similar() throws {
+    let place = try CatalogPlace()
+    var pack = SamplePack(PackPlace.header())
+    let digests = (0..<250).map { Digest.of([UInt8($0), 1, 2, 3]) }
+    for (number, digest) in digests.enumerated() {
+      pack.append(
+        SampleRecord(
+          content: .chunk(
+            ChunkRecord(digest: digest, plainByteCount: 4, codecNumber: 0, features: Self.features)),
+          payload: [UInt8(number), 1, 2, 3]))
+    }
+    try place.apply(pack, 0..<pack.records.count)
+    func youngest() throws -> Digest? {
+      try place.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.similarChunks(Self.features, algorithm: .blake3).base?.digest
+      }
+    }
+    func retract(_ range: Range<Int>) throws {
+      try place.catalog.write { (transaction) throws(BlobStorageError) in
+        guard let number = try transaction.packNumber(pack.header.name) else { return }
+        for record in pack.records[range].reversed() {
+          try transaction.retract(record, from: number, algorithm: .blake3)
+        }
+      }
+    }
+    #expect(try youngest() == digests[249])
+    try retract(249..<250)
+    #expect(try youngest() == digests[248])
+    try retract(11..<249)
+    #expect(try youngest() == digests[10])
+    // Those before were pushed out, though their chunks are there.
+    try retract(10..<11)
+    #expect(try youngest() == nil)
+  }
+
+  // MARK: What a cache notes
+
+  @Test("of a cache's keys each once, in the order in which they go")
+  func cachedKeys() throws {
+    let place = try CatalogPlace()
+    func row(_ key: String, _ priority: UInt8, _ tick: UInt64) -> CachedKeyRow {
+      CachedKeyRow(
+        priority: priority, tick: tick, byteCount: 1 << 40, digest: Digest.of(Array(key.utf8)),
+        key: Array(key.utf8))
+    }
+    func set(_ key: String, _ row: CachedKeyRow?) throws {
+      try place.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.setCachedKey(Transaction.cachedKeyID(Array(key.utf8)), row, algorithm: .blake3)
+      }
+    }
+    func listed() throws -> [CachedKeyRow] {
+      let (rows, count) = try place.catalog.read { (transaction) throws(BlobStorageError) in
+        var rows: [CachedKeyRow] = []
+        try transaction.forEachCachedKey(algorithm: .blake3) { _, row in
+          rows.append(row)
+          return true
+        }
+        return (rows, try transaction.cachedKeyCount())
+      }
+      #expect(count == rows.count)
+      return rows
+    }
+    try set("a", row("a", 1, 1))
+    try set("b", row("b", 1, 2))
+    try set("c", row("c", 0, 300))
+    #expect(try listed() == [row("c", 0, 300), row("a", 1, 1), row("b", 1, 2)])
+    // Used: its place before is gone.
+    try set("a", row("a", 1, 70_000))
+    #expect(try listed() == [row("c", 0, 300), row("b", 1, 2), row("a", 1, 70_000)])
+    try set("b", nil)
+    #expect(try listed() == [row("c", 0, 300), row("a", 1, 70_000)])
+    let ticks = try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.noteCacheTick(70_000)
+      try transaction.noteCacheTick(7)
+      let first = try transaction.nextCacheTick()
+      return [first, try transaction.nextCacheTick()]
+    }
+    #expect(ticks == [70_001, 70_002])
+  }
+}
