@@ -138,4 +138,57 @@ struct ChangeConditionTests {
     #expect(try store.versions(of: "a").count == 2)
     try store.close()
   }
+
+  @Test("is compared once more by the commit: what came while the content was read is not overwritten")
+  func changedMeanwhile() throws {
+    let place = try TemporaryFolder()
+    let path = place.path.appending("store").string
+    let store = try BlockingBlobStore.create(at: path)
+    let other = try BlockingBlobStore.open(at: path)
+    let conditions = [ChangeCondition.absent, .current(try store.put("x", .data(Data())).version.id)]
+    for (index, condition) in conditions.enumerated() {
+      let key = index == 0 ? "k" : "x"
+      let isFirst = Mutex(true)
+      let content = BlobContent.stream({
+        let isOver = isFirst.withLock { isFirst in
+          defer { isFirst = false }
+          return !isFirst
+        }
+        if isOver { return nil }
+        try other.put(key, .data(Data("other".utf8)))
+        return Data("mine".utf8)
+      })
+      let error = #expect(throws: BlobStorageError.self) {
+        try store.put(key, content, options: PutOptions(condition: condition))
+      }
+      #expect(error?.code == .conditionFailed)
+      let versions = try store.versions(of: key)
+      #expect(versions.count == 1 && error?.currentVersion == versions.first?.id)
+      #expect(try store.data(forKey: key) == Data("other".utf8))
+    }
+    try other.close()
+    try store.close()
+  }
+
+  @Test("lets one of several who delete the same version do it, and tells the others")
+  func deletedOnce() throws {
+    let place = try TemporaryFolder()
+    let path = place.path.appending("store").string
+    try BlockingBlobStore.create(at: path).close()
+    let stores = try (0..<4).map { _ in try BlockingBlobStore.open(at: path) }
+    for round in 0..<20 {
+      let id = try stores[0].put("k", .data(Data("\(round)".utf8)), options: .relaxed).version.id
+      let outcomes = Mutex<[String]>([])
+      DispatchQueue.concurrentPerform(iterations: stores.count) { index in
+        let outcome: String
+        do throws(BlobStorageError) {
+          let isDeleted = try stores[index].delete("k", if: .current(id), durability: .relaxed)
+          outcome = isDeleted ? "deleted" : "nothing"
+        } catch { outcome = error.code == .conditionFailed ? "refused" : "\(error)" }
+        outcomes.withLock { $0.append(outcome) }
+      }
+      #expect(outcomes.withLock { $0.sorted() } == ["deleted", "refused", "refused", "refused"])
+    }
+    for store in stores { try store.close() }
+  }
 }

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -65,5 +66,28 @@ struct SameContentTests {
     let second = try Self.put(bytes, place, engine)
     #expect(second.newByteCount > 0)
     #expect(try engine.data("key", nil) == Data(bytes))
+  }
+
+  @Test("is not taken for the same when it changes behind what was compared")
+  func changesMeanwhile() throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let engine = try place.engine()
+    defer { try? engine.close() }
+    var random = SplitMix64.announced()
+    let first = try Self.put(random.bytes(4_000_000), place, engine)
+    let file = place.temporary.path.appending("file").string
+    let isChanged = Mutex(false)
+    let change: @Sendable (WorkProgress) -> Void = { progress in
+      // By then the first bytes have been compared.
+      guard progress.doneByteCount > 3_500_000, !isChanged.withLock({ $0 }) else { return }
+      isChanged.withLock { $0 = true }
+      let handle = FileHandle(forUpdatingAtPath: file)
+      #expect(throws: Never.self) { try handle?.write(contentsOf: Data("changed".utf8)) }
+      #expect(throws: Never.self) { try handle?.close() }
+    }
+    let error = failure { _ = try engine.put("key", .file(file), .relaxed, change) }
+    #expect(isChanged.withLock { $0 })
+    #expect(error?.code == .sourceFailed)
+    #expect(try engine.versions("key").map(\.id) == [first.version.id])
   }
 }

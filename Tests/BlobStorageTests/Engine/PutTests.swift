@@ -1,0 +1,233 @@
+import BlobStorage
+import Foundation
+import Synchronization
+import SystemPackage
+import Testing
+
+/// Puts and drops one rule at a time: what they refuse, what they say, and what they leave behind.
+@Suite("A change")
+struct PutTests {
+  private struct SourceTrouble: Error {}
+
+  /// Content that comes in parts, and may fail at its end.
+  private static func stream(_ bytes: [UInt8], fails: Bool = false) -> BlobContent {
+    let rest = Mutex(Data(bytes))
+    return .stream({
+      let part = rest.withLock { rest in
+        defer { rest = rest.dropFirst(3_000) }
+        return Data(rest.prefix(3_000))
+      }
+      if part.isEmpty, fails { throw SourceTrouble() }
+      return part.isEmpty ? nil : part
+    })
+  }
+
+  /// An engine that puts everything that streams in through the pipeline.
+  private static func engine(_ place: StorePlace) throws -> Engine {
+    var environment = Engine.Environment()
+    environment.streamHeadByteCount = 1
+    return try place.engine(environment)
+  }
+
+  private static let options = StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false)
+
+  // MARK: What is refused
+
+  @Test("with metadata or an item that is too long is refused, and one that is just short enough is kept")
+  func limits() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let longest = [UInt8](repeating: 7, count: Limits.metadataByteCountMax)
+    for content in [BlobContent.data(Data([1])), Self.stream([1])] {
+      let tooLong = PutOptions(durability: .relaxed, metadata: longest + [7])
+      #expect(failure { _ = try engine.put("a", content, tooLong) }?.code == .limitExceeded)
+    }
+    let items = [
+      PutItem(key: "a", data: Data([1]), metadata: longest + [7]),
+      PutItem(key: "a", data: Data(count: (16 << 20) + 1)),
+    ]
+    for item in items {
+      let good = PutItem(key: "b", data: Data([2]))
+      #expect(failure { _ = try engine.put([good, item], .relaxed) }?.code == .limitExceeded)
+      #expect(failure { _ = try engine.change([.put(good), .put(item)], .relaxed) }?.code == .limitExceeded)
+    }
+    #expect(try engine.keys("", after: nil, limit: 9).isEmpty)
+    _ = try engine.put("a", [1], PutOptions(durability: .relaxed, metadata: longest))
+    #expect(try engine.version("a", nil)?.metadata == longest)
+    #expect(try engine.keys("", after: nil, limit: 0).isEmpty)
+    let other = Digest.of([1] as [UInt8], by: .sha256)
+    #expect(failure { _ = try engine.data(other) }?.code == .invalidArgument)
+    #expect(failure { _ = try engine.openBlob(other) }?.code == .invalidArgument)
+    try engine.close()
+  }
+
+  @Test("of how many versions are kept takes any number that is not below zero")
+  func retention() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    var versions: [BlobVersion.ID] = []
+    for byte in 0..<3 as Range<UInt8> {
+      let version = try engine.put("a", [byte], options).version
+      versions.insert(version.id, at: 0)
+    }
+    #expect(failure { _ = try engine.keep(upTo: -1, keys: ["a"], .relaxed) }?.code == .invalidArgument)
+    #expect(failure { _ = try engine.keep(upTo: -1, prefix: "", .relaxed) }?.code == .invalidArgument)
+    #expect(try engine.keep(upTo: .max, keys: ["a"], .relaxed).droppedVersionCount == 0)
+    #expect(try engine.keep(upTo: 2, prefix: "", .relaxed).droppedVersionCount == 0)
+    #expect(try engine.versions("a").map(\.id) == versions)
+    #expect(try engine.keep(upTo: 1, keys: ["a", "nothing"], .relaxed).droppedVersionCount == 1)
+    #expect(try engine.versions("a").map(\.id) == Array(versions.prefix(2)))
+    try engine.close()
+  }
+
+  // MARK: However many
+
+  @Test("by a prefix reaches every key")
+  func pages() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let items = (0..<1_001).map { PutItem(key: "p/\($0)", data: Data()) }
+    let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    for _ in 0..<2 { _ = try engine.put(items, options) }
+    _ = try engine.put("q", [1])
+    let kept = try engine.keep(upTo: 0, prefix: "p/", .relaxed)
+    #expect(kept.keyCount == 1_001 && kept.droppedVersionCount == 1_001)
+    #expect(try engine.delete(prefix: "p/", .relaxed) == 1_001)
+    #expect(try engine.keys("", after: nil, limit: .max).map(\.key) == ["q"])
+    try engine.close()
+  }
+
+  @Test("that drops a key drops more versions than a record names, also for a catalog that is made anew")
+  func manyVersions() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let digest = try engine.put("other", [1]).version.digest
+    _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      for _ in 0...Limits.dropVersionCountMax {
+        let ref = RefRecord(
+          key: Array("k".utf8), version: try commit.stamp(), replaced: .none, digest: digest, byteCount: 1,
+          created: 0, metadata: [])
+        _ = try commit.append(.ref(ref))
+      }
+    }
+    #expect(try engine.versions("k").count == Limits.dropVersionCountMax + 1)
+    #expect(try engine.delete(["k"], .relaxed) == 1)
+    #expect(try engine.versions("k").isEmpty)
+    try engine.close()
+    try place.removeCatalog()
+    let reopened = try place.engine()
+    #expect(try reopened.keys("", after: nil, limit: 9).map(\.key) == ["other"])
+    #expect(try reopened.versions("k").isEmpty)
+    try reopened.close()
+  }
+
+  // MARK: What is said
+
+  @Test("says how many bytes it has added to packs, and how many of those it was given are new")
+  func results() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try Self.engine(place)
+    var random = SplitMix64(seed: 31)
+    let (short, long, streamed) = (random.bytes(500), random.bytes(20_000), random.bytes(20_001))
+    let contents: [(content: () -> BlobContent, byteCount: Int64)] = [
+      ({ .data(Data(short)) }, 500), ({ .data(Data(long)) }, 20_000), ({ Self.stream(streamed) }, 20_001),
+    ]
+    for (content, byteCount) in contents {
+      for newByteCount in [byteCount, 0] {
+        let before = engine.writer.addedByteCount
+        let result = try engine.put("k", content(), .relaxed)
+        #expect(result.newByteCount == newByteCount)
+        #expect(result.storedByteCount == engine.writer.addedByteCount - before)
+        #expect(result.version.byteCount == byteCount)
+      }
+    }
+    let twice = Data(random.bytes(700))
+    let before = engine.writer.addedByteCount
+    let items = try engine.put(["a", "b"].map { PutItem(key: $0, data: twice) }, .relaxed)
+    #expect(items.map(\.newByteCount) == [700, 0])
+    #expect(items.reduce(0) { $0 + $1.storedByteCount } == engine.writer.addedByteCount - before)
+    try engine.close()
+  }
+
+  @Test("keeps the time at which it was made, also in a catalog that is made anew")
+  func created() throws {
+    let place = try StorePlace(Self.options)
+    var environment = Engine.Environment()
+    environment.clock = WallClock(now: { 1_700_000_000_123 })
+    let engine = try place.engine(environment)
+    let expected = Date(timeIntervalSince1970: Double(1_700_000_000_123) / 1_000)
+    #expect(try engine.put("k", [1]).version.created == expected)
+    #expect(try engine.version("k", nil)?.created == expected)
+    try engine.close()
+    try place.removeCatalog()
+    let reopened = try place.engine()
+    #expect(try reopened.version("k", nil)?.created == expected)
+    try reopened.close()
+  }
+
+  // MARK: What is left behind
+
+  @Test("leaves nothing held for collections, however it ends, nor does a reader that was closed")
+  func holds() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try Self.engine(place)
+    func held() throws -> String {
+      let leases = try Leases.read(
+        folder: FilePath(place.path).appending("leases"), files: SystemFiles(),
+        algorithm: engine.header.digestAlgorithm)
+      let hasPuts = leases.firstPacks.values.contains { $0 != .max }
+      return "\(leases.held.count) held, puts: \(hasPuts)"
+    }
+    let nothing = "0 held, puts: false"
+    var random = SplitMix64(seed: 32)
+    let bytes = random.bytes(30_000)
+    // New, then shared, then with an end that fails.
+    for fails in [false, false, true] {
+      let error = failure { _ = try engine.put("k", Self.stream(bytes, fails: fails), .relaxed) }
+      let expected: BlobStorageError.Code? = fails ? .sourceFailed : nil
+      #expect(error?.code == expected)
+      #expect(try held() == nothing, "failing: \(fails)")
+    }
+    let refused = PutOptions(durability: .relaxed, condition: .absent)
+    #expect(failure { _ = try engine.put("k", Self.stream(bytes), refused) }?.code == .conditionFailed)
+    #expect(try held() == nothing, "refused")
+    let blob = try #require(try engine.openBlob("k", nil))
+    #expect(try held() == "1 held, puts: false")
+    blob.close()
+    blob.close()
+    #expect(try held() == nothing, "closed")
+    let isKeyFound = try engine.openBlob("nothing", nil) != nil
+    let isBlobFound = try engine.openBlob(Digest.of([1, 2, 3] as [UInt8])) != nil
+    #expect(!isKeyFound && !isBlobFound)
+    #expect(try held() == nothing, "not found")
+    let versions = try engine.holdVersions("k")
+    #expect(try held() == "1 held, puts: false")
+    versions.close()
+    #expect(try held() == nothing, "the history was closed")
+    try engine.close()
+  }
+
+  @Test("that fills a pack lets go of it")
+  func fullPack() throws {
+    let place = try StorePlace(Self.options)
+    var environment = Engine.Environment()
+    environment.packByteCountTarget = 4_000
+    let engine = try place.engine(environment)
+    _ = try engine.put("a", [1])
+    let name = try #require(try engine.backend.packNames().live.first)
+    func isFree() throws -> Bool {
+      let file = try SystemFiles().open(
+        FilePath(place.path).appending("packs").appending(name.fileName), .readWrite)
+      defer { file.close() }
+      return try file.lock(.exclusive, wait: false)
+    }
+    #expect(try !isFree())
+    var random = SplitMix64(seed: 33)
+    _ = try engine.put("b", random.bytes(5_000))
+    #expect(try isFree())
+    #expect(try engine.put("c", [2]).version.byteCount == 1)
+    #expect(try engine.backend.packNames().live.count == 2)
+    try engine.close()
+  }
+}
