@@ -108,6 +108,27 @@ struct DamagedRecordTests {
     }
   }
 
+  @Test("a pack of another store under its own name shows none of its keys, and is told")
+  func foreignStore() throws {
+    let (lab, other) = (try Lab(), try Lab(seed: 31))
+    try lab.session { try lab.put($0, [("mine", noise(1, 300))]) }
+    try other.session { try other.put($0, [("theirs", noise(2, 300))]) }
+    let path = try #require(try DamageTests.paths(other).first)
+    let foreign = try Self.bytes(other, path)
+    let file = try lab.disk.open(path, .create)
+    try foreign.withUnsafeBytes { try file.write($0, at: 0) }
+    file.close()
+    let name = try #require(path.lastComponent?.string.dropLast(5))
+    for keepsCatalog in [true, false] {
+      if !keepsCatalog { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let (keys, losses) = (try engine.keys("", after: nil, limit: 9), try engine.losses())
+        #expect(keys.map(\.key) == ["mine"], "catalog kept: \(keepsCatalog)")
+        #expect(losses.damagedPacks == [String(name)])
+      }
+    }
+  }
+
   @Test("the header, cut at any length, is told apart from no store")
   func cutHeader() throws {
     let origin = try DamageTests.store()

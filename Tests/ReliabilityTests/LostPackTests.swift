@@ -249,6 +249,30 @@ struct LostPackTests {
     }
   }
 
+  @Test(
+    "Uncertain keys are certain once their prefix is deleted, or they are in a change, also after a power cut"
+  )
+  func uncertainPrefix() throws {
+    let lab = try Lab()
+    let keys = ["p/1", "p/2", "p/3", "q", "r"]
+    let engine = try lab.open()
+    for (index, key) in keys.enumerated() where key != "p/3" {
+      _ = try engine.put(key, .data(noise(UInt64(index), 100)), PutOptions())
+    }
+    let time = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    try engine.record(unreadable: [], uncertain: keys.map { Array($0.utf8) }, until: time)
+    #expect(throws: BlobStorageError.self) { try engine.version("p/3", nil) }
+    #expect(try engine.delete(prefix: "p/", .durable) == 3)
+    _ = try engine.change([.delete("q")], .durable)
+    for key in keys.dropLast() { #expect(try engine.version(key, nil) == nil, "\(key)") }
+    #expect(throws: BlobStorageError.self) { try engine.version("r", nil) }
+    try lab.afterPowerCut { $0.powerCut() }.session { (engine) throws in
+      #expect(try engine.losses().uncertainKeys == ["r"])
+      for key in keys.dropLast() { #expect(try engine.version(key, nil) == nil, "\(key)") }
+    }
+    try engine.close()
+  }
+
   @Test("A repair that accepts a loss can be cut at every call")
   func acceptanceCut() throws {
     let whole = try Self.store()

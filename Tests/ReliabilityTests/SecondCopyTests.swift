@@ -194,4 +194,34 @@ struct SecondCopyTests {
       #expect(error?.code == .corrupted)
     }
   }
+
+  @Test("a manifest that gives chunks other lengths than they have is damage, wherever the blob is read")
+  func wrongLengths() throws {
+    let lab = try Lab()
+    let parts = [noise(3, 700), noise(4, 700)]
+    let digest = Digest.of(Array(parts[0] + parts[1]))
+    try lab.session { engine in
+      for (number, part) in parts.enumerated() { _ = try engine.put("\(number)", .data(part), PutOptions()) }
+      let entries = zip(parts, [600, 800]).map { part, byteCount in
+        ChunkEntry(digest: Digest.of(Array(part)), plainByteCount: byteCount)
+      }
+      let layout = try BlobLayout(digest: digest, chunks: entries)
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+        _ = try commit.append(
+          .ref(
+            RefRecord(
+              key: Array("wrong".utf8), version: try commit.stamp(), replaced: .none, digest: digest,
+              byteCount: 1_400, created: 0, metadata: [])))
+      }
+      let blob = try #require(try engine.openBlob("wrong", nil))
+      defer { blob.close() }
+      for range in [0..<1_400, 0..<10, 650..<1_350] as [Range<Int64>] {
+        let error = #expect(throws: BlobStorageError.self) { _ = try blob.read(range) }
+        #expect(error?.code == .corrupted, "\(range)")
+      }
+      let error = #expect(throws: BlobStorageError.self) { _ = try engine.data("wrong", nil) }
+      #expect(error?.code == .corrupted && error?.key == "wrong")
+    }
+  }
 }
