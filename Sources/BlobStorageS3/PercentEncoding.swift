@@ -20,8 +20,10 @@ package enum PercentEncoding {
     return String(decoding: encoded, as: UTF8.self)
   }
 
-  /// The text that `encoded` spells, a `+` being a space as in a form; nil when it spells none.
-  package static func decode(_ encoded: some StringProtocol) -> String? {
+  /// The text that `encoded` spells; nil when it spells none.
+  ///
+  /// - Parameter isForm: whether a `+` is a space, as in a form; in an address it is itself.
+  package static func decode(_ encoded: some StringProtocol, isForm: Bool = true) -> String? {
     var bytes: [UInt8] = []
     var rest = Substring(encoded).utf8
     while let byte = rest.popFirst() {
@@ -32,7 +34,7 @@ package enum PercentEncoding {
           let low = Character(UnicodeScalar(low)).hexDigitValue
         else { return nil }
         bytes.append(UInt8(high << 4 | low))
-      case UInt8(ascii: "+"): bytes.append(UInt8(ascii: " "))
+      case UInt8(ascii: "+") where isForm: bytes.append(UInt8(ascii: " "))
       default: bytes.append(byte)
       }
     }

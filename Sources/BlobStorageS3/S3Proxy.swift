@@ -35,10 +35,10 @@ public struct S3Proxy: Hashable, Sendable {
     if rest.last == "/" { rest.removeLast() }
     if let at = rest.lastIndex(of: "@") {
       let parts = rest[..<at].split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-      guard let user = PercentEncoding.decode(parts[0]) else { throw wrong }
+      guard let user = PercentEncoding.decode(parts[0], isForm: false) else { throw wrong }
       self.user = user
       if parts.count > 1 {
-        guard let password = PercentEncoding.decode(parts[1]) else { throw wrong }
+        guard let password = PercentEncoding.decode(parts[1], isForm: false) else { throw wrong }
         self.password = Secret(password)
       }
       rest = rest[rest.index(after: at)...]

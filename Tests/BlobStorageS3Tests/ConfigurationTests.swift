@@ -44,11 +44,21 @@ struct ConfigurationTests {
     arguments: [
       "", "bucket", "/path", "http://bucket/a", "s3:/bucket", "s3://", "s3:///a", "s3://ab", "s3://.bucket",
       "s3://bucket//", "s3://bucket/a//b", "s3://bucket/./a", "s3://bucket/a/..", "s3://bucket/a\u{7}b",
+      "s3://bucket/a\u{7F}", "s3://-bucket",
       "s3://user@bucket/a", "s3://" + String(repeating: "a", count: 64),
       "s3://bucket/" + String(repeating: "a", count: 513),
     ])
   func noLocations(text: String) {
     #expect { try S3Location(text) } throws: { ($0 as? BlobStorageError)?.code == .invalidArgument }
+  }
+
+  @Test("takes names and prefixes that are as short or as long as they may be")
+  func lengths() throws {
+    for count in [3, 63] {
+      #expect(try S3Location("s3://" + String(repeating: "a", count: count)).bucket.utf8.count == count)
+    }
+    let prefix = String(repeating: "a", count: 512)
+    #expect(try S3Location("s3://bucket/\(prefix)").prefix == prefix)
   }
 
   @Test(
@@ -57,6 +67,7 @@ struct ConfigurationTests {
       ("https://s3.example.com", "https://s3.example.com"),
       ("http://127.0.0.1:9000/", "http://127.0.0.1:9000"),
       ("HTTP://host:80", "http://host"), ("https://host:443", "https://host"),
+      ("https://host:80", "https://host:80"), ("http://host:443", "http://host:443"),
       ("http://[::1]:9000", "http://[::1]:9000"), ("https://[fe80::1]", "https://[fe80::1]"),
     ])
   func endpoints(text: String, description: String) throws {
@@ -153,6 +164,53 @@ struct ConfigurationTests {
     }
   }
 
+  @Test("takes all parts of a key from one place, and takes a variable that is empty for none")
+  func parts() throws {
+    let folder = FileManager.default.temporaryDirectory.appending(path: "profiles-\(UUID())")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(at: folder) }
+    try """
+    [default]
+    aws_access_key_id = PROFILE
+    aws_secret_access_key = profile-secret
+    aws_session_token = profile=token==
+    region = eu-west-1
+    """.write(to: folder.appending(path: "credentials"), atomically: true, encoding: .utf8)
+    try """
+    [default]
+    aws_access_key_id = OTHER
+    region = eu-west-2
+    s3 =
+      addressing_style = path
+    """.write(to: folder.appending(path: "config"), atomically: true, encoding: .utf8)
+    let files = [
+      "AWS_SHARED_CREDENTIALS_FILE": folder.appending(path: "credentials").path,
+      "AWS_CONFIG_FILE": folder.appending(path: "config").path,
+    ]
+    let half = try Self.configuration(
+      files.merging(["AWS_ACCESS_KEY_ID": "HALF", "AWS_REGION": "", "AWS_DEFAULT_REGION": ""]) { $1 })
+    #expect(
+      half.credentials
+        == S3Credentials(
+          accessKey: "PROFILE", secretKey: Secret("profile-secret"),
+          sessionToken: Secret("profile=token==")))
+    // The file of credentials goes first.
+    #expect(half.region == "eu-west-1")
+    #expect(half.addressing == .path)
+    let whole = try Self.configuration(
+      files.merging(Self.keys) { $1 }.merging(["AWS_DEFAULT_REGION": "eu-north-1"]) { $1 })
+    #expect(whole.credentials == S3Credentials(accessKey: "AKIDEXAMPLE", secretKey: Secret("very-secret")))
+    #expect(whole.region == "eu-north-1")
+  }
+
+  @Test("refuses a region that would not stay in its place", arguments: ["a/b", "a.b", "a b", "ä", "a?b"])
+  func regions(_ region: String) {
+    let failure = FaultTests.failure {
+      _ = try Self.configuration(Self.keys.merging(["AWS_REGION": region]) { $1 })
+    }
+    #expect(failure?.code == .invalidArgument)
+  }
+
   @Test("says what to set when there are no credentials")
   func noCredentials() {
     for environment in [
@@ -181,6 +239,20 @@ struct ConfigurationTests {
     let configuration = try Self.configuration(
       Self.keys.merging(["AWS_ENDPOINT_URL": endpoint]) { $1 }.merging(environment) { $1 })
     #expect(configuration.proxy.map { "\($0.host):\($0.port)" } == proxy)
+  }
+
+  @Test(
+    "takes a proxy's user and password as an address spells them",
+    arguments: [
+      ("http://us%40er:p%3A%40:w@proxy:8", "us@er", "p:@:w"), ("http://user:a+b%2Bc@proxy", "user", "a+b+c"),
+      ("user:p@ss@proxy:8/", "user", "p@ss"), ("http://user@proxy:8", "user", nil),
+      ("http://proxy:8", nil, nil),
+    ] as [(String, String?, String?)])
+  func proxyUsers(text: String, user: String?, password: String?) throws {
+    let proxy = try #require(try Self.configuration(Self.keys.merging(["HTTPS_PROXY": text]) { $1 }).proxy)
+    #expect(proxy.host == "proxy")
+    #expect(proxy.user == user)
+    #expect(proxy.password == password.map { Secret($0) })
   }
 
   @Test("shows no secret, however it is printed")

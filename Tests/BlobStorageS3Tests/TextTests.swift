@@ -20,6 +20,7 @@ struct TextTests {
   func encodingOddities() {
     #expect(PercentEncoding.encode("a/b c", keepingSlashes: true) == "a/b%20c")
     #expect(PercentEncoding.decode("a+b%2bc") == "a b+c")
+    #expect(PercentEncoding.decode("a+b%2bc", isForm: false) == "a+b+c")
     for text in ["%", "%4", "%zz", "%C3", "a%"] { #expect(PercentEncoding.decode(text) == nil, "\(text)") }
   }
 
