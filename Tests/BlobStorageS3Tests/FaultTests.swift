@@ -124,6 +124,30 @@ struct FaultTests {
     #expect(Self.failure { _ = try scripted.store.get("packs/x", 5..<15) }?.code == .io)
   }
 
+  @Test(
+    "may answer with the end of an object, and with nothing else, when that was asked for",
+    arguments: [
+      (206, "bytes 90-99/100", "0123456789", 100), (206, "bytes 0-4/5", "01234", 5), (200, "", "01234", 5),
+      (206, "bytes 0-9/100", "0123456789", nil), (206, "bytes 90-98/100", "012345678", nil),
+      (206, "bytes 95-99/100", "01234", nil), (206, "bytes 89-99/100", "0123456789A", nil),
+      (206, "", "0123456789", nil), (200, "", "0123456789A", nil),
+    ] as [(Int, String, String, Int64?)])
+  func tail(status: Int, contentRange: String, body: String, byteCount: Int64?) throws {
+    let server = try ScriptedServer { _, _ in
+      .reply(status, contentRange.isEmpty ? [] : [("Content-Range", contentRange)], body)
+    }
+    let scripted = try Scripted(server)
+    var tail: (bytes: [UInt8], byteCount: Int64)?
+    let failure = Self.failure { tail = try scripted.store.tail("packs/x", byteCount: 10) }
+    #expect(tail?.byteCount == byteCount)
+    if byteCount == nil {
+      #expect(failure?.code == .io)
+    } else {
+      #expect(tail?.bytes == Array(body.utf8))
+    }
+    #expect(server.requests.first?.header("Range") == "bytes=-10")
+  }
+
   @Test("may not answer with more than anybody asked for")
   func tooLong() throws {
     let server = try ScriptedServer { _, _ in .reply(206, [], String(repeating: "x", count: 2 << 20)) }

@@ -33,6 +33,14 @@ struct ProbeTests {
     #expect(try store.put("x", .bytes([2]), ifAbsent: true) == .exists)
   }
 
+  @Test("finds out an engine that says that there is one, and stores all the same")
+  func replaces() throws {
+    let store = ReplacingObjectStore()
+    let finding = try ConditionalPutProbe(contenderCount: 5).run(on: store, below: "probe")
+    #expect(finding == .ignored(winnerCount: 1))
+    #expect(store.objects.names.isEmpty)
+  }
+
   @Test("does not mind a winner whose answer was lost, and who is told that there is one")
   func lostAnswer() throws {
     let store = MemoryObjectStore()
@@ -65,6 +73,38 @@ private final class LaxObjectStore: ObjectStore {
       if name.hasPrefix("probe") { gate.pass() }
     }
     return try objects.put(name, content, ifAbsent: false)
+  }
+
+  func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
+    try objects.get(name, range)
+  }
+
+  func tail(
+    _ name: String, byteCount: Int
+  ) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
+    try objects.tail(name, byteCount: byteCount)
+  }
+
+  func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
+    try objects.list(prefix, after: name)
+  }
+
+  func delete(_ name: String) throws(BlobStorageError) { try objects.delete(name) }
+}
+
+/// An engine that does not mean what it says.
+private final class ReplacingObjectStore: ObjectStore, @unchecked Sendable {
+  let objects = MemoryObjectStore()
+  private let lock = NSLock()
+
+  func put(
+    _ name: String, _ content: ObjectContent, ifAbsent: Bool
+  ) throws(BlobStorageError) -> ObjectPutOutcome {
+    lock.lock()
+    defer { lock.unlock() }
+    let outcome = try objects.put(name, content, ifAbsent: ifAbsent)
+    if outcome == .exists { _ = try objects.put(name, content, ifAbsent: false) }
+    return outcome
   }
 
   func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {

@@ -76,6 +76,26 @@ struct WriteOrderTests {
     try collector.close()
   }
 
+  @Test(
+    "what was put without waiting is on the medium once the store was synchronized, or closed",
+    arguments: [false, true])
+  func synchronized(_ isClosed: Bool) throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    for number in 1...3 {
+      let data = noise(UInt64(number), 500)
+      _ = try engine.put("k\(number)", .data(data), PutOptions(durability: .relaxed))
+    }
+    if isClosed { try engine.close() } else { try engine.synchronize() }
+    try lab.afterPowerCut { $0.powerCut() }.session { engine in
+      for number in 1...3 {
+        let data = try engine.data("k\(number)", nil)
+        #expect(data == noise(UInt64(number), 500))
+      }
+    }
+    try engine.close()
+  }
+
   @Test("a full pack is on the medium before a version in the next pack needs one of its chunks")
   func fullPackFirst() throws {
     for stop in 1...40 {

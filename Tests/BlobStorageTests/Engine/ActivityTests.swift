@@ -111,6 +111,33 @@ struct ActivityTests {
     try await store.close()
   }
 
+  @Test("the living are told by their beginning, and work that begins clears away what the dead have left")
+  func order() async throws {
+    let place = try StorePlace()
+    let folder = FilePath(place.path).appending("activities")
+    let files = SystemFiles()
+    try files.createDirectory(folder)
+    var living: [any File] = []
+    for (name, started) in [("1", 3_000), ("2", 1_000), ("3", 2_000)] as [(String, UInt64)] {
+      var record = Self.record
+      record.started = started
+      record.subject = name
+      let file = try files.open(folder.appending("\(name).activity"), .create)
+      try record.encoded().withUnsafeBytes { try file.write($0, at: 0) }
+      #expect(try file.lock(.exclusive, wait: false))
+      living.append(file)
+    }
+    #expect(try await BlobStore.activities(at: place.path).map(\.subject) == ["2", "3", "1"])
+    try files.write([1], to: folder.appending("4.activity"))
+    let store = try await place.opened()
+    try await store.set("k", to: Data("v".utf8))
+    _ = try await store.collectGarbage()
+    _ = try await store.verify()
+    try await store.close()
+    #expect(try files.list(folder) == ["1.activity", "2.activity", "3.activity"])
+    for file in living { file.close() }
+  }
+
   @Test("a path without a store is told apart")
   func noStore() async throws {
     let temporary = try TemporaryFolder()

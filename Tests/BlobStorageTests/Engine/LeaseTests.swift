@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -152,5 +153,79 @@ struct LeaseTests {
     #expect(failure { _ = try read() }?.code == .corrupted)
     try file.write(byte, at: 50)
     #expect(try read().held == [.chunk(Self.first)])
+  }
+
+  @Test(
+    "that cannot be made leave nothing behind, and the next try makes them",
+    arguments: [CallKind.lock, .rename, .write])
+  func cannotBeMade(_ kind: CallKind) throws {
+    let lease = lease(1)
+    disk.plan(Fault(kind, errno: .ioError, landingByteCount: 20))
+    #expect(failure { _ = try lease.hold([.chunk(Self.first)]) }?.code == .io)
+    #expect(try disk.list(Self.folder) == [])
+    let hold = try lease.hold([.chunk(Self.first)])
+    #expect(try read().held == [.chunk(Self.first)])
+    lease.release(hold)
+  }
+
+  @Test(
+    "are made under another name where a collector holds the first one, or has removed it",
+    arguments: [false, true])
+  func anotherName(_ isRemoved: Bool) throws {
+    let lease = lease(1)
+    let other = disk.process()
+    let moment: CallKind = isRemoved ? .rename : .lock
+    let isFirst = Atomic<Bool>(true)
+    let collector = Mutex<(any File)?>(nil)
+    disk.beforeCalls { (call) throws(BlobStorageError) in
+      guard call.kind == moment, isFirst.exchange(false, ordering: .relaxed) else { return }
+      let path: FilePath = "/leases/0000000000000001.new"
+      if isRemoved {
+        try other.remove(path)
+      } else {
+        let file = try other.open(path, .readWrite)
+        _ = try file.lock(.exclusive, wait: false)
+        collector.withLock { $0 = file }
+      }
+    }
+    let hold = try lease.hold([.chunk(Self.first)])
+    #expect(try read().held == [.chunk(Self.first)])
+    lease.release(hold)
+    disk.heal()
+  }
+
+  @Test("of a put that nobody could be told of protect nothing")
+  func failedPut() throws {
+    let lease = lease(7)
+    let early = try lease.beginPut(from: 9)
+    disk.plan(Fault(.write, errno: .ioError))
+    #expect(failure { _ = try lease.beginPut(from: 3) }?.code == .io)
+    let late = try lease.beginPut(from: 12)
+    #expect(try read().firstPacks[7] == 9)
+    lease.endPut(early)
+    #expect(try read().firstPacks[7] == 12)
+    lease.endPut(late)
+  }
+
+  @Test(
+    "are gone without by readers where nothing can be written, and nowhere else",
+    arguments: [(.noSpace, true), (.readOnlyFileSystem, true), (.permissionDenied, true), (.ioError, false)]
+      as [(Errno, Bool)])
+  func withoutLease(_ errno: Errno, _ goesOn: Bool) throws {
+    let lease = lease(1)
+    disk.plan(Fault(.write, errno: errno))
+    var hold: LeaseFile.Hold?
+    let error = failure { hold = try lease.holdWhereThereIsRoom([.blob(Self.first)]) }
+    #expect((error == nil) == goesOn)
+    if let hold { lease.release(hold) }
+    #expect(try read().held.isEmpty)
+  }
+
+  @Test("are gone with their file when they are given up")
+  func givenUp() throws {
+    let lease = lease(1)
+    _ = try lease.hold([.chunk(Self.first)])
+    lease.close()
+    #expect(try disk.list(Self.folder) == [])
   }
 }

@@ -71,6 +71,45 @@ struct OpeningTests {
     }
   }
 
+  // MARK: After the end
+
+  @Test("and closing it: nothing is answered from then on, and nothing is left; a second time does nothing")
+  func closed() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    _ = try engine.put("a", [1], PutOptions())
+    let blob = try engine.openBlob("a", nil)
+    #expect(blob != nil)
+    try engine.close()
+    try engine.close()
+    let calls: [() throws -> Void] = [
+      { _ = try engine.put("a", [2]) }, { _ = try engine.data("a", nil) }, { _ = try engine.versions("a") },
+      { _ = try engine.keys("", after: nil, limit: 1) }, { _ = try engine.delete(["a"], .relaxed) },
+      { _ = try engine.openBlob("a", nil) }, { try engine.synchronize() }, { _ = try engine.catchUp() },
+      { _ = try engine.collectGarbage() }, { _ = try engine.verify() }, { _ = try engine.statistics() },
+    ]
+    for (index, call) in calls.enumerated() { #expect(failure(call)?.code == .closed, "call \(index)") }
+    #expect(try FileManager.default.contentsOfDirectory(atPath: "\(place.path)/leases") == [])
+    let again = try place.engine()
+    #expect(try again.data("a", nil) == Data([1]))
+    try again.close()
+  }
+
+  @Test("ends its threads when it is closed, and when it is given up", arguments: [true, false])
+  func threads(_ isClosed: Bool) throws {
+    let place = try StorePlace()
+    weak var pool: WorkPool?
+    do {
+      let engine = try place.engine()
+      pool = engine.work
+      _ = try engine.put("a", [1], PutOptions())
+      if isClosed { try engine.close() }
+    }
+    // Each thread holds the pool until it ends. Only so that nobody waits for ever.
+    for _ in 0..<6_000 where pool != nil { Thread.sleep(forTimeInterval: 0.01) }
+    #expect(pool == nil)
+  }
+
   // MARK: A catalog that is ahead of its packs
 
   @Test("whose packs have lost what was not synced reports nothing that cannot be read", arguments: 0..<12)

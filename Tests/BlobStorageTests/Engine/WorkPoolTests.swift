@@ -1,5 +1,6 @@
 import BlobStorage
 import Dispatch
+import Foundation
 import Synchronization
 import Testing
 
@@ -58,5 +59,54 @@ struct WorkPoolTests {
       transform: { _ in () },
       consume: { most = max(most, Counted.living.load(ordering: .relaxed)) })
     #expect(most <= 4)
+  }
+
+  @Test("hands over what came of the inputs in their order, whichever is done first", arguments: [0, 1, 4])
+  func order(width: Int) throws {
+    let pool = WorkPool(width: width)
+    defer { pool.close() }
+    var next = 0
+    var outputs: [Int] = []
+    try pool.orderedMap(
+      inFlightMax: 8,
+      next: {
+        next += 1
+        return next <= 200 ? next : nil
+      },
+      transform: { (number: Int) -> Int in
+        // One of them is always late.
+        if number % 8 == 1 { Thread.sleep(forTimeInterval: 0.000_5) }
+        return number
+      },
+      consume: { outputs.append($0) })
+    #expect(outputs == Array(1...200))
+  }
+
+  @Test(
+    "takes no more inputs after the first error, and all that was under way is done then", arguments: [0, 3])
+  func firstError(width: Int) throws {
+    let pool = WorkPool(width: width)
+    defer { pool.close() }
+    let done = CallCount()
+    var taken = 0
+    var outputs: [Int] = []
+    let error = failure {
+      try pool.orderedMap(
+        inFlightMax: 4,
+        next: { () throws(BlobStorageError) -> Int? in
+          taken += 1
+          return taken
+        },
+        transform: { (number: Int) throws(BlobStorageError) -> Int in
+          defer { _ = done.next() }
+          if number == 5 { throw BlobStorageError(.io, "The fifth fails.") }
+          return number
+        },
+        consume: { outputs.append($0) })
+    }
+    #expect(error?.message == "The fifth fails.")
+    #expect(outputs == [1, 2, 3, 4])
+    #expect(taken == 8)
+    #expect(done.value == 8)
   }
 }

@@ -147,6 +147,69 @@ struct CatchingUpTests {
     #expect(place.objects.count <= 6)
   }
 
+  @Test("is done again for what is missing, once some time has passed")
+  func laterLook() throws {
+    let place = try RemotePlace()
+    let tensOfSeconds = CallCount()
+    var environment = Engine.Environment()
+    environment.worksInline = true
+    environment.time = PassingTime(now: { Double(tensOfSeconds.value) * 10 }, wait: { _ in })
+    let reader = try Engine(
+      path: place.statePath("reader"), configuration: StoreConfiguration(threadCount: 1),
+      environment: environment,
+      remote: Engine.Remote(
+        objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0)))
+    let bytes = Array("value".utf8)
+    let digest = Digest.of(bytes, by: reader.header.digestAlgorithm)
+    #expect(throws: BlobStorageError.self) { try reader.chunks.bytes(digest) }
+    _ = try place.engine("writer").put("a", bytes, PutOptions())
+    _ = tensOfSeconds.next()
+    #expect(try reader.chunks.bytes(digest) == bytes)
+  }
+
+  @Test("leaves out what lies behind a fence, also where it was taken in before")
+  func behindFence() throws {
+    let place = try RemotePlace()
+    let one = try place.engine("one", inline: true)
+    for index in 0..<3 { _ = try one.put("key \(index)", Array("value \(index)".utf8), PutOptions()) }
+    let old = try place.engine("old")
+    #expect(try Self.keys(old).count == 3)
+    let second = place.packNames[1]
+    let name = try #require(SharedNames.packName(second))
+    let storeID = try place.storeID
+    place.objects.objects[second] = Fence(name, by: 1).encoded(storeID: storeID)
+    try old.catchUp()
+    #expect(try Self.keys(old) == ["key 0"])
+    let new = try place.engine("new")
+    #expect(try Self.keys(new) == ["key 0"])
+    #expect(try new.catchUp().missing == [])
+  }
+
+  @Test("keeps nothing on this machine of packs that were removed")
+  func nothingKept() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    for key in ["gone", "kept"] { _ = try one.put(key, random.bytes(20_000), PutOptions()) }
+    let reader = try place.engine("reader")
+    for key in ["gone", "kept"] { #expect(try reader.data(key, nil)?.count == 20_000) }
+    let first = place.packNames[0]
+    let name = try #require(SharedNames.packName(first))
+    func kept() throws -> [String] {
+      var names: [String] = []
+      for folder in ["footers", "ranges"] {
+        names += try FileManager.default.contentsOfDirectory(
+          atPath: place.statePath("reader") + "/" + folder)
+      }
+      return names.filter { $0.hasPrefix("\(name)") }
+    }
+    #expect(try kept().count == 2)
+    try RemoteCopy.remove(first, in: place)
+    #expect(try reader.catchUp().removedPackCount == 1)
+    #expect(try kept() == [])
+    #expect(try Self.keys(reader) == ["kept"])
+  }
+
   @Test("and making a catalog keep no other process from writing while they wait for the engine")
   func locks() throws {
     var random = SplitMix64.announced()

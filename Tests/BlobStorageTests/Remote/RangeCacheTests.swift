@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import SystemPackage
 import Testing
 
 @Suite("A cache of packs' ranges")
@@ -18,5 +19,23 @@ struct RangeCacheTests {
     let kept = packs.indices.filter { cache.missing(packs[$0], 0..<1) == nil }
     #expect(kept.count > 6 && kept.count < 16)
     #expect(kept == [0] + Array((packs.count - kept.count + 1)..<packs.count))
+  }
+
+  @Test("keeps a pack of this machine whole, unless it takes more than a quarter", arguments: [true, false])
+  func wholePack(_ fits: Bool) throws {
+    let disk = SimulatedDisk()
+    let files = disk.process()
+    for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
+      try files.createDirectory(FilePath("/\(folder)"))
+    }
+    let backend = RemoteBackend(
+      objects: MemoryObjectStore(), storeID: SharedFormatTests.storeID, folder: "/state",
+      asideFolder: "/state/aside", files: files, cacheByteCountMax: fits ? 400_000 : 399_999)
+    let name = PackName(writer: 1, sequence: 1)
+    try files.write(
+      [UInt8](repeating: 7, count: 100_000), to: FilePath("/state/packs/\(name.fileName)"))
+    try backend.settle(name)
+    #expect(try files.list("/state/packs") == [])
+    #expect(try files.list("/state/ranges") == (fits ? [name.fileName] : []))
   }
 }

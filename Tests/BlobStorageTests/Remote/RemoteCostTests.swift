@@ -161,6 +161,18 @@ struct RemoteCostTests {
     #expect(kept > 16 << 20)
   }
 
+  @Test("are none for what was just read, also where less room was asked for than reading needs")
+  func leastRoom() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    _ = try place.engine("writer").put("blob", random.bytes(300_000), PutOptions())
+    let engine = try place.engine("reader", cacheByteCountMax: 0, inline: true)
+    #expect(try engine.data("blob", nil)?.count == 300_000)
+    place.objects.forgetCounts()
+    #expect(try engine.data("blob", nil)?.count == 300_000)
+    #expect(place.objects.count == 0)
+  }
+
   #if os(Linux)
     @Test("keep no pack open that was removed to make room")
     func room() throws {

@@ -163,6 +163,20 @@ struct RemoteDamageTests {
     #expect(try other.verify().damaged == [])
   }
 
+  @Test(
+    "of a pack's header or footer is found by verify, though the machine keeps both", arguments: [20, -20])
+  func ends(_ place: Int) throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.engine()
+    let name = try #require(SharedNames.packName(lab.packs[0]))
+    let byteCount = try #require(lab.place.objects.objects[lab.packs[0]]?.count)
+    let index = place < 0 ? byteCount + place : place
+    lab.place.objects.objects[lab.packs[0]]?[index] ^= 1
+    #expect(try engine.verify().damaged.map(\.pack) == ["\(name)"])
+    #expect(try lab.all(engine) == lab.bytes.map { Data($0) })
+  }
+
   @Test("in what a machine keeps is none of the store either for who is not the first to find it")
   func twoReaders() throws {
     var random = SplitMix64.announced()

@@ -101,4 +101,37 @@ struct RemoteMaintainerTests {
     #expect(last.collector != entry.collector)
     try machines.check(["another": another], "afterwards")
   }
+
+  @Test("is known by its folder also after a power cut")
+  func powerCut() throws {
+    let disk = SimulatedDisk()
+    let objects = MemoryObjectStore()
+    var environment = Engine.Environment()
+    environment.files = disk
+    try Engine.create(
+      in: objects, maintainedFrom: "/state", options: StoreOptions(), environment: environment)
+    let store = try #require(objects.objects["store"])
+    #expect(try disk.powerCut().bytes(of: "/state/maintainer") == Array(store.dropFirst(72).prefix(16)))
+  }
+
+  @Test(
+    "is read and written, and not collected, where it says what this build does not understand",
+    arguments: [true, false])
+  func unknown(_ isDamaged: Bool) throws {
+    var extra = Array("Something that a later build says in this place.".utf8)
+    if isDamaged {
+      extra = Maintainer(identity: [UInt8](repeating: 5, count: 16), machine: "machine").encoded()
+      extra[10] ^= 1
+    }
+    let store = SimulatedObjectStore()
+    try Engine.create(in: store, options: StoreOptions(), extra: extra)
+    let machines = try SharedMachines(store)
+    let one = try machines.engine("one")
+    for key in ["gone", "kept"] { _ = try one.put(key, Array(key.utf8), PutOptions()) }
+    _ = try one.delete(["gone"], .durable)
+    #expect(failure { _ = try one.collectGarbage(SharedMachines.everything) }?.code == .unsupportedFormat)
+    #expect(one.information.collectingMachine == nil)
+    #expect(machines.names("collections/") == [])
+    try machines.check(["kept": Array("kept".utf8)], "afterwards")
+  }
 }

@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import Dispatch
 import Foundation
 import Testing
 
@@ -89,6 +90,8 @@ struct RemoteMemberTests {
     }
     let next = try place.engine("one")
     #expect(place.packNames.count == (isFenced ? 2 : 1))
+    // Whoever collects ends the registration: something of it is never published.
+    #expect(place.objects.names.filter { $0.hasPrefix("writers/") }.count == 1)
     #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["published"])
   }
 
@@ -184,5 +187,90 @@ struct RemoteMemberTests {
     // The collector's catalog is an old one, too.
     #expect(try one.collectGarbage(SharedMachines.everything).obstacles == [])
     try machines.check(["c": shared], "after another collection")
+  }
+
+  @Test("publish what was put without waiting, and take in what others have, whenever it is their time")
+  func beat() throws {
+    let one = try machines.engine("one")
+    let two = try machines.engine("two")
+    _ = try one.put("a", Array("first".utf8), .relaxed)
+    #expect(machines.names("packs/") == [])
+    one.beat()
+    #expect(machines.names("packs/").count == 1)
+    #expect(try two.versions("a").isEmpty)
+    two.beat()
+    #expect(try two.data("a", nil) == Data("first".utf8))
+  }
+
+  @Test("do so by themselves at the interval that was asked for")
+  func interval() throws {
+    let place = try RemotePlace()
+    let published = DispatchSemaphore(value: 0)
+    place.objects.beforeRequests { request, name in
+      guard request == "put", name.hasPrefix(SharedNames.packs) else { return }
+      published.signal()
+    }
+    let engine = try Engine(
+      path: place.statePath("one"), configuration: StoreConfiguration(threadCount: 1),
+      remote: Engine.Remote(
+        objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0.01)))
+    _ = try engine.put("a", Array("value".utf8), .relaxed)
+    // Only so that nobody waits for ever.
+    #expect(published.wait(timeout: .now() + 60) == .success)
+    try engine.close()
+    #expect(try place.engine("two").data("a", nil) == Data("value".utf8))
+  }
+
+  @Test("that were fenced read on, show no life, and are not registered any more once they are closed")
+  func fencedReader() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one", inline: true)
+    _ = try engine.put("kept", Array("published".utf8), PutOptions())
+    let name = try #require(place.packNames.first.flatMap { SharedNames.packName($0) })
+    let next = PackName(writer: name.writer, sequence: name.sequence + 1)
+    let storeID = try place.storeID
+    place.objects.objects[SharedNames.pack(next)] = Fence(next, by: 1).encoded(storeID: storeID)
+    _ = try engine.put("late", Array("not published".utf8), .relaxed)
+    _ = try place.engine("two").put("theirs", Array("text".utf8), PutOptions())
+    let registered = SharedNames.writer(name.writer)
+    let before = place.objects.objects[registered]
+    #expect(before != nil)
+    engine.beat()
+    #expect(place.objects.objects[registered] == before)
+    #expect(try engine.data("theirs", nil) == Data("text".utf8))
+    #expect(failure { try engine.close() }?.code == .fenced)
+    #expect(place.objects.objects[registered] == nil)
+    let members = place.statePath("one") + "/members"
+    #expect(try FileManager.default.contentsOfDirectory(atPath: members) == [])
+  }
+
+  @Test(
+    "that were fenced while a stream is open get no other number: it counts on what is gone",
+    arguments: ["put", "beat"])
+  func fencedStream(_ way: String) throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3 << 20)
+    let one = try machines.engine("one")
+    // The one looks before it writes, the other is told by a listing.
+    let two = try machines.engine("two", silence: way == "put" ? 0 : .infinity)
+    _ = try one.put("old", bytes, PutOptions())
+    _ = try two.put("kept", Array("text".utf8), PutOptions())
+    try two.catchUp()
+    let reads = CallCount()
+    let content = BlobContent.stream {
+      switch reads.next() {
+      case 1: return Data(bytes.prefix(2 << 20))
+      case 2:
+        _ = try one.delete(["old"], .durable)
+        _ = try one.collectGarbage(SharedMachines.everything)
+        if way == "beat" { two.beat() }
+        return Data(bytes.suffix(1 << 20))
+      default: return nil
+      }
+    }
+    #expect(throws: BlobStorageError.self) { try two.put("new", content, PutOptions()) }
+    #expect(reads.value > 1)
+    #expect(machines.names("collections/").isEmpty == false)
+    try machines.check(["kept": Array("text".utf8)], "after the put")
   }
 }

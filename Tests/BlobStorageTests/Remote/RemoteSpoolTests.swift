@@ -78,6 +78,47 @@ struct RemoteSpoolTests {
     _ = try place.engine("one", inline: true, bootIdentity: "first")
     #expect(try keys("two") == ["a", "b", "c", "d", "published"])
     #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
+    // Nobody waits for the dead one.
+    let members = place.statePath("one") + "/members"
+    #expect(try FileManager.default.contentsOfDirectory(atPath: members) == [])
+    #expect(place.objects.names.filter { $0.hasPrefix("writers/") } == [])
+  }
+
+  @Test("is published though what was published before it has been collected since")
+  func behindRemoved() throws {
+    var dying: Engine? = try place.engine("one", inline: true, bootIdentity: "first")
+    _ = try dying?.put("gone", Array("text".utf8), PutOptions())
+    _ = try dying?.put("left", Array("more".utf8), .relaxed)
+    dying = nil
+    try RemoteCopy.remove(place.packNames[0], in: place)
+    _ = try place.engine("one", inline: true, bootIdentity: "first")
+    #expect(place.packNames.count == 1)
+    #expect(try keys("two") == ["left"])
+  }
+
+  @Test("and could not be published when the folder was opened is published later, by itself")
+  func laterBeat() throws {
+    var random = SplitMix64.announced()
+    #expect(try die(&random).count == 3)
+    place.objects.trouble(Array(repeating: .refused, count: 20))
+    let engine = try place.engine("one", inline: true, bootIdentity: "first")
+    #expect(place.packNames.count == 1)
+    place.objects.trouble([])
+    engine.beat()
+    #expect(place.packNames.count == 4)
+    try engine.close()
+  }
+
+  @Test(
+    "half made is removed by the next opening",
+    arguments: ["footers/a", "packs/b", "members/0000000000000009"])
+  func halfMade(_ name: String) throws {
+    try place.engine("one").close()
+    let path = place.statePath("one") + "/\(name).new"
+    try Data([1]).write(to: URL(filePath: path))
+    let engine = try place.engine("one")
+    #expect(!FileManager.default.fileExists(atPath: path))
+    try engine.close()
   }
 
   @Test("and waits to be published keeps the catalog from being called clean")

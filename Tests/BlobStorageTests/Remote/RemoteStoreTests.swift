@@ -153,6 +153,14 @@ struct RemoteStoreTests {
     #expect(try contents(of: two) == contents(of: place.engine("three")))
   }
 
+  @Test("is made although the answer to the put that makes it was lost")
+  func lostCreation() throws {
+    let objects = MemoryObjectStore()
+    objects.trouble([.doubled])
+    try Engine.create(in: objects, options: StoreOptions())
+    #expect(objects.names == ["store"])
+  }
+
   @Test("takes what a killed attempt to create one has left of its trials for nothing, and nothing else")
   func leftTrials() throws {
     let trials = MemoryObjectStore(pageCount: 2)

@@ -41,6 +41,16 @@ struct SharingTests {
     #expect(try Membership.registration(of: 6, place.objects, storeID: id) == nil)
   }
 
+  @Test("acks of earlier condemnations are taken away, and no others")
+  func acks() throws {
+    let place = SharedPlace()
+    let (member, _) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
+    for epoch in UInt32(1)...3 { try member.pass(epoch) }
+    try Membership.removeAcks(before: 2, place.objects)
+    #expect(try Membership.passed(1, place.objects).isEmpty)
+    for epoch in UInt32(2)...3 { #expect(try Membership.passed(epoch, place.objects) == [5]) }
+  }
+
   // MARK: Collections
 
   @Test("of two collectors that condemn at the same time one does, and only the last one removes")
@@ -184,6 +194,21 @@ struct SharingTests {
     let listing = try place.listing()
     #expect(listing.packs.keys.map(\.writer) == [1])
     #expect(listing.leftovers == [name(5, 1)])
+  }
+
+  @Test("a pack that a listing has passed over is looked for again before it is called missing")
+  func passedOver() throws {
+    let place = SharedPlace()
+    for sequence: UInt32 in [1, 3] { place.addPack(5, sequence) }
+    let listings = CallCount()
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      // It came behind the place where the first listing was.
+      if call.kind == .list, call.name == SharedNames.packs, listings.next() == 2 { place.addPack(5, 2) }
+    }
+    let listing = try place.listing()
+    #expect(listing.missing.isEmpty)
+    #expect(listing.packs.count == 3)
+    #expect(listings.value == 2)
   }
 
   @Test("every page is asked for, and what is missing is said")
