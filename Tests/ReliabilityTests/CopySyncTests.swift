@@ -43,4 +43,68 @@ struct CopySyncTests {
       #expect(try opened.data("\(index)", nil) == noise(UInt64(index), 3_000))
     }
   }
+
+  @Test("is durable on return: all packs that it wrote, and what it dropped")
+  func packs() throws {
+    let (from, to) = (try Lab(seed: 1), try Lab(seed: 2))
+    let (source, target) = (try from.open(), try to.open())
+    for index in 0..<20 {
+      _ = try source.put("\(index)", .data(noise(UInt64(index), 12_000)), PutOptions(durability: .relaxed))
+    }
+    _ = try source.put("gone", .data(noise(50, 100)), PutOptions(durability: .relaxed))
+    for index in 0..<3 { _ = try target.put("own \(index)", .data(noise(60, 100)), PutOptions()) }
+    let first = try Copier(from: source, to: target, CopyOptions()).run()
+    #expect(first.newVersionCount == 21)
+    try to.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let keys = try engine.keys("", after: nil, limit: 100)
+      #expect(keys.count == 24)
+      for index in 0..<20 {
+        let data = try engine.data("\(index)", nil)
+        #expect(data == noise(UInt64(index), 12_000))
+      }
+    }
+    // What it drops alone, too.
+    _ = try source.delete(["gone"], .durable)
+    let second = try Copier(from: source, to: target, CopyOptions(isMirror: true, isForced: true)).run()
+    #expect(second.newVersionCount == 0 && second.droppedVersionCount == 4)
+    try to.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let keys = try engine.keys("", after: nil, limit: 100).map(\.key)
+      #expect(keys.sorted() == (0..<20).map { "\($0)" }.sorted())
+    }
+  }
+
+  @Test("writes anew what lies in a pack that another process could not sync")
+  func poisonedPack() throws {
+    let from = try Lab(seed: 1)
+    let source = try from.open()
+    for index in 0..<5 {
+      _ = try source.put("\(index)", .data(noise(UInt64(index), 3_000)), PutOptions(durability: .relaxed))
+    }
+    let to = try Lab(seed: 2)
+    let target = try to.open()
+    let process = to.disk.process()
+    let other = try to.open(process)
+    let syncCount = Mutex(0)
+    // The first sync is of its pack's header, the second of what it has copied.
+    to.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/"),
+        syncCount.withLock({ count in
+          count += 1
+          return count == 2
+        })
+      else { return }
+      throw BlobStorageError(.io, "The sync has failed.")
+    }
+    #expect(throws: BlobStorageError.self) { try Copier(from: source, to: other, CopyOptions()).run() }
+    to.disk.beforeMutations(nil)
+    #expect(try target.versions("0").count == 1, "it can be seen")
+    let report = try Copier(from: source, to: target, CopyOptions()).run()
+    #expect(report.newVersionCount == 5 && report.chunkCount > 0)
+    try to.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      for index in 0..<5 {
+        let data = try engine.data("\(index)", nil)
+        #expect(data == noise(UInt64(index), 3_000))
+      }
+    }
+  }
 }

@@ -64,11 +64,16 @@ extension CacheCore {
       indices.append(index)
     }
     if !indices.isEmpty { try end() }
-    let refused = items.indices.filter { !stored[$0] }.map { items[$0].key }
+    let refused = items.indices.filter { !stored[$0] }
     if !refused.isEmpty {
       state.withLock { $0.counts.refusedCount += refused.count }
-      // What was there before is not what the caller wants to find.
-      _ = try remove(refused)
+      // What was there before is not what the caller wants to find; what was stored for the key after it is.
+      var last: [[UInt8]: Int] = [:]
+      for (index, item) in items.enumerated() { last[Array(item.key.utf8)] = index }
+      let dropped = refused.map { items[$0].key }.filter { key in
+        last[Array(key.utf8)].map { !stored[$0] } ?? true
+      }
+      if !dropped.isEmpty { _ = try remove(dropped) }
     }
     return stored
   }
@@ -113,7 +118,9 @@ extension CacheCore {
     if limits.countMax != nil { try adoptLimits() }
     let values = group.values
     let need = group.needByteCount
-    let long = try longBlobs(values.map(\.item.key))
+    // Of what the keys have, and of what is put: it may be there and be garbage.
+    let digests = values.filter { $0.item.blob.chunks.count > 1 }.map(\.item.blob.digest)
+    let long = try longBlobs(values.map(\.item.key)).merging(longBlobs(digests)) { known, _ in known }
     for attempt in 0..<Self.attemptCount {
       let roomCount = state.withLock { $0.roomCount }
       let touched = takeTouched()

@@ -46,7 +46,8 @@ package final class CacheCore: Sendable {
     takesKeys: Bool = true
   ) throws(BlobStorageError) {
     let prefixBytes = Array(prefix.utf8)
-    if !prefix.isEmpty { _ = try Engine.keyBytes(prefix) }
+    // A key goes on behind it.
+    if !prefix.isEmpty { _ = try Engine.keyBytes(prefix + "k") }
     try limits?.check()
     try engine.requireFolderForCache()
     let lockFile = try engine.folder.files.open(engine.folder.cacheLock, .openOrCreate)

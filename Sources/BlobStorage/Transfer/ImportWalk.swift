@@ -58,9 +58,9 @@ struct ImportWalk: ~Copyable {
     case .directory: try walk(path)
     case .regular:
       guard begun.insert(status.identity).inserted else { return nil }
-      return ImportSource(
-        folder: nil, relativePath: path, key: options.prefix + (path.lastComponent?.string ?? ""),
-        status: status)
+      let key = options.prefix + (path.lastComponent?.string ?? "")
+      guard isShort(key, path.string) else { return nil }
+      return ImportSource(folder: nil, relativePath: path, key: key, status: status)
     case .symbolicLink:
       // Named by the user, so followed, as a shell would.
       do throws(BlobStorageError) { try walk(path) } catch {
@@ -105,16 +105,20 @@ struct ImportWalk: ~Copyable {
           continue
         }
         let key = options.prefix + path
-        guard key.utf8.count <= Limits.keyByteCountMax else {
-          skip(shown, "its key would be longer than \(Limits.keyByteCountMax) bytes", isFailure: true)
-          continue
-        }
+        guard isShort(key, shown) else { continue }
         return ImportSource(
           folder: walker?.folder, relativePath: FilePath(path), key: key, status: status)
       }
     }
     walker = nil
     return nil
+  }
+
+  /// Whether a key is short enough; the file is left out otherwise.
+  private mutating func isShort(_ key: String, _ path: String) -> Bool {
+    if key.utf8.count <= Limits.keyByteCountMax { return true }
+    skip(path, "its key would be longer than \(Limits.keyByteCountMax) bytes", isFailure: true)
+    return false
   }
 
   private func isExcluded(_ path: String, isFolder: Bool) -> Bool {

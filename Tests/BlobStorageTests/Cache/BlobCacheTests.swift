@@ -175,6 +175,82 @@ struct BlobCacheTests {
     try await store.close()
   }
 
+  @Test("does not take the keys that a store has, unless they may be evicted")
+  func foreignKeys() async throws {
+    let store = try await BlobStore.create(at: path)
+    try await store.set("mine", to: Data("kept".utf8))
+    let direct = await #expect(throws: BlobStorageError.self) { try await store.cache(limits: limits) }
+    #expect(direct?.code == .invalidArgument)
+    try await store.close()
+    let opened = await #expect(throws: BlobStorageError.self) {
+      try await BlobCache.open(at: path, limits: limits)
+    }
+    #expect(opened?.code == .invalidArgument)
+    let again = try await BlobStore.open(at: path)
+    #expect(try await again.cache() == nil)
+    let cache = try await again.cache(limits: limits, evictsExistingKeys: true)
+    #expect(try await cache.data(forKey: "mine") == Data("kept".utf8))
+    try await again.close()
+  }
+
+  @Test("keeps priority and lifetime with a value, however it was stored")
+  func marks() async throws {
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    try await cache.set("a", to: Data("x".utf8), priority: .high, lifetime: .seconds(600))
+    try await cache.set("b", toValue: "x", priority: .high, lifetime: .seconds(600))
+    _ = try await cache.value(String.self, forKey: "c", priority: .high, lifetime: .seconds(600)) { "x" }
+    try await cache.set([
+      CacheItem(key: "d", data: Data("x".utf8), priority: .high, lifetime: .seconds(600))
+    ])
+    // As Format.md says: a name, the priority, and the milliseconds.
+    let expected: [UInt8] = Array("bc1".utf8) + [2, 0xC0, 0x27, 0x09, 0, 0, 0, 0, 0]
+    for key in ["a", "b", "c", "d"] {
+      let version = try await cache.store.current(key)
+      #expect(version?.metadata == expected, "\(key)")
+    }
+    try await cache.set("a", to: Data("x".utf8))
+    let plain = try await cache.store.current("a")
+    #expect(plain?.metadata == Array("bc1".utf8) + [1] + [UInt8](repeating: 0, count: 8))
+    try await cache.close()
+  }
+
+  @Test("makes a value to its end for those who wait, also when the first of them gives up")
+  func abandoned() async throws {
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    let (isBegun, begun) = AsyncStream<Void>.makeStream()
+    let (mayEnd, end) = AsyncStream<Void>.makeStream()
+    let made = Counter()
+    let first = Task {
+      try await cache.value(String.self, forKey: "k") {
+        made.add()
+        begun.finish()
+        for await _ in mayEnd {}
+        try Task.checkCancellation()
+        return "made"
+      }
+    }
+    for await _ in isBegun {}
+    let second = Task {
+      try await cache.value(String.self, forKey: "k") {
+        made.add()
+        return "made anew"
+      }
+    }
+    first.cancel()
+    end.finish()
+    #expect(try await second.value == "made")
+    #expect(made.count == 1)
+    // Bytes that are no value are an error for those who do not make one.
+    try await cache.set("t", to: Data([0xFF]))
+    let wrong = await #expect(throws: BlobStorageError.self) {
+      try await cache.value(String.self, forKey: "t")
+    }
+    #expect(wrong?.code == .sourceFailed)
+    #expect(wrong?.key == "t")
+    _ = await first.result
+    try await cache.close()
+  }
+
   /// Whether the file system of the temporary folder can reserve space: overlay and network ones may not.
   private static let canReserve: Bool = {
     do {

@@ -118,6 +118,40 @@ struct CopyRuleTests {
     #expect(try target.verify().damaged == [])
   }
 
+  @Test("is no chunk that is not what its digest says, though its checksum is right")
+  func wrongDigest() throws {
+    let sourcePlace = try CopyPlace(isRemote: false)
+    let source = try sourcePlace.engine()
+    let targetPlace = try CopyPlace(isRemote: false)
+    let target = try targetPlace.engine()
+    _ = try put(source, "good", "good")
+    let (right, wrong) = (Array("as it should be".utf8), Array("as it really is".utf8))
+    let digest = Digest.of(right)
+    _ = try source.writer.commit { (commit) throws(BlobStorageError) in
+      let result = wrong.withUnsafeBytes { raw in
+        Result { () throws(BlobStorageError) in
+          try commit.append(
+            .chunk(ChunkRecord(digest: digest, plainByteCount: wrong.count, codecNumber: 0)), payload: raw)
+        }
+      }
+      _ = try result.get()
+      _ = try commit.append(
+        .ref(
+          RefRecord(
+            key: Array("bad".utf8), version: try commit.stamp(), replaced: .none, digest: digest,
+            byteCount: Int64(wrong.count), created: 0, metadata: [])))
+    }
+    let report = try runCopy(source, to: target)
+    #expect(report.damaged.map(\.key) == ["bad"])
+    #expect(report.damaged.first?.digest == digest)
+    #expect(report.newVersionCount == 1 && report.chunkCount == 1)
+    #expect(try target.keys("", after: nil, limit: 10).map(\.key) == ["good"])
+    // The right bytes are new there.
+    #expect(try target.put("bad", right, PutOptions()).newByteCount == Int64(right.count))
+    #expect(try target.data("bad", nil) == Data(right))
+    #expect(try target.verify().damaged == [])
+  }
+
   /// Changes a byte of the one chunk of a blob.
   private func damageRecord(of digest: Digest, in place: CopyPlace) throws {
     let engine = try place.engine()

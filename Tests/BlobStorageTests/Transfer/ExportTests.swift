@@ -1,5 +1,6 @@
 import BlobStorage
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -31,16 +32,34 @@ struct ExportTests {
     #expect(try FileManager.default.contentsOfDirectory(atPath: target).sorted() == keys)
   }
 
-  @Test("leaves out what a manifest makes of the chunks of other bytes, and tells it")
-  func wrongManifest() async throws {
-    let parts = ["one", "other"]
-    try await put(parts)
+  /// Up to 4 MiB are written as they are read, longer blobs one after the other.
+  @Test("writes blobs of any length whole, and counts them", arguments: [[0, 4 << 20], [1, (4 << 20) + 1]])
+  func lengths(_ byteCounts: [Int]) async throws {
+    var random = SplitMix64(seed: 61)
+    let contents = byteCounts.map { (key: "d/k\($0)", data: random.noise($0)) }
+    for (key, data) in contents { try await store.set(key, to: data, durability: .relaxed) }
+    let report = try await store.exportFiles(to: target)
+    #expect(report.fileCount == byteCounts.count)
+    #expect(report.byteCount == byteCounts.reduce(0) { $0 + Int64($1) })
+    #expect(report.skipped == [] && report.damaged == [])
+    for (key, data) in contents {
+      #expect(try Data(contentsOf: URL(filePath: "\(target)/\(key)")) == data, "\(key)")
+    }
+  }
+
+  @Test(
+    "leaves out what a manifest makes of the chunks of other bytes, and tells it, however long it is",
+    arguments: [1, 150])
+  func wrongManifest(_ count: Int) async throws {
+    // Each is one chunk.
+    let parts = [UInt8(1), 2].map { Data(repeating: $0, count: 15_000) }
+    for (index, part) in parts.enumerated() { try await store.set("\(index)", to: part) }
     let wrong = Digest.of(Array("neither".utf8))
     let engine = try place.engine()
     let layout = try BlobLayout(
       digest: wrong,
-      chunks: parts.map {
-        ChunkEntry(digest: Digest.of(Array($0.utf8)), plainByteCount: $0.utf8.count)
+      chunks: (0..<2 * count).map {
+        ChunkEntry(digest: Digest.of(parts[$0 % 2]), plainByteCount: 15_000)
       })
     _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
       _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
@@ -54,7 +73,36 @@ struct ExportTests {
     let report = try await store.exportFiles(to: target)
     #expect(report.damaged.map(\.path) == ["wrong"] && report.skipped == [])
     #expect(report.fileCount == 2)
-    #expect(try FileManager.default.contentsOfDirectory(atPath: target).sorted() == parts)
+    #expect(try FileManager.default.contentsOfDirectory(atPath: target).sorted() == ["0", "1"])
+  }
+
+  @Test("writes what has taken a version's place since it was listed, and nothing for a key that is gone")
+  func changesMeanwhile() async throws {
+    let place = place
+    try await put((0..<400).map { "k\(1_000 + $0)" })
+    try await store.close()
+    let exporting = try await place.opened()
+    let isFirst = Mutex(true)
+    let report = try await exporting.exportFiles(to: target) { _ in
+      let changes = isFirst.withLock { isFirst in
+        defer { isFirst = false }
+        return isFirst
+      }
+      guard changes else { return }
+      // The first file is written, and all keys are listed.
+      do {
+        let engine = try place.engine()
+        _ = try engine.put("k1390", Array("new".utf8))
+        _ = try engine.delete(["k1395"], .relaxed)
+        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        try engine.close()
+      } catch { Issue.record(error) }
+    }
+    #expect(report.fileCount == 399)
+    #expect(report.skipped == [] && report.damaged == [])
+    #expect(try Data(contentsOf: URL(filePath: "\(target)/k1390")) == Data("new".utf8))
+    #expect(!FileManager.default.fileExists(atPath: "\(target)/k1395"))
+    try await exporting.close()
   }
 
   @Test("of no keys makes no folder")

@@ -170,6 +170,20 @@ struct ImportTrustTests {
     }
   }
 
+  @Test("no name that would make too long a key, be it below a folder or named itself")
+  func longKeys() throws {
+    let (short, long) = (tree.appending("a"), tree.appending("long"))
+    for file in [short, long] { try write("x", file) }
+    let prefix = String(repeating: "p", count: Limits.keyByteCountMax - 1)
+    for paths in [[tree.string], [long.string, short.string]] {
+      let report = try Importer(engine, ImportOptions(prefix: prefix), nil).run(paths)
+      #expect(report.fileCount == 1)
+      #expect(report.skipped.map(\.path) == [long.string])
+      #expect(report.skipped.map(\.isFailure) == [true])
+    }
+    #expect(try engine.keys("", after: nil, limit: 9).map(\.key) == [prefix + "a"])
+  }
+
   // MARK: Keys that cannot be read
 
   /// What happens to the store, and whether its catalog is made anew afterwards.

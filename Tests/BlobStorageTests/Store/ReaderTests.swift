@@ -1,0 +1,208 @@
+import BlobStorage
+import Dispatch
+import Foundation
+import Synchronization
+import SystemPackage
+import Testing
+
+@Suite("What is open for reading")
+struct ReaderTests {
+  private struct Broken: Error {}
+
+  private let place: StorePlace
+  private let store: BlobStore
+
+  init() async throws {
+    place = try StorePlace()
+    store = try await place.opened()
+  }
+
+  /// Collects all garbage, and says how many chunks went.
+  private func collect() async throws -> Int {
+    try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount
+  }
+
+  private func expectClosed(_ body: () async throws -> Void) async {
+    let error = await #expect(throws: BlobStorageError.self) { try await body() }
+    #expect(error?.code == .closed)
+  }
+
+  @Test("a history has the versions of its moment until it is closed, or gone", arguments: [true, false])
+  func history(isClosed: Bool) async throws {
+    let texts = ["one", "two", "three"]
+    for text in texts { try await store.archive("k", andSet: Data(text.utf8)) }
+    try await store.set("other", to: Data("stays".utf8))
+    var history: VersionHistory? = try await store.history(of: "k")
+    #expect(history?.versions.map(\.byteCount) == [5, 3, 3])
+    #expect(try await store.delete("k"))
+    #expect(try await collect() == 0)
+    if let history {
+      for (index, text) in texts.reversed().enumerated() {
+        let (data, blocking) = (
+          try await history.data(at: index), try store.blocking.data(at: index, of: history)
+        )
+        #expect(data == Data(text.utf8))
+        #expect(blocking == data)
+      }
+      for index in [-1, 3] {
+        let error = await #expect(throws: BlobStorageError.self) { try await history.data(at: index) }
+        #expect(error?.code == .invalidArgument)
+      }
+      if isClosed {
+        history.close()
+        await expectClosed { _ = try await history.data(at: 0) }
+      }
+    }
+    let kept = isClosed ? history : nil
+    history = nil
+    #expect(try await collect() == 3)
+    withExtendedLifetime(kept) {}
+    #expect(try await store.history(of: "k").versions == [])
+    try await store.close()
+  }
+
+  @Test("a reader has what it opened until it is closed, or gone", arguments: [true, false])
+  func reader(isClosed: Bool) async throws {
+    var random = SplitMix64(seed: 51)
+    let bytes = random.noise(300_000)
+    let digest = try await store.put("k", .data(bytes)).version.digest
+    var reader = try await store.reader(forKey: "k")
+    #expect(reader?.digest == digest)
+    #expect(reader?.byteCount == 300_000)
+    #expect(try await store.delete("k"))
+    #expect(try await collect() == 0)
+    if let reader {
+      for range in [nil, 0..<300_000, 70_001..<200_002, 299_990..<400_000] as [Range<Int64>?] {
+        let streamed = Mutex(Data())
+        try await reader.stream(range) { part in
+          let copy = Data(part)
+          streamed.withLock { $0.append(copy) }
+        }
+        let expected = range.map { bytes[Int($0.lowerBound)..<min(Int($0.upperBound), 300_000)] } ?? bytes
+        #expect(streamed.withLock { $0 } == expected)
+        guard let range else { continue }
+        let read = try await reader.read(range)
+        #expect(Data(read) == expected)
+      }
+      let failed = await #expect(throws: BlobStorageError.self) {
+        try await reader.stream { _ in throw Broken() }
+      }
+      #expect(failed?.code == .sourceFailed)
+      let own = await #expect(throws: BlobStorageError.self) {
+        try await reader.stream { _ in throw BlobStorageError(.notFound, "That will do.") }
+      }
+      #expect(own?.code == .notFound)
+      if isClosed {
+        reader.close()
+        await expectClosed { _ = try await reader.read(0..<1) }
+        await expectClosed { try await reader.stream { _ in } }
+      }
+    }
+    let kept = isClosed ? reader : nil
+    reader = nil
+    #expect(try await collect() > 1)
+    withExtendedLifetime(kept) {}
+    #expect(try await store.reader(forKey: "k") == nil)
+    try await store.close()
+  }
+
+  @Test("a blob is found by its digest, no other is, and one of another kind is refused")
+  func digests() async throws {
+    let bytes = Data("some bytes".utf8)
+    let version = try await store.set("k", to: bytes).version
+    #expect(version.digest == Digest.of(bytes))
+    #expect(try await store.data(for: version.digest) == bytes)
+    let reader = try #require(try await store.reader(for: version.digest))
+    let read = try await reader.read(5..<10)
+    #expect(Data(read) == Data("bytes".utf8))
+    reader.close()
+    let unknown = Digest.of(Data("other bytes".utf8))
+    #expect(try await store.data(for: unknown) == nil)
+    #expect(try await store.reader(for: unknown) == nil)
+    let foreign = Digest.of(bytes, by: .sha256)
+    for body in [
+      { _ = try await store.data(for: foreign) }, { _ = try await store.reader(for: foreign) },
+    ] as [() async throws -> Void] {
+      let error = await #expect(throws: BlobStorageError.self) { try await body() }
+      #expect(error?.code == .invalidArgument)
+    }
+    try await store.close()
+  }
+
+  /// They are fetched a thousand at a time.
+  @Test("all keys of a prefix are listed once, in order, kept and dropped", arguments: [0, 1_000, 2_001])
+  func keys(_ count: Int) async throws {
+    let keys = (0..<count).map { "k/\(10_000 + $0)" }
+    let items = (["j", "l"] + keys).map { PutItem(key: $0, data: Data()) }
+    for _ in 0..<2 {
+      try await store.put(
+        items, options: PutOptions(durability: .relaxed, replacement: .archiveCurrent))
+    }
+    var listed: [String] = []
+    for try await entry in store.keys(prefix: "k/") { listed.append(entry.key) }
+    #expect(listed == keys)
+    var allCount = 0
+    for try await entry in store.keys() { allCount += entry.versionCount }
+    #expect(allCount == 2 * (count + 2))
+    let kept = try await store.keep(upTo: 0, prefix: "k/", durability: .relaxed)
+    #expect(kept.keyCount == count && kept.droppedVersionCount == count)
+    #expect(try await store.delete(prefix: "k/", durability: .relaxed) == count)
+    let left = try await store.keys(limit: 10)
+    #expect(left.map(\.key) == ["j", "l"])
+    #expect(left.map(\.versionCount) == [2, 2])
+    try await store.close()
+  }
+}
+
+@Suite("Typed values")
+struct BlobConverterTests {
+  private struct Point: Codable, Sendable, Equatable {
+    var x: Int
+    var y: Int
+  }
+
+  private struct Unstorable: BlobConvertible {
+    struct Failure: Error {}
+    init() {}
+    init(blobData data: Data) throws { throw Failure() }
+    func blobData() throws -> Data { throw Failure() }
+  }
+
+  @Test("come back as they were put, and one that cannot be converted changes nothing")
+  func values() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let first = try await store.set("k", toValue: JSONBlob(Point(x: 1, y: 2))).version.id
+    let archiving = PutOptions(replacement: .archiveCurrent)
+    let second = try await store.set("k", toValue: JSONBlob(Point(x: 3, y: 4)), options: archiving).version.id
+    #expect(try await store.data(forKey: "k") == Data(#"{"x":3,"y":4}"#.utf8))
+    let newest = try await store.value(JSONBlob<Point>.self, forKey: "k")
+    #expect(newest?.value == Point(x: 3, y: 4))
+    let older = try await store.value(JSONBlob<Point>.self, forKey: "k", version: first)
+    #expect(older?.value == Point(x: 1, y: 2))
+    #expect(try await store.value(String.self, forKey: "missing") == nil)
+    try await store.set("text", toValue: "ä")
+    #expect(try await store.value(String.self, forKey: "text") == "ä")
+    try await store.set("text", to: Data([0xFF]))
+    let failures: [(String, () async throws -> Void)] = [
+      ("text", { _ = try await store.value(String.self, forKey: "text") }),
+      ("k", { _ = try await store.value(JSONBlob<[Int]>.self, forKey: "k") }),
+      ("k", { _ = try await store.set("k", toValue: Unstorable()) }),
+    ]
+    for (key, body) in failures {
+      let error = await #expect(throws: BlobStorageError.self) { try await body() }
+      #expect(error?.code == .sourceFailed)
+      #expect(error?.key == key)
+    }
+    #expect(try await store.versions(of: "k").map(\.id) == [second, first])
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
+  @Test("that are equal are equal bytes")
+  func sorted() throws {
+    let numbers = Dictionary(uniqueKeysWithValues: (0..<9).map { ("\($0)", $0) })
+    let text = "{" + (0..<9).map { "\"\($0)\":\($0)" }.joined(separator: ",") + "}"
+    #expect(try JSONBlob(numbers).blobData() == Data(text.utf8))
+  }
+}

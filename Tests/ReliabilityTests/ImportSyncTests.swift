@@ -1,0 +1,68 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+@Suite("An import")
+struct ImportSyncTests {
+  /// Files of the real file system, gone when this object is.
+  private final class Tree {
+    let path: String
+    let contents: [String: Data]
+
+    init(_ contents: [String: Data]) throws {
+      self.contents = contents
+      path = FileManager.default.temporaryDirectory.path + "/blobstorage-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      for (name, data) in contents { try data.write(to: URL(filePath: "\(path)/\(name)")) }
+    }
+
+    deinit { try? FileManager.default.removeItem(atPath: path) }
+
+    func importInto(_ engine: Engine, _ durability: Durability = .durable) throws -> ImportReport {
+      try Importer(engine, ImportOptions(durability: durability), nil).run([path])
+    }
+  }
+
+  private static func small() -> [String: Data] {
+    Dictionary(uniqueKeysWithValues: (0..<12).map { ("\($0)", noise(UInt64($0), 9_000)) })
+  }
+
+  /// Several packs; what was there before was not forced to the medium.
+  @Test("is on the medium when it has ended, with all that was there before it", arguments: [false, true])
+  func durable(_ wasThere: Bool) throws {
+    // One is longer than what is read whole.
+    let contents = Self.small().merging(["long": noise(99, 1_100_000)]) { $1 }
+    let tree = try Tree(contents)
+    let lab = try Lab(StoreOptions(chunkByteCountAverage: 16 << 10, usesSimilarity: false))
+    let engine = try lab.open()
+    if wasThere { #expect(try tree.importInto(engine, .relaxed).newFileCount == 13) }
+    let report = try tree.importInto(engine)
+    #expect(report.newFileCount == (wasThere ? 0 : 13))
+    #expect(report.unchangedFileCount == (wasThere ? 13 : 0))
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      for (key, data) in contents {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key)")
+      }
+    }
+  }
+
+  @Test("ends on a full disk and says so; it goes on when there is room")
+  func full() throws {
+    let tree = try Tree(Self.small())
+    let lab = try Lab()
+    let engine = try lab.open()
+    _ = try engine.put("before", .data(noise(50, 100)), PutOptions())
+    lab.disk.limit(byteCount: 1_000)
+    let error = #expect(throws: BlobStorageError.self) { try tree.importInto(engine) }
+    #expect(error?.code == .noSpace)
+    lab.disk.limit(byteCount: nil)
+    #expect(try engine.keys("", after: nil, limit: 100).map(\.key) == ["before"])
+    #expect(try tree.importInto(engine).newFileCount == 12)
+    for (key, data) in tree.contents {
+      let read = try engine.data(key, nil)
+      #expect(read == data, "\(key)")
+    }
+  }
+}
