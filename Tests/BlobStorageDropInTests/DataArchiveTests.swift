@@ -250,6 +250,99 @@ final class Events: Sendable {
     #expect(await archive.person("k").1.isUnconverted)
   }
 
+  @Test("a version that cannot be converted ends getAll, and a reader goes on behind it")
+  func unconvertibleVersion() async throws {
+    for text in [#"{"name":"Ama","age":1}"#, "junk", #"{"name":"Ama","age":3}"#] {
+      #expect(await archive.archive("k", Data(text.utf8)).isSuccess)
+    }
+    let (people, result) = await archive.people("k")
+    #expect(people.map(\.age) == [3])
+    guard case .couldNotConvertFile(let url, _) = result else {
+      Issue.record("\(result)")
+      return
+    }
+    // The original's name of the second youngest of three.
+    #expect(url.path.hasSuffix("/data_archive/k/2.dat"))
+    let reader = try #require(await archive.reader("k"))
+    var seen: [String] = []
+    for _ in 0..<4 {
+      let (person, result) = await reader.nextPerson()
+      if let person { seen.append("\(person.age)") }
+      if result.isUnconverted { seen.append("unconverted") }
+      if result.isEnd { seen.append("end") }
+    }
+    #expect(seen == ["3", "unconverted", "1", "end"])
+    #expect(await archive.delete("k").isSuccess)
+  }
+
+  @Test("a reader that was finished answers what it was asked before")
+  func finishedReader() async throws {
+    for text in ["1", "2", "3"] { archive.archiveCurrent(key: "k", andSetNewData: Data(text.utf8)) }
+    let reader = try #require(await archive.reader("k"))
+    let events = Events()
+    let gate = DispatchSemaphore(value: 0)
+    await withCheckedContinuation { (done: CheckedContinuation<Void, Never>) in
+      // The reader's thread is held until all calls are made.
+      reader.getNext { _, _ in gate.wait() }
+      reader.getNext { data, _ in events.add(data.map { String(decoding: $0, as: UTF8.self) } ?? "failure") }
+      reader.finish()
+      reader.getNext { _, result in
+        events.add(result.isEnd ? "end" : "more")
+        done.resume()
+      }
+      gate.signal()
+    }
+    #expect(events.all == ["2", "end"])
+    #expect(await archive.texts("k") == ["3", "2", "1"])
+  }
+
+  /// A value whose conversion waits until it is let go.
+  private struct Waiting: ValueConverter {
+    var value: String
+    let gate: DispatchSemaphore
+
+    var toData: Data? { gate.wait(timeout: .now() + 20) == .success ? Data(value.utf8) : nil }
+    static func from(data: Data) -> Waiting? { nil }
+  }
+
+  @Test("a value is converted without the caller's waiting, and what is called later comes behind it")
+  func conversionElsewhere() async {
+    let gate = DispatchSemaphore(value: 0)
+    archive.set(key: "k", value: Waiting(value: "1", gate: gate))
+    archive.archiveCurrent(key: "k", andSetNewData: Data("2".utf8))
+    // Other keys go on meanwhile.
+    #expect(await archive.set("other", "value").isSuccess)
+    gate.signal()
+    #expect(await archive.texts("k") == ["2", "1"])
+  }
+
+  @Test("thousands of operations that wait for one of their key are done in the order of the calls")
+  func longLane() async {
+    #expect(await archive.set("k", "v").isSuccess)
+    let events = Events()
+    let gate = DispatchSemaphore(value: 0)
+    await withCheckedContinuation { (done: CheckedContinuation<Void, Never>) in
+      archive.get(key: "k") { _, _ in gate.wait() }
+      for number in 0..<2_500 {
+        archive.get(key: "k") { _, _ in
+          events.add("\(number)")
+          if number == 2_499 { done.resume() }
+        }
+      }
+      gate.signal()
+    }
+    #expect(events.all == (0..<2_500).map { "\($0)" })
+  }
+
+  @Test("all keys are listed, however many there are", arguments: [999, 1_000, 2_001])
+  func allKeys(count: Int) async throws {
+    let store = try await BlobStore.create(at: archivePath + "/.blobstore")
+    let names = (0..<count).map { "\(10_000 + $0)" }
+    try await store.put(names.map { PutItem(key: "a/" + $0, data: Data()) })
+    try await store.close()
+    #expect(archive.keys == names)
+  }
+
   @Test("DA-E5: archiving on a new key is a plain success")
   func archiveNew() async {
     #expect(await archive.archive("k", Data("v".utf8)).isSuccess)
@@ -333,6 +426,13 @@ final class Events: Sendable {
     }
     #expect(image == png)
     #expect(await archive.set("image", value: ImageDataConverter(value: Data())).isUnconverted)
+    #expect(await archive.set("empty", Data()).isSuccess)
+    let result = await withCheckedContinuation { (done: CheckedContinuation<DataArchiveResult, Never>) in
+      archive.get(key: "empty", converterType: ImageDataConverter.self) { _, result in
+        done.resume(returning: result)
+      }
+    }
+    #expect(result.isUnconverted)
   }
 
   @Test("two archives on one root share what they hold, and so does one in another way there")

@@ -104,6 +104,43 @@ extension FileReader {
     }
   }
 
+  @Test("a reader of a version reads that one, and a reader that is open what it has opened")
+  func versions() async throws {
+    var versions: [BlobVersion] = []
+    for text in ["first", "later"] {
+      let options = PutOptions(replacement: .archiveCurrent)
+      versions.append(try await store.put("k", .data(Data(text.utf8)), options: options).version)
+    }
+    let readers = [
+      FileReader(store: store, key: "k", version: versions[0].id),
+      FileReader(store: store, key: "k", version: versions[1].id), FileReader(store: store, key: "k"),
+    ]
+    for (reader, text) in zip(readers, ["first", "later", "later"]) {
+      #expect(reader.open())
+      #expect(await reader.bytes(0..<10) == Data(text.utf8))
+    }
+    try await store.put("k", .data(Data("newest".utf8)))
+    #expect(readers[2].open())
+    #expect(await readers[2].bytes(0..<10) == Data("later".utf8))
+    readers[2].close()
+    #expect(readers[2].open())
+    #expect(await readers[2].bytes(0..<10) == Data("newest".utf8))
+    #expect(!FileReader(store: store, key: "k", version: versions[1].id).open())
+    #expect(!FileReader(store: store, key: "other", version: versions[0].id).open())
+  }
+
+  @Test("a link to a file is followed")
+  func link() async throws {
+    let link = folder.url.appendingPathComponent("link")
+    let file = folder.url.appendingPathComponent("target")
+    try FileManager.default.createSymbolicLink(at: link, withDestinationURL: file)
+    #expect(!FileReader(fileURL: link).open())
+    try Data("target".utf8).write(to: file)
+    let reader = FileReader(fileURL: link)
+    #expect(reader.open())
+    #expect(await reader.bytes(1..<3) == Data("ar".utf8))
+  }
+
   @Test("closing lets the reads under way end")
   func closeDuringRead() async throws {
     let sample = randomBytes(300_000, seed: 3)

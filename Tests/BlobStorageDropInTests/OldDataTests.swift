@@ -87,6 +87,11 @@ import Testing
     try root.write("old", to: "Documents/images/.hidden", minute: 1)
     try root.write("store", to: "Documents/images/.blobstore", minute: 3)
     try root.write("no identifier", to: "Documents/images/folder/file")
+    // What Foundation leaves of a write that was interrupted, and a link.
+    try root.write("half", to: "Documents/images/.dat.nosync12ab.cdef")
+    try FileManager.default.createSymbolicLink(
+      at: root.url.appendingPathComponent("Documents/images/link"),
+      withDestinationURL: root.url.appendingPathComponent("Documents/images/b"))
     let environments = [root.environment, ["HOME": try root.detour().path]]
     for (round, environment) in environments.enumerated() {
       let store = try UserFolders.$environment.withValue(environment) {
@@ -102,7 +107,7 @@ import Testing
       }
       #expect(await text(".blobstore") == "store")
       #expect(await text(".hidden") == "old")
-      #expect(await text("folder/file") == nil)
+      for other in ["folder/file", ".dat.nosync12ab.cdef", "link"] { #expect(await text(other) == nil) }
       #expect(await text("b") == (round == 0 ? "new" : nil))
       store.removeData(forIdentifier: "b")
       #expect(await text("b") == nil)

@@ -1,4 +1,5 @@
 import BlobStorageDropIn
+import Dispatch
 import Foundation
 import Testing
 
@@ -153,5 +154,42 @@ import Testing
         done.resume()
       }
     }
+    _ = await put(Data("x".utf8), "k")
+    let loaded = await withCheckedContinuation { (done: CheckedContinuation<Data?, Never>) in
+      store.loadData(
+        forIdentifier: "k",
+        dataTransformer: { (data: Data) -> Data? in
+          dispatchPrecondition(condition: .notOnQueue(.main))
+          return data
+        },
+        completionHandler: { (data: Data?) in
+          dispatchPrecondition(condition: .onQueue(.main))
+          done.resume(returning: data)
+        })
+    }
+    #expect(loaded == Data("x".utf8))
+  }
+
+  /// Loads; the transformer says that it has begun, and whether another has.
+  private func meets(_ mine: DispatchSemaphore, _ other: DispatchSemaphore) async -> Bool? {
+    await withCheckedContinuation { (done: CheckedContinuation<Bool?, Never>) in
+      store.loadData(
+        forIdentifier: "k",
+        dataTransformer: { (_: Data) -> Bool? in
+          mine.signal()
+          return other.wait(timeout: .now() + 20) == .success
+        },
+        completionHandler: { (isMet: Bool?) in done.resume(returning: isMet) })
+    }
+  }
+
+  @Test("loads run side by side")
+  func sideBySide() async {
+    _ = await put(Data("x".utf8), "k")
+    let (first, second) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    async let one = meets(first, second)
+    async let two = meets(second, first)
+    let met = [await one, await two]
+    #expect(met == [true, true])
   }
 }

@@ -65,6 +65,57 @@ import Testing
     }
   }
 
+  @Test("saving a list makes the document one, and saving none changes nothing")
+  func listOfOne() throws {
+    try atHome {
+      try [Person]().saveToFile()
+      #expect(throws: CocoaError.self) { try Person.loadFromFile() }
+      try maxim.saveToFile()
+      try [Person]().saveToFile()
+      #expect(try Person.loadFromFile() == maxim)
+      try [maxim].saveToFile()
+      #expect(try Person.loadListFromFile() == [maxim])
+    }
+  }
+
+  /// A value whose encoder saves another one.
+  private struct Team: Persistible, Codable, Hashable {
+    enum CodingKeys: String, CodingKey { case name, leader }
+
+    var name: String
+    var leader: Person
+
+    init(name: String, leader: Person) {
+      self.name = name
+      self.leader = leader
+    }
+
+    init(from decoder: any Decoder) throws {
+      let container = try decoder.container(keyedBy: CodingKeys.self)
+      name = try container.decode(String.self, forKey: .name)
+      leader = try container.decode(Person.self, forKey: .leader)
+    }
+
+    func encode(to encoder: any Encoder) throws {
+      try leader.saveToFile()
+      var container = encoder.container(keyedBy: CodingKeys.self)
+      try container.encode(name, forKey: .name)
+      try container.encode(leader, forKey: .leader)
+    }
+  }
+
+  @Test("an encoder can save values of other types", .timeLimit(.minutes(1)))
+  func nested() throws {
+    try atHome {
+      let teams = [Team(name: "red", leader: ama), Team(name: "blue", leader: kofi)]
+      for team in teams { try team.saveToFile() }
+      #expect(try Team.loadListFromFile() == teams)
+      #expect(try Person.loadListFromFile() == [ama, kofi])
+      try maxim.saveToFile()
+      #expect(try Person.loadListFromFile() == [ama, kofi, maxim])
+    }
+  }
+
   @Test("load tells one value from a list, and what is missing is an error as it was")
   func loading() throws {
     try atHome {

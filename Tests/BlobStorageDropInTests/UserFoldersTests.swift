@@ -21,6 +21,22 @@ import Testing
     #expect(folders(["HOME": "/home/ama", "XDG_DATA_HOME": ""]).library == "/home/ama/.local/share")
   }
 
+  @Test("XDG_DOCUMENTS_DIR and XDG_CONFIG_HOME are taken when they are absolute, and of two lines the last")
+  func documentsFolder() throws {
+    let home = try Folder()
+    try home.write(
+      "XDG_DOCUMENTS_DIR=\"/first\"\nXDG_DOCUMENTS_DIR=\"/last\"\n", to: "config/user-dirs.dirs")
+    var environment = home.environment
+    environment["XDG_CONFIG_HOME"] = home.url.appendingPathComponent("config").path
+    #expect(folders(environment).documents == "/last")
+    environment["XDG_DOCUMENTS_DIR"] = "/docs"
+    #expect(folders(environment).documents == "/docs")
+    environment["XDG_DOCUMENTS_DIR"] = "docs"
+    #expect(folders(environment).documents == "/last")
+    environment["XDG_CONFIG_HOME"] = "config"
+    #expect(folders(environment).documents == home.url.path + "/Documents")
+  }
+
   @Test(
     "user-dirs.dirs says where Documents are",
     arguments: [

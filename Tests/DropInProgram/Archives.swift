@@ -116,7 +116,16 @@ func readOld(root: String, _ keys: [String]) {
     } else if key.hasPrefix("-") {
       archive.delete(key: String(key.dropFirst())) { _ in done.signal() }
     } else {
+      var current: Data?
+      var isCurrentMissing = false
+      archive.get(key: key) { data, result in
+        current = data
+        if case .fileNotFound = result { isCurrentMissing = true }
+      }
       archive.getAll(key: key) { values, result in
+        var isMissing = false
+        if case .fileNotFound = result { isMissing = true }
+        if current != values.first || isCurrentMissing != isMissing { print("\(key): get differs") }
         switch result {
         case .success:
           print("\(key): " + values.map { String(decoding: $0, as: UTF8.self) }.joined(separator: ","))

@@ -34,9 +34,10 @@ public final class BlobStore: Sendable {
   }
 
   static func open(
-    at path: String, _ configuration: StoreConfiguration
+    at path: String, _ configuration: StoreConfiguration,
+    _ environment: Engine.Environment = Engine.Environment()
   ) throws(BlobStorageError) -> BlobStore {
-    let engine = try Engine(path: path, configuration: configuration)
+    let engine = try Engine(path: path, configuration: configuration, environment: environment)
     try engine.adoptCacheLimits()
     return BlobStore(engine: engine, pool: .shared)
   }

@@ -25,6 +25,21 @@ public struct BlockingBlobStore: Sendable {
     try BlobStore.open(at: path, configuration).blocking
   }
 
+  /// Creates an empty store and opens it, with what tests put in place of the system.
+  package static func create(
+    at path: String, in environment: Engine.Environment
+  ) throws(BlobStorageError) -> BlockingBlobStore {
+    try Engine.create(at: path, options: StoreOptions(), environment: environment)
+    return try open(at: path, in: environment)
+  }
+
+  /// Opens the store at a path, with what tests put in place of the system.
+  package static func open(
+    at path: String, in environment: Engine.Environment
+  ) throws(BlobStorageError) -> BlockingBlobStore {
+    try BlobStore.open(at: path, StoreConfiguration(), environment).blocking
+  }
+
   /// Ends the use of the store here.
   public func close() throws(BlobStorageError) { try store.engine.close() }
 

@@ -15,6 +15,8 @@ final class SharedStore: Sendable {
   let space: SpaceKeeper
   /// Where the original would have put the folder, if that is elsewhere.
   private let other: URL?
+  /// What tests put in place of the system.
+  private let environment = StoreEnvironment.current
 
   private struct State {
     var store: BlockingBlobStore?
@@ -159,11 +161,12 @@ final class SharedStore: Sendable {
     }
     // One path for one folder, however it was reached: the catalog must not be opened twice in a process.
     let path = StoreLocation.of(folder.resolvingSymlinksInPath()).path
+    let environment = environment ?? Engine.Environment()
     while true {
-      do throws(BlobStorageError) { return try .open(at: path) } catch {
+      do throws(BlobStorageError) { return try .open(at: path, in: environment) } catch {
         guard error.code == .noStore else { throw error }
       }
-      do throws(BlobStorageError) { return try .create(at: path) } catch {
+      do throws(BlobStorageError) { return try .create(at: path, in: environment) } catch {
         // Another process was faster.
         guard error.code == .storeExists else { throw error }
       }

@@ -10,10 +10,9 @@ import Synchronization
 /// nothing was changed for a second. So the folder takes at most about twice what is live, and each byte is copied
 /// about once for each byte of garbage. What was live is noted in a file beside the store's own, so that programs
 /// that run for a moment give space back too. The note is an estimate: a wrong one costs one collection.
-final class SpaceKeeper: Sendable {
+package final class SpaceKeeper: Sendable {
   private static let byteCountMin: Int64 = 4 << 20
   private static let idleByteCountMin: Int64 = 256 << 10
-  private static let idleSeconds = 1.0
 
   private struct State {
     var store: BlockingBlobStore?
@@ -30,9 +29,13 @@ final class SpaceKeeper: Sendable {
 
   private let state = Mutex(State())
   private let queue = DispatchQueue(label: "blob-storage.drop-in.space", qos: .utility)
+  private let idleSeconds: Double
+
+  /// - Parameter idleSeconds: how long nothing has to be changed before it looks again.
+  package init(idleSeconds: Double = 1) { self.idleSeconds = idleSeconds }
 
   /// Begins to look after a store that was just opened.
-  func begin(_ store: BlockingBlobStore) {
+  package func begin(_ store: BlockingBlobStore) {
     let live = Self.note(store).flatMap { try? String(contentsOf: $0, encoding: .utf8) }.flatMap { Int64($0) }
     let disk = Self.packByteCount(store)
     state.withLock { state in
@@ -44,27 +47,30 @@ final class SpaceKeeper: Sendable {
   }
 
   /// Says that so many bytes were put.
-  func put(_ byteCount: Int) {
+  package func put(_ byteCount: Int) {
     state.withLock { $0.diskByteCount += Int64(byteCount) }
     changed()
   }
 
   /// Says that versions were dropped.
-  func dropped(_ versions: some Sequence<BlobVersion>) {
+  package func dropped(_ versions: some Sequence<BlobVersion>) {
     let byteCount = versions.reduce(0) { $0 + $1.byteCount }
     guard byteCount > 0 else { return }
     drop(byteCount)
   }
 
   /// Says that everything was dropped.
-  func droppedAll() { drop(1 << 50) }
+  package func droppedAll() { drop(1 << 50) }
 
   /// Collects what is due, in the caller's thread, before the store is closed.
-  func end() {
+  package func end() {
     let isDue = state.withLock { Self.isDue($0, Self.idleByteCountMin) }
     if isDue { queue.sync { collect(Self.idleByteCountMin) } }
     state.withLock { $0.store = nil }
   }
+
+  /// Returns when the collections that were begun before have ended: for tests.
+  package func waitForCollection() { queue.sync {} }
 
   private func drop(_ byteCount: Int64) {
     let (store, live) = state.withLock { state in
@@ -90,7 +96,7 @@ final class SpaceKeeper: Sendable {
 
   /// Looks again when nothing was changed for a while. A keeper that nobody holds any more is not kept for it.
   private func wait(since changeCount: Int) {
-    queue.asyncAfter(deadline: .now() + Self.idleSeconds) { [weak self] in
+    queue.asyncAfter(deadline: .now() + idleSeconds) { [weak self] in
       guard let self else { return }
       let (isIdle, isDue, now) = state.withLock { state in
         let isIdle = state.changeCount == changeCount
