@@ -92,6 +92,41 @@ import Testing
     try await workshop.expect(3, ["get", "k"])
   }
 
+  @Test("put into a cache is bound by its conditions, and --archive keeps the version before")
+  func conditions() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["cache", "set-limit", "9M"])
+    let first = try #require(
+      try await workshop.expect(0, ["put", "k", "--if-absent", "--json"], input: Data("one".utf8))
+        .json(PutLine.self).first)
+    #expect(first.key == "k" && first.byteCount == 3)
+    try await workshop.expect(5, ["put", "k", "--if-absent"], input: Data("two".utf8))
+    #expect(try await workshop.expect(0, ["get", "k"]).text == "one")
+    try await workshop.expect(
+      0, ["put", "k", "--archive", "--if-version", first.version], input: Data("two".utf8))
+    try await workshop.expect(5, ["put", "k", "--if-version", first.version], input: Data("three".utf8))
+    #expect(try await workshop.expect(0, ["get", "k"]).text == "two")
+    #expect(try await workshop.expect(0, ["get", "k", "--version", first.version]).text == "one")
+  }
+
+  @Test("limits are numbers of bytes with a unit or without")
+  func units() async throws {
+    let workshop = try await Workshop()
+    let limits: [(text: String, byteCount: Int64)] = [
+      ("9437185", 9_437_185), ("9217K", 9_217 << 10), ("11m", 11 << 20), ("2T", 2 << 40),
+    ]
+    for (text, byteCount) in limits {
+      let set = try await workshop.expect(0, ["cache", "set-limit", text, "--json"])
+      #expect(try set.json(CacheLine.self).first?.byteCountMax == byteCount, "\(text)")
+    }
+    for text in ["M", "9X", "-9M", "9999999999T"] {
+      try await workshop.expect(64, ["cache", "set-limit", "--", text])
+    }
+    let stats = try await workshop.expect(0, ["cache", "stats", "--json"])
+    let line = try #require(try stats.json(CacheLine.self).first)
+    #expect(line.byteCountMax == 2 << 40)
+  }
+
   @Test("refuses limits that make no sense, and keeps to its prefix")
   func refusals() async throws {
     let workshop = try await Workshop()

@@ -81,6 +81,32 @@ struct CopyCommandTests {
     try await workshop.expect(0, ["verify", "--store", other])
   }
 
+  @Test("with a prefix touches no other keys, and a dry run none at all")
+  func prefix() async throws {
+    let workshop = try await Workshop()
+    let other = workshop.path("other")
+    try await workshop.expect(0, ["init", "--store", other])
+    for key in ["a/1", "a/2", "b"] {
+      try await workshop.expect(0, ["put", key], input: Data("of the source".utf8))
+    }
+    for key in ["a/own", "c"] {
+      try await workshop.expect(0, ["put", key, "--store", other], input: Data("of the target".utf8))
+    }
+    func keys() async throws -> [String] {
+      try await workshop.expect(0, ["list", "--json", "--store", other]).json(ListLine.self).map(\.key)
+    }
+    let command = ["copy", workshop.storePath, other, "--prefix", "a/", "--json"]
+    let plan = try report(try await workshop.expect(0, command + ["--dry-run"]))
+    #expect(plan.dryRun && plan.newVersions == 2 && plan.keys == 2)
+    #expect(try await keys() == ["a/own", "c"])
+    let done = try report(try await workshop.expect(0, command))
+    #expect(!done.dryRun && done.newVersions == 2 && done.droppedKeys == 0)
+    #expect(try await keys() == ["a/1", "a/2", "a/own", "c"])
+    let mirror = try report(try await workshop.expect(0, command + ["--mirror", "--force"]))
+    #expect(mirror.droppedKeys == 1 && mirror.newVersions == 0)
+    #expect(try await keys() == ["a/1", "a/2", "c"])
+  }
+
   @Test("says in a sentence what it cannot do")
   func refusals() async throws {
     let workshop = try await Workshop()

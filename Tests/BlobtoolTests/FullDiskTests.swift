@@ -26,6 +26,8 @@ struct FullDiskTests {
     for i in 1 $count; do $TOOL get k$i | cmp -s - f$i || wrong "k$i reads as other bytes"; done
     $TOOL verify > /dev/null || wrong "verify on the full disk: $?"
     $TOOL put more f2 > /dev/null 2>&1 && wrong "a put went through on the full disk"
+    $TOOL get k1 -o full/out > /dev/null 2> err; [ $? = 1 ] || wrong "get -o on the full disk: $(cat err)"
+    [ -z "$(ls -A full | grep -E 'partial|^out$')" ] || wrong "get -o left something"
     [ -e full/store/reserve ] || wrong "the reserve went before the drop"
     $TOOL delete k1 k2 k3 > /dev/null || wrong "delete on the full disk: $?"
     dd if=/dev/zero of=full/filler2 bs=1k count=100 2> /dev/null

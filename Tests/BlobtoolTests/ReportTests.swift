@@ -72,6 +72,10 @@ import Testing
     let statistics = try #require(
       try await workshop.expect(0, ["stats", "--json"]).json(StatisticsLine.self).first)
     #expect(line.statistics.storedByteCount == statistics.storedByteCount)
+    #expect(outcome.lines.count == 1)
+    let few = try await workshop.expect(0, ["report", "--json", "--limit", "1", "-o", "page.html"])
+    #expect(try few.json(Line.self).first?.largestKeys.count == 1)
+    #expect(workshop.contents("page.html")?.starts(with: Data("<!doctype html>".utf8)) == true)
     #expect(line.largestKeys.count == 4)
     #expect(line.busiestKeys.map(\.key) == ["text"])
     #expect(line.busiestKeys.first?.versions == 3)

@@ -25,7 +25,14 @@ import Testing
       ["why", "x", "--limit=-1"],
       ["stats", "--prometheus", "--json"], ["watch", "--interval", "0"], ["watch", "x"],
       ["report", "--limit", "0"],
-      ["report", "x"],
+      ["report", "x"], ["report", "--limit", "10001"], ["watch", "--interval", "86401"],
+      [
+        "get", "--digest", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "--version",
+        "00000000000000000000000000000001",
+      ],
+      ["verify", "--quick", "--blobs"], ["export", ""], ["import", ""], ["delete", "--all", "--if-absent"],
+      ["delete", "a", "--dry-run", "--if-absent"], ["init", "--similarity", "maybe"],
+      ["list", "--state", "folder"], ["list", "--pack-cache", "1"],
     ])
   func refused(_ arguments: [String]) async throws {
     let workshop = try await Workshop(hasStore: false)
@@ -102,6 +109,7 @@ import Testing
     var chunkSize: Int
     var codec: String
     var level: Int
+    var similarity: String
   }
 
   @Test(
@@ -111,6 +119,7 @@ import Testing
       (["--chunk-size", "1024"], "blake3", 1_024, "zstd", 3),
       (["--codec", "zlib", "--level", "9"], "blake3", 65_536, "zlib", 9),
       (["--codec", "none"], "blake3", 65_536, "none", 0),
+      (["--similarity", "off"], "blake3", 65_536, "zstd", 3),
     ] as [([String], String, Int, String, Int)])
   func created(_ options: [String], _ digest: String, _ chunkSize: Int, _ codec: String, _ level: Int)
     async throws
@@ -124,6 +133,7 @@ import Testing
     #expect(created.chunkSize == chunkSize)
     #expect(created.codec == codec)
     #expect(created.level == level)
+    #expect(created.similarity == (options.contains("off") ? "off" : "on"))
     try await workshop.expect(0, ["verify"])
   }
 

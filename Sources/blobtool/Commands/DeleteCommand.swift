@@ -53,8 +53,9 @@ struct DeleteCommand: StoreCommand {
     }
     var count = 0
     if isDryRun {
-      count = try await countKeys(of: store)
-      if count == 0, keys.isEmpty { missingPrefix = prefix }
+      let (prefixCount, otherCount) = try await countKeys(of: store)
+      count = prefixCount + otherCount
+      if prefixCount == 0 { missingPrefix = prefix }
     } else if conditions.condition != .always, let key = keys.first?.text {
       count = try await conditions.explaining(json: shared.json) {
         try await store.delete(key, if: conditions.condition) ? 1 : 0
@@ -64,12 +65,12 @@ struct DeleteCommand: StoreCommand {
     } else if all {
       count = try await store.deleteAllKeys()
     } else {
-      if !keys.isEmpty { count = try await store.delete(keys.map(\.text)) }
+      // The prefix first: keys that are named as well would be missing.
       if let prefix {
-        let prefixCount = try await store.delete(prefix: prefix)
-        count += prefixCount
-        if prefixCount == 0 { missingPrefix = prefix }
+        count = try await store.delete(prefix: prefix)
+        if count == 0 { missingPrefix = prefix }
       }
+      if !keys.isEmpty { count += try await store.delete(keys.map(\.text)) }
     }
     if shared.json {
       try JSONText.print(Output(keys: count, dryRun: isDryRun ? true : nil))
@@ -80,17 +81,17 @@ struct DeleteCommand: StoreCommand {
     if let missingPrefix { throw Failure.noKeys(of: missingPrefix) }
   }
 
-  /// How many keys the command would drop.
-  private func countKeys(of store: BlobStore) async throws -> Int {
-    var count = 0
+  /// How many keys the command would drop because of the prefix, or of `--all`, and how many others.
+  private func countKeys(of store: BlobStore) async throws -> (prefixCount: Int, otherCount: Int) {
+    var (prefixCount, otherCount) = (0, 0)
     if all || prefix != nil {
-      for try await _ in store.keys(prefix: prefix ?? "") { count += 1 }
+      for try await _ in store.keys(prefix: prefix ?? "") { prefixCount += 1 }
     }
     for key in Set(keys.map { Array($0.text.utf8) })
     where !(prefix.map { key.starts(with: $0.utf8) } ?? false) {
-      if try await isThere(String(decoding: key, as: UTF8.self), in: store) { count += 1 }
+      if try await isThere(String(decoding: key, as: UTF8.self), in: store) { otherCount += 1 }
     }
-    return count
+    return (prefixCount, otherCount)
   }
 
   /// Whether the key can be dropped. One whose newest state is lost can: that makes it certain.
