@@ -113,13 +113,16 @@ import Testing
   func units() async throws {
     let workshop = try await Workshop()
     let limits: [(text: String, byteCount: Int64)] = [
-      ("9437185", 9_437_185), ("9217K", 9_217 << 10), ("11m", 11 << 20), ("2T", 2 << 40),
+      ("9437185", 9_437_185), ("9217K", 9_217 << 10), ("11m", 11 << 20), ("9MiB", 9 << 20),
+      ("9218kib", 9_218 << 10), ("3GiB", 3 << 30), ("2TiB", 2 << 40), ("2T", 2 << 40),
     ]
     for (text, byteCount) in limits {
       let set = try await workshop.expect(0, ["cache", "set-limit", text, "--json"])
       #expect(try set.json(CacheLine.self).first?.byteCountMax == byteCount, "\(text)")
     }
-    for text in ["M", "9X", "-9M", "9999999999T"] {
+    for text in [
+      "", "M", "MiB", "9X", "9iB", "9XiB", "9MB", "9 MiB", "-9M", "-9MiB", "9999999999T", "9999999999TiB",
+    ] {
       try await workshop.expect(64, ["cache", "set-limit", "--", text])
     }
     let stats = try await workshop.expect(0, ["cache", "stats", "--json"])

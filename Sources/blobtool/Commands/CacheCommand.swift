@@ -123,7 +123,7 @@ struct CacheLimitCommand: StoreCommand {
 
   @Argument(
     help: ArgumentHelp(
-      "Bytes of the medium that all files of the store may take: a number, or one with K, M, G or T (1,024).",
+      "Bytes of the medium that all files of the store may take: a number, or one with K, M, G or T (1,024), or KiB.",
       valueName: "bytes"))
   var byteCount: ByteCountArgument
 
@@ -250,11 +250,12 @@ struct ByteCountArgument: ExpressibleByArgument {
 
   init?(argument: String) {
     let units: [Character: Int64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
-    guard let last = argument.last else { return nil }
-    let unit = units[Character(last.uppercased())]
-    guard let number = Int64(unit == nil ? argument : String(argument.dropLast())), number >= 0 else {
-      return nil
-    }
+    // `9MiB` is what `9M` is.
+    var text = argument.uppercased()
+    if text.hasSuffix("IB"), text.dropLast(2).last.map({ units[$0] != nil }) == true { text.removeLast(2) }
+    guard let last = text.last else { return nil }
+    let unit = units[last]
+    guard let number = Int64(unit == nil ? text : String(text.dropLast())), number >= 0 else { return nil }
     let (product, overflows) = number.multipliedReportingOverflow(by: unit ?? 1)
     guard !overflows else { return nil }
     value = product
