@@ -239,7 +239,11 @@ struct DamagedRecordTests {
     arguments: ["replaced", "deleted"])
   func hiding(_ what: String) throws {
     let lab = try Self.storeWithHiddenVersions()
+    var before: [BlobVersion] = []
+    try lab.session { before = try $0.versions("replaced") }
     try Self.lose(lab) { Self.hides($0, what) }
+    // What is restored is not put again.
+    lab.clock.set(lab.clock.now + 60_000)
     try lab.session { engine in
       let report = try engine.repair()
       #expect(report.setAside.count == 1 && report.losses.isEmpty && report.unreadable == [])
@@ -247,9 +251,41 @@ struct DamagedRecordTests {
     for forgets in [false, true] {
       if forgets { try lab.forgetCatalog() }
       try lab.session { engine in
+        let versions = try engine.versions("replaced")
+        #expect(versions == before, "with the time of its put")
         let (found, report) = (try lab.observed(engine), try engine.verify())
         #expect(found == lab.model.state, "forgotten: \(forgets)")
         #expect(report.damaged == [] && report.losses.isEmpty)
+      }
+    }
+  }
+
+  @Test("of what hides more versions than are looked at together: a repair writes all of it down anew")
+  func hidingMany() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    let keys = (0..<1_100).map { "k\($0)" }
+    try lab.session { engine in
+      _ = try engine.put(keys.map { PutItem(key: $0, data: Data([1])) }, PutOptions())
+    }
+    try lab.session { engine in
+      _ = try engine.delete(keys, .durable)
+      _ = try engine.put("left", .data(Data([2])), PutOptions())
+    }
+    try Self.lose(lab) { content in
+      if case .drop = content { return true }
+      return false
+    }
+    try lab.session { engine in
+      let report = try engine.repair()
+      #expect(report.setAside.count == 1 && report.losses.isEmpty && report.unreadable == [])
+      #expect(report.keyCount == 1)
+    }
+    for forgets in [false, true] {
+      if forgets { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let found = try engine.keys("", after: nil, limit: 10_000).map(\.key)
+        #expect(found == ["left"], "forgotten: \(forgets)")
       }
     }
   }

@@ -335,6 +335,37 @@ struct LostPackTests {
     }
   }
 
+  @Test("A loss of what very many keys need is told of each of them, and all are dropped when it is accepted")
+  func missingForMany() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    let (shared, own) = (noise(1, 200), noise(2, 200))
+    try lab.session { _ = try $0.put("first", .data(shared), PutOptions()) }
+    let first = try #require(try Self.names(lab).first)
+    let keys = (0..<1_100).map { "k\($0)" }
+    try lab.session { (engine) throws in
+      let items = keys.map { PutItem(key: $0, data: shared) } + [PutItem(key: "whole", data: own)]
+      _ = try engine.put(items, PutOptions())
+    }
+    try lab.disk.remove(Self.packs.appending(first))
+    try lab.forgetCatalog()
+    try lab.session { (engine) throws in
+      let verified = try engine.verify()
+      let missing = verified.damaged.filter { $0.digest != nil }
+      #expect(missing.count == 1 && missing.first?.keys == keys.sorted())
+      #expect(verified.blobCount == 2)
+      let report = try engine.repair(acceptsLosses: true)
+      #expect(report.dropped.map(\.key).sorted() == keys.sorted() && report.unreadable == [])
+      #expect(report.keyCount == 1)
+    }
+    try lab.forgetCatalog()
+    try lab.session { (engine) throws in
+      #expect(try engine.keys("", after: nil, limit: 10_000).map(\.key) == ["whole"])
+      #expect(try engine.data("whole", nil) == own)
+      #expect(try engine.verify().damaged.isEmpty)
+    }
+  }
+
   @Test("gc removes nothing once a read or verify has found a chunk damaged", arguments: [true, false])
   func damagedChunk(byVerify: Bool) throws {
     let lab = try Lab()

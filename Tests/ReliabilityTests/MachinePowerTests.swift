@@ -1,6 +1,8 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
+import SystemPackage
 import Testing
 
 /// A machine that shares a store and loses power.
@@ -29,5 +31,48 @@ struct MachinePowerTests {
     let again = try machine.open(machine.disk.process(), store)
     #expect(try again.data("key", nil) == data)
     try again.close()
+  }
+
+  @Test("has what it was about to say of a collection, where puts of one name are not kept apart")
+  func keptEntry() throws {
+    var faults = ObjectFaults()
+    faults.ignoresIfAbsent = true
+    let store = SimulatedObjectStore(faults: faults)
+    let machine = try Machine(number: 0, clock: 1_700_000_000_000)
+    machine.environment.worksInline = true
+    let process = machine.disk.process()
+    try Engine.create(
+      in: store, maintainedFrom: Machine.statePath, options: StoreOptions(chunkByteCountAverage: 1 << 10),
+      environment: machine.environment(process))
+    let engine = try machine.open(process, store)
+    for (key, seed) in [("kept", 1), ("gone", 2)] {
+      _ = try engine.put(key, .data(noise(UInt64(seed), 3_000)), PutOptions())
+    }
+    _ = try engine.delete(["gone"], .durable)
+    let entries = Mutex<[(asked: String, kept: String)]>([])
+    let disk = machine.disk
+    store.setHook { call in
+      guard call.kind == .put, call.name.hasPrefix(SharedNames.collections) else { return }
+      let kept = Self.keptEntry(disk.powerCut())
+      entries.withLock { $0.append((call.name, kept)) }
+    }
+    let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0, waitSeconds: 0))
+    store.setHook(nil)
+    #expect(report.obstacles == [] && report.deletedPackCount + report.compactedPackCount > 0)
+    let found = entries.withLock { $0 }
+    #expect(found.count >= 2, "one that condemns, and one that removes")
+    #expect(found.allSatisfy { $0.asked == $0.kept }, "\(found)")
+    try engine.close()
+  }
+
+  /// The name of the entry that the collector's folder keeps.
+  private static func keptEntry(_ disk: SimulatedDisk) -> String {
+    let path = FilePath(Machine.statePath).appending("collector").appending("entry")
+    guard let file = try? disk.open(path, .read) else { return "none" }
+    defer { file.close() }
+    var bytes = [UInt8](repeating: 0, count: 4)
+    let count = bytes.withUnsafeMutableBytes { (try? file.read(into: $0, at: 0)) ?? 0 }
+    guard count == 4 else { return "cut short" }
+    return SharedNames.collection(bytes.withUnsafeBytes { $0.loadUnaligned(as: UInt32.self).littleEndian })
   }
 }

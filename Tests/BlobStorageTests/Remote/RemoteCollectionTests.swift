@@ -267,6 +267,47 @@ struct RemoteCollectionTests {
     try machines.check(["kept": bytes], "after the first")
   }
 
+  @Test("deletes what an earlier one had said is removed, and was killed before it could delete")
+  func leftovers() throws {
+    var random = SplitMix64.announced()
+    let kept = Array("text".utf8)
+    let one = try machines.engine("one")
+    _ = try one.put("kept", kept, PutOptions())
+    let before = machines.names("packs/")
+    _ = try one.put("gone", random.bytes(10_000), PutOptions())
+    let gone = try #require(machines.names("packs/").first { !before.contains($0) })
+    _ = try one.delete(["gone"], .durable)
+    try one.close()
+    let client = machines.store.client { (call) throws(BlobStorageError) in
+      if call.kind == .delete, call.name.hasPrefix("packs/") { throw BlobStorageError.simulatedStop }
+    }
+    #expect(throws: BlobStorageError.self) {
+      try machines.engine("two", client).collectGarbage(SharedMachines.everything)
+    }
+    #expect(machines.names("packs/").contains(gone))
+    try machines.check(["kept": kept], "before it is deleted")
+    let next = try machines.engine("three")
+    #expect(try next.collectGarbage(SharedMachines.everything).obstacles == [])
+    try next.close()
+    #expect(!machines.names("packs/").contains(gone))
+    try machines.check(["kept": kept], "afterwards")
+  }
+
+  @Test("changes no object on a dry run, and publishes nothing")
+  func dryRun() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    for key in ["kept", "gone"] { _ = try one.put(key, random.bytes(10_000), PutOptions()) }
+    _ = try one.delete(["gone"], .durable)
+    _ = try one.put("not published yet", random.bytes(100), .relaxed)
+    let before = machines.store.objects
+    let plan = try one.collectGarbage(
+      CollectionOptions(isDryRun: true, archivedCountMax: 0, garbageShareMin: 0, waitSeconds: 0))
+    #expect(plan.isDryRun && plan.deletedChunkCount == 1 && plan.freedByteCount > 10_000)
+    #expect(machines.store.objects == before)
+    try one.close()
+  }
+
   @Test("removes nothing when somebody has deleted objects")
   func deleted() throws {
     var random = SplitMix64.announced()

@@ -1,0 +1,133 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// What a repair must not lose of a pack that it cannot leave as it is.
+@Suite("A repair of a damaged pack", .serialized)
+struct RepairTests {
+  /// Flips a bit of the payload that begins with these bytes.
+  private static func damage(_ lab: Lab, _ name: String, _ payload: Data) throws {
+    let path = LostPackTests.packs.appending(name)
+    let bytes = try DamageTests.bytes(lab, path)
+    let place = try #require(Data(bytes).range(of: payload)).lowerBound
+    try DamageTests.change(lab, path) { $0[place + 5] ^= 1 }
+  }
+
+  @Test("can be cut at every call, by a kill and by a power cut, and loses nothing that was whole")
+  func cut() throws {
+    let whole = try Lab()
+    try whole.session { try whole.put($0, [("old", noise(5, 200))]) }
+    let first = try #require(try LostPackTests.names(whole).first)
+    try whole.session { engine in
+      try whole.put(engine, [("lost", noise(1, 200)), ("a", noise(2, 200)), ("b", noise(3, 5_000))])
+      try whole.delete(engine, ["old"])
+    }
+    let second = try #require(try LostPackTests.names(whole).first { $0 != first })
+    try Self.damage(whole, second, noise(1, 200))
+    var isDone = false
+    var number = 0
+    while !isDone {
+      number += 1
+      let lab = try whole.copy()
+      let engine = try lab.open()
+      lab.disk.stop(beforeMutation: lab.disk.mutationCount + number)
+      do {
+        let report = try engine.repair()
+        isDone = true
+        #expect(report.setAside.count == 1 && report.damaged.count == 1 && report.keyCount == 3)
+      } catch {
+        guard number < 500 else { throw error }
+      }
+      lab.disk.heal()
+      for after in [lab, try lab.afterPowerCut { $0.powerCut() }] {
+        after.restart(with: try CatalogFolder())
+        try after.session { (engine) throws in
+          for (key, data) in [("a", noise(2, 200)), ("b", noise(3, 5_000))] {
+            let read = try engine.data(key, nil)
+            #expect(read == data, "\(key), cut before call \(number)")
+          }
+          let old = try engine.version("old", nil)
+          #expect(old == nil, "cut before call \(number)")
+        }
+      }
+    }
+    #expect(number > 5)
+  }
+
+  /// A pack with a chunk that `k` needs and a record of a later build, which may be skipped.
+  private static func laterStore(_ data: Data) throws -> (lab: Lab, name: String) {
+    let lab = try Lab()
+    let folder = StoreFolder(FilePath(Lab.storePath), files: lab.disk)
+    let name = PackName(writer: 0xbad, sequence: 1)
+    let header = PackHeader(
+      name: name, storeID: try folder.readHeader().storeID, digestAlgorithm: .blake3, created: 1 << 40)
+    let start = Int64(PackHeader.byteCount)
+    let empty = try PackWriter(
+      header: header,
+      backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: lab.disk),
+      codecs: CodecPool())
+    var later = ByteWriter()
+    later.raw(RecordHeader.mark)
+    later.integer(UInt8(128))
+    later.integer(UInt8(0))
+    later.integer(UInt16(0))
+    later.integer(UInt32(0))
+    later.checksum(continuing: name.checksumSeed(offset: start))
+    try later.bytes.withUnsafeBytes { try empty.file.write($0, at: start) }
+    let writer = PackWriter(
+      adopting: empty.file, header: header, byteCount: start + Int64(later.bytes.count), codecs: CodecPool())
+    try writer.list(later.bytes, dropPayload: UnsafeRawBufferPointer(start: nil, count: 0))
+    let digest = Digest.of(Array(data))
+    let records: [(content: PackRecord.Content, payload: [UInt8])] = [
+      (.chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), Array(data)),
+      HostileTests.ref("k", digest, byteCount: Int64(data.count)),
+    ]
+    for (content, payload) in records {
+      let outcome = payload.withUnsafeBytes { raw in
+        Result { () throws(BlobStorageError) in try writer.append(content, payload: raw) }
+      }
+      _ = try outcome.get()
+    }
+    try writer.seal()
+    writer.file.close()
+    return (lab, name.fileName)
+  }
+
+  @Test("that has records of a later build leaves it where it is and says so, and gc does not touch it")
+  func laterRecords() throws {
+    let data = noise(1, 200)
+    let (lab, name) = try Self.laterStore(data)
+    try lab.session { engine in
+      let read = try engine.data("k", nil)
+      #expect(read == data)
+      let error = #expect(throws: BlobStorageError.self) {
+        try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      }
+      #expect(error?.code == .unsupportedFormat)
+      let whole = try engine.repair()
+      #expect(!whole.hasLaterRecords && whole.damaged == [])
+    }
+    try Self.damage(lab, name, data)
+    for acceptsLosses in [false, true] {
+      try lab.session { engine in
+        let report = try engine.repair(acceptsLosses: acceptsLosses)
+        #expect(report.hasLaterRecords && report.setAside == [] && report.dropped == [])
+        #expect(report.damaged.count == 1 && report.keyCount == 1)
+        let names = try LostPackTests.names(lab)
+        #expect(names.contains(name))
+      }
+    }
+    // A later build, or a medium that can be read again, finds it all.
+    let path = LostPackTests.packs.appending(name)
+    let bytes = try DamageTests.bytes(lab, path)
+    let place = try #require(Data(bytes).range(of: data.dropFirst(6))).lowerBound
+    try DamageTests.change(lab, path) { $0[place - 1] ^= 1 }
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      let read = try engine.data("k", nil)
+      #expect(read == data)
+    }
+  }
+}
