@@ -199,4 +199,37 @@ struct BucketTests {
     #expect(profile.status == 1)
     #expect(profile.errors.contains("There is no profile 'nobody'"))
   }
+
+  @Test("that is named with a profile is where the profile says, whatever the environment says of another")
+  func profile() async throws {
+    let engine = try #require(ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"])
+    let target = place("target")
+    #expect(try await run("one", ["init", "--store", target]).status == 0)
+    try await workshop.expect(0, ["put", "a"], input: Data("text".utf8))
+    let files = [
+      "AWS_CONFIG_FILE": try workshop.write(
+        Data("[profile other]\nregion = us-east-1\nendpoint_url = \(engine)\n".utf8), to: "config"),
+      "AWS_SHARED_CREDENTIALS_FILE": try workshop.write(
+        Data("[other]\naws_access_key_id = mock\naws_secret_access_key = mock-secret\n".utf8),
+        to: "credentials"),
+    ]
+    let elsewhere = ["AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "nobody"]
+    let outcome = try await run(
+      "one", ["copy", workshop.storePath, target, "--target-profile", "other"],
+      more: files.merging(elsewhere) { $1 })
+    #expect(outcome.status == 0, "\(outcome.errors)")
+    #expect(try await run("two", ["get", "a", "--store", target]).text == "text")
+  }
+
+  @Test("has a folder of its own on a machine for each engine that it is reached at")
+  func engines() async throws {
+    let engine = try #require(ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"])
+    #expect(try await run("one", ["init"]).status == 0)
+    let folder = workshop.path("one/blobtool")
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 1)
+    let other = engine.replacing("127.0.0.1", with: "localhost")
+    let listed = try await run("one", ["list"], more: ["AWS_ENDPOINT_URL": other])
+    #expect(listed.status == 0, "\(listed.errors)")
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == (other == engine ? 1 : 2))
+  }
 }

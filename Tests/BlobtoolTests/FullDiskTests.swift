@@ -115,6 +115,35 @@ extension FullDiskTests {
   }
 }
 
+/// No file may become longer than the catalog is. Its commit fails then, when the pack has been written already.
+@Suite("A full catalog")
+struct FullCatalogTests {
+  private static let script = #"""
+    wrong() { echo "! $*"; }
+    for i in 1 2 3; do $TOOL put k$i file > /dev/null || wrong "put $i"; done
+    catalog=$(find store -name data.mdb)
+    trap '' XFSZ
+    for i in $(seq 4 99); do
+      (ulimit -f $(($(wc -c < $catalog) / 1024)); $TOOL put k$i file > /dev/null 2> err) || break
+    done
+    grep -q catalog err || wrong "no word about the catalog: $(cat err)"
+    $TOOL get k$i > /dev/null 2>&1; status=$?
+    [ $status = 3 ] || wrong "what could not be put is there: $status"
+    [ $($TOOL list | wc -l) = $((i - 1)) ] || wrong "listed: $($TOOL list)"
+    $TOOL put k$i file > /dev/null || wrong "put with room"
+    $TOOL get k$i | cmp -s - file || wrong "what was put with room reads as other bytes"
+    $TOOL verify > /dev/null || wrong "verify: $?"
+    """#
+
+  @Test("A put that could not be noted in the catalog has not happened")
+  func put() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(noise(3_000, seed: 1), to: "file")
+    let outcome = try await workshop.shell(Self.script)
+    #expect(outcome.lines.filter { $0.hasPrefix("!") } == [], "\(outcome.errors)")
+  }
+}
+
 /// Whether this process may mount file systems, tried once.
 enum Mounting {
   static let isAllowed: Bool = {

@@ -42,7 +42,7 @@ import Testing
       #expect(told.contains("blobtool repair --accept-loss"), "\(command)")
     }
     let before = try packs(workshop).count
-    try await workshop.expect(4, ["gc"])
+    for command in [["gc"], ["gc", "--json"]] { try await workshop.expect(4, command) }
     #expect(try packs(workshop).count == before)
     try await workshop.expect(0, ["put", "c"], input: Data("new".utf8))
     try await workshop.expect(0, ["delete", "b"])

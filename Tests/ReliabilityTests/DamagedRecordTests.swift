@@ -37,6 +37,30 @@ struct DamagedRecordTests {
     return lab
   }
 
+  @Test(
+    "a record of a dead writer's pack costs nothing that was durable behind it", arguments: [true, false])
+  func inDeadPack(keepsCatalog: Bool) throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    for (number, key) in ["a", "b", "c", "d"].enumerated() {
+      try lab.put(engine, [(key, noise(UInt64(number), 300))])
+    }
+    lab.restart()
+    let path = try #require(DamageTests.paths(lab).first)
+    let first = try #require(try Self.records(lab, path).first)
+    try DamageTests.change(lab, path) { $0[first.lowerBound + 20] ^= 4 }
+    if !keepsCatalog { try lab.forgetCatalog() }
+    try lab.session { engine in
+      for (number, key) in ["a", "b", "c"].enumerated().dropFirst() {
+        let data = try engine.data(key, nil)
+        #expect(data == noise(UInt64(number), 300), "\(key)")
+      }
+      let damaged = try engine.verify().damaged
+      #expect(!damaged.isEmpty)
+    }
+    withExtendedLifetime(engine) {}
+  }
+
   @Test("two records of a pack in each other's place")
   func swappedWithin() throws {
     let origin = try DamageTests.store()

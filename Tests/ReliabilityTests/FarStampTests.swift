@@ -62,6 +62,25 @@ struct FarStampTests {
     }
   }
 
+  @Test("of an archived version is no reason to take it for newer than what replaces the one behind it")
+  func archived() throws {
+    let lab = try Self.store(Self.far - 9)
+    try lab.session { engine in
+      let digest = try #require(try engine.version("source", nil)).digest
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        try commit.append(
+          .ref(
+            RefRecord(
+              key: Array("key".utf8), version: Stamp(time: Self.far, writer: 7), replaced: .none,
+              digest: digest, byteCount: 3, created: 0, metadata: [])))
+      }
+      #expect(try engine.versions("key").count == 2)
+      let version = try engine.put("key", .data(Data("new".utf8)), PutOptions()).version
+      #expect(try engine.data("key", nil) == Data("new".utf8))
+      #expect(try engine.versions("key").map(\.id.stamp.time) == [version.id.stamp.time, Self.far - 9])
+    }
+  }
+
   @Test("is told by verify, and is no damage")
   func verified() throws {
     let lab = try Self.store()

@@ -95,6 +95,22 @@ struct RepairTests {
     return (lab, name.fileName)
   }
 
+  @Test("accepts no loss while there are records that only a later build can read")
+  func laterRecordsElsewhere() throws {
+    let (lab, name) = try Self.laterStore(noise(1, 200))
+    try lab.session { try lab.put($0, [("x", noise(2, 300))]) }
+    let other = try #require(try LostPackTests.names(lab).first { $0 != name })
+    try Self.damage(lab, name, noise(1, 200))
+    try Self.damage(lab, other, noise(2, 300))
+    try lab.session { engine in
+      let report = try engine.repair(acceptsLosses: true)
+      #expect(report.hasLaterRecords && report.setAside.count == 1)
+      #expect(report.unreadable.map(\.key) == ["x"] && report.dropped == [])
+      let versions = try engine.versions("x")
+      #expect(versions.count == 1)
+    }
+  }
+
   @Test("that has records of a later build leaves it where it is and says so, and gc does not touch it")
   func laterRecords() throws {
     let data = noise(1, 200)

@@ -234,6 +234,32 @@ struct WriteOrderTests {
     try engine.close()
   }
 
+  @Test("a pack whose sealing could not be synced is written once more before anybody takes it for sealed")
+  func footerAgain() throws {
+    var failureCount = 0
+    for number in 1...20 {
+      let lab = try Lab()
+      let engine = try lab.open()
+      try lab.put(engine, [("a", noise(1, 900))])
+      lab.disk.plan(Fault(.synchronize, count: number, errno: .ioError))
+      do {
+        try engine.close()
+        break
+      } catch { failureCount += 1 }
+      lab.restart()
+      // Left clean, so that nothing is looked at after the power cut.
+      try lab.session { _ in }
+      try lab.loseData { $0.powerCut() }
+      try lab.session { engine in
+        let data = try engine.data("a", nil)
+        #expect(data == noise(1, 900))
+        let damaged = try engine.verify().damaged
+        #expect(damaged == [], "sync \(number) failed")
+      }
+    }
+    #expect(failureCount > 1)
+  }
+
   @Test("a retired pack stays retired in a power cut")
   func retiredForGood() throws {
     let lab = try Lab()

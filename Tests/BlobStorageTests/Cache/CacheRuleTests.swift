@@ -131,6 +131,19 @@ struct CacheRuleTests {
     #expect(try cache.data("k") == nil)
   }
 
+  @Test("what is put stays, and another goes for it, however low its priority is")
+  func lowPriority() throws {
+    let place = try place(keys: 2)
+    let cache = try place.cache()
+    for key in ["a", "b"] { #expect(try cache.put(key, [1], priority: .high)) }
+    for key in ["c", "d"] {
+      #expect(try cache.put(key, [2], priority: .low))
+      #expect(try cache.data(key) == Data([2]))
+      #expect(try cache.statistics().keyCount == 2)
+      #expect(try cache.engine.keys("", after: nil, limit: 10).map(\.key) == ["b", key])
+    }
+  }
+
   @Test("reading is a use, asking is none, and both are known to the next process")
   func uses() throws {
     let place = try place(keys: 3)

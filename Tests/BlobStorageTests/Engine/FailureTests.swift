@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -18,12 +19,13 @@ struct FailureTests {
     }
 
     /// Opens it as a new process that has no catalog yet.
-    func engine() throws -> Engine {
+    func engine(_ change: (inout Engine.Environment) -> Void = { _ in }) throws -> Engine {
       let folder = try TemporaryFolder()
       folders.append(folder)
       var environment = Engine.Environment()
       environment.files = disk.process()
       environment.catalogFolder = folder.path.appending("catalog")
+      change(&environment)
       return try Engine(
         path: "/store", configuration: StoreConfiguration(threadCount: 1), environment: environment)
     }
@@ -113,6 +115,54 @@ struct FailureTests {
     } while mutation < 20
     #expect(mutation > 2)
     #expect(outcomes == [0, items.count])
+  }
+
+  @Test("whose pack ends within a commit holds nothing of it", arguments: 1...3)
+  func tornCommit(_ lostCount: Int) throws {
+    let place = try Place()
+    let engine = try place.engine()
+    _ = try engine.put("before", [1], .relaxed)
+    _ = try engine.put((0..<3).map { PutItem(key: "key-\($0)", data: Data()) }, .relaxed)
+    place.disk.crash()
+    let folder = FilePath("/store/packs")
+    let path = folder.appending(try #require(place.disk.list(folder).first))
+    let file = try place.disk.open(path, .readWrite)
+    var offsets: [Int64] = []
+    let name = try #require(path.lastComponent.flatMap { PackName(fileName: $0.string) })
+    _ = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { offsets.append($0.offset) }
+    try file.truncate(to: offsets[offsets.count - lostCount])
+    file.close()
+    let reopened = try place.engine()
+    #expect(try reopened.keys("", after: nil, limit: 10).map(\.key) == ["before"])
+    try reopened.close()
+  }
+
+  @Test("under a long put says why at the end of it, though another put was told and the disk is sound again")
+  func lostUnderStream() throws {
+    let place = try Place()
+    let engine = try place.engine { environment in
+      environment.streamHeadByteCount = 1
+      environment.streamBatchByteCount = 100_000
+    }
+    var random = SplitMix64(seed: 29)
+    let disk = place.disk
+    let parts = Mutex((0..<12).map { _ in Data(random.bytes(100_000)) })
+    let error = failure {
+      let content = BlobContent.stream {
+        let (part, leftCount) = parts.withLock { ($0.popLast(), $0.count) }
+        if part != nil, leftCount == 2 {
+          disk.plan(Fault(.write, errno: .noSpace))
+          #expect(failure { _ = try engine.put("other", [1, 2, 3]) }?.code == .noSpace)
+          disk.heal()
+        }
+        return part
+      }
+      _ = try engine.put("long", content, .relaxed)
+    }
+    #expect(error?.code == .noSpace)
+    #expect(try engine.version("long", nil) == nil)
+    #expect(try engine.put("other", [1, 2, 3]).newByteCount > 0)
+    try engine.close()
   }
 
   @Test("that loses power keeps every durable put", arguments: 0..<30)

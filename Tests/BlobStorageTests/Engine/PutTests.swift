@@ -31,6 +31,27 @@ struct PutTests {
 
   private static let options = StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false)
 
+  @Test("of so many chunks that one is left for a last list, or none, is read back whole", arguments: 0...1)
+  func lastList(_ moreCount: Int) throws {
+    let place = try StorePlace(Self.options)
+    let engine = try Self.engine(place)
+    // Zeros have no place to be cut at.
+    let byteCount = 4_096 * engine.sizes.maximum + moreCount
+    let rest = Mutex(byteCount)
+    let content = BlobContent.stream {
+      let count = rest.withLock { rest in
+        defer { rest -= min(rest, 1 << 20) }
+        return min(rest, 1 << 20)
+      }
+      return count == 0 ? nil : Data(count: count)
+    }
+    _ = try engine.put("a", content, .relaxed)
+    #expect(try BlobInformation.take(engine, "a", nil)?.chunkCount == 4_096 + moreCount)
+    #expect(try engine.data("a", nil) == Data(count: byteCount))
+    #expect(try engine.verify().damaged == [])
+    try engine.close()
+  }
+
   // MARK: What is refused
 
   @Test("with metadata or an item that is too long is refused, and one that is just short enough is kept")

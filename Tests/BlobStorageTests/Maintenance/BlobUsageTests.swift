@@ -89,6 +89,24 @@ struct BlobUsageTests {
     withExtendedLifetime(place) {}
   }
 
+  @Test("what newer versions of its key share with an archived blob is not freed with it")
+  func archived() async throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false))
+    let store = try await place.opened()
+    var random = SplitMix64(seed: 6)
+    let shared = Data(random.bytes(40_000))
+    try await store.set("k", to: shared + Data(random.bytes(9_000)))
+    let digest = try #require(try await store.versions(of: "k").first).digest
+    try await store.archive("k", andSet: shared + Data(random.bytes(9_000)))
+    let usage = try #require(try await store.usage(of: .digest(digest)))
+    #expect((9_000..<20_000).contains(usage.exclusiveByteCount))
+    let before = try await store.statistics().storedByteCount
+    #expect(try await store.keep(upTo: 0, of: "k").droppedVersionCount == 1)
+    #expect(try await store.statistics().storedByteCount == before - usage.exclusiveByteCount)
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
   @Test("a blob is held by the versions that point at it, a chunk by those that contain it")
   func digests() async throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false))

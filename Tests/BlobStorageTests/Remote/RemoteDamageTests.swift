@@ -195,6 +195,22 @@ struct RemoteDamageTests {
     #expect(found == 2)
   }
 
+  @Test("that an answer had once is none of the store: what was kept of it is fetched again")
+  func wrongOnce() throws {
+    var random = SplitMix64.announced()
+    let lab = try Lab(&random)
+    let engine = try lab.engine()
+    let (objects, pack, count) = (lab.place.objects, lab.packs[0], CallCount())
+    objects.beforeRequests { request, name in
+      // Wrong in the first answer, right again in the second.
+      if request == "get", name == pack, count.next() <= 2 { objects.objects[pack]?[4_000] ^= 1 }
+    }
+    #expect(try engine.data("0", nil) == Data(lab.bytes[0]))
+    #expect(count.next() > 2, "the first answer was asked for")
+    #expect(try engine.verify().damaged == [])
+    try engine.close()
+  }
+
   @Test("of a chunk is none for who reads it from another pack, whichever is damaged")
   func secondCopy() throws {
     var random = SplitMix64.announced()

@@ -159,6 +159,23 @@ struct RemoteMemberTests {
     #expect(objects.names.filter { $0.hasPrefix("acks/") }.count == 1)
   }
 
+  @Test("publish what they have put without waiting before they pass what is condemned")
+  func publishesFirst() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one", inline: true)
+    _ = try engine.put("a", Array("first".utf8), PutOptions())
+    _ = try engine.put("b", Array("first".utf8), .relaxed)
+    let name = try #require(place.packNames.first.flatMap { SharedNames.packName($0) })
+    let log = CollectionLog(place.objects, storeID: try place.storeID)
+    _ = try log.condemn([name], after: Collections(), by: 7)
+    try engine.catchUp()
+    #expect(place.packNames.count == 1)
+    try engine.passCollections()
+    #expect(place.packNames.count == 2)
+    #expect(place.objects.names.filter { $0.hasPrefix("acks/") }.count == 1)
+    try engine.close()
+  }
+
   @Test("find a chunk in a second pack when the one that they knew was removed")
   func secondPack() throws {
     var random = SplitMix64.announced()

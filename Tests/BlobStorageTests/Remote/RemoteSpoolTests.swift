@@ -26,6 +26,28 @@ struct RemoteSpoolTests {
     return try FileManager.default.contentsOfDirectory(atPath: spool).sorted()
   }
 
+  @Test("is never more than a few packs: a put that finds no room for another says why")
+  func room() throws {
+    var random = SplitMix64.announced()
+    let engine = try place.engine("one", packByteCount: 10_000, inline: true)
+    _ = try engine.put("published", Array("text".utf8), PutOptions())
+    place.objects.setDown(true)
+    var refused: BlobStorageError?
+    var count = 0
+    while count < 10, refused == nil {
+      refused = failure { _ = try engine.put("k\(count)", random.bytes(20_000), .relaxed) }
+      if refused == nil { count += 1 }
+    }
+    #expect(refused?.code == .io)
+    #expect((2..<6).contains(count))
+    #expect(try FileManager.default.contentsOfDirectory(atPath: spool).count < 6)
+    place.objects.setDown(false)
+    _ = try engine.put("after", random.bytes(20_000), .relaxed)
+    try engine.synchronize()
+    #expect(try place.engine("two").keys("", after: nil, limit: 20).count == count + 2)
+    try engine.close()
+  }
+
   private func cut(_ name: String, to byteCount: (FilePath, Int64) throws -> Int64) throws {
     let file = try SystemFiles().open(FilePath(spool).appending(name), .readWrite)
     defer { file.close() }

@@ -89,6 +89,17 @@ struct DamagedBaseTests {
     try rebuilt.close()
   }
 
+  @Test("that a read has found keeps nobody from healing what needs it by a put of that alone")
+  func dependantAlone() throws {
+    let (place, bytes, digests) = try Self.versions()
+    try Self.damage(digests[0], in: place)
+    let engine = try place.engine()
+    #expect(try Self.read(engine, digests[1]) == nil)
+    #expect(try engine.put("again", bytes[1]).newByteCount > 0)
+    #expect(try Self.read(engine, digests[1]) == bytes[1])
+    try engine.close()
+  }
+
   @Test(
     "that is a dictionary is reported with all that need it; they are healed by it, or by their own bytes",
     arguments: [false, true])

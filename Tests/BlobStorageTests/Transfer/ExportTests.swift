@@ -112,6 +112,17 @@ struct ExportTests {
     #expect(!FileManager.default.fileExists(atPath: target))
   }
 
+  @Test("leaves out what would be another key's path, or none")
+  func oddPaths() async throws {
+    let odd = ["/d", "a/", "a//b", "c/", "e/../a", "e/./f"]
+    try await put(["a/b"] + odd)
+    let report = try await store.exportFiles(to: target, options: ExportOptions(overwrites: true))
+    #expect(report.fileCount == 1)
+    #expect(report.skipped.map(\.path).sorted() == odd)
+    #expect(try FileManager.default.subpathsOfDirectory(atPath: target).sorted() == ["a", "a/b"])
+    #expect(try Data(contentsOf: URL(filePath: "\(target)/a/b")) == Data("a/b".utf8))
+  }
+
   @Test("never writes into the store's own folder")
   func ownFolder() async throws {
     try await put(["a", "store/packs/b", "store/new/c"])

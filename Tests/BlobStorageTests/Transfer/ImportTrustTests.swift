@@ -56,6 +56,16 @@ struct ImportTrustTests {
     #expect(try text("f") == "new")
   }
 
+  @Test(
+    "no length of a file that has more bytes than it says",
+    .enabled(if: FileManager.default.isReadableFile(atPath: "/proc/version")))
+  func longerThanItSays() throws {
+    let report = try Importer(engine, ImportOptions(), nil, clock: .system).run(["/proc/version"])
+    #expect(report.skipped.map(\.path) == ["/proc/version"])
+    #expect(report.newFileCount == 0)
+    #expect(try text("version") == nil)
+  }
+
   @Test("no file that changes while it is read, however it is put", arguments: [5_000, 5_000_000])
   func changesMeanwhile(_ byteCount: Int) throws {
     let file = tree.appending("f")
