@@ -60,11 +60,11 @@ struct DamageSearch {
         }
       }
     }
+    var group: [Digest] = []
     do throws(BlobStorageError) {
       guard let layout = try engine.blobs.layout(digest) else { return [(digest, false)] }
       if isInteresting(digest) { need(digest, isPresent: true) }
       if layout.byteCount == 0 { try look([digest]) }
-      var group: [Digest] = []
       // With what the manifest says of each: one that names a list with another length is damaged.
       var lists: Set<ListEntry> = []
       try layout.forEachListedChunk(from: engine.chunks) { (list) throws(BlobStorageError) in
@@ -82,6 +82,8 @@ struct DamageSearch {
       try look(group)
     } catch {
       guard error.code == .corrupted else { throw error }
+      // A list that cannot be read may be missing itself, or its base.
+      try look(group)
       need(error.digest ?? digest, isPresent: true)
     }
     return needed
