@@ -33,6 +33,12 @@ struct Failure: Error {
     }
   }
 
+  /// Ends with the status of damage if blobs could not be followed to their chunks: then numbers are not whole.
+  static func check(notFollowed reasons: [String]) throws {
+    guard let first = reasons.first else { return }
+    throw Failure(ExitStatus.damaged, "The numbers are not whole: \(first.printable) Run `blobtool verify`.")
+  }
+
   /// The key asked for is not in the store.
   static func noKey(_ key: String) -> Self {
     Self(ExitStatus.notFound, "There is no key “\(key.printable)” in the store.")

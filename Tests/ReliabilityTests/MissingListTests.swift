@@ -40,6 +40,23 @@ struct MissingListTests {
     return (lists[absent].digest, chunks[0])
   }
 
+  @Test("is told beside the numbers of other keys, which it makes uncertain")
+  func numbers() throws {
+    let lab = try Lab()
+    let (list, _) = try Self.plant(lab, without: 1)
+    try lab.session { engine in
+      // The first chunk that "long" has, named before the list that is missing.
+      let shared = withUnsafeBytes(of: 1) { Data($0) }
+      _ = try engine.put("short", .data(shared), PutOptions())
+      let usage = try #require(try UsageSearch(engine, .key("short"), listCountMax: 5).run())
+      #expect(usage.unreadable.contains { $0.contains("\(list)") }, "\(usage.unreadable)")
+      #expect(usage.sharers.map(\.key) == ["long"])
+      #expect(usage.exclusiveByteCount == 0)
+      let information = try #require(try BlobInformation.take(engine, "short", nil))
+      #expect(information.unreadable.contains { $0.contains("\(list)") }, "\(information.unreadable)")
+    }
+  }
+
   @Test(
     "is told by verify with the keys that need it, and with what is missing before it", arguments: [0, 1, 2])
   func verified(_ absent: Int) throws {

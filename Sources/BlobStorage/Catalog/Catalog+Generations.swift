@@ -83,7 +83,7 @@ extension Catalog {
 
   /// Which tables there are and what they mean: a catalog of another layout is rebuilt. 2 has those of a cache, 3 what was
   /// promised of each pack.
-  static let layout = "3"
+  package static let layout = "3"
 
   func readState() throws(BlobStorageError) -> State? {
     let path = folder.appending("state")

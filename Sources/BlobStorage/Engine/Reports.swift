@@ -192,6 +192,8 @@ public struct BlobInformation: Sendable, Hashable {
   public var storedByteCount: Int64
   /// Stored bytes of chunks that no other version needs: what dropping it would free.
   public var exclusiveByteCount: Int64
+  /// Why some other blobs could not be followed to their chunks; the first so many. They may need some of these bytes.
+  public var unreadable: [String] = []
 }
 
 /// What `keep` did.

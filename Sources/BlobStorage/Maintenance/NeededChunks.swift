@@ -6,10 +6,13 @@ final class NeededChunks {
 
   private let engine: Engine
   /// What could not be followed.
-  private(set) var unreadable: [BlobStorageError] = []
+  private var unreadable: [BlobStorageError] = []
   private static let unreadableCountMax = 100
 
   init(_ engine: Engine) { self.engine = engine }
+
+  /// Why blobs could not be followed, each reason once; the first so many.
+  var unreadableMessages: [String] { Array(Set(unreadable.map(\.message)).sorted().prefix(20)) }
 
   /// A key with the versions it has, newest first.
   typealias KeyVersions = (key: [UInt8], versions: [(stamp: Stamp, row: VersionRow)])
@@ -45,10 +48,10 @@ final class NeededChunks {
   func forEachChunk(
     of blob: Digest, _ body: (ChunkRow) -> Void
   ) throws(BlobStorageError) {
+    var group: [Digest] = []
     do throws(BlobStorageError) {
       guard let layout = try engine.blobs.layout(blob) else { return }
       if layout.byteCount == 0 { try look([blob], body) }
-      var group: [Digest] = []
       var lists: Set<Digest> = []
       try layout.forEachListedChunk(from: engine.chunks) { (list) throws(BlobStorageError) in
         guard lists.insert(list.digest).inserted else { return false }
@@ -65,6 +68,8 @@ final class NeededChunks {
       try look(group, body)
     } catch {
       guard error.code == .corrupted else { throw error }
+      // What came before the list that cannot be read is needed all the same.
+      try look(group, body)
       if unreadable.count < Self.unreadableCountMax { unreadable.append(error) }
     }
   }

@@ -57,7 +57,7 @@ final class Reporter {
     report.largestKeys = largest.descending
     report.busiestKeys = busiest.descending
     report.codecs = codecs.values.sorted { ($1.storedByteCount, $0.name) < ($0.storedByteCount, $1.name) }
-    report.unreadable = Array(Set(needed.unreadable.map(\.message)).sorted().prefix(20))
+    report.unreadable = needed.unreadableMessages
     report.seconds = Date().timeIntervalSince(start)
     return report
   }

@@ -23,9 +23,7 @@ extension StoreStatistics {
     statistics.plainByteCount = marker.versionByteCount
     statistics.uniqueByteCount = marker.marks.plainByteCount - marker.marks.basePlainByteCount
     statistics.storedByteCount = marker.marks.storedByteCount
-    statistics.unreadable =
-      marker.unreadable.map(\.message)
-      + marker.missing.sorted().map { "Chunk or manifest \($0) is needed and missing." }
+    statistics.unreadable = marker.notFollowed
     statistics.usesSimilarity = engine.header.flags.contains(.similarity)
     statistics.baseByteCount = marker.marks.baseByteCount
     statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
@@ -82,6 +80,13 @@ extension StoreStatistics {
   }
 }
 
+extension Marker {
+  /// Why blobs could not be followed to all of their chunks; the first so many.
+  fileprivate var notFollowed: [String] {
+    unreadable.map(\.message) + missing.sorted().map { "Chunk or manifest \($0) is needed and missing." }
+  }
+}
+
 extension PackRow {
   /// Bytes of the pack's records.
   var recordsByteCount: Int64 { appliedByteCount - Int64(PackHeader.byteCount) }
@@ -128,6 +133,7 @@ extension BlobInformation {
       try count(chunk.digest)
     }
     information.chunkCount = max(1, Int(clamping: layout.chunkCount))
+    information.unreadable = others.notFollowed
     return information
   }
 }

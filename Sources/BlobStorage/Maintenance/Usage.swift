@@ -44,4 +44,6 @@ public struct Usage: Sendable, Hashable {
   public var sharerCount = 0
   /// Stored bytes that the next collection would free if all holders were dropped. What nobody holds is garbage.
   public var exclusiveByteCount: Int64 = 0
+  /// Why some blobs could not be followed to their chunks, which are not counted then; the first so many.
+  public var unreadable: [String] = []
 }

@@ -1,7 +1,7 @@
 /// Finds out who uses something, in one walk over all versions.
 ///
 /// Memory: a bit for each record of the packs that the subject lies in, and the answers for the last many blobs.
-final class UsageSearch {
+package final class UsageSearch {
   /// What a blob has to do with the subject.
   private struct Overlap {
     /// Stored bytes of the chunks that both need.
@@ -28,7 +28,7 @@ final class UsageSearch {
   private var overlaps: [Digest: Overlap] = [:]
   private var sharers: Largest<Usage.Sharer>
 
-  init(_ engine: Engine, _ subject: Usage.Subject, listCountMax: Int) {
+  package init(_ engine: Engine, _ subject: Usage.Subject, listCountMax: Int) {
     self.engine = engine
     self.subject = subject
     self.listCountMax = listCountMax
@@ -37,12 +37,13 @@ final class UsageSearch {
   }
 
   /// Nil when the store has no such thing.
-  func run() throws(BlobStorageError) -> Usage? {
+  package func run() throws(BlobStorageError) -> Usage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
     try needed.forEachKey { (entry) throws(BlobStorageError) in try take(entry) }
     usage.sharers = sharers.descending
     usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
+    usage.unreadable = needed.unreadableMessages
     return usage
   }
 

@@ -27,7 +27,8 @@ extension FuzzTarget {
       let files = SystemFiles()
       try files.createDirectory(folder.path.appending("g1"))
       try write(input, to: try files.open(folder.path.appending("g1/data.mdb"), .create))
-      try write(Array("1 g1 clean\n".utf8), to: try files.open(folder.path.appending("state"), .create))
+      let state = try files.open(folder.path.appending("state"), .create)
+      try write(Array("\(Catalog.layout) g1 clean\n".utf8), to: state)
       let catalog = try ScratchFolder.catalog(folder.path)
       defer { catalog.close() }
       var keys: [[UInt8]] = []

@@ -25,7 +25,11 @@ struct InformationCommand: StoreCommand {
     guard let information = try await store.blobInformation(forKey: key.text, version: id) else {
       throw try await VersionArgument.missing(versionText, of: key.text, in: store)
     }
-    if shared.json { return try JSONText.print(Output(information)) }
+    if shared.json { try JSONText.print(Output(information)) } else { try print(information) }
+    try Failure.check(notFollowed: information.unreadable)
+  }
+
+  private func print(_ information: BlobInformation) throws {
     let version = information.version
     var facts = FactTable()
     facts.add("key", version.key.printable)

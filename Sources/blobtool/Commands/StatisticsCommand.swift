@@ -20,10 +20,7 @@ struct StatisticsCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let statistics = try await store.statistics()
     try print(statistics, of: store)
-    if let first = statistics.unreadable.first {
-      throw Failure(
-        ExitStatus.damaged, "The numbers are not whole: \(first.printable) Run `blobtool verify`.")
-    }
+    try Failure.check(notFollowed: statistics.unreadable)
   }
 
   private func print(_ statistics: StoreStatistics, of store: BlobStore) throws {

@@ -38,8 +38,8 @@ struct WhyCommand: StoreCommand {
         ExitStatus.notFound,
         "There is neither a key nor a blob nor a chunk “\(text.text.printable)” in the store.")
     }
-    if shared.json { return try JSONText.print(Output(usage, text.text)) }
-    try print(usage)
+    if shared.json { try JSONText.print(Output(usage, text.text)) } else { try print(usage) }
+    try Failure.check(notFollowed: usage.unreadable)
   }
 
   private func usage(in store: BlobStore) async throws -> Usage? {
