@@ -48,6 +48,28 @@ struct CollectionPlanTests {
     }
   }
 
+  @Test(
+    "keeps as many archived versions as it is told, and a dry run counts the rest as garbage",
+    arguments: [0, 1, 2, 3])
+  func keeps(_ count: Int) throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      for number in 0..<3 { try lab.put(engine, [("k", noise(UInt64(number), 400))], archives: true) }
+    }
+    try lab.session { engine in
+      var options = Self.everything
+      options.archivedCountMax = count
+      options.isDryRun = true
+      let planned = try engine.collectGarbage(options)
+      #expect(try engine.versions("k").count == 3)
+      options.isDryRun = false
+      let report = try engine.collectGarbage(options)
+      #expect(try engine.versions("k").count == min(3, count + 1))
+      #expect(planned.deletedChunkCount == max(0, 2 - count))
+      #expect(report.deletedChunkCount == planned.deletedChunkCount)
+    }
+  }
+
   @Test("are small packs once there are more than 32 of them", arguments: [32, 33])
   func small(_ count: Int) throws {
     let lab = try Lab()

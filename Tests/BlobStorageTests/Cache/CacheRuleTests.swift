@@ -92,6 +92,17 @@ struct CacheRuleTests {
     #expect(try cache.engine.version("k", nil) == nil)
   }
 
+  @Test("a lifetime may be longer than 32 bits of milliseconds hold")
+  func longLifetime() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    #expect(try cache.put("k", [1], lifetime: .seconds(60 * 86_400)))
+    place.clock.move(seconds: 59 * 86_400)
+    #expect(try cache.data("k") == Data([1]))
+    place.clock.move(seconds: 2 * 86_400)
+    #expect(try cache.data("k") == nil)
+  }
+
   @Test("what is put after the catalog was lost is younger than all that was there")
   func lostCatalog() throws {
     let place = try place(keys: 4)

@@ -28,6 +28,22 @@ struct BlobUsageTests {
     return keys
   }
 
+  @Test("of the versions that hold a blob, the current one is told from the archived ones")
+  func current() async throws {
+    let place = try StorePlace(StoreOptions())
+    let store = try await place.opened()
+    for byte in [1, 2, 1] as [UInt8] {
+      try await store.archive("k", andSet: Data([byte]), durability: .relaxed)
+    }
+    try await store.set("other", to: Data([2]))
+    let first = try #require(try await store.usage(of: .digest(Digest.of([1], by: .blake3))))
+    #expect(first.holders.map(\.isCurrent) == [true, false])
+    let second = try #require(try await store.usage(of: .digest(Digest.of([2], by: .blake3))))
+    #expect(second.holders.map { "\($0.version.key) \($0.isCurrent)" } == ["k false", "other true"])
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
   @Test(
     "what a key, a blob or a chunk says it frees is what is stored less once it is dropped",
     arguments: [true, false])

@@ -66,6 +66,19 @@ struct ImportTrustTests {
     #expect(try text("version") == nil)
   }
 
+  @Test(
+    "no file whose bytes cannot be read, and stores those behind it",
+    .enabled(if: FileManager.default.fileExists(atPath: "/proc/self/mem")))
+  func unreadableFile() throws {
+    try write("behind", tree.appending("f"))
+    let report = try Importer(engine, ImportOptions(), nil, clock: .system).run([
+      "/proc/self/mem", tree.appending("f").string,
+    ])
+    #expect(report.skipped.map(\.path) == ["/proc/self/mem"])
+    #expect(report.newFileCount == 1)
+    #expect(try text("f") == "behind")
+  }
+
   @Test("no file that changes while it is read, however it is put", arguments: [5_000, 5_000_000])
   func changesMeanwhile(_ byteCount: Int) throws {
     let file = tree.appending("f")
