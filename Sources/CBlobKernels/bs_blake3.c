@@ -100,7 +100,7 @@ static size_t lanes_for(int level, size_t count) {
   return level == BS_BLAKE3_LANES8 && count > 4 ? 8 : 4;
 }
 
-// Any number of inputs of one shape, of which the last has `last_bytes`.
+// Any number of inputs of one shape; the last has `last_bytes`.
 static void hash_many(int level, const uint8_t *inputs, size_t count, size_t last_bytes,
                       bs_blake3_shape shape, uint8_t *values) {
   size_t stride = shape.block_count * BLOCK_BYTES;

@@ -11,7 +11,7 @@ import Testing
 
   init() throws { root = try Folder() }
 
-  @Test("a store of which a sync has failed is opened anew by the next operation")
+  @Test("after a failed sync, the next operation opens the store anew")
   func failedSync() async throws {
     let files = RecordedFiles(root: FilePath(root.url.path))
     let isToFail = Mutex(false)

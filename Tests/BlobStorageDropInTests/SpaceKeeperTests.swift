@@ -35,7 +35,7 @@ import Testing
   @Test("a collection that turns out not to be due does not keep a later one from running")
   func notDue() throws {
     let keeper = keeper()
-    // Said to be much, of which next to nothing is stored.
+    // Reported as much, while next to nothing is stored.
     keeper.put(100 << 20)
     keeper.waitForCollection()
     for seed in 1...8 { _ = try put("k", seed: UInt64(seed)) }

@@ -109,7 +109,7 @@ import Testing
     #expect(try await workshop.expect(0, ["get", "f7"]).bytes == noise(400_000, seed: 7))
   }
 
-  @Test("an import of which a file fails is 1, and stores the others", arguments: ["missing", "too long"])
+  @Test("an import with a file that fails is 1, and stores the others", arguments: ["missing", "too long"])
   func oneFails(_ failure: String) async throws {
     let workshop = try await Workshop()
     try workshop.write(Data("1".utf8), to: "tree/a")

@@ -28,7 +28,7 @@ struct ImportSyncTests {
     Dictionary(uniqueKeysWithValues: (0..<12).map { ("\($0)", noise(UInt64($0), 9_000)) })
   }
 
-  /// Several packs; what was there before was not forced to the medium.
+  /// Several packs; the earlier content was not forced to the medium.
   @Test("is on the medium when it has ended, with all that was there before it", arguments: [false, true])
   func durable(_ wasThere: Bool) throws {
     // One is longer than what is read whole.

@@ -62,7 +62,7 @@ struct MissingListTests {
   func verified(_ absent: Int) throws {
     let lab = try Lab()
     let (list, chunk) = try Self.plant(lab, without: absent)
-    // Nobody can tell what a list named that is not there.
+    // A list that is missing takes the names of its chunks along.
     let missing: Set<Digest> = absent == 0 ? [list] : [list, chunk]
     for forgets in [false, true] {
       if forgets { try lab.forgetCatalog() }

@@ -67,7 +67,7 @@ extension CacheCore {
     let refused = items.indices.filter { !stored[$0] }
     if !refused.isEmpty {
       state.withLock { $0.counts.refusedCount += refused.count }
-      // What was there before is not what the caller wants to find; what was stored for the key after it is.
+      // The caller must not find the key's earlier value. A value that was stored after the refused one stays.
       var last: [[UInt8]: Int] = [:]
       for (index, item) in items.enumerated() { last[Array(item.key.utf8)] = index }
       let dropped = refused.map { items[$0].key }.filter { key in

@@ -54,7 +54,7 @@ package final class PackSyncs: Sendable {
     }
   }
 
-  /// Forgets a pack that nobody syncs, unless a sync of it has failed.
+  /// Forgets a pack that no thread syncs, unless a sync of it has failed.
   private func leave(_ name: PackName) {
     packs.withLock { packs in
       guard let (pack, userCount) = packs[name] else { return }

@@ -76,7 +76,7 @@ struct CacheSafetyTests {
     let cache = try place.cache(prefix: "c/")
     let engine = cache.engine
     var random = SplitMix64(seed: 42)
-    // In one pack, of which nearly nothing would stay.
+    // In one pack that would lose nearly everything.
     #expect(try cache.put("cold", random.noise(100_000)))
     let digest = try engine.put("other", .data(random.noise(3_000)), .relaxed).version.digest
     try engine.writer.rollOver()

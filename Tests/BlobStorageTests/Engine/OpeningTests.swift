@@ -105,7 +105,7 @@ struct OpeningTests {
       _ = try engine.put("a", [1], PutOptions())
       if isClosed { try engine.close() }
     }
-    // Each thread holds the pool until it ends. Only so that nobody waits for ever.
+    // Each thread holds the pool until it ends. The limit keeps a failing test from waiting for ever.
     for _ in 0..<6_000 where pool != nil { Thread.sleep(forTimeInterval: 0.01) }
     #expect(pool == nil)
   }

@@ -143,7 +143,7 @@ struct PutTests {
     try reopened.close()
   }
 
-  // MARK: What is said
+  // MARK: Results
 
   @Test("says how many bytes it has added to packs, and how many of those it was given are new")
   func results() throws {

@@ -64,7 +64,7 @@ import Testing
     #expect(census.events.count == 3)
   }
 
-  @Test("What is said twice counts once, the most of it, in either order")
+  @Test("A repeated event counts once, with its greatest value, in either order")
   func twice() {
     let (writer, key) = (Self.name.writer, Array("a key".utf8))
     let events: [Census.Event] = [

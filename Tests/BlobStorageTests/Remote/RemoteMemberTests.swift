@@ -90,7 +90,7 @@ struct RemoteMemberTests {
     }
     let next = try place.engine("one")
     #expect(place.packNames.count == (isFenced ? 2 : 1))
-    // Whoever collects ends the registration: something of it is never published.
+    // The collector ends the registration: something of it is never published.
     #expect(place.objects.names.filter { $0.hasPrefix("writers/") }.count == 1)
     #expect(try next.keys("", after: nil, limit: 10).map(\.key) == ["published"])
   }
@@ -232,7 +232,7 @@ struct RemoteMemberTests {
       remote: Engine.Remote(
         objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0.01)))
     _ = try engine.put("a", Array("value".utf8), .relaxed)
-    // Only so that nobody waits for ever.
+    // The limit keeps a failing test from waiting for ever.
     #expect(published.wait(timeout: .now() + 60) == .success)
     try engine.close()
     #expect(try place.engine("two").data("a", nil) == Data("value".utf8))

@@ -100,7 +100,7 @@ struct RemoteSpoolTests {
     _ = try place.engine("one", inline: true, bootIdentity: "first")
     #expect(try keys("two") == ["a", "b", "c", "d", "published"])
     #expect(try FileManager.default.contentsOfDirectory(atPath: spool) == [])
-    // Nobody waits for the dead one.
+    // No machine waits for the dead one.
     let members = place.statePath("one") + "/members"
     #expect(try FileManager.default.contentsOfDirectory(atPath: members) == [])
     #expect(place.objects.names.filter { $0.hasPrefix("writers/") } == [])
