@@ -106,10 +106,10 @@ struct WriteOrderTests {
       let engine = try Engine(
         path: Lab.storePath, configuration: StoreConfiguration(), environment: environment)
       let shared = noise(9, 400)
-      // Another thread appends a chunk of a stream when the commit that fills the pack is in the catalog.
+      // Another thread appends a chunk of a stream when the commit that fills the pack is published.
       let isFirst = Mutex(true)
       lab.catalog.locks.afterGivingBack { path in
-        guard path.string.hasSuffix("/lock"), isFirst.withLock({ $0.take() }) else { return }
+        guard path.string.hasSuffix("/live"), isFirst.withLock({ $0.take() }) else { return }
         let record = ChunkRecord(
           digest: Digest.of(Array(shared)), plainByteCount: shared.count, codecNumber: 0)
         shared.withUnsafeBytes { bytes in _ = try? engine.writer.append(.chunk(record), payload: bytes) }

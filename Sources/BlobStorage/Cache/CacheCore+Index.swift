@@ -146,7 +146,7 @@ extension CacheCore {
       if victims.isEmpty { return }
       let long = try longBlobs(victims.map(\.1.digest))
       let chosen = victims
-      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      _ = try engine.writer.commit(settles: true) { (commit) throws(BlobStorageError) in
         var dropping = CacheDropping(engine, long: long)
         for (id, row) in chosen { try dropping.drop(row.key, id, &commit) }
       }

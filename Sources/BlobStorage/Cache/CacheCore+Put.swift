@@ -126,7 +126,7 @@ extension CacheCore {
       let touched = takeTouched()
       do throws(BlobStorageError) {
         var evictedCount = 0
-        let stored = try engine.commit(values.map(\.item)) { (commit) throws(BlobStorageError) in
+        let stored = try engine.commit(values.map(\.item), settles: true) { (commit) throws(BlobStorageError) in
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
           var dropping = CacheDropping(engine, long: long)
           try note(touched, commit.transaction)
@@ -225,7 +225,7 @@ extension CacheCore {
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
     let long = try longBlobs(bytes)
-    return try engine.writer.commit { (commit) throws(BlobStorageError) in
+    return try engine.writer.commit(on: bytes, settles: true) { (commit) throws(BlobStorageError) in
       var dropping = CacheDropping(engine, long: long)
       for key in bytes { try dropping.drop(key, Transaction.cachedKeyID(key), &commit) }
       return dropping.droppedKeyCount

@@ -156,7 +156,7 @@ extension CacheCore {
     for start in stride(from: 0, to: keys.count, by: 500) {
       let page = keys[start..<min(start + 500, keys.count)]
       let long = try longBlobs(page.map(\.row.digest))
-      let count = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      let count = try engine.writer.commit(settles: true) { (commit) throws(BlobStorageError) in
         var dropping = CacheDropping(engine, long: long)
         for (id, row) in page {
           guard try commit.transaction.cachedKey(id, algorithm: algorithm) == row else { continue }

@@ -25,6 +25,7 @@ extension Catalog {
       $0 = Current(environment: environment, generation: generation, state: state)
     }
     isToCatchUp.store(false, ordering: .relaxed)
+    try reap(environment)
     for name in old { try removeGeneration(name) }
   }
 
@@ -113,6 +114,7 @@ extension Catalog {
     try file.synchronize()
     try files.rename(temporary, to: folder.appending("state"))
     try files.syncDirectory(folder)
+    live.table?.noteNewCatalog()
     return State(generation: generation, mark: mark, file: file)
   }
 

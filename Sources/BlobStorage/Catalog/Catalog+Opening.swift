@@ -8,8 +8,10 @@ extension Catalog {
   func openShared() throws(BlobStorageError) {
     if try lock(.exclusive, wait: false) {
       defer { unlock() }
+      try openLive(mayCreate: true)
       return try openLocked()
     }
+    try openLive(mayCreate: false)
     // Other processes use it, and one of them has inspected it.
     do throws(BlobStorageError) {
       if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
@@ -20,6 +22,35 @@ extension Catalog {
     guard try lockWithPatience() else { return try makeOwn() }
     defer { unlock() }
     try openLocked()
+  }
+
+  /// Opens the table of open packs. Only a process that has the store for itself makes one.
+  ///
+  /// Without a table every commit is settled at once: slower, and correct as long as no process has one.
+  func openLive(mayCreate: Bool) throws(BlobStorageError) {
+    guard live.table == nil, tails != nil, !identity.boot.isEmpty else { return }
+    var isAlone = false
+    if mayCreate, let usersFile { isAlone = try usersFile.lock(.exclusive, wait: false) }
+    defer { if isAlone { do { try usersFile?.unlock() } catch {} } }
+    do throws(BlobStorageError) {
+      live.table = try LiveTable.open(in: folder, files, identity, isAlone: isAlone)
+    } catch {
+      guard error.code == .noSpace || error.errno == Errno.notSupported.rawValue else { throw error }
+      logger.warning("Small changes take longer.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Frees the slots of dead writers whose packs the catalog has whole.
+  func reap(_ environment: Environment) throws(BlobStorageError) {
+    guard let live = live.table else { return }
+    try environment.read { (transaction) throws(BlobStorageError) in
+      try live.reap { (entry) throws(BlobStorageError) in
+        guard let number = try transaction.packNumber(entry.pack),
+          let row = try transaction.packRow(number)
+        else { return false }
+        return row.isSealed
+      }
+    }
   }
 
   /// Takes `lock` exclusively. Returns false after some seconds: the process that holds it may be stopped.
@@ -84,6 +115,7 @@ extension Catalog {
     isToCatchUp.store(false, ordering: .relaxed)
     do throws(BlobStorageError) {
       try catchUp(environment) { () throws(BlobStorageError) in try markWritten() }
+      try reap(environment)
     } catch {
       // What a dead writer's pack has beyond the catalog was never said to be done: reading need not wait for room.
       guard error.code == .noSpace || error.code == .readOnly else { throw error }
@@ -127,9 +159,13 @@ extension Catalog {
       throw BlobStorageError(.closed, "The store was closed.")
     }
     guard let state = current.state else { return isReadOnly ? current.environment : nil }
+    try openLive(mayCreate: false)
+    let stateCount = live.table?.catalogCount
+    if stateCount != nil, stateCount == current.stateCount { return current.environment }
     guard try state.file.status().linkCount > 0, !(try current.environment.isSuperseded()) else {
       return nil
     }
+    self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = stateCount } }
     return current.environment
   }
 

@@ -1,3 +1,4 @@
+import Foundation
 import Logging
 import Synchronization
 import SystemPackage
@@ -33,6 +34,12 @@ package final class Catalog: Sendable {
   let writeTurn = Mutex<Void>(())
   /// Whether `users` is held. It is not if another process was leaving the catalog clean at that moment.
   let isUser = Mutex(false)
+  /// One commit of this process at a time: threads share the locks of the table of open packs.
+  let commitTurn = Mutex<Void>(())
+  /// The table of open packs; nil where there is none. Then every commit is settled at once.
+  let live: LiveHolder
+  /// What the open packs have beyond the catalog.
+  let tails: Tails?
   /// Whether recovering dead writers' packs was put off, because another process held `lock`.
   let isToCatchUp = Atomic<Bool>(true)
 
@@ -42,6 +49,8 @@ package final class Catalog: Sendable {
     var generation: String
     /// The `state` that named it; nil for a private catalog.
     var state: State?
+    /// How often `state` had been replaced when it was read, as the table of open packs counts.
+    var stateCount: UInt64?
   }
 
   /// What the file `state` says.
@@ -83,6 +92,7 @@ package final class Catalog: Sendable {
     folder: FilePath, files: any FileSystem, store: StoreHeader, identity: MediumIdentity, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
     clock: WallClock = .system, isPublished: Bool = false, patienceSeconds: Double = 10,
+    live: LiveHolder = LiveHolder(), tails: Tails? = nil,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping Fill,
     catchUp: @escaping Recovery
@@ -97,6 +107,8 @@ package final class Catalog: Sendable {
     self.clock = clock
     self.isPublished = isPublished
     self.patienceSeconds = patienceSeconds
+    self.live = live
+    self.tails = tails
     self.prepare = prepare
     self.fill = fill
     self.catchUp = catchUp
@@ -137,10 +149,24 @@ package final class Catalog: Sendable {
   /// Has `body` called whenever this process or another has rebuilt the catalog, before anything is read from it.
   package func onRenewal(_ body: @escaping @Sendable () -> Void) { whenRenewed.withLock { $0 = body } }
 
-  /// Runs `body` on a snapshot. Never waits for writers.
+  /// Runs `body` on a view: a snapshot and what the tails add to it. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    try mended(isPatient: false) { () throws(BlobStorageError) in try environment().read(body) }
+    try mended(isPatient: false) { () throws(BlobStorageError) in
+      while true {
+        let environment = try environment()
+        let outcome = try environment.read { (snapshot) throws(BlobStorageError) -> Outcome<T>? in
+          guard let tails, let live = live.table, current.withLock({ $0?.state != nil }) else {
+            return Outcome(value: try body(snapshot))
+          }
+          guard let view = try tails.view(snapshot, of: environment, live) else { return nil }
+          return Outcome(value: try body(view))
+        }
+        if let outcome { return outcome.value }
+      }
+    }
   }
+
+  private struct Outcome<T> { var value: T }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
   ///
@@ -177,11 +203,27 @@ package final class Catalog: Sendable {
     try inTurn { () throws(BlobStorageError) in
       defer { unlock() }
       let environment = try lockedToWrite()
-      do throws(BlobStorageError) { return try environment.write(body) } catch {
+      do throws(BlobStorageError) {
+        return try environment.write { (transaction) throws(BlobStorageError) in
+          try settle(transaction)
+          return try body(transaction)
+        }
+      } catch {
         undo(error)
         throw error
       }
     }
+  }
+
+  private func settle(_ transaction: Transaction) throws(BlobStorageError) {
+    guard let tails, let live = live.table else { return }
+    try tails.settle(transaction, live)
+  }
+
+  /// Writes what the tails add to the catalog.
+  package func settle() throws(BlobStorageError) {
+    guard tails != nil, live.table != nil else { return }
+    try write { _ in }
   }
 
   /// The environment in use, which `state` says is written to. `lock` is held afterwards.
@@ -199,6 +241,76 @@ package final class Catalog: Sendable {
     let marked = try environmentLocked()
     try markWritten()
     return marked
+  }
+
+  // MARK: Commits that are published
+
+  /// Whether commits are published in the table of open packs.
+  var hasTails: Bool { tails != nil && live.table != nil && current.withLock { $0?.state != nil } }
+
+  /// Runs `body` while no other thread and no other process commits to the keys.
+  ///
+  /// - Parameters:
+  ///   - keys: nil for any.
+  ///   - isShared: whether anything is published here at all.
+  func inCommitTurn<T>(
+    _ keys: [[UInt8]]?, isShared: Bool, _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    guard isShared else { return try body() }
+    let stripes = LiveTable.stripes(keys)
+    let result: Result<Unchecked<T>, BlobStorageError> = commitTurn.withLock { _ in
+      do throws(BlobStorageError) {
+        try leaveRemovedTable()
+        guard let live = live.table else { return .success(Unchecked(value: try body())) }
+        return .success(Unchecked(value: try live.locked(stripes, body)))
+      } catch { return .failure(error) }
+    }
+    return try result.get().value
+  }
+
+  /// Goes on without a table of open packs that was removed together with the catalog: other processes do not see it.
+  private func leaveRemovedTable() throws(BlobStorageError) {
+    guard let table = live.table, try table.isRemoved() else { return }
+    try settle()
+    live.table = nil
+    table.close()
+  }
+
+  /// Makes records of a pack of this process, which the system has, visible to all processes.
+  func publish(
+    _ records: [PackRecord], of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot, isPromised: Bool
+  ) throws(BlobStorageError) {
+    try tails?.add(records, of: header, upTo: end)
+    slot.publish(end, isPromised: isPromised)
+  }
+
+  /// A slot for a pack that this process begins; nil if all are taken.
+  func claimSlot(_ pack: PackName) throws(BlobStorageError) -> LiveTable.Slot? {
+    guard let live = live.table else { return nil }
+    if let slot = try live.claim(pack) { return slot }
+    try reap(try environment())
+    return try live.claim(pack)
+  }
+
+  /// Waits until every commit that may count on what was condemned before has ended.
+  ///
+  /// - Returns: false if a process died in the middle of one: then its pack has to be recovered first.
+  /// - Throws: `busy` when a commit does not end.
+  func awaitCommits(seconds: Double = 10) throws(BlobStorageError) -> Bool {
+    guard let live = live.table else { return true }
+    let epoch = live.beginEpoch()
+    let end = ContinuousClock.now.advanced(by: .seconds(seconds))
+    while true {
+      guard let entry = live.entries().first(where: { $0.epoch != 0 && $0.epoch < epoch }) else { return true }
+      if try live.isDead(entry) { return false }
+      guard ContinuousClock.now < end else {
+        throw BlobStorageError(
+          .busy,
+          "A program has begun a change and does not end it (pack \(entry.pack)): end it, or collect again later.",
+          pack: entry.pack.description)
+      }
+      Thread.sleep(forTimeInterval: 0.000_5)
+    }
   }
 
   /// Throws the catalog away and makes it again from the packs. Other processes wait with their writes.
@@ -231,6 +343,7 @@ package final class Catalog: Sendable {
     fill: (Environment) throws(BlobStorageError) -> Void,
     _ body: (_ inUse: Environment, _ second: Environment) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
+    try settle()
     let inUse = try environment()
     let second = try Environment.temporary(mapByteCount: mapByteCount, clock: clock)
     try fill(second)
@@ -251,6 +364,7 @@ package final class Catalog: Sendable {
         try markWritten()
         isToCatchUp.store(false, ordering: .relaxed)
         try body(environment)
+        try reap(environment)
       }
     }
   }
@@ -268,6 +382,7 @@ package final class Catalog: Sendable {
       // Not clean is safe: the next boot rebuilds it.
       logger.warning("The catalog was not closed cleanly.", metadata: ["reason": "\(error.message)"])
     }
+    live.close()
     lockFile?.close()
     usersFile?.close()
   }

@@ -61,11 +61,12 @@ extension CatalogBuilder {
       return try transaction.packRow(number)
     }
     // What a failed sync has lost, nobody was told to be done.
-    guard let census = backend.census, let row, row.promisedByteCount > 0, !row.isPoisoned,
-      try isCutShort(name, row.promisedByteCount)
-    else { return false }
+    guard let census = backend.census, let row, !row.isPoisoned else { return false }
+    // What was published in this start of the machine is there until the next.
+    let promised = max(row.promisedByteCount, live.published(name) ?? 0)
+    guard promised > 0, try isCutShort(name, promised) else { return false }
     logger.error("Pack \(name) is shorter than it was when its writer ended.")
-    try census.append([.sealed(name, recordsEnd: row.promisedByteCount)], durably: true)
+    try census.append([.sealed(name, recordsEnd: promised)], durably: true)
     return true
   }
 

@@ -15,11 +15,14 @@ package struct CatalogBuilder: Sendable {
   private let weaknesses: Weaknesses
   /// Records a transaction takes before the next begins, so that none grows without bound.
   let recordCountOfBatch: Int
+  /// Says up to where the records of living writers' packs count.
+  let live: LiveHolder
 
   package init(
     backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger,
-    weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000
+    weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000, live: LiveHolder = LiveHolder()
   ) {
+    self.live = live
     precondition(recordCountOfBatch > 0, "a transaction takes a record or more")
     self.recordCountOfBatch = recordCountOfBatch
     self.backend = backend
@@ -47,7 +50,7 @@ package struct CatalogBuilder: Sendable {
         defer { file.close() }
         let isAbandoned = try file.lock(.shared, wait: false)
         _ = try apply(
-          name, file, into: environment, upTo: isAbandoned ? try tornTail(name, file, environment) : nil)
+          name, file, into: environment, upTo: isAbandoned ? try tornTail(name, file, environment) : live.published(name))
       }
     }
   }
@@ -136,7 +139,7 @@ package struct CatalogBuilder: Sendable {
     }
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
-    _ = try apply(name, file, into: environment)
+    _ = try apply(name, file, into: environment, upTo: live.published(name))
   }
 
   /// Applies what is whole in a dead writer's pack, cuts off its torn tail and seals it. Its lock is held.

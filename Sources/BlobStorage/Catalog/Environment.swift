@@ -147,6 +147,13 @@ package final class Environment: @unchecked Sendable {
   /// Bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
 
+  /// The number of the last transaction that changed it, by whichever process.
+  var lastTransaction: Int {
+    var information = MDB_envinfo()
+    guard mdb_env_info(handle, &information) == MDB_SUCCESS else { return -1 }
+    return information.me_last_txnid
+  }
+
   /// Forces everything to the medium.
   package func synchronize() throws(BlobStorageError) { try Self.check(mdb_env_sync(handle, 1), "sync") }
 

@@ -16,11 +16,24 @@ package struct Transaction {
   let tables: [MDB_dbi]
   /// By which it is told which stamps are far ahead of the present.
   let wallClock: WallClock
+  /// What tails add. What is written goes there and not to the database.
+  var rows: TailRows?
+
+  /// Counts the changes of the database.
+  var id: Int { mdb_txn_id(handle) }
+
+  /// The same snapshot with what tails add.
+  func with(_ rows: TailRows?) -> Transaction {
+    var view = self
+    view.rows = rows
+    return view
+  }
 
   /// The value under `key`, borrowed until the next change in this transaction, or nil.
   func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
     -> UnsafeRawBufferPointer?
   {
+    if let row = rows?[table].row(key) { return row.value }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var found = MDB_val()
     let code = mdb_get(handle, tables[table.rawValue], &keyValue, &found)
@@ -34,6 +47,7 @@ package struct Transaction {
   }
 
   func put(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: [UInt8]) throws(BlobStorageError) {
+    if let rows { return value.withUnsafeBytes { rows.set(table, key, $0) } }
     let guardValue = Self.guardValue(key, value.withUnsafeBytes { CRC32C.checksum($0) })
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
@@ -53,6 +67,11 @@ package struct Transaction {
   /// Removes what is under `key`; false when there was nothing.
   @discardableResult
   func remove(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
+    if let rows {
+      guard try value(table, key) != nil else { return false }
+      rows.set(table, key, nil)
+      return true
+    }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     let code = mdb_del(handle, tables[table.rawValue], &keyValue, nil)
     if code == MDB_NOTFOUND { return false }
@@ -69,7 +88,16 @@ package struct Transaction {
   func count(_ table: Table) throws(BlobStorageError) -> Int {
     var statistics = MDB_stat()
     try Environment.check(mdb_stat(handle, tables[table.rawValue], &statistics), "inspect")
-    return statistics.ms_entries
+    guard let rows else { return statistics.ms_entries }
+    var count = statistics.ms_entries
+    let start = UnsafeRawBufferPointer(start: nil, count: 0)
+    var walk = rows[table].walk(from: start)
+    while let row = walk.row {
+      let isThere = try with(nil).value(table, row.key) != nil
+      count += (row.value != nil ? 1 : 0) - (isThere ? 1 : 0)
+      walk.advance()
+    }
+    return count
   }
 
   /// Calls `body` with the values whose keys are at least `start`, in byte order, until it returns false.
@@ -87,9 +115,25 @@ package struct Transaction {
       key = MDB_val(mv_size: bytes.count, mv_data: UnsafeMutableRawPointer(mutating: bytes.baseAddress))
       return mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE)
     }
-    while code != MDB_NOTFOUND {
-      try Environment.check(code, "read")
+    var walk: SortedRows.Walk?
+    if let added = rows?[table], !added.isEmpty {
+      walk = start.withUnsafeBytes { added.walk(from: $0) }
+    }
+    while true {
+      if code != MDB_NOTFOUND { try Environment.check(code, "read") }
       let keyBytes = UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size)
+      if let row = walk?.row {
+        let order = code == MDB_NOTFOUND ? -1 : SortedRows.order(row.key, keyBytes)
+        if order <= 0 {
+          walk?.advance()
+          if let value = row.value, try !body(row.key, value) { return }
+          // The row stands for the one in the database.
+          if order == 0 { code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT) }
+          continue
+        }
+      } else if code == MDB_NOTFOUND {
+        return
+      }
       guard try body(keyBytes, try Self.guarded(table, keyBytes, value)) else { return }
       code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)
     }
@@ -99,9 +143,11 @@ package struct Transaction {
   struct Cursor {
     fileprivate let handle: OpaquePointer
     fileprivate let table: Table
+    fileprivate let rows: TailRows?
 
     /// The value under `key`, borrowed until the transaction ends, or nil.
     func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+      if let row = rows?[table].row(key) { return row.value }
       var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
       var found = MDB_val()
       let code = mdb_cursor_get(handle, &keyValue, &found, MDB_SET)
@@ -118,7 +164,7 @@ package struct Transaction {
     try Environment.check(mdb_cursor_open(self.handle, tables[table.rawValue], &handle), "read")
     guard let handle else { throw Environment.failure(Environment.outOfMemory, "read") }
     defer { mdb_cursor_close(handle) }
-    try body(Cursor(handle: handle, table: table))
+    try body(Cursor(handle: handle, table: table, rows: rows))
   }
 
   private static func guarded(

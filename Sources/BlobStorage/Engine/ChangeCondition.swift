@@ -99,7 +99,8 @@ extension Engine {
       case .delete(_, let condition): deleted.append((key, condition))
       }
     }
-    let (stored, watermark) = try commit(items, promising: durability) { (commit) throws(BlobStorageError) in
+    let (stored, watermark) = try commit(items, promising: durability, on: deleted.map(\.key)) {
+      (commit) throws(BlobStorageError) in
       for (key, condition) in deleted {
         try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
         _ = try drop(key, keeping: 0, &commit)

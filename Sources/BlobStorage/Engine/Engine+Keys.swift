@@ -169,7 +169,7 @@ extension Engine {
   ) throws(BlobStorageError) -> RetentionResult {
     // Beyond any count that memory could hold, saturation is exact enough.
     let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
-    let (result, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
+    let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
       var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
       for key in keys {
         try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)

@@ -129,12 +129,16 @@ extension Engine {
   ///
   /// - Parameters:
   ///   - durability: what the caller makes of it.
+  ///   - keys: further keys that `alongside` reads or changes.
+  ///   - settles: whether `alongside` changes the catalog itself.
   ///   - alongside: what else the commit does, before the blobs; what it throws undoes all.
   package func commit(
-    _ items: [CommitItem], promising durability: Durability = .relaxed,
+    _ items: [CommitItem], promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
+    settles: Bool = false,
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
-    let (results, watermark) = try writer.commit { (commit) throws(BlobStorageError) in
+    let (results, watermark) = try writer.commit(on: items.map(\.key) + keys, settles: settles) {
+      (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
       try alongside(&commit)
       var results: [PutResult] = []

@@ -58,7 +58,7 @@ extension Engine {
     if writer.publisher != nil {
       try writer.rollOver()
       if hasLeftSpool.load(ordering: .relaxed), let failure = try adoptSpool() { throw failure }
-    } else if let watermark = try writer.commit({ _ in }).watermark {
+    } else if let watermark = try writer.commit(on: [], { _ in }).watermark {
       try writer.synchronize(watermark)
     }
   }

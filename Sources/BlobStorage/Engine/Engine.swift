@@ -158,15 +158,19 @@ package final class Engine: Sendable {
     if let backend = backend as? RemoteBackend {
       try SpoolAdoption.setAsideTorn(backend, marks, codecs, logger)
     }
+    let live = LiveHolder()
     let builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses,
-      recordCountOfBatch: environment.recordCountOfBatch)
+      recordCountOfBatch: environment.recordCountOfBatch, live: live)
+    let tails =
+      remote == nil
+      ? Tails(backend: backend, codecs: codecs, store: header, logger: configuration.logger) : nil
     catalog = try folder.withReserve { () throws(BlobStorageError) in
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         identity: identity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
-        isPublished: remote != nil, patienceSeconds: environment.patienceSeconds,
+        isPublished: remote != nil, patienceSeconds: environment.patienceSeconds, live: live, tails: tails,
         prepare: { () throws(BlobStorageError) in try builder.prepareFilling() },
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }

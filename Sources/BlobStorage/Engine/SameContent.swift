@@ -98,7 +98,8 @@ struct SameContent {
   func commit(
     _ options: PutOptions
   ) throws(BlobStorageError) -> (result: PutResult, watermark: WriterSession.Watermark?)? {
-    let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) -> PutResult? in
+    let (result, watermark) = try engine.writer.commit(on: [key]) {
+      (commit) throws(BlobStorageError) -> PutResult? in
       commit.isPromised = options.durability == .durable
       guard let name = try commit.transaction.nameRow(key),
         let current = try commit.transaction.currentVersion(

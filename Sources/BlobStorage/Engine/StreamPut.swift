@@ -188,7 +188,7 @@ struct StreamPut {
         if let list = manifest.takeFullList() { try store(list, &total, &holds, &manifest) }
       }
       if engine.writer.addedByteCount - committedMark >= Self.committedByteCount {
-        _ = try engine.writer.commit { _ in }
+        _ = try engine.writer.commit(on: []) { _ in }
         committedMark = engine.writer.addedByteCount
       }
     }
@@ -228,7 +228,7 @@ struct StreamPut {
     _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ manifest: ManifestBuilder, _ total: BatchResult,
     _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
-    let (result, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
+    let (result, watermark) = try engine.writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)
       var added = total.storedByteCount

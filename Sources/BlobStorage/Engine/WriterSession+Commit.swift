@@ -34,7 +34,6 @@ extension WriterSession {
       if other.time >= time, !session.weaknesses.contains(.clockFollowsWall) {
         return try stamp(farAfter: other)
       }
-      try transaction.advanceClock(to: time)
       box.state.lastTime = time
       return Stamp(time: time, writer: session.writerID)
     }

@@ -231,6 +231,7 @@ extension WriterSession {
         if publisher == nil { row.durableByteCount = byteCount }
         try transaction.setPackRow(number, row)
       }
+      releaseSlot(writer.name)
     } catch {
       // All records are visible. The next opening writes the footer.
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])

@@ -47,6 +47,14 @@ package final class WriterSession: Sendable {
     var unmarkedPoison: PackName?
     /// When the pack under way is full, if it was begun for so many bytes.
     var packByteCountTarget: Int64?
+    /// Where packs that are not sealed publish their lengths.
+    var slots: [PackName: LiveTable.Slot] = [:]
+
+    /// Whether a commit can be published by a length: all that is pending lies in one pack, which has a slot.
+    func canPublish(in table: LiveTable?) -> Bool {
+      guard let writer else { return pending.isEmpty }
+      return slots[writer.name]?.table === table && pending.allSatisfy { $0.header.name == writer.name }
+    }
   }
 
   /// The number that its packs and stamps have; where packs are published it may be given up for another.
@@ -68,6 +76,7 @@ package final class WriterSession: Sendable {
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Turn()
+  private let beginning = Mutex<Void>(())
   private let tally = CommitTally()
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
   let sealing = DispatchGroup()
@@ -138,62 +147,133 @@ package final class WriterSession: Sendable {
       }
       if let count { return count }
       try waitForRoom()
+      if publishesInTable {
+        try beginPack()
+        continue
+      }
       let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
       time = Stamp.timeAfter(last, wallClock: clock.now())
     }
   }
 
+  /// Whether lengths are published in the table of open packs.
+  private var publishesInTable: Bool { publisher == nil && catalog.hasTails }
+
   /// Makes everything appended so far, and what `body` appends, visible to all processes, or nothing of it.
   ///
   /// What was committed survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
+  ///
+  /// - Parameters:
+  ///   - keys: the keys whose versions `body` reads or changes; nil for any.
+  ///   - settles: whether the commit changes the catalog beside its records. It costs a transaction of the catalog.
   package func commit<T>(
+    on keys: [[UInt8]]? = nil, settles: Bool = false,
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
-    var commitOffset: Int64?
-    var finished: (result: T, watermark: Watermark?)?
-    var appliedEnd = 0
     tally.begin()
     defer { tally.end() }
+    let attempt: Attempt<T>
     do throws(BlobStorageError) {
-      // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
-      while finished == nil {
-        try settleFull()
-        try waitForRoom()
-        finished = try catalog.write { (transaction) throws(BlobStorageError) in
-          try withBox { (box) throws(BlobStorageError) -> (result: T, watermark: Watermark?)? in
-            if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
-            if let poison = box.state.poison { throw poison }
-            var commit = Commit(transaction: transaction, session: self, box: box)
-            let result: T
-            do throws(BlobStorageError) {
-              result = try body(&commit)
-              try commit.appendDeferred()
-              try flush(&box.state)
-              try apply(box.state.pending, to: transaction, isPromised: commit.isPromised)
-            } catch {
-              // Nothing of the commit is in the catalog: nothing of it may stay in the pack.
-              cutBack(to: box.state.commitOffset, &box.state, error)
-              throw error
-            }
-            commitOffset = box.state.commitOffset
-            box.state.commitOffset = nil
-            appliedEnd = box.state.settledCount + box.state.pending.count
-            let watermark = box.state.writer.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
-            return (result, watermark)
+      attempt = try catalog.inCommitTurn(publishesInTable ? keys : [], isShared: publishesInTable) {
+        () throws(BlobStorageError) in
+        // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
+        while true {
+          try settleFull()
+          try waitForRoom()
+          let table = catalog.live.table
+          let canPublish = publishesInTable && !settles && locked { $0.canPublish(in: table) }
+          do throws(BlobStorageError) {
+            if let done = canPublish ? try commitToTail(body) : try commitToCatalog(body) { return done }
+          } catch {
+            guard error.code == .needsPack else { throw error }
+            try beginPack()
           }
-        } undo: { error in
-          // The catalog did not take it after all.
-          locked { cutBack(to: commitOffset, &$0, error) }
-          commitOffset = nil
         }
       }
     } catch {
       markUncut()
       throw error
     }
-    guard let outcome = finished else { preconditionFailure("a commit ended without an outcome") }
-    settle(appliedEnd)
-    return outcome
+    settle(attempt.appliedEnd)
+    settleTails()
+    return (attempt.result, attempt.watermark)
+  }
+
+  private struct Attempt<T> {
+    var result: T
+    var watermark: Watermark?
+    var appliedEnd: Int
+  }
+
+  /// Appends what a commit writes, and hands it to the system. What fails leaves nothing of the commit in the pack.
+  private func attempt<T>(
+    _ commit: inout Commit, _ body: (inout Commit) throws(BlobStorageError) -> T,
+    finish: (Commit) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Attempt<T> {
+    let box = commit.box
+    do throws(BlobStorageError) {
+      let result = try body(&commit)
+      try commit.appendDeferred()
+      try flush(&box.state)
+      try finish(commit)
+      return Attempt(
+        result: result,
+        watermark: box.state.writer.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) },
+        appliedEnd: box.state.settledCount + box.state.pending.count)
+    } catch {
+      cutBack(to: box.state.commitOffset, &box.state, error)
+      throw error
+    }
+  }
+
+  /// Publishes a commit in the table of open packs.
+  private func commitToTail<T>(
+    _ body: (inout Commit) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> Attempt<T>? {
+    let slot = locked { state in state.writer.flatMap { state.slots[$0.name] } }
+    slot?.enter()
+    defer { slot?.leave() }
+    return try catalog.read { (view) throws(BlobStorageError) in
+      try withBox { (box) throws(BlobStorageError) -> Attempt<T>? in
+        if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
+        if let poison = box.state.poison { throw poison }
+        // A private catalog makes no view.
+        guard box.state.writer?.name == slot?.pack, catalog.hasTails else { return nil }
+        var commit = Commit(transaction: view, session: self, box: box)
+        let attempt = try attempt(&commit, body) { _ in }
+        box.state.commitOffset = nil
+        if let slot, let writer = box.state.writer {
+          try catalog.publish(
+            box.state.pending.map(\.record), of: writer.header, upTo: writer.writtenByteCount, in: slot,
+            isPromised: commit.isPromised)
+        }
+        return attempt
+      }
+    }
+  }
+
+  /// Makes a commit visible by a transaction of the catalog.
+  private func commitToCatalog<T>(
+    _ body: (inout Commit) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> Attempt<T>? {
+    var commitOffset: Int64?
+    return try catalog.write { (transaction) throws(BlobStorageError) in
+      try withBox { (box) throws(BlobStorageError) -> Attempt<T>? in
+        if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
+        if let poison = box.state.poison { throw poison }
+        var commit = Commit(transaction: transaction, session: self, box: box)
+        let attempt = try attempt(&commit, body) { (commit) throws(BlobStorageError) in
+          try apply(box.state.pending, to: transaction, isPromised: commit.isPromised)
+        }
+        commitOffset = box.state.commitOffset
+        box.state.commitOffset = nil
+        return attempt
+      }
+    } undo: { error in
+      // The catalog did not take it after all.
+      locked { cutBack(to: commitOffset, &$0, error) }
+      commitOffset = nil
+    }
   }
 
   /// Applies what is pending in full packs, and seals them.
@@ -247,6 +327,23 @@ package final class WriterSession: Sendable {
       return Unchecked(value: sealable)
     }
     for writer in full.value { seal(writer) }
+  }
+
+  /// Writes the tails to the catalog once they are long.
+  private func settleTails() {
+    guard catalog.tails?.isLong ?? false else { return }
+    do throws(BlobStorageError) { try catalog.settle() } catch {
+      // Everything is visible. It is tried again after the next commit.
+      logger.warning("The catalog could not be brought up to date.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Gives back the slot of a pack that is sealed in the catalog.
+  func releaseSlot(_ name: PackName) {
+    guard let slot = locked({ $0.slots.removeValue(forKey: name) }) else { return }
+    do throws(BlobStorageError) { try slot.release() } catch {
+      logger.warning("A slot could not be given back.", metadata: ["reason": "\(error.message)"])
+    }
   }
 
   /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
@@ -319,7 +416,10 @@ package final class WriterSession: Sendable {
     case .manifest(let manifest) where state.pendingManifests.contains(manifest.digest): return 0
     default: break
     }
-    if state.writer == nil { try begin(&state, time: time) }
+    if state.writer == nil {
+      if publishesInTable { throw BlobStorageError(.needsPack, "A pack has to be begun first.") }
+      try begin(&state, time: time)
+    }
     guard let writer = state.writer else { return 0 }
     var content = content
     // At most a pack's length, which 32 bits hold.
@@ -340,6 +440,31 @@ package final class WriterSession: Sendable {
     note(content, &state)
     state.addedByteCount += Int64(record.byteCount)
     return record.byteCount
+  }
+
+  /// Begins the next pack and takes it into the catalog, with a slot in the table of open packs if one is free.
+  private func beginPack() throws(BlobStorageError) {
+    let result: Result<Void, BlobStorageError> = beginning.withLock { _ in
+      do throws(BlobStorageError) { return .success(try beginPackInTurn()) } catch { return .failure(error) }
+    }
+    try result.get()
+  }
+
+  private func beginPackInTurn() throws(BlobStorageError) {
+    guard try tryLocked({ (state) throws(BlobStorageError) -> Bool in
+      if let poison = state.poison { throw poison }
+      return state.writer == nil
+    }) else { return }
+    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    let time = Stamp.timeAfter(last, wallClock: clock.now())
+    try tryLocked { (state) throws(BlobStorageError) in try begin(&state, time: time) }
+    guard let header = locked({ $0.writer?.header }) else { return }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      if try transaction.packNumber(header.name) == nil {
+        _ = try transaction.addPack(PackRow(name: header.name, created: header.created))
+      }
+    }
+    if let slot = try catalog.claimSlot(header.name) { locked { $0.slots[header.name] = slot } }
   }
 
   /// Begins the next pack.
@@ -435,4 +560,9 @@ package final class WriterSession: Sendable {
   func locked<T>(_ body: (inout State) -> T) -> T {
     state.withLock { box in Unchecked(value: body(&box.value.state)) }.value
   }
+}
+
+extension BlobStorageError.Code {
+  /// A commit needs a pack, which is begun outside of all locks. Never leaves the library.
+  static let needsPack = Self("needsPack")
 }

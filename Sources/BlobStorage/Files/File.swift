@@ -60,6 +60,18 @@ package protocol File: AnyObject, Sendable {
   /// Gives the lock back; nothing happens when there is none.
   func unlock() throws(BlobStorageError)
 
+  /// Locks bytes of the file against every other `File` on it; false when another holds one of them and `wait` is false.
+  ///
+  /// Such locks are apart from ``lock(_:wait:)``, and bytes beyond the file's end can be locked too. They end with
+  /// ``unlock(bytes:)``, with ``close()`` or with the process.
+  func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool
+
+  /// Gives locked bytes back; nothing happens for those that are not locked.
+  func unlock(bytes: Range<Int64>) throws(BlobStorageError)
+
+  /// The first `byteCount` bytes as memory that all processes share. They must be allocated: see ``allocate(byteCount:)``.
+  func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory
+
   /// Reads through a DispatchIO channel: for bytes that are likely to wait for the medium.
   ///
   /// - Parameter completion: Called exactly once on `queue`, never before this call has returned unless the queue
@@ -92,6 +104,14 @@ extension File {
   }
 
   package var isRemote: Bool { false }
+
+  package func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
+    throw .systemCall("lock bytes of", path: path, errno: Errno.notSupported.rawValue)
+  }
+  package func unlock(bytes: Range<Int64>) throws(BlobStorageError) {}
+  package func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory {
+    throw .systemCall("map", path: path, errno: Errno.notSupported.rawValue)
+  }
 
   package func append(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
     try write(bytes, at: try status().byteCount)

@@ -123,6 +123,23 @@ package final class SystemFile: File {
     try call("unlock") { bs_unlock($0) }
   }
 
+  package func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
+    try call("lock bytes of") {
+      bs_lock_range($0, bytes.lowerBound, Int64(bytes.count), wait ? 1 : 0)
+    } == 1
+  }
+
+  package func unlock(bytes: Range<Int64>) throws(BlobStorageError) {
+    try call("unlock bytes of") { bs_unlock_range($0, bytes.lowerBound, Int64(bytes.count)) }
+  }
+
+  package func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory {
+    var words: UnsafeMutablePointer<UInt64>?
+    try call("map") { bs_map($0, byteCount, &words) }
+    guard let words else { throw .systemCall("map", path: path, errno: Errno.noMemory.rawValue) }
+    return SharedMemory(words: words, byteCount: byteCount)
+  }
+
   package func close() {
     gate.shutGate()
     let channel = self.channel.withLock { $0.take() }

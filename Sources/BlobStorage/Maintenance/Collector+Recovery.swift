@@ -31,6 +31,16 @@ extension Collector {
     if lacksFile { try forgetRetired() }
   }
 
+  /// Waits for the commits that may count on the condemned packs, also for those of programs that died in one.
+  func awaitCommits() throws(BlobStorageError) {
+    for _ in 0..<3 {
+      if try engine.catalog.awaitCommits() { return }
+      try engine.recoverDeadWriters()
+    }
+    throw BlobStorageError(
+      .busy, "A program died in the middle of a change, and its pack could not be recovered: collect again later.")
+  }
+
   /// Forgets retired packs whose files went before their records: see ``PackRetraction``.
   private func forgetRetired() throws(BlobStorageError) {
     do throws(BlobStorageError) {

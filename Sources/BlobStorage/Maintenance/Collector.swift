@@ -109,6 +109,7 @@ final class Collector {
     } else if report.obstacles.isEmpty, !candidates.isEmpty {
       try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
       do throws(BlobStorageError) {
+        try awaitCommits()
         candidates = try confirm(candidates)
         noteObstacles(rows)
         if report.obstacles.isEmpty { try remove(candidates) }

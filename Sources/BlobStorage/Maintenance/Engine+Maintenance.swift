@@ -18,7 +18,8 @@ extension Engine {
   /// Takes in the packs of writers that are dead.
   func recoverDeadWriters() throws(BlobStorageError) {
     let builder = CatalogBuilder(
-      backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses)
+      backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses,
+      live: catalog.live)
     try catalog.maintain { (environment) throws(BlobStorageError) in
       try builder.catchUp(environment) {}
     }

@@ -312,6 +312,25 @@ package struct PackScanner {
 
   // MARK: Record by record
 
+  /// Calls `body` with the records from `start` on, where a record begins, and returns where the last whole one ends.
+  func scanTail(
+    _ header: PackHeader, from start: Int64, _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Int64 {
+    var window = Window(file: file, end: byteCount, trustsLengths: trustsLengths)
+    var offset = start
+    while offset < byteCount {
+      do throws(BlobStorageError) {
+        let record = try wholeRecord(at: offset, &window, header)
+        try body(record)
+        offset += Int64(record.byteCount)
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        return offset
+      }
+    }
+    return offset
+  }
+
   private func scanRecords(
     _ header: PackHeader, upTo end: Int64, isSealed: Bool,
     _ body: (PackRecord) throws(BlobStorageError) -> Void

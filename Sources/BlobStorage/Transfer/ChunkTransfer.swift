@@ -195,7 +195,7 @@ final class ChunkTransfer {
   }
 
   private func commit() throws(BlobStorageError) {
-    _ = try target.writer.commit { _ in }
+    _ = try target.writer.commit(on: []) { _ in }
     committedMark = target.writer.addedByteCount
   }
 }

@@ -46,7 +46,7 @@ extension Copier {
         report.droppedKeys += others.prefix(Self.shownKeyCountMax - report.droppedKeys.count).map(\.key)
       } else {
         _ = try target.delete(others.map(\.key), .relaxed)
-        if let watermark = try target.writer.commit({ _ in }).watermark {
+        if let watermark = try target.writer.commit(on: [], { _ in }).watermark {
           watermarks[watermark.pack] = watermark
         }
       }

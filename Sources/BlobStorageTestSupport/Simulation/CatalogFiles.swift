@@ -28,7 +28,7 @@ package struct CatalogFiles: FileSystem {
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     try begin()
     let file = try system.open(path, intent)
-    guard path.string.hasSuffix("/lock") || path.string.hasSuffix("/users") else { return file }
+    guard ["lock", "users", "live"].contains(path.lastComponent?.string) else { return file }
     return LockedFile(file, process, locks, scheduler)
   }
   package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
@@ -73,6 +73,7 @@ package final class CatalogLocks: Sendable {
   private struct State: Sendable {
     var holders: [FilePath: [Holder]] = [:]
     var hook: (@Sendable (FilePath) -> Void)?
+    var ranges: [FilePath: [(bytes: Range<Int64>, file: ObjectIdentifier, process: SimulatedProcess)]] = [:]
   }
   private let state = Mutex(State())
 
@@ -88,12 +89,31 @@ package final class CatalogLocks: Sendable {
     }
   }
 
-  /// Sets what is called when a lock was given back: behind a transaction, before its caller learns of the outcome.
+  func take(_ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier, _ process: SimulatedProcess) -> Bool {
+    state.withLock { state in
+      var held = (state.ranges[path] ?? []).filter { $0.process.isAlive }
+      defer { state.ranges[path] = held }
+      if held.contains(where: { $0.file != file && $0.bytes.overlaps(bytes) }) { return false }
+      held.append((bytes, file, process))
+      return true
+    }
+  }
+
+  func giveBack(_ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier) {
+    let hook = state.withLock { state in
+      state.ranges[path]?.removeAll { $0.file == file && $0.bytes == bytes }
+      return state.hook
+    }
+    hook?(path)
+  }
+
+  /// Sets what is called when a lock was given back: behind a transaction or a commit, before its caller learns of the outcome.
   package func afterGivingBack(_ hook: (@Sendable (FilePath) -> Void)?) { state.withLock { $0.hook = hook } }
 
   func giveBack(_ path: FilePath, _ file: ObjectIdentifier) {
     let hook = state.withLock { state in
       state.holders[path]?.removeAll { $0.file == file }
+      state.ranges[path]?.removeAll { $0.file == file }
       return state.hook
     }
     hook?(path)
@@ -132,6 +152,25 @@ private final class LockedFile: File {
   }
 
   func unlock() throws(BlobStorageError) { giveBack() }
+
+  func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
+    while true {
+      guard process.isAlive else { throw .simulatedStop }
+      scheduler?.takeTurn()
+      guard process.isAlive else { throw .simulatedStop }
+      if locks.take(bytes, of: path, ObjectIdentifier(self), process) { return true }
+      guard wait else { return false }
+      guard let scheduler else { preconditionFailure("nobody would end this waiting") }
+      scheduler.waitForWake()
+    }
+  }
+
+  func unlock(bytes: Range<Int64>) throws(BlobStorageError) {
+    locks.giveBack(bytes, of: path, ObjectIdentifier(self))
+    scheduler?.wake()
+  }
+
+  func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory { try file.mapped(byteCount: byteCount) }
 
   func close() {
     giveBack()

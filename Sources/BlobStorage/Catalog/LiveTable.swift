@@ -1,0 +1,278 @@
+import SystemPackage
+
+/// What processes on one machine tell each other about the packs that they write: a small file that all of them map.
+///
+/// The table is valid for one start of the machine and one mount. Each open pack has a slot. A lock on a byte of the file
+/// protects the slot and dies with its process: whoever gets that lock knows that the writer is dead.
+///
+/// The numbers are hints. The records of a pack and their checksums confirm a published length.
+package final class LiveTable: Sendable {
+  static let slotCount = 128
+  private static let slotWordCount = 8
+  private static let headerWordCount = 64
+  static let byteCount = (headerWordCount + slotCount * slotWordCount) * 8
+  /// Changes with the layout.
+  private static let mark: UInt64 = 0x314c_4956_4542_4c42
+  private static let stripeCount: Int64 = 4_096
+  private static let firstStripe: Int64 = 1 << 20
+  private static let firstSlotByte: Int64 = 1 << 21
+
+  /// The words of the header.
+  private enum Word: Int {
+    case mark, boot, mount, epoch, publishCount, catalogCount
+  }
+
+  /// The words of a slot. `turn` is odd while the slot changes hands.
+  private enum SlotWord: Int {
+    case turn, writer, sequence, published, promised, epoch
+  }
+
+  private let file: any File
+  private let memory: SharedMemory
+
+  private init(_ file: any File, _ memory: SharedMemory) {
+    self.file = file
+    self.memory = memory
+  }
+
+  /// Opens the table in a folder.
+  ///
+  /// Another mount of the same start may be another container's, on the same memory. A process that is alone takes no
+  /// table of another mount: the disk may have been gone in between.
+  ///
+  /// - Parameter isAlone: whether no other process uses the store: then a table that is missing or not valid is made anew.
+  /// - Returns: nil if there is no valid table.
+  static func open(
+    in folder: FilePath, _ files: any FileSystem, _ identity: MediumIdentity, isAlone: Bool
+  ) throws(BlobStorageError) -> LiveTable? {
+    let path = folder.appending("live")
+    let (boot, mount) = (hash(Array(identity.boot.utf8)), hash(Array(identity.mount.utf8)))
+    if let table = try opened(path, files), table.memory[Word.boot.rawValue] == boot,
+      !isAlone || table.memory[Word.mount.rawValue] == mount
+    {
+      return table
+    }
+    guard isAlone else { return nil }
+    let new = folder.appending("live.new")
+    do throws(BlobStorageError) {
+      let file = try files.open(new, .openOrCreate)
+      defer { file.close() }
+      try file.truncate(to: 0)
+      // All blocks: storing into a hole ends the process when the disk is full.
+      try file.allocate(byteCount: Int64(byteCount))
+      let memory = try file.mapped(byteCount: byteCount)
+      memory[Word.boot.rawValue] = boot
+      memory[Word.mount.rawValue] = mount
+      memory[Word.epoch.rawValue] = 1
+      memory[Word.mark.rawValue] = mark
+      try files.rename(new, to: path)
+    } catch {
+      do { try files.remove(new) } catch {}
+      throw error
+    }
+    return try opened(path, files)
+  }
+
+  private static func opened(
+    _ path: FilePath, _ files: any FileSystem
+  ) throws(BlobStorageError) -> LiveTable? {
+    guard let status = try files.status(of: path), status.kind == .regular,
+      status.byteCount == Int64(byteCount), status.allocatedByteCount >= Int64(byteCount)
+    else { return nil }
+    let file = try files.open(path, .readWrite)
+    let memory = try file.mapped(byteCount: byteCount)
+    guard memory[Word.mark.rawValue] == mark else {
+      file.close()
+      return nil
+    }
+    return LiveTable(file, memory)
+  }
+
+  func close() { file.close() }
+
+  /// Whether the file has lost its name: then other processes use another table.
+  func isRemoved() throws(BlobStorageError) -> Bool { try file.status().linkCount == 0 }
+
+  // MARK: Counts
+
+  /// Grows whenever a length is published.
+  var publishCount: UInt64 { memory[Word.publishCount.rawValue] }
+
+  /// Grows whenever the file that names the catalog in use is replaced.
+  var catalogCount: UInt64 { memory[Word.catalogCount.rawValue] }
+
+  func noteNewCatalog() { memory.add(1, to: Word.catalogCount.rawValue) }
+
+  var epoch: UInt64 { memory[Word.epoch.rawValue] }
+
+  /// Begins the next epoch, and returns its number.
+  func beginEpoch() -> UInt64 { memory.add(1, to: Word.epoch.rawValue) }
+
+  // MARK: Slots
+
+  /// What a slot says.
+  struct Entry: Sendable {
+    var slot: Int
+    var pack: PackName
+    /// Records up to here are visible.
+    var published: Int64
+    /// Records up to here belong to durable changes.
+    var promised: Int64
+    /// When a commit is under way, the epoch in which it began; else 0.
+    var epoch: UInt64
+  }
+
+  private func word(_ slot: Int, _ word: SlotWord) -> Int {
+    Self.headerWordCount + slot * Self.slotWordCount + word.rawValue
+  }
+
+  /// The slots in use.
+  func entries() -> [Entry] {
+    var entries: [Entry] = []
+    for slot in 0..<Self.slotCount {
+      if let entry = entry(slot) { entries.append(entry) }
+    }
+    return entries
+  }
+
+  private func entry(_ slot: Int) -> Entry? {
+    while true {
+      let turn = memory[word(slot, .turn)]
+      let sequence = memory[word(slot, .sequence)]
+      if sequence == 0, turn & 1 == 0 { return nil }
+      let entry = Entry(
+        slot: slot,
+        pack: PackName(
+          writer: memory[word(slot, .writer)], sequence: UInt32(truncatingIfNeeded: sequence &- 1)),
+        published: Int64(clamping: memory[word(slot, .published)]),
+        promised: Int64(clamping: memory[word(slot, .promised)]), epoch: memory[word(slot, .epoch)])
+      if turn & 1 == 0, memory[word(slot, .turn)] == turn { return entry }
+      // It changes hands. A process that died meanwhile has published nothing there.
+      if turn & 1 == 1 { return nil }
+    }
+  }
+
+  /// Takes a slot for a pack; nil if all are taken.
+  ///
+  /// One thread of a process at a time.
+  func claim(_ pack: PackName) throws(BlobStorageError) -> Slot? {
+    for slot in 0..<Self.slotCount where memory[word(slot, .sequence)] == 0 {
+      guard try file.lock(bytes: Self.byte(slot), wait: false) else { continue }
+      // Another thread of this process may have it: then the lock is no obstacle.
+      guard memory[word(slot, .sequence)] == 0 else { continue }
+      change(slot) {
+        memory[word(slot, .writer)] = pack.writer
+        memory[word(slot, .published)] = UInt64(PackHeader.byteCount)
+        memory[word(slot, .promised)] = 0
+        memory[word(slot, .epoch)] = 0
+        memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
+      }
+      return Slot(table: self, number: slot, pack: pack)
+    }
+    return nil
+  }
+
+  private func change(_ slot: Int, _ body: () -> Void) {
+    // Whoever died in the middle has left it odd.
+    let turn = memory[word(slot, .turn)] | 1
+    memory.storeFirst(turn, at: word(slot, .turn))
+    body()
+    memory[word(slot, .turn)] = turn &+ 1
+  }
+
+  private static func byte(_ slot: Int) -> Range<Int64> {
+    firstSlotByte + Int64(slot)..<firstSlotByte + Int64(slot) + 1
+  }
+
+  /// Whether the process that wrote to the slot has ended.
+  func isDead(_ entry: Entry) throws(BlobStorageError) -> Bool {
+    if isOwn(entry.slot) { return false }
+    guard try file.lock(bytes: Self.byte(entry.slot), wait: false) else { return false }
+    try file.unlock(bytes: Self.byte(entry.slot))
+    return true
+  }
+
+  private let own = OwnSlots()
+  private func isOwn(_ slot: Int) -> Bool { own.contains(slot) }
+
+  /// Frees the slots of dead writers for which `isSettled` says that the catalog has all that they published.
+  func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
+    for entry in entries() where !isOwn(entry.slot) {
+      guard try file.lock(bytes: Self.byte(entry.slot), wait: false) else { continue }
+      if self.entry(entry.slot)?.pack == entry.pack, try isSettled(entry) { free(entry.slot) }
+      try file.unlock(bytes: Self.byte(entry.slot))
+    }
+  }
+
+  private func free(_ slot: Int) { change(slot) { memory[word(slot, .sequence)] = 0 } }
+
+  /// The slot of a pack that this process writes.
+  package final class Slot: Sendable {
+    let table: LiveTable
+    private let number: Int
+    let pack: PackName
+
+    fileprivate init(table: LiveTable, number: Int, pack: PackName) {
+      self.table = table
+      self.number = number
+      self.pack = pack
+      table.own.insert(number)
+    }
+
+    private func word(_ word: SlotWord) -> Int { table.word(number, word) }
+
+    /// Makes the records up to `byteCount` visible to all processes. The system has their bytes.
+    func publish(_ byteCount: Int64, isPromised: Bool) {
+      if isPromised { table.memory[word(.promised)] = UInt64(byteCount) }
+      table.memory[word(.published)] = UInt64(byteCount)
+      table.memory.add(1, to: Word.publishCount.rawValue)
+    }
+
+    /// Says that a commit begins: it sees what is condemned in the catalog from here on.
+    func enter() { table.memory.storeFirst(table.epoch, at: word(.epoch)) }
+
+    /// Says that no commit is under way.
+    func leave() { table.memory[word(.epoch)] = 0 }
+
+    /// Gives the slot back. The catalog has all that was published.
+    func release() throws(BlobStorageError) {
+      table.free(number)
+      table.own.remove(number)
+      try table.file.unlock(bytes: LiveTable.byte(number))
+    }
+  }
+
+  // MARK: Stripes
+
+  /// The stripes of keys, in ascending order; the whole range for many keys.
+  static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
+    guard let keys, keys.count <= 16 else { return [firstStripe..<firstStripe + stripeCount] }
+    var stripes: Set<Int64> = []
+    for key in keys {
+      let hash = hash(key)
+      stripes.insert(firstStripe + Int64((hash ^ hash >> 32) % UInt64(stripeCount)))
+    }
+    return stripes.sorted().map { $0..<$0 + 1 }
+  }
+
+  /// FNV-1a.
+  private static func hash(_ bytes: [UInt8]) -> UInt64 {
+    bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
+  }
+
+  /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time.
+  func locked<T>(
+    _ stripes: [Range<Int64>], _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    var count = 0
+    defer {
+      // A lock that cannot be given back ends with the file.
+      for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
+    }
+    for stripe in stripes {
+      _ = try file.lock(bytes: stripe, wait: true)
+      count += 1
+    }
+    return try body()
+  }
+}
