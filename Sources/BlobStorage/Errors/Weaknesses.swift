@@ -3,6 +3,11 @@ package struct Weaknesses: OptionSet, Sendable {
   package let rawValue: Int
   package init(rawValue: Int) { self.rawValue = rawValue }
 
+  #if !DEBUG
+    /// Release builds have no such switches: the branches on them are compiled out.
+    @inline(__always) package func contains(_ other: Weaknesses) -> Bool { false }
+  #endif
+
   /// Writers count on what lies in condemned packs (H2).
   package static let trustsCondemnedPacks = Weaknesses(rawValue: 1 << 0)
   /// gc does not look at leases (H3).
