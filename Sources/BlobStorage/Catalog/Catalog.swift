@@ -152,7 +152,8 @@ package final class Catalog: Sendable {
   /// Runs `body` on a view: a snapshot and what the tails add to it. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     try mended(isPatient: false) { () throws(BlobStorageError) in
-      while true {
+      // A newer snapshot is soon had. If none will do, the catalog does not fit the tails.
+      for _ in 0..<10_000 {
         let environment = try environment()
         let outcome = try environment.read { (snapshot) throws(BlobStorageError) -> Outcome<T>? in
           guard let tails, let live = live.table, current.withLock({ $0?.state != nil }) else {
@@ -163,6 +164,7 @@ package final class Catalog: Sendable {
         }
         if let outcome { return outcome.value }
       }
+      throw BlobStorageError(.catalogDamaged, "The catalog lacks what open packs have published.")
     }
   }
 
@@ -274,14 +276,6 @@ package final class Catalog: Sendable {
     try settle()
     live.table = nil
     table.close()
-  }
-
-  /// Makes records of a pack of this process, which the system has, visible to all processes.
-  func publish(
-    _ records: [PackRecord], of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot, isPromised: Bool
-  ) throws(BlobStorageError) {
-    try tails?.add(records, of: header, upTo: end)
-    slot.publish(end, isPromised: isPromised)
   }
 
   /// A slot for a pack that this process begins; nil if all are taken.

@@ -16,11 +16,12 @@ package final class Tails: Sendable {
 
   private struct Tail {
     var header: PackHeader
+    /// Up to where the pack has published, when it was last looked at. What this process adds counts at once.
+    var published: Int64
     /// Records that the catalog may lack, in the order of the pack.
     var records: [PackRecord]
     /// Where the records end.
     var end: Int64
-    var promised: Int64 = 0
     /// How many of the records are among the rows.
     var rowCount = 0
     /// Nil for a pack of this process.
@@ -28,16 +29,30 @@ package final class Tails: Sendable {
   }
 
   private struct State {
-    var tails: [PackName: Tail] = [:]
+    /// Few: one for each open pack.
+    var tails: [Tail] = []
     var rows = TailRows()
     var isEmpty = true
     /// The snapshot that the rows belong to.
     var environment: ObjectIdentifier?
     var snapshot = 0
-    /// The count of published lengths that the rows contain.
-    var publishCount = UInt64.max
+    /// How often others have published, as far as the rows contain it.
+    var othersCount = UInt64.max
+    /// How often this process has published.
+    var ownCount: UInt64 = 0
+    /// Whether there is something that the rows lack.
+    var isExtended = true
     var recordCount = 0
     var byteCount: Int64 = 0
+
+    func index(_ pack: PackName) -> Int? { tails.firstIndex { $0.header.name == pack } }
+
+    mutating func count(_ records: some Sequence<PackRecord>) {
+      for record in records {
+        recordCount += 1
+        byteCount += Int64(record.payloadByteCount)
+      }
+    }
   }
 
   private final class Box { var state = State() }
@@ -72,17 +87,26 @@ package final class Tails: Sendable {
     }
   }
 
-  /// Takes records of a pack of this process, which are about to be published up to `end`.
-  func add(_ records: [PackRecord], of header: PackHeader, upTo end: Int64) throws(BlobStorageError) {
+  /// Makes records of a pack of this process visible to all processes. The system has their bytes.
+  func publish(
+    _ records: [PackRecord], of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot, isPromised: Bool
+  ) throws(BlobStorageError) {
     try locked { state in
-      var tail = state.tails.removeValue(forKey: header.name) ?? Tail(header: header, records: [], end: 0)
+      let index = state.index(header.name) ?? state.tails.count
+      if index == state.tails.count {
+        state.tails.append(Tail(header: header, published: 0, records: [], end: 0))
+      }
       // Another commit may have published some of them.
-      let new = records.drop { $0.offset < tail.end }
-      tail.records += new
-      tail.end = end
-      state.tails[header.name] = tail
-      state.recordCount += new.count
-      for record in new { state.byteCount += Int64(record.payloadByteCount) }
+      let known = state.tails[index].end
+      let new = records.drop { $0.offset < known }
+      state.tails[index].records += new
+      state.tails[index].end = end
+      state.tails[index].published = end
+      state.isExtended = true
+      state.count(new)
+      // Under the lock, so that the two counts go together.
+      slot.publish(end, isPromised: isPromised)
+      state.ownCount &+= 1
     }
   }
 
@@ -92,97 +116,97 @@ package final class Tails: Sendable {
   func view(
     _ snapshot: Transaction, of environment: Environment, _ live: LiveTable
   ) throws(BlobStorageError) -> Transaction? {
-    let id = snapshot.id
-    let publishCount = live.publishCount
     let place = ObjectIdentifier(environment)
-    let known = try locked { state -> Unchecked<TailRows?>? in
-      guard state.environment == place, state.snapshot == id, state.publishCount == publishCount else {
-        return nil
+    let (known, othersCount) = try locked {
+      (state) throws(BlobStorageError) -> (Unchecked<Transaction>?, UInt64) in
+      let othersCount = live.publishCount &- state.ownCount
+      guard state.environment == place, state.snapshot == snapshot.id, othersCount == state.othersCount else {
+        return (nil, othersCount)
       }
-      return Unchecked(value: state.isEmpty ? nil : state.rows)
+      if state.isExtended {
+        guard try extend(&state, snapshot, place) else { return (nil, othersCount) }
+      }
+      return (Unchecked(value: state.isEmpty ? snapshot : snapshot.with(state.rows)), othersCount)
     }
-    if let known { return snapshot.with(known.value) }
+    if let known { return known.value }
     let entries = live.entries()
     // What was settled and freed since the snapshot would be missing.
-    guard environment.lastTransaction == id else { return nil }
+    guard environment.lastTransaction == snapshot.id else { return nil }
     for entry in entries { try fetch(entry, snapshot) }
     return try locked { (state) throws(BlobStorageError) -> Unchecked<Transaction?> in
-      do throws(BlobStorageError) {
-        return Unchecked(value: try extend(&state, snapshot, place, entries, publishCount))
-      } catch {
-        // Rows may be there in part.
-        state.environment = nil
-        throw error
+      let packs = Set(entries.map(\.pack))
+      for entry in entries {
+        guard let index = state.index(entry.pack) else { continue }
+        state.tails[index].published = max(state.tails[index].published, entry.published)
       }
+      guard try extend(&state, snapshot, place) else { return Unchecked(value: nil) }
+      // A pack without a slot is sealed, and the catalog has all of it.
+      state.tails.removeAll { $0.records.isEmpty && !packs.contains($0.header.name) }
+      state.othersCount = othersCount
+      return Unchecked(value: state.isEmpty ? snapshot : snapshot.with(state.rows))
     }.value
   }
 
-  /// Brings the rows up to the tails.
+  /// Brings the rows up to the tails; false if the snapshot is too old.
   private func extend(
-    _ state: inout State, _ snapshot: Transaction, _ place: ObjectIdentifier, _ entries: [LiveTable.Entry],
-    _ publishCount: UInt64
-  ) throws(BlobStorageError) -> Transaction? {
-    if state.environment == place, snapshot.id < state.snapshot { return nil }
+    _ state: inout State, _ snapshot: Transaction, _ place: ObjectIdentifier
+  ) throws(BlobStorageError) -> Bool {
+    if state.environment == place, snapshot.id < state.snapshot { return false }
     let isOther = state.environment != place || state.snapshot != snapshot.id
+    // Until all is done, rows may be there in part.
+    state.environment = nil
     if isOther {
       state.rows = TailRows()
       state.isEmpty = true
-      state.environment = place
-      state.snapshot = snapshot.id
+      (state.recordCount, state.byteCount) = (0, 0)
     } else if !isKnownUniquelyReferenced(&state.rows) {
       state.rows = TailRows(copying: state.rows)
     }
-    let published = Dictionary(entries.map { ($0.pack, $0.published) }, uniquingKeysWith: { $1 })
     let view = snapshot.with(state.rows)
-    for name in Array(state.tails.keys) {
-      guard var tail = state.tails.removeValue(forKey: name) else { continue }
+    for index in state.tails.indices {
       if isOther {
-        try forgetSettled(&tail, snapshot)
-        tail.rowCount = 0
+        try forgetSettled(&state.tails[index], snapshot)
+        state.count(state.tails[index].records)
       }
-      // What was not published when the entries were read waits for the next view.
-      let end = published[name] ?? tail.end
-      if tail.rowCount < tail.records.count {
-        guard let (number, known) = try view.pack(tail.header) else {
-          state.tails[name] = tail
-          state.environment = nil
-          return nil
-        }
-        var row = known
-        while tail.rowCount < tail.records.count {
-          let record = tail.records[tail.rowCount]
-          if record.offset >= end { break }
-          if record.offset >= row.appliedByteCount {
-            guard record.offset == row.appliedByteCount else {
-              // The catalog has got what lies between since the snapshot was taken.
-              state.tails[name] = tail
-              state.environment = nil
-              return nil
-            }
-            try view.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
-          }
-          tail.rowCount += 1
-        }
-        try view.setPackRow(number, row)
-        state.isEmpty = false
+      if try !apply(&state.tails[index], view) { return false }
+      if state.tails[index].rowCount > 0 { state.isEmpty = false }
+    }
+    state.environment = place
+    state.snapshot = snapshot.id
+    state.isExtended = false
+    return true
+  }
+
+  /// Adds the rows of the records that are published; false if the snapshot lacks what lies before them.
+  private func apply(_ tail: inout Tail, _ view: Transaction) throws(BlobStorageError) -> Bool {
+    guard tail.rowCount < tail.records.count, tail.records[tail.rowCount].offset < tail.published else {
+      return true
+    }
+    guard let (number, known) = try view.pack(tail.header) else { return false }
+    var row = known
+    while tail.rowCount < tail.records.count {
+      let record = tail.records[tail.rowCount]
+      if record.offset >= tail.published { break }
+      if record.offset >= row.appliedByteCount {
+        guard record.offset == row.appliedByteCount else { return false }
+        try view.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
       }
-      // A pack without a slot is sealed, and the catalog has all of it.
-      if published[name] != nil || !tail.records.isEmpty { state.tails[name] = tail }
+      tail.rowCount += 1
     }
-    if isOther {
-      state.recordCount = state.tails.values.reduce(0) { $0 + $1.records.count }
-      state.byteCount = state.tails.values.reduce(0) { $0 + $1.records.reduce(0) { $0 + Int64($1.payloadByteCount) } }
-    }
-    state.publishCount = publishCount
-    return state.isEmpty ? snapshot : view
+    try view.setPackRow(number, row)
+    return true
   }
 
   private func forgetSettled(_ tail: inout Tail, _ snapshot: Transaction) throws(BlobStorageError) {
     guard let number = try snapshot.packNumber(tail.header.name),
       let applied = try snapshot.packRow(number)?.appliedByteCount
-    else { return }
+    else {
+      tail.rowCount = 0
+      return
+    }
     let settled = tail.records.prefix { $0.offset < applied }.count
     tail.records.removeFirst(settled)
+    tail.rowCount = 0
   }
 
   /// Reads what a pack of another process has beyond what is known here.
@@ -193,8 +217,8 @@ package final class Tails: Sendable {
       if row.isSealed { return }
     }
     let (known, file) = try locked { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
-      state.tails[entry.pack]?.promised = entry.promised
-      return (state.tails[entry.pack]?.end ?? 0, state.tails[entry.pack]?.file)
+      guard let index = state.index(entry.pack) else { return (0, nil) }
+      return (state.tails[index].end, state.tails[index].file)
     }
     let start = max(known, applied, Int64(PackHeader.byteCount))
     guard start < entry.published else { return }
@@ -215,17 +239,17 @@ package final class Tails: Sendable {
         offset: end)
     }
     try locked { state in
-      var tail =
-        state.tails.removeValue(forKey: entry.pack) ?? Tail(header: header, records: [], end: start)
-      defer { state.tails[entry.pack] = tail }
-      // Another thread was faster.
-      guard tail.end <= start else { return }
-      tail.records += records
-      tail.end = end
-      tail.promised = entry.promised
-      tail.file = file
-      state.recordCount += records.count
-      for record in records { state.byteCount += Int64(record.payloadByteCount) }
+      let index = state.index(entry.pack) ?? state.tails.count
+      if index == state.tails.count {
+        state.tails.append(Tail(header: header, published: 0, records: [], end: start))
+      }
+      // Another thread may have been faster.
+      guard state.tails[index].end <= start else { return }
+      state.tails[index].records += records
+      state.tails[index].end = end
+      state.tails[index].file = file
+      state.isExtended = true
+      state.count(records)
     }
   }
 
@@ -237,14 +261,14 @@ package final class Tails: Sendable {
     for entry in entries { try fetch(entry, transaction) }
     let tails = try locked { Unchecked(value: $0.tails) }.value
     let promised = Dictionary(entries.map { ($0.pack, $0.promised) }, uniquingKeysWith: { $1 })
-    for (name, tail) in tails {
+    for tail in tails where !tail.records.isEmpty {
       guard let (number, known) = try transaction.pack(tail.header) else { continue }
       var row = known
       for record in tail.records where record.offset >= row.appliedByteCount {
         guard record.offset == row.appliedByteCount else { break }
         try transaction.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
       }
-      row.promisedByteCount = max(row.promisedByteCount, min(promised[name] ?? 0, row.appliedByteCount))
+      row.promisedByteCount = max(row.promisedByteCount, min(promised[tail.header.name] ?? 0, row.appliedByteCount))
       if row != known { try transaction.setPackRow(number, row) }
     }
   }

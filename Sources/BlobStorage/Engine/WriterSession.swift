@@ -243,7 +243,7 @@ package final class WriterSession: Sendable {
         let attempt = try attempt(&commit, body) { _ in }
         box.state.commitOffset = nil
         if let slot, let writer = box.state.writer {
-          try catalog.publish(
+          try catalog.tails?.publish(
             box.state.pending.map(\.record), of: writer.header, upTo: writer.writtenByteCount, in: slot,
             isPromised: commit.isPromised)
         }
