@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 ssize_t bs_map(int fd, size_t byte_count, uint64_t **words) {
@@ -17,11 +18,14 @@ ssize_t bs_map(int fd, size_t byte_count, uint64_t **words) {
 
 void bs_unmap(uint64_t *words, size_t byte_count) { munmap(words, byte_count); }
 
-void bs_raise(uint64_t *word, uint64_t value) {
-  uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
-  while (seen < value
-         && !__atomic_compare_exchange_n(word, &seen, value, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
-  }
+uint64_t bs_coarse_milliseconds(void) {
+  struct timespec now;
+#if defined(CLOCK_MONOTONIC_COARSE)
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+#else
+  clock_gettime(CLOCK_MONOTONIC, &now);
+#endif
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 // Locks of the open file, not of the process: closing another descriptor of the file does not end them.

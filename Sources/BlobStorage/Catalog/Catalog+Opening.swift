@@ -1,3 +1,4 @@
+import CBlobKernels
 import Logging
 import Synchronization
 import SystemPackage
@@ -34,6 +35,8 @@ extension Catalog {
     defer { if isAlone { do { try usersFile?.unlock() } catch {} } }
     do throws(BlobStorageError) {
       live.table = try LiveTable.open(in: folder, files, identity, isAlone: isAlone)
+      // It was counted by another table.
+      if live.table != nil { current.withLock { $0?.stateCount = nil } }
     } catch {
       guard error.code == .noSpace || error.errno == Errno.notSupported.rawValue else { throw error }
       logger.warning("Small changes take longer.", metadata: ["reason": "\(error.message)"])
@@ -160,13 +163,27 @@ extension Catalog {
     }
     guard let state = current.state else { return isReadOnly ? current.environment : nil }
     try openLive(mayCreate: false)
-    let stateCount = live.table?.catalogCount
-    if stateCount != nil, stateCount == current.stateCount { return current.environment }
+    let table = live.table
+    let stateCount = table?.catalogCount
+    if let table, stateCount == current.stateCount, self.current.withLock({ $0?.stateCount == stateCount }) {
+      // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
+      guard isDue(), try table.isRemoved() else { return current.environment }
+    }
     guard try state.file.status().linkCount > 0, !(try current.environment.isSuperseded()) else {
       return nil
     }
     self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = stateCount } }
     return current.environment
+  }
+
+  /// Whether a tenth of a second has passed since it was asked last. Costs no system call.
+  private func isDue() -> Bool {
+    let now = bs_coarse_milliseconds()
+    return lastLook.withLock { last in
+      if now >= last, now - last < 100 { return false }
+      last = now
+      return true
+    }
   }
 
   /// Opens the generation that `state` names; nil if it cannot be used. Needs no lock.

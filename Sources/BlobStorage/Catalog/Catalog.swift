@@ -40,6 +40,8 @@ package final class Catalog: Sendable {
   let live: LiveHolder
   /// What the open packs have beyond the catalog.
   let tails: Tails?
+  /// When it was last looked whether the table still has its name.
+  let lastLook = Mutex<UInt64>(0)
   /// Whether recovering dead writers' packs was put off, because another process held `lock`.
   let isToCatchUp = Atomic<Bool>(true)
 
@@ -152,32 +154,40 @@ package final class Catalog: Sendable {
   /// Runs `body` on a view: a snapshot and what the tails add to it. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     try mended(isPatient: false) { () throws(BlobStorageError) in
-      // A newer snapshot is soon had. If none will do, the catalog does not fit the tails.
-      for _ in 0..<10_000 {
+      // A newer snapshot is soon had.
+      for _ in 0..<100_000 {
+        let table = live.table
+        let catalogCount = table?.catalogCount ?? 0
         let environment = try environment()
-        let outcome = try environment.read { (snapshot) throws(BlobStorageError) -> Outcome<T>? in
-          guard let tails, let live = live.table, current.withLock({ $0?.state != nil }) else {
-            return Outcome(value: try body(snapshot))
+        // Nil if another thread has changed to another catalog meanwhile.
+        let isShared = current.withLock { $0?.environment === environment ? $0?.state != nil : nil }
+        guard let isShared, live.table === table else { continue }
+        let outcome = try environment.read { (snapshot) throws(BlobStorageError) -> T? in
+          guard let tails, let table, isShared else { return try body(snapshot) }
+          guard let view = try tails.view(snapshot, of: environment, table, catalogCount: catalogCount) else {
+            return nil
           }
-          guard let view = try tails.view(snapshot, of: environment, live) else { return nil }
-          return Outcome(value: try body(view))
+          return try body(view)
         }
-        if let outcome { return outcome.value }
+        if let outcome { return outcome }
       }
-      throw BlobStorageError(.catalogDamaged, "The catalog lacks what open packs have published.")
+      throw BlobStorageError(.busy, "The store changes faster than it can be read: try again.")
     }
   }
 
-  private struct Outcome<T> { var value: T }
-
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
   ///
-  /// - Parameter undo: called when nothing was committed, before any other thread of the process can write; after a
-  ///   rebuild `body` may run once more.
+  /// All tails are settled first.
+  ///
+  /// - Parameters:
+  ///   - undo: called when nothing was committed, before any other thread of the process can write; after a rebuild, or
+  ///     when the disk is full, `body` may run once more.
+  ///   - done: called when it was committed, before any process can rebuild the catalog.
   package func write<T>(
-    _ body: (Transaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in }
+    _ body: (Transaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in },
+    done: () -> Void = {}
   ) throws(BlobStorageError) -> T {
-    try mended { () throws(BlobStorageError) in try writeOnce(body, undo) }
+    try mended { () throws(BlobStorageError) in try writeOnce(body, undo, done) }
   }
 
   /// Runs `body`, and once more after a rebuild when it finds the catalog damaged.
@@ -200,16 +210,16 @@ package final class Catalog: Sendable {
   }
 
   func writeOnce<T>(
-    _ body: (Transaction) throws(BlobStorageError) -> T, _ undo: (BlobStorageError) -> Void
+    _ body: (Transaction) throws(BlobStorageError) -> T, _ undo: (BlobStorageError) -> Void,
+    _ done: () -> Void
   ) throws(BlobStorageError) -> T {
     try inTurn { () throws(BlobStorageError) in
       defer { unlock() }
       let environment = try lockedToWrite()
       do throws(BlobStorageError) {
-        return try environment.write { (transaction) throws(BlobStorageError) in
-          try settle(transaction)
-          return try body(transaction)
-        }
+        let result = try settlingFirst(environment, body)
+        done()
+        return result
       } catch {
         undo(error)
         throw error
@@ -217,9 +227,35 @@ package final class Catalog: Sendable {
     }
   }
 
-  private func settle(_ transaction: Transaction) throws(BlobStorageError) {
-    guard let tails, let live = live.table else { return }
-    try tails.settle(transaction, live)
+  private func settlingFirst<T>(
+    _ environment: Environment, _ body: (Transaction) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    guard let tails, let table = live.table else { return try environment.write(body) }
+    do throws(BlobStorageError) {
+      let result = try environment.write { (transaction) throws(BlobStorageError) in
+        try tails.settle(transaction, table)
+        return try body(transaction)
+      }
+      tails.noteSettled()
+      return result
+    } catch {
+      guard error.code == .noSpace, !tails.isEmpty else { throw error }
+    }
+    // On a full disk a few records at a time: LMDB takes the pages again that each transaction gives back.
+    var count = 1_000
+    while true {
+      do throws(BlobStorageError) {
+        let isAll = try environment.write { (transaction) throws(BlobStorageError) in
+          try tails.settle(transaction, table, atMost: count)
+        }
+        if isAll { break }
+      } catch {
+        guard error.code == .noSpace, count > 1 else { throw error }
+        count /= 8
+      }
+    }
+    tails.noteSettled()
+    return try environment.write(body)
   }
 
   /// Writes what the tails add to the catalog.
@@ -273,9 +309,11 @@ package final class Catalog: Sendable {
   /// Goes on without a table of open packs that was removed together with the catalog: other processes do not see it.
   private func leaveRemovedTable() throws(BlobStorageError) {
     guard let table = live.table, try table.isRemoved() else { return }
+    // The catalog in use is another one by now: it has to be looked for.
+    current.withLock { $0?.stateCount = nil }
     try settle()
     live.table = nil
-    table.close()
+    current.withLock { $0?.stateCount = nil }
   }
 
   /// A slot for a pack that this process begins; nil if all are taken.
@@ -288,15 +326,23 @@ package final class Catalog: Sendable {
 
   /// Waits until every commit that may count on what was condemned before has ended.
   ///
-  /// - Returns: false if a process died in the middle of one: then its pack has to be recovered first.
+  /// - Parameter ignoresDead: whether the packs of programs that died in a commit have been recovered.
+  /// - Returns: false if one has to be recovered first.
   /// - Throws: `busy` when a commit does not end.
-  func awaitCommits(seconds: Double = 10) throws(BlobStorageError) -> Bool {
+  func awaitCommits(seconds: Double = 10, ignoresDead: Bool) throws(BlobStorageError) -> Bool {
     guard let live = live.table else { return true }
     let epoch = live.beginEpoch()
     let end = ContinuousClock.now.advanced(by: .seconds(seconds))
     while true {
-      guard let entry = live.entries().first(where: { $0.epoch != 0 && $0.epoch < epoch }) else { return true }
-      if try live.isDead(entry) { return false }
+      var waited: LiveTable.Entry?
+      for entry in live.entries() where entry.epoch != 0 && entry.epoch != epoch {
+        guard try live.isDead(entry) else {
+          waited = entry
+          continue
+        }
+        if !ignoresDead { return false }
+      }
+      guard let entry = waited else { return true }
       guard ContinuousClock.now < end else {
         throw BlobStorageError(
           .busy,

@@ -8,6 +8,9 @@ import SystemPackage
 /// Transactions on it run on any thread. Readers share a gate that growing the map holds alone, because LMDB may
 /// move the map only while no transaction of the process is open. LMDB 0.9 manual, `mdb_env_set_mapsize`.
 package final class Environment: @unchecked Sendable {
+  private static let count = Atomic<UInt64>(0)
+  /// Another one for each environment of the process.
+  let number = Environment.count.add(1, ordering: .relaxed).newValue
   // Unchecked: the handle is only used under LMDB's own rules, which the gate keeps.
   let handle: OpaquePointer
   let tables: [MDB_dbi]
@@ -147,11 +150,13 @@ package final class Environment: @unchecked Sendable {
   /// Bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
 
-  /// The number of the last transaction that changed it, by whichever process.
-  var lastTransaction: Int {
-    var information = MDB_envinfo()
-    guard mdb_env_info(handle, &information) == MDB_SUCCESS else { return -1 }
-    return information.me_last_txnid
+  /// Which snapshot a reader gets that begins now. Only inside of ``read(_:)``.
+  ///
+  /// Not what LMDB's pages say: a writer that was stopped in the middle of a commit has written those already.
+  func newestSnapshot() throws(BlobStorageError) -> Int {
+    let reader = try beginReader()
+    defer { endReader(reader) }
+    return mdb_txn_id(reader)
   }
 
   /// Forces everything to the medium.

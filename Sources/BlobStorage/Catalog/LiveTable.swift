@@ -1,3 +1,4 @@
+import Synchronization
 import SystemPackage
 
 /// What processes on one machine tell each other about the packs that they write: a small file that all of them map.
@@ -19,7 +20,7 @@ package final class LiveTable: Sendable {
 
   /// The words of the header.
   private enum Word: Int {
-    case mark, boot, mount, epoch, publishCount, catalogCount
+    case mark, inode, boot, mount, epoch, publishCount, catalogCount
   }
 
   /// The words of a slot. `turn` is odd while the slot changes hands.
@@ -29,6 +30,9 @@ package final class LiveTable: Sendable {
 
   private let file: any File
   private let memory: SharedMemory
+  /// The slots that this process has taken. All that takes, looks at and gives back slots' locks happens under it: a lock
+  /// is no obstacle for another thread of its process.
+  private let own = Mutex<Set<Int>>([])
 
   private init(_ file: any File, _ memory: SharedMemory) {
     self.file = file
@@ -47,10 +51,13 @@ package final class LiveTable: Sendable {
   ) throws(BlobStorageError) -> LiveTable? {
     let path = folder.appending("live")
     let (boot, mount) = (hash(Array(identity.boot.utf8)), hash(Array(identity.mount.utf8)))
-    if let table = try opened(path, files), table.memory[Word.boot.rawValue] == boot,
-      !isAlone || table.memory[Word.mount.rawValue] == mount
-    {
-      return table
+    if let table = try opened(path, files) {
+      if table.memory[Word.boot.rawValue] == boot, !isAlone || table.memory[Word.mount.rawValue] == mount {
+        return table
+      }
+      // A reader may still look there.
+      if isAlone { table.noteNewCatalog() }
+      table.close()
     }
     guard isAlone else { return nil }
     let new = folder.appending("live.new")
@@ -61,6 +68,10 @@ package final class LiveTable: Sendable {
       // All blocks: storing into a hole ends the process when the disk is full.
       try file.allocate(byteCount: Int64(byteCount))
       let memory = try file.mapped(byteCount: byteCount)
+      // Where such locks do not work, there is no table.
+      guard try file.lock(bytes: byte(0), wait: false) else { return nil }
+      try file.unlock(bytes: byte(0))
+      memory[Word.inode.rawValue] = try file.status().inode
       memory[Word.boot.rawValue] = boot
       memory[Word.mount.rawValue] = mount
       memory[Word.epoch.rawValue] = 1
@@ -81,7 +92,8 @@ package final class LiveTable: Sendable {
     else { return nil }
     let file = try files.open(path, .readWrite)
     let memory = try file.mapped(byteCount: byteCount)
-    guard memory[Word.mark.rawValue] == mark else {
+    // A copy of the store's folder has a file of its own.
+    guard memory[Word.mark.rawValue] == mark, memory[Word.inode.rawValue] == status.inode else {
       file.close()
       return nil
     }
@@ -106,7 +118,11 @@ package final class LiveTable: Sendable {
   var epoch: UInt64 { memory[Word.epoch.rawValue] }
 
   /// Begins the next epoch, and returns its number.
-  func beginEpoch() -> UInt64 { memory.add(1, to: Word.epoch.rawValue) }
+  func beginEpoch() -> UInt64 {
+    let epoch = memory.add(1, to: Word.epoch.rawValue)
+    // 0 means that no commit is under way.
+    return epoch == 0 ? memory.add(1, to: Word.epoch.rawValue) : epoch
+  }
 
   // MARK: Slots
 
@@ -140,36 +156,57 @@ package final class LiveTable: Sendable {
       let turn = memory[word(slot, .turn)]
       let sequence = memory[word(slot, .sequence)]
       if sequence == 0, turn & 1 == 0 { return nil }
+      let published = memory[word(slot, .published)]
       let entry = Entry(
         slot: slot,
         pack: PackName(
           writer: memory[word(slot, .writer)], sequence: UInt32(truncatingIfNeeded: sequence &- 1)),
-        published: Int64(clamping: memory[word(slot, .published)]),
-        promised: Int64(clamping: memory[word(slot, .promised)]), epoch: memory[word(slot, .epoch)])
-      if turn & 1 == 0, memory[word(slot, .turn)] == turn { return entry }
+        published: Int64(clamping: published), promised: Int64(clamping: memory[word(slot, .promised)]), epoch: memory[word(slot, .epoch)])
+      if turn & 1 == 0, memory[word(slot, .turn)] == turn {
+        return UInt64(PackHeader.byteCount)...UInt64(Limits.packByteCountMax) ~= published ? entry : nil
+      }
       // It changes hands. A process that died meanwhile has published nothing there.
       if turn & 1 == 1 { return nil }
     }
   }
 
   /// Takes a slot for a pack; nil if all are taken.
-  ///
-  /// One thread of a process at a time.
   func claim(_ pack: PackName) throws(BlobStorageError) -> Slot? {
-    for slot in 0..<Self.slotCount where memory[word(slot, .sequence)] == 0 {
-      guard try file.lock(bytes: Self.byte(slot), wait: false) else { continue }
-      // Another thread of this process may have it: then the lock is no obstacle.
-      guard memory[word(slot, .sequence)] == 0 else { continue }
-      change(slot) {
-        memory[word(slot, .writer)] = pack.writer
-        memory[word(slot, .published)] = UInt64(PackHeader.byteCount)
-        memory[word(slot, .promised)] = 0
-        memory[word(slot, .epoch)] = 0
-        memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
+    try withOwn { (own) throws(BlobStorageError) in
+      for slot in 0..<Self.slotCount where !own.contains(slot) && isFree(slot) {
+        guard try file.lock(bytes: Self.byte(slot), wait: false) else { continue }
+        guard isFree(slot) else {
+          try file.unlock(bytes: Self.byte(slot))
+          continue
+        }
+        own.insert(slot)
+        change(slot) {
+          memory[word(slot, .writer)] = pack.writer
+          memory[word(slot, .published)] = UInt64(PackHeader.byteCount)
+          memory[word(slot, .promised)] = 0
+          memory[word(slot, .epoch)] = 0
+          memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
+        }
+        return Slot(table: self, number: slot, pack: pack)
       }
-      return Slot(table: self, number: slot, pack: pack)
+      return nil
     }
-    return nil
+  }
+
+  /// Also if its writer died while it took the slot or gave it back.
+  private func isFree(_ slot: Int) -> Bool {
+    memory[word(slot, .sequence)] == 0 || memory[word(slot, .turn)] & 1 == 1
+  }
+
+  private func withOwn<T>(
+    _ body: (inout Set<Int>) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    let result: Result<Unchecked<T>, BlobStorageError> = own.withLock { own in
+      do throws(BlobStorageError) { return .success(Unchecked(value: try body(&own))) } catch {
+        return .failure(error)
+      }
+    }
+    return try result.get().value
   }
 
   private func change(_ slot: Int, _ body: () -> Void) {
@@ -186,21 +223,23 @@ package final class LiveTable: Sendable {
 
   /// Whether the process that wrote to the slot has ended.
   func isDead(_ entry: Entry) throws(BlobStorageError) -> Bool {
-    if isOwn(entry.slot) { return false }
-    guard try file.lock(bytes: Self.byte(entry.slot), wait: false) else { return false }
-    try file.unlock(bytes: Self.byte(entry.slot))
-    return true
+    try withOwn { (own) throws(BlobStorageError) in
+      guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
+        return false
+      }
+      try file.unlock(bytes: Self.byte(entry.slot))
+      return true
+    }
   }
-
-  private let own = OwnSlots()
-  private func isOwn(_ slot: Int) -> Bool { own.contains(slot) }
 
   /// Frees the slots of dead writers for which `isSettled` says that the catalog has all that they published.
   func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
-    for entry in entries() where !isOwn(entry.slot) {
-      guard try file.lock(bytes: Self.byte(entry.slot), wait: false) else { continue }
-      if self.entry(entry.slot)?.pack == entry.pack, try isSettled(entry) { free(entry.slot) }
-      try file.unlock(bytes: Self.byte(entry.slot))
+    for entry in entries() where try isSettled(entry) {
+      try withOwn { (own) throws(BlobStorageError) in
+        guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else { return }
+        if self.entry(entry.slot)?.pack == entry.pack { free(entry.slot) }
+        try file.unlock(bytes: Self.byte(entry.slot))
+      }
     }
   }
 
@@ -216,7 +255,17 @@ package final class LiveTable: Sendable {
       self.table = table
       self.number = number
       self.pack = pack
-      table.own.insert(number)
+    }
+
+    /// Without ``release()`` the slot is left as that of a dead writer: what it published still counts.
+    deinit { giveUp() }
+
+    private func giveUp() {
+      table.own.withLock { own in
+        guard own.remove(number) != nil else { return }
+        // A lock that cannot be given back ends with the file.
+        do { try table.file.unlock(bytes: LiveTable.byte(number)) } catch {}
+      }
     }
 
     private func word(_ word: SlotWord) -> Int { table.word(number, word) }
@@ -228,17 +277,24 @@ package final class LiveTable: Sendable {
       table.memory.add(1, to: Word.publishCount.rawValue)
     }
 
+    /// Makes the records up to `byteCount` visible, which the catalog has already.
+    func raise(to byteCount: Int64) {
+      guard UInt64(byteCount) > table.memory[word(.published)] else { return }
+      publish(byteCount, isPromised: false)
+    }
+
     /// Says that a commit begins: it sees what is condemned in the catalog from here on.
-    func enter() { table.memory.storeFirst(table.epoch, at: word(.epoch)) }
+    func enter() { table.memory.storeFirst(max(table.epoch, 1), at: word(.epoch)) }
 
     /// Says that no commit is under way.
     func leave() { table.memory[word(.epoch)] = 0 }
 
     /// Gives the slot back. The catalog has all that was published.
-    func release() throws(BlobStorageError) {
-      table.free(number)
-      table.own.remove(number)
-      try table.file.unlock(bytes: LiveTable.byte(number))
+    func release() {
+      table.own.withLock { own in
+        if own.contains(number) { table.free(number) }
+      }
+      giveUp()
     }
   }
 

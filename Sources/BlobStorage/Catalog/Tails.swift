@@ -1,5 +1,3 @@
-import CLMDB
-import Logging
 import Synchronization
 
 /// What the open packs have beyond the catalog: the tails. Together with a snapshot of the catalog they make a view.
@@ -26,6 +24,8 @@ package final class Tails: Sendable {
     var rowCount = 0
     /// Nil for a pack of this process.
     var file: (any File)?
+
+    mutating func forget() { (records, rowCount, end) = ([], 0, 0) }
   }
 
   private struct State {
@@ -34,8 +34,10 @@ package final class Tails: Sendable {
     var rows = TailRows()
     var isEmpty = true
     /// The snapshot that the rows belong to.
-    var environment: ObjectIdentifier?
+    var environment: UInt64?
     var snapshot = 0
+    /// The table that the counts belong to.
+    var table: LiveTable?
     /// How often others have published, as far as the rows contain it.
     var othersCount = UInt64.max
     /// How often this process has published.
@@ -44,6 +46,8 @@ package final class Tails: Sendable {
     var isExtended = true
     var recordCount = 0
     var byteCount: Int64 = 0
+    /// So many records are waited for before settling is tried again. It has failed.
+    var patience = 0
 
     func index(_ pack: PackName) -> Int? { tails.firstIndex { $0.header.name == pack } }
 
@@ -60,13 +64,11 @@ package final class Tails: Sendable {
   private let backend: any Backend
   private let codecs: CodecPool
   private let store: StoreHeader
-  private let logger: Logger
 
-  init(backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger) {
+  init(backend: any Backend, codecs: CodecPool, store: StoreHeader) {
     self.backend = backend
     self.codecs = codecs
     self.store = store
-    self.logger = logger
   }
 
   private func locked<T>(
@@ -83,9 +85,23 @@ package final class Tails: Sendable {
   /// Whether there is so much that somebody should settle.
   var isLong: Bool {
     box.withLock {
-      $0.value.state.recordCount >= Self.recordCountMax || $0.value.state.byteCount >= Self.byteCountMax
+      let state = $0.value.state
+      return (state.recordCount >= Self.recordCountMax || state.byteCount >= Self.byteCountMax)
+        && state.recordCount >= state.patience
     }
   }
+
+  /// Whether there is so much, because settling fails, that memory has to be protected.
+  var isFull: Bool { box.withLock { $0.value.state.recordCount >= 8 * Self.recordCountMax } }
+
+  /// Has ``isLong`` wait for as many records again.
+  func noteFailedSettling() { box.withLock { $0.value.state.patience = $0.value.state.recordCount * 5 / 4 } }
+
+  /// Whether the catalog may lack anything.
+  var isEmpty: Bool { box.withLock { $0.value.state.recordCount == 0 } }
+
+  /// Notes that the catalog has everything that was published a moment ago.
+  func noteSettled() { box.withLock { ($0.value.state.recordCount, $0.value.state.byteCount, $0.value.state.patience) = (0, 0, 0) } }
 
   /// Makes records of a pack of this process visible to all processes. The system has their bytes.
   func publish(
@@ -113,16 +129,18 @@ package final class Tails: Sendable {
   // MARK: Views
 
   /// The view for a snapshot of the catalog; nil if the snapshot is too old, and a newer one has to be taken.
+  ///
+  /// - Parameter catalogCount: what the table counted before the environment was chosen.
   func view(
-    _ snapshot: Transaction, of environment: Environment, _ live: LiveTable
+    _ snapshot: Transaction, of environment: Environment, _ live: LiveTable, catalogCount: UInt64
   ) throws(BlobStorageError) -> Transaction? {
-    let place = ObjectIdentifier(environment)
+    let place = environment.number
     let (known, othersCount) = try locked {
       (state) throws(BlobStorageError) -> (Unchecked<Transaction>?, UInt64) in
       let othersCount = live.publishCount &- state.ownCount
-      guard state.environment == place, state.snapshot == snapshot.id, othersCount == state.othersCount else {
-        return (nil, othersCount)
-      }
+      guard state.table === live, state.environment == place, state.snapshot == snapshot.id,
+        othersCount == state.othersCount
+      else { return (nil, othersCount) }
       if state.isExtended {
         guard try extend(&state, snapshot, place) else { return (nil, othersCount) }
       }
@@ -130,8 +148,8 @@ package final class Tails: Sendable {
     }
     if let known { return known.value }
     let entries = live.entries()
-    // What was settled and freed since the snapshot would be missing.
-    guard environment.lastTransaction == snapshot.id else { return nil }
+    // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
+    guard try environment.newestSnapshot() == snapshot.id, live.catalogCount == catalogCount else { return nil }
     for entry in entries { try fetch(entry, snapshot) }
     return try locked { (state) throws(BlobStorageError) -> Unchecked<Transaction?> in
       let packs = Set(entries.map(\.pack))
@@ -142,6 +160,7 @@ package final class Tails: Sendable {
       guard try extend(&state, snapshot, place) else { return Unchecked(value: nil) }
       // A pack without a slot is sealed, and the catalog has all of it.
       state.tails.removeAll { $0.records.isEmpty && !packs.contains($0.header.name) }
+      state.table = live
       state.othersCount = othersCount
       return Unchecked(value: state.isEmpty ? snapshot : snapshot.with(state.rows))
     }.value
@@ -149,7 +168,7 @@ package final class Tails: Sendable {
 
   /// Brings the rows up to the tails; false if the snapshot is too old.
   private func extend(
-    _ state: inout State, _ snapshot: Transaction, _ place: ObjectIdentifier
+    _ state: inout State, _ snapshot: Transaction, _ place: UInt64
   ) throws(BlobStorageError) -> Bool {
     if state.environment == place, snapshot.id < state.snapshot { return false }
     let isOther = state.environment != place || state.snapshot != snapshot.id
@@ -162,7 +181,8 @@ package final class Tails: Sendable {
     } else if !isKnownUniquelyReferenced(&state.rows) {
       state.rows = TailRows(copying: state.rows)
     }
-    let view = snapshot.with(state.rows)
+    var view = snapshot.with(state.rows)
+    view.writesRows = true
     for index in state.tails.indices {
       if isOther {
         try forgetSettled(&state.tails[index], snapshot)
@@ -182,13 +202,20 @@ package final class Tails: Sendable {
     guard tail.rowCount < tail.records.count, tail.records[tail.rowCount].offset < tail.published else {
       return true
     }
-    guard let (number, known) = try view.pack(tail.header) else { return false }
+    guard let (number, known) = try view.openPack(tail.header.name) else {
+      tail.records = []
+      return true
+    }
     var row = known
     while tail.rowCount < tail.records.count {
       let record = tail.records[tail.rowCount]
       if record.offset >= tail.published { break }
       if record.offset >= row.appliedByteCount {
-        guard record.offset == row.appliedByteCount else { return false }
+        guard record.offset == row.appliedByteCount else {
+          // The catalog was made anew and lacks what lies between: the pack is read again.
+          tail.forget()
+          return false
+        }
         try view.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
       }
       tail.rowCount += 1
@@ -198,29 +225,23 @@ package final class Tails: Sendable {
   }
 
   private func forgetSettled(_ tail: inout Tail, _ snapshot: Transaction) throws(BlobStorageError) {
-    guard let number = try snapshot.packNumber(tail.header.name),
-      let applied = try snapshot.packRow(number)?.appliedByteCount
-    else {
-      tail.rowCount = 0
+    tail.rowCount = 0
+    guard let (_, row) = try snapshot.openPack(tail.header.name) else {
+      tail.records = []
       return
     }
-    let settled = tail.records.prefix { $0.offset < applied }.count
+    let settled = tail.records.prefix { $0.offset < row.appliedByteCount }.count
     tail.records.removeFirst(settled)
-    tail.rowCount = 0
   }
 
   /// Reads what a pack of another process has beyond what is known here.
   private func fetch(_ entry: LiveTable.Entry, _ snapshot: Transaction) throws(BlobStorageError) {
-    var applied: Int64 = 0
-    if let number = try snapshot.packNumber(entry.pack), let row = try snapshot.packRow(number) {
-      applied = row.appliedByteCount
-      if row.isSealed { return }
-    }
+    guard let (_, row) = try snapshot.openPack(entry.pack) else { return }
     let (known, file) = try locked { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
       guard let index = state.index(entry.pack) else { return (0, nil) }
       return (state.tails[index].end, state.tails[index].file)
     }
-    let start = max(known, applied, Int64(PackHeader.byteCount))
+    let start = max(known, row.appliedByteCount)
     guard start < entry.published else { return }
     // The census tells of a pack that is not there.
     var opened = file
@@ -231,7 +252,7 @@ package final class Tails: Sendable {
     let header = try scanner.headerOrSubstitute().header
     var records: [PackRecord] = []
     let end = try scanner.scanTail(header, from: start) { (record) in records.append(record) }
-    guard end == entry.published else {
+    guard end == entry.published, !(records.last?.continues ?? false) else {
       throw BlobStorageError(
         .corrupted,
         "Pack \(entry.pack) cannot be read from \(end) to \(entry.published), where its writer has put the newest "
@@ -255,33 +276,64 @@ package final class Tails: Sendable {
 
   // MARK: Settling
 
-  /// Writes everything that is published to the catalog.
-  func settle(_ transaction: Transaction, _ live: LiveTable) throws(BlobStorageError) {
+  /// Writes what is published to the catalog.
+  ///
+  /// - Parameter countMax: about how many records at most; whole commits.
+  /// - Returns: whether that was all.
+  @discardableResult
+  func settle(
+    _ transaction: Transaction, _ live: LiveTable, atMost countMax: Int = .max
+  ) throws(BlobStorageError) -> Bool {
     let entries = live.entries()
-    for entry in entries { try fetch(entry, transaction) }
-    let tails = try locked { Unchecked(value: $0.tails) }.value
     let promised = Dictionary(entries.map { ($0.pack, $0.promised) }, uniquingKeysWith: { $1 })
-    for tail in tails where !tail.records.isEmpty {
-      guard let (number, known) = try transaction.pack(tail.header) else { continue }
-      var row = known
-      for record in tail.records where record.offset >= row.appliedByteCount {
-        guard record.offset == row.appliedByteCount else { break }
-        try transaction.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
+    var rest = countMax
+    for attempt in 0..<2 {
+      for entry in entries { try fetch(entry, transaction) }
+      let tails = try locked { Unchecked(value: $0.tails) }.value
+      var isWhole = true
+      for tail in tails where !tail.records.isEmpty && rest > 0 {
+        if try !settle(tail, promised[tail.header.name] ?? 0, transaction, &rest) {
+          isWhole = false
+          // It is read again from where the catalog ends.
+          try locked { state in
+            if let index = state.index(tail.header.name) { state.tails[index].forget() }
+            state.environment = nil
+          }
+        }
       }
-      row.promisedByteCount = max(row.promisedByteCount, min(promised[tail.header.name] ?? 0, row.appliedByteCount))
-      if row != known { try transaction.setPackRow(number, row) }
+      if isWhole { return rest > 0 }
+      if attempt == 1 { break }
     }
+    throw BlobStorageError(.catalogDamaged, "The catalog lacks what open packs have published before.")
+  }
+
+  /// False if the catalog lacks what lies before the tail.
+  private func settle(
+    _ tail: Tail, _ promised: Int64, _ transaction: Transaction, _ rest: inout Int
+  ) throws(BlobStorageError) -> Bool {
+    guard let (number, known) = try transaction.openPack(tail.header.name) else { return true }
+    var row = known
+    var isInCommit = false
+    for record in tail.records where record.offset >= row.appliedByteCount {
+      if rest <= 0, !isInCommit { break }
+      guard record.offset == row.appliedByteCount else { return false }
+      try transaction.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
+      isInCommit = record.continues
+      rest -= 1
+    }
+    row.promisedByteCount = max(row.promisedByteCount, min(promised, row.appliedByteCount))
+    if row != known { try transaction.setPackRow(number, row) }
+    return true
   }
 }
 
 extension Transaction {
-  /// The number and the row of a pack, which is taken in if it is not known.
-  fileprivate func pack(_ header: PackHeader) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
-    if let number = try packNumber(header.name) {
-      guard let row = try packRow(number) else { return nil }
-      return (number, row)
-    }
-    let row = PackRow(name: header.name, created: header.created)
-    return (try addPack(row), row)
+  /// A pack whose tail can count: the catalog knows it, and it is neither sealed nor about to go.
+  fileprivate func openPack(
+    _ name: PackName
+  ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
+    guard let number = try packNumber(name), let row = try packRow(number), row.state == .live, !row.isSealed
+    else { return nil }
+    return (number, row)
   }
 }

@@ -16,8 +16,10 @@ package struct Transaction {
   let tables: [MDB_dbi]
   /// By which it is told which stamps are far ahead of the present.
   let wallClock: WallClock
-  /// What tails add. What is written goes there and not to the database.
+  /// What tails add.
   var rows: TailRows?
+  /// Whether what is written goes there and not to the database.
+  var writesRows = false
 
   /// Counts the changes of the database.
   var id: Int { mdb_txn_id(handle) }
@@ -47,7 +49,10 @@ package struct Transaction {
   }
 
   func put(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: [UInt8]) throws(BlobStorageError) {
-    if let rows { return value.withUnsafeBytes { rows.set(table, key, $0) } }
+    if let rows {
+      precondition(writesRows, "a view cannot be changed")
+      return value.withUnsafeBytes { rows.set(table, key, $0) }
+    }
     let guardValue = Self.guardValue(key, value.withUnsafeBytes { CRC32C.checksum($0) })
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
@@ -68,6 +73,7 @@ package struct Transaction {
   @discardableResult
   func remove(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     if let rows {
+      precondition(writesRows, "a view cannot be changed")
       guard try value(table, key) != nil else { return false }
       rows.set(table, key, nil)
       return true

@@ -13,6 +13,7 @@ extension WriterSession {
   /// It is full when it has them.
   package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
     try waitForRoom()
+    if publishesInTable { try beginPack() }
     let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
     try tryLocked { (state) throws(BlobStorageError) in
       if let poison = state.poison { throw poison }

@@ -241,6 +241,7 @@ extension WriterSession {
       if isSealing {
         finishSealing(writer, error.code == .poisoned || publisher != nil ? 0 : writer.writtenByteCount)
       }
+      locked { $0.slots[writer.name] = nil }
       if error.code == .poisoned { markPoisoned(writer.name) }
     }
     // One that is to be published stays locked until it is.

@@ -4,8 +4,8 @@ import Synchronization
 
 /// This process's writing: its packs, one after the other, and the commits that make records visible.
 ///
-/// Order of locks: the catalog's write transaction, then this. Records are appended in any order by any thread;
-/// they are applied to the catalog in the order of the pack, by whichever commit comes next.
+/// Order of locks: the turn of commits and the stripes of keys; the catalog's write transaction; this; the tails. Records
+/// are appended in any order by any thread. They become visible in the order of the pack, by whichever commit comes next.
 package final class WriterSession: Sendable {
   /// What has to be on the medium for a commit to be durable.
   package struct Watermark: Sendable {
@@ -49,6 +49,13 @@ package final class WriterSession: Sendable {
     var packByteCountTarget: Int64?
     /// Where packs that are not sealed publish their lengths.
     var slots: [PackName: LiveTable.Slot] = [:]
+
+    /// The slots of the packs that are not sealed, and what the system has of those packs.
+    var writtenEnds: [(slot: LiveTable.Slot, end: Int64)] {
+      (full + (writer.map { [$0] } ?? [])).compactMap { writer in
+        slots[writer.name].map { ($0, writer.writtenByteCount) }
+      }
+    }
 
     /// Whether a commit can be published by a length: all that is pending lies in one pack, which has a slot.
     func canPublish(in table: LiveTable?) -> Bool {
@@ -157,7 +164,7 @@ package final class WriterSession: Sendable {
   }
 
   /// Whether lengths are published in the table of open packs.
-  private var publishesInTable: Bool { publisher == nil && catalog.hasTails }
+  var publishesInTable: Bool { publisher == nil && catalog.hasTails }
 
   /// Makes everything appended so far, and what `body` appends, visible to all processes, or nothing of it.
   ///
@@ -173,30 +180,37 @@ package final class WriterSession: Sendable {
     tally.begin()
     defer { tally.end() }
     let attempt: Attempt<T>
-    do throws(BlobStorageError) {
-      attempt = try catalog.inCommitTurn(publishesInTable ? keys : [], isShared: publishesInTable) {
-        () throws(BlobStorageError) in
-        // Nobody waits inside the transaction of all processes: a pack that has begun to be sealed sends it back here.
-        while true {
-          try settleFull()
-          try waitForRoom()
-          let table = catalog.live.table
-          let canPublish = publishesInTable && !settles && locked { $0.canPublish(in: table) }
-          do throws(BlobStorageError) {
-            if let done = canPublish ? try commitToTail(body) : try commitToCatalog(body) { return done }
-          } catch {
-            guard error.code == .needsPack else { throw error }
-            try beginPack()
-          }
-        }
-      }
-    } catch {
+    do throws(BlobStorageError) { attempt = try commitOnce(on: keys, settles: settles, body) } catch {
       markUncut()
       throw error
     }
     settle(attempt.appliedEnd)
     settleTails()
     return (attempt.result, attempt.watermark)
+  }
+
+  private func commitOnce<T>(
+    on keys: [[UInt8]]?, settles: Bool, _ body: (inout Commit) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> Attempt<T> {
+    // Nobody waits for a pack inside of what keeps others waiting: a pack that has begun to be sealed sends it back here.
+    while true {
+      try settleFull()
+      try waitForRoom()
+      do throws(BlobStorageError) {
+        let isShared = publishesInTable
+        let done = try catalog.inCommitTurn(keys, isShared: isShared) { () throws(BlobStorageError) in
+          let table = catalog.live.table
+          let canPublish =
+            isShared && !settles && table != nil && !(catalog.tails?.isFull ?? true)
+            && locked { $0.canPublish(in: table) }
+          return canPublish ? try commitToTail(body) : try commitToCatalog(body)
+        }
+        if let done { return done }
+      } catch {
+        guard error.code == .needsPack else { throw error }
+        try beginPack()
+      }
+    }
   }
 
   private struct Attempt<T> {
@@ -257,6 +271,7 @@ package final class WriterSession: Sendable {
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
     var commitOffset: Int64?
+    var ends: [(slot: LiveTable.Slot, end: Int64)] = []
     return try catalog.write { (transaction) throws(BlobStorageError) in
       try withBox { (box) throws(BlobStorageError) -> Attempt<T>? in
         if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
@@ -267,12 +282,15 @@ package final class WriterSession: Sendable {
         }
         commitOffset = box.state.commitOffset
         box.state.commitOffset = nil
+        ends = box.state.writtenEnds
         return attempt
       }
     } undo: { error in
       // The catalog did not take it after all.
       locked { cutBack(to: commitOffset, &$0, error) }
       commitOffset = nil
+    } done: {
+      for (slot, end) in ends { slot.raise(to: end) }
     }
   }
 
@@ -284,13 +302,18 @@ package final class WriterSession: Sendable {
   func settleFull() throws(BlobStorageError) {
     if locked({ !$0.full.isEmpty }) {
       do throws(BlobStorageError) {
+        var ends: [(slot: LiveTable.Slot, end: Int64)] = []
         let appliedEnd = try catalog.write { (transaction) throws(BlobStorageError) in
           try withBox { (box) throws(BlobStorageError) in
             if let poison = box.state.poison { throw poison }
             try flush(&box.state)
             try apply(box.state.pending, to: transaction)
+            ends = box.state.writtenEnds
             return box.state.settledCount + box.state.pending.count
           }
+        } undo: { _ in
+        } done: {
+          for (slot, end) in ends { slot.raise(to: end) }
         }
         settle(appliedEnd)
       } catch {
@@ -334,16 +357,14 @@ package final class WriterSession: Sendable {
     guard catalog.tails?.isLong ?? false else { return }
     do throws(BlobStorageError) { try catalog.settle() } catch {
       // Everything is visible. It is tried again after the next commit.
+      catalog.tails?.noteFailedSettling()
       logger.warning("The catalog could not be brought up to date.", metadata: ["reason": "\(error.message)"])
     }
   }
 
   /// Gives back the slot of a pack that is sealed in the catalog.
   func releaseSlot(_ name: PackName) {
-    guard let slot = locked({ $0.slots.removeValue(forKey: name) }) else { return }
-    do throws(BlobStorageError) { try slot.release() } catch {
-      logger.warning("A slot could not be given back.", metadata: ["reason": "\(error.message)"])
-    }
+    locked { $0.slots.removeValue(forKey: name) }?.release()
   }
 
   /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
@@ -443,7 +464,7 @@ package final class WriterSession: Sendable {
   }
 
   /// Begins the next pack and takes it into the catalog, with a slot in the table of open packs if one is free.
-  private func beginPack() throws(BlobStorageError) {
+  func beginPack() throws(BlobStorageError) {
     let result: Result<Void, BlobStorageError> = beginning.withLock { _ in
       do throws(BlobStorageError) { return .success(try beginPackInTurn()) } catch { return .failure(error) }
     }
@@ -456,27 +477,47 @@ package final class WriterSession: Sendable {
       return state.writer == nil
     }) else { return }
     let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-    let time = Stamp.timeAfter(last, wallClock: clock.now())
-    try tryLocked { (state) throws(BlobStorageError) in try begin(&state, time: time) }
-    guard let header = locked({ $0.writer?.header }) else { return }
-    try catalog.write { (transaction) throws(BlobStorageError) in
-      if try transaction.packNumber(header.name) == nil {
-        _ = try transaction.addPack(PackRow(name: header.name, created: header.created))
-      }
+    let sequence = locked { state in
+      state.nextSequence += 1
+      return state.nextSequence - 1
     }
-    if let slot = try catalog.claimSlot(header.name) { locked { $0.slots[header.name] = slot } }
+    let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        if try transaction.packNumber(writer.name) == nil {
+          _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
+        }
+      }
+      // Nothing is written to the pack before it has a slot: a rebuild takes it only as far as the slot says.
+      let slot = try catalog.claimSlot(writer.name)
+      let begun = Unchecked(value: writer)
+      locked { state in
+        state.writer = begun.value
+        state.slots[begun.value.name] = slot
+        state.packByteCountTarget = nil
+      }
+    } catch {
+      // The next opening removes it, or takes it for an empty one.
+      writer.file.close()
+      throw error
+    }
   }
 
-  /// Begins the next pack.
-  func begin(_ state: inout State, time: UInt64) throws(BlobStorageError) {
+  private func newPack(_ sequence: UInt32, time: UInt64) throws(BlobStorageError) -> PackWriter {
     guard time < Stamp.timeMax else {
       throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
     }
-    let name = PackName(writer: writerID, sequence: state.nextSequence)
     let header = PackHeader(
-      name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: time)
-    state.writer = try PackWriter(header: header, backend: backend, codecs: codecs)
-    if publisher != nil { state.writer?.synchronizes = false }
+      name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
+      digestAlgorithm: store.digestAlgorithm, created: time)
+    let writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    if publisher != nil { writer.synchronizes = false }
+    return writer
+  }
+
+  /// Begins the next pack of a store whose packs are published as objects.
+  func begin(_ state: inout State, time: UInt64) throws(BlobStorageError) {
+    state.writer = try newPack(state.nextSequence, time: time)
     state.packByteCountTarget = nil
     state.nextSequence += 1
   }
@@ -523,6 +564,8 @@ package final class WriterSession: Sendable {
     state.lossCause = cause
     if state.writer === writer { state.writer = nil }
     state.full.removeAll { $0 === writer }
+    // What it has published stays visible, as that of a dead writer.
+    state.slots[writer.name] = nil
     // For good: what was cut off would else be there again after a power cut, though it was reported as failed.
     do throws(BlobStorageError) {
       try writer.file.truncate(to: end)

@@ -7,30 +7,46 @@ package final class SharedMemory: @unchecked Sendable {
   // Unchecked: the words are only touched by atomic operations.
   private let words: UnsafeMutablePointer<UInt64>
   private let byteCount: Int
+  /// For tests: whether the process still lives. What a dead one stores is not seen.
+  private let isAlive: (@Sendable () -> Bool)?
+  /// The mapping, if it is another object's.
+  private let owner: SharedMemory?
 
   /// Takes the mapping over.
   init(words: UnsafeMutablePointer<UInt64>, byteCount: Int) {
     self.words = words
     self.byteCount = byteCount
+    isAlive = nil
+    owner = nil
   }
 
-  deinit { bs_unmap(words, byteCount) }
+  /// The same memory as a process has it that may die.
+  package init(_ other: SharedMemory, whileAlive: @escaping @Sendable () -> Bool) {
+    words = other.words
+    byteCount = other.byteCount
+    isAlive = whileAlive
+    owner = other
+  }
+
+  deinit { if owner == nil { bs_unmap(words, byteCount) } }
 
   /// Everything that the thread which stored the value did before is visible after the load.
   subscript(_ index: Int) -> UInt64 {
     get { bs_load(words + checked(index)) }
-    set { bs_store(words + checked(index), newValue) }
+    set { if isAlive?() ?? true { bs_store(words + checked(index), newValue) } }
   }
 
   /// Stores a word, and orders that before every later load of this thread.
-  func storeFirst(_ value: UInt64, at index: Int) { bs_store_first(words + checked(index), value) }
+  func storeFirst(_ value: UInt64, at index: Int) {
+    if isAlive?() ?? true { bs_store_first(words + checked(index), value) }
+  }
 
   /// Adds to a word; returns the sum.
   @discardableResult
-  func add(_ value: UInt64, to index: Int) -> UInt64 { bs_add(words + checked(index), value) }
-
-  /// Raises a word to a value, unless it is as great already.
-  func raise(_ index: Int, to value: UInt64) { bs_raise(words + checked(index), value) }
+  func add(_ value: UInt64, to index: Int) -> UInt64 {
+    guard isAlive?() ?? true else { return self[index] }
+    return bs_add(words + checked(index), value)
+  }
 
   private func checked(_ index: Int) -> Int {
     precondition(index >= 0 && (index + 1) * 8 <= byteCount)

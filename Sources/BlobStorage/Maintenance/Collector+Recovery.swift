@@ -33,12 +33,10 @@ extension Collector {
 
   /// Waits for the commits that may count on the condemned packs, also for those of programs that died in one.
   func awaitCommits() throws(BlobStorageError) {
-    for _ in 0..<3 {
-      if try engine.catalog.awaitCommits() { return }
-      try engine.recoverDeadWriters()
-    }
-    throw BlobStorageError(
-      .busy, "A program died in the middle of a change, and its pack could not be recovered: collect again later.")
+    if try engine.catalog.awaitCommits(ignoresDead: false) { return }
+    // With a pack that is recovered, the catalog has what its last commit counts on.
+    try withReserve { () throws(BlobStorageError) in try engine.recoverDeadWriters() }
+    _ = try engine.catalog.awaitCommits(ignoresDead: true)
   }
 
   /// Forgets retired packs whose files went before their records: see ``PackRetraction``.

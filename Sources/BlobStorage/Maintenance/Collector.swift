@@ -364,7 +364,7 @@ final class Collector {
       }
     }
     if engine.weaknesses.contains(.retiresBeforeSync) {
-      _ = try session.commit { _ in }
+      _ = try session.commit(on: []) { _ in }
     } else {
       try session.rollOver()
     }

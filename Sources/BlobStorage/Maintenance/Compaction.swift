@@ -50,7 +50,7 @@ struct Compaction {
       }
     }
     if let session, session.addedByteCount - committedByteCount > session.commitByteCountMax {
-      _ = try session.commit { _ in }
+      _ = try session.commit(on: []) { _ in }
       committedByteCount = session.addedByteCount
     }
   }

@@ -125,7 +125,7 @@ extension Repairer {
           }
         } catch { guard error.code == .corrupted else { throw error } }
       }
-      if !missing.isEmpty { _ = try session.commit { _ in } }
+      if !missing.isEmpty { _ = try session.commit(on: []) { _ in } }
     } while last != nil
   }
 

@@ -160,7 +160,7 @@ struct Repairer {
       case .skipped: break
       }
       if session.addedByteCount - sinceCommit > session.commitByteCountMax {
-        _ = try session.commit { _ in }
+        _ = try session.commit(on: []) { _ in }
         sinceCommit = session.addedByteCount
       }
     }

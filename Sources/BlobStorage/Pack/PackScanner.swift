@@ -313,6 +313,8 @@ package struct PackScanner {
   // MARK: Record by record
 
   /// Calls `body` with the records from `start` on, where a record begins, and returns where the last whole one ends.
+  ///
+  /// The bytes of chunks are not looked at: reading them finds out.
   func scanTail(
     _ header: PackHeader, from start: Int64, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Int64 {
@@ -320,7 +322,8 @@ package struct PackScanner {
     var offset = start
     while offset < byteCount {
       do throws(BlobStorageError) {
-        let record = try wholeRecord(at: offset, &window, header)
+        let record = try wholeRecord(at: offset, &window, header, readsPayload: false)
+        guard offset + Int64(record.byteCount) <= byteCount else { return offset }
         try body(record)
         offset += Int64(record.byteCount)
       } catch {
@@ -411,7 +414,7 @@ package struct PackScanner {
 
   /// The record at `offset`, its payload's checksum checked.
   private func wholeRecord(
-    at offset: Int64, _ window: inout Window, _ pack: PackHeader
+    at offset: Int64, _ window: inout Window, _ pack: PackHeader, readsPayload: Bool = true
   ) throws(BlobStorageError) -> PackRecord {
     let fixed = try window.bytes(at: offset, RecordHeader.byteCount)
     let header = try bridge(fixed) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
@@ -422,7 +425,7 @@ package struct PackScanner {
       _ = try RecordHeader.verifiedMeta(raw, pack: name, offset: offset)
     }
     var payload: [UInt8] = []
-    if header.payloadByteCount > 0 {
+    if header.payloadByteCount > 0, readsPayload || header.typeNumber == RecordType.drop.rawValue {
       payload = try window.bytes(at: payloadOffset, header.payloadByteCount + 4)
       let checksum = payload.withUnsafeBytes { raw in
         raw.loadUnaligned(fromByteOffset: header.payloadByteCount, as: UInt32.self).littleEndian

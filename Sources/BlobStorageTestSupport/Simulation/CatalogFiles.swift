@@ -170,7 +170,10 @@ private final class LockedFile: File {
     scheduler?.wake()
   }
 
-  func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory { try file.mapped(byteCount: byteCount) }
+  func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory {
+    let process = process
+    return SharedMemory(try file.mapped(byteCount: byteCount), whileAlive: { process.isAlive })
+  }
 
   func close() {
     giveBack()

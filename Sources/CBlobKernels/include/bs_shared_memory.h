@@ -18,11 +18,15 @@ static inline void bs_store_first(uint64_t *word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+// Adds, and orders that before every later load of this thread.
 static inline uint64_t bs_add(uint64_t *word, uint64_t value) {
-  return __atomic_add_fetch(word, value, __ATOMIC_SEQ_CST);
+  uint64_t sum = __atomic_add_fetch(word, value, __ATOMIC_SEQ_CST);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return sum;
 }
-// Raises a word to a value, unless it is as great already.
-void bs_raise(uint64_t *word, uint64_t value);
+
+// Milliseconds since some moment in the past, by a clock that is read without a system call.
+uint64_t bs_coarse_milliseconds(void);
 
 // Locks bytes of a file against every other open file. The lock ends with the open file. Returns 1 when it is held
 // now, 0 when another holds it and wait is 0, or the negative errno. A lock of the same open file is no obstacle.
