@@ -37,9 +37,9 @@ package final class Catalog: Sendable {
   /// One commit of this process at a time: threads share the locks of the table of open packs.
   let commitTurn = Mutex<Void>(())
   /// The table of open packs; nil where there is none. Then every commit is settled at once.
-  let live: LiveHolder
+  package let live: LiveHolder
   /// What the open packs have beyond the catalog.
-  let tails: Tails?
+  package let tails: Tails?
   /// When it was last looked whether the table still has its name.
   let lastLook = Mutex<UInt64>(0)
   /// Whether recovering dead writers' packs was put off, because another process held `lock`.
@@ -329,7 +329,7 @@ package final class Catalog: Sendable {
   /// - Parameter ignoresDead: whether the packs of programs that died in a commit have been recovered.
   /// - Returns: false if one has to be recovered first.
   /// - Throws: `busy` when a commit does not end.
-  func awaitCommits(seconds: Double = 10, ignoresDead: Bool) throws(BlobStorageError) -> Bool {
+  func awaitCommits(seconds: Double, ignoresDead: Bool) throws(BlobStorageError) -> Bool {
     guard let live = live.table else { return true }
     let epoch = live.beginEpoch()
     let end = ContinuousClock.now.advanced(by: .seconds(seconds))

@@ -147,8 +147,9 @@ package struct CatalogBuilder: Sendable {
     throws(BlobStorageError)
   {
     if try isPromiseBroken(name, environment) {
-      _ = try apply(name, file, into: environment)
-      return
+      guard let outcome = try apply(name, file, into: environment), outcome.gaps.isEmpty else { return }
+      // What is missing was in a tail only. No view may wait for it.
+      return try takeCutShort(name, into: environment)
     }
     let tail = try tornTail(name, file, environment)
     if let tail {

@@ -6,14 +6,14 @@ package final class LiveHolder: Sendable {
 
   package init() {}
 
-  var table: LiveTable? {
+  package var table: LiveTable? {
     get { state.withLock { $0 } }
     set { state.withLock { $0 = newValue } }
   }
 
   /// Up to where the records of a pack are visible; nil if no slot says so.
   func published(_ pack: PackName) -> Int64? {
-    table?.entries().first { $0.pack == pack }?.published
+    table?.entries().first { $0.pack == pack && $0.isPossible }?.published
   }
 
   func close() { state.withLock { $0.take() }?.close() }

@@ -8,10 +8,10 @@ import SystemPackage
 ///
 /// The numbers are hints. The records of a pack and their checksums confirm a published length.
 package final class LiveTable: Sendable {
-  static let slotCount = 128
+  package static let slotCount = 128
   private static let slotWordCount = 8
   private static let headerWordCount = 64
-  static let byteCount = (headerWordCount + slotCount * slotWordCount) * 8
+  package static let byteCount = (headerWordCount + slotCount * slotWordCount) * 8
   /// Changes with the layout.
   private static let mark: UInt64 = 0x314c_4956_4542_4c42
   private static let stripeCount: Int64 = 4_096
@@ -46,7 +46,7 @@ package final class LiveTable: Sendable {
   ///
   /// - Parameter isAlone: whether no other process uses the store: then a table that is missing or not valid is made anew.
   /// - Returns: nil if there is no valid table.
-  static func open(
+  package static func open(
     in folder: FilePath, _ files: any FileSystem, _ identity: MediumIdentity, isAlone: Bool
   ) throws(BlobStorageError) -> LiveTable? {
     let path = folder.appending("live")
@@ -100,7 +100,7 @@ package final class LiveTable: Sendable {
     return LiveTable(file, memory)
   }
 
-  func close() { file.close() }
+  package func close() { file.close() }
 
   /// Whether the file has lost its name: then other processes use another table.
   func isRemoved() throws(BlobStorageError) -> Bool { try file.status().linkCount == 0 }
@@ -108,7 +108,7 @@ package final class LiveTable: Sendable {
   // MARK: Counts
 
   /// Grows whenever a length is published.
-  var publishCount: UInt64 { memory[Word.publishCount.rawValue] }
+  package var publishCount: UInt64 { memory[Word.publishCount.rawValue] }
 
   /// Grows whenever the file that names the catalog in use is replaced.
   var catalogCount: UInt64 { memory[Word.catalogCount.rawValue] }
@@ -118,7 +118,7 @@ package final class LiveTable: Sendable {
   var epoch: UInt64 { memory[Word.epoch.rawValue] }
 
   /// Begins the next epoch, and returns its number.
-  func beginEpoch() -> UInt64 {
+  package func beginEpoch() -> UInt64 {
     let epoch = memory.add(1, to: Word.epoch.rawValue)
     // 0 means that no commit is under way.
     return epoch == 0 ? memory.add(1, to: Word.epoch.rawValue) : epoch
@@ -127,15 +127,18 @@ package final class LiveTable: Sendable {
   // MARK: Slots
 
   /// What a slot says.
-  struct Entry: Sendable {
-    var slot: Int
-    var pack: PackName
+  package struct Entry: Sendable, Hashable {
+    package var slot: Int
+    package var pack: PackName
     /// Records up to here are visible.
-    var published: Int64
+    package var published: Int64
     /// Records up to here belong to durable changes.
-    var promised: Int64
+    package var promised: Int64
     /// When a commit is under way, the epoch in which it began; else 0.
-    var epoch: UInt64
+    package var epoch: UInt64
+
+    /// Whether a pack can have published so much.
+    var isPossible: Bool { Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= published }
   }
 
   private func word(_ slot: Int, _ word: SlotWord) -> Int {
@@ -143,7 +146,7 @@ package final class LiveTable: Sendable {
   }
 
   /// The slots in use.
-  func entries() -> [Entry] {
+  package func entries() -> [Entry] {
     var entries: [Entry] = []
     for slot in 0..<Self.slotCount {
       if let entry = entry(slot) { entries.append(entry) }
@@ -156,22 +159,20 @@ package final class LiveTable: Sendable {
       let turn = memory[word(slot, .turn)]
       let sequence = memory[word(slot, .sequence)]
       if sequence == 0, turn & 1 == 0 { return nil }
-      let published = memory[word(slot, .published)]
       let entry = Entry(
         slot: slot,
         pack: PackName(
           writer: memory[word(slot, .writer)], sequence: UInt32(truncatingIfNeeded: sequence &- 1)),
-        published: Int64(clamping: published), promised: Int64(clamping: memory[word(slot, .promised)]), epoch: memory[word(slot, .epoch)])
-      if turn & 1 == 0, memory[word(slot, .turn)] == turn {
-        return UInt64(PackHeader.byteCount)...UInt64(Limits.packByteCountMax) ~= published ? entry : nil
-      }
+        published: Int64(clamping: memory[word(slot, .published)]),
+        promised: Int64(clamping: memory[word(slot, .promised)]), epoch: memory[word(slot, .epoch)])
+      if turn & 1 == 0, memory[word(slot, .turn)] == turn { return entry }
       // It changes hands. A process that died meanwhile has published nothing there.
       if turn & 1 == 1 { return nil }
     }
   }
 
   /// Takes a slot for a pack; nil if all are taken.
-  func claim(_ pack: PackName) throws(BlobStorageError) -> Slot? {
+  package func claim(_ pack: PackName) throws(BlobStorageError) -> Slot? {
     try withOwn { (own) throws(BlobStorageError) in
       for slot in 0..<Self.slotCount where !own.contains(slot) && isFree(slot) {
         guard try file.lock(bytes: Self.byte(slot), wait: false) else { continue }
@@ -222,7 +223,7 @@ package final class LiveTable: Sendable {
   }
 
   /// Whether the process that wrote to the slot has ended.
-  func isDead(_ entry: Entry) throws(BlobStorageError) -> Bool {
+  package func isDead(_ entry: Entry) throws(BlobStorageError) -> Bool {
     try withOwn { (own) throws(BlobStorageError) in
       guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
         return false
@@ -233,7 +234,7 @@ package final class LiveTable: Sendable {
   }
 
   /// Frees the slots of dead writers for which `isSettled` says that the catalog has all that they published.
-  func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
+  package func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     for entry in entries() where try isSettled(entry) {
       try withOwn { (own) throws(BlobStorageError) in
         guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else { return }
@@ -248,8 +249,10 @@ package final class LiveTable: Sendable {
   /// The slot of a pack that this process writes.
   package final class Slot: Sendable {
     let table: LiveTable
-    private let number: Int
+    package let number: Int
     let pack: PackName
+    /// Until it is given back or given up: from then on the slot may be another's.
+    private let isHeld = Atomic<Bool>(true)
 
     fileprivate init(table: LiveTable, number: Int, pack: PackName) {
       self.table = table
@@ -262,7 +265,8 @@ package final class LiveTable: Sendable {
 
     private func giveUp() {
       table.own.withLock { own in
-        guard own.remove(number) != nil else { return }
+        guard isHeld.exchange(false, ordering: .acquiringAndReleasing) else { return }
+        own.remove(number)
         // A lock that cannot be given back ends with the file.
         do { try table.file.unlock(bytes: LiveTable.byte(number)) } catch {}
       }
@@ -271,7 +275,7 @@ package final class LiveTable: Sendable {
     private func word(_ word: SlotWord) -> Int { table.word(number, word) }
 
     /// Makes the records up to `byteCount` visible to all processes. The system has their bytes.
-    func publish(_ byteCount: Int64, isPromised: Bool) {
+    package func publish(_ byteCount: Int64, isPromised: Bool) {
       if isPromised { table.memory[word(.promised)] = UInt64(byteCount) }
       table.memory[word(.published)] = UInt64(byteCount)
       table.memory.add(1, to: Word.publishCount.rawValue)
@@ -284,15 +288,17 @@ package final class LiveTable: Sendable {
     }
 
     /// Says that a commit begins: it sees what is condemned in the catalog from here on.
-    func enter() { table.memory.storeFirst(max(table.epoch, 1), at: word(.epoch)) }
+    package func enter() { table.memory.storeFirst(max(table.epoch, 1), at: word(.epoch)) }
 
     /// Says that no commit is under way.
-    func leave() { table.memory[word(.epoch)] = 0 }
+    package func leave() {
+      if isHeld.load(ordering: .acquiring) { table.memory[word(.epoch)] = 0 }
+    }
 
     /// Gives the slot back. The catalog has all that was published.
-    func release() {
-      table.own.withLock { own in
-        if own.contains(number) { table.free(number) }
+    package func release() {
+      table.own.withLock { _ in
+        if isHeld.load(ordering: .acquiring) { table.free(number) }
       }
       giveUp()
     }
@@ -301,7 +307,7 @@ package final class LiveTable: Sendable {
   // MARK: Stripes
 
   /// The stripes of keys, in ascending order; the whole range for many keys.
-  static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
+  package static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
     guard let keys, keys.count <= 16 else { return [firstStripe..<firstStripe + stripeCount] }
     var stripes: Set<Int64> = []
     for key in keys {
@@ -317,7 +323,7 @@ package final class LiveTable: Sendable {
   }
 
   /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time.
-  func locked<T>(
+  package func locked<T>(
     _ stripes: [Range<Int64>], _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var count = 0

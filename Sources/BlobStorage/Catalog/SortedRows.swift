@@ -4,25 +4,32 @@ import Foundation
 ///
 /// Two levels: blocks of a bounded number of rows, in order. A copy shares its blocks with the original until one of the
 /// two changes them.
-struct SortedRows {
+package struct SortedRows {
   /// A row. The bytes lie in a ``RowMemory`` that lives at least as long.
-  struct Row {
-    let key: UnsafeRawBufferPointer
+  package struct Row {
+    package let key: UnsafeRawBufferPointer
     /// Nil if the row was removed.
-    let value: UnsafeRawBufferPointer?
+    package let value: UnsafeRawBufferPointer?
+
+    package init(key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?) {
+      self.key = key
+      self.value = value
+    }
   }
 
   private static let blockCountMax = 128
   private var blocks: [ContiguousArray<Row>] = []
 
-  var isEmpty: Bool { blocks.isEmpty }
+  package init() {}
 
-  func row(_ key: UnsafeRawBufferPointer) -> Row? {
+  package var isEmpty: Bool { blocks.isEmpty }
+
+  package func row(_ key: UnsafeRawBufferPointer) -> Row? {
     let place = self.place(key)
     return place.isFound ? blocks[place.block][place.index] : nil
   }
 
-  mutating func set(_ row: Row) {
+  package mutating func set(_ row: Row) {
     let (block, index, isFound) = place(row.key)
     if isFound {
       blocks[block][index] = row
@@ -59,7 +66,7 @@ struct SortedRows {
   }
 
   /// Less than, equal to or greater than 0, as LMDB compares keys.
-  static func order(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Int {
+  package static func order(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Int {
     let count = min(one.count, other.count)
     if count > 0, let first = one.baseAddress, let second = other.baseAddress {
       let order = memcmp(first, second, count)
@@ -69,7 +76,7 @@ struct SortedRows {
   }
 
   /// Walks the rows from a key on.
-  struct Walk {
+  package struct Walk {
     private let rows: SortedRows
     private var block: Int
     private var index: Int
@@ -81,9 +88,9 @@ struct SortedRows {
     }
 
     /// The row that the walk has come to; nil at the end.
-    var row: Row? { block < rows.blocks.count ? rows.blocks[block][index] : nil }
+    package var row: Row? { block < rows.blocks.count ? rows.blocks[block][index] : nil }
 
-    mutating func advance() {
+    package mutating func advance() {
       index += 1
       skipEnd()
     }
@@ -93,19 +100,21 @@ struct SortedRows {
     }
   }
 
-  func walk(from start: UnsafeRawBufferPointer) -> Walk { Walk(self, from: start) }
+  package func walk(from start: UnsafeRawBufferPointer) -> Walk { Walk(self, from: start) }
 }
 
 /// Memory for the bytes of rows. It is freed as a whole.
-final class RowMemory {
+package final class RowMemory {
   private static let blockByteCount = 64 << 10
   private var blocks: [UnsafeMutableRawPointer] = []
   private var rest = UnsafeMutableRawBufferPointer(start: nil, count: 0)
 
+  package init() {}
+
   deinit { for block in blocks { block.deallocate() } }
 
   /// A copy of the bytes that lives as long as this object.
-  func copy(_ bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
+  package func copy(_ bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
     if bytes.isEmpty { return UnsafeRawBufferPointer(start: nil, count: 0) }
     if rest.count < bytes.count {
       let byteCount = max(bytes.count, Self.blockByteCount)

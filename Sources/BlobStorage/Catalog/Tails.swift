@@ -9,8 +9,8 @@ import Synchronization
 /// 3. Every write transaction of the catalog settles all tails first, so few records are left then.
 package final class Tails: Sendable {
   /// Records and bytes of payload after which a process settles.
-  static let recordCountMax = 4_000
-  static let byteCountMax: Int64 = 32 << 20
+  package static let recordCountMax = 4_000
+  package static let byteCountMax: Int64 = 32 << 20
 
   private struct Tail {
     var header: PackHeader
@@ -82,8 +82,13 @@ package final class Tails: Sendable {
     return try result.get().value
   }
 
+  /// How much the catalog lacks, as far as is known here.
+  package var size: (recordCount: Int, byteCount: Int64) {
+    box.withLock { ($0.value.state.recordCount, $0.value.state.byteCount) }
+  }
+
   /// Whether there is so much that somebody should settle.
-  var isLong: Bool {
+  package var isLong: Bool {
     box.withLock {
       let state = $0.value.state
       return (state.recordCount >= Self.recordCountMax || state.byteCount >= Self.byteCountMax)
@@ -203,7 +208,8 @@ package final class Tails: Sendable {
       return true
     }
     guard let (number, known) = try view.openPack(tail.header.name) else {
-      tail.records = []
+      // It is read again if the pack was begun since the snapshot.
+      tail.forget()
       return true
     }
     var row = known
@@ -227,7 +233,7 @@ package final class Tails: Sendable {
   private func forgetSettled(_ tail: inout Tail, _ snapshot: Transaction) throws(BlobStorageError) {
     tail.rowCount = 0
     guard let (_, row) = try snapshot.openPack(tail.header.name) else {
-      tail.records = []
+      tail.forget()
       return
     }
     let settled = tail.records.prefix { $0.offset < row.appliedByteCount }.count
@@ -237,6 +243,7 @@ package final class Tails: Sendable {
   /// Reads what a pack of another process has beyond what is known here.
   private func fetch(_ entry: LiveTable.Entry, _ snapshot: Transaction) throws(BlobStorageError) {
     guard let (_, row) = try snapshot.openPack(entry.pack) else { return }
+    guard entry.isPossible else { throw Self.unreadable(entry, from: row.appliedByteCount) }
     let (known, file) = try locked { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
       guard let index = state.index(entry.pack) else { return (0, nil) }
       return (state.tails[index].end, state.tails[index].file)
@@ -253,11 +260,7 @@ package final class Tails: Sendable {
     var records: [PackRecord] = []
     let end = try scanner.scanTail(header, from: start) { (record) in records.append(record) }
     guard end == entry.published, !(records.last?.continues ?? false) else {
-      throw BlobStorageError(
-        .corrupted,
-        "Pack \(entry.pack) cannot be read from \(end) to \(entry.published), where its writer has put the newest "
-          + "changes: end the programs that write to the store, and run repair.", pack: entry.pack.description,
-        offset: end)
+      throw Self.unreadable(entry, from: end)
     }
     try locked { state in
       let index = state.index(entry.pack) ?? state.tails.count
@@ -272,6 +275,14 @@ package final class Tails: Sendable {
       state.isExtended = true
       state.count(records)
     }
+  }
+
+  private static func unreadable(_ entry: LiveTable.Entry, from end: Int64) -> BlobStorageError {
+    BlobStorageError(
+      .corrupted,
+      "Pack \(entry.pack) cannot be read from \(end) to \(entry.published), where its writer has put the newest "
+        + "changes: end the programs that write to the store, and run repair.", pack: entry.pack.description,
+      offset: end)
   }
 
   // MARK: Settling

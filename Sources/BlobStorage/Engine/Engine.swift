@@ -56,6 +56,8 @@ package final class Engine: Sendable {
     package var mapByteCount = 1 << 30
     /// So long a reader waits for a catalog that another process is making.
     package var patienceSeconds = 10.0
+    /// So long a collection waits for a commit that has begun before it condemned packs.
+    package var commitPatienceSeconds = 10.0
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
     /// Content that streams in and ends before so many bytes is put like content in memory.

@@ -33,10 +33,11 @@ extension Collector {
 
   /// Waits for the commits that may count on the condemned packs, also for those of programs that died in one.
   func awaitCommits() throws(BlobStorageError) {
-    if try engine.catalog.awaitCommits(ignoresDead: false) { return }
+    let seconds = engine.environment.commitPatienceSeconds
+    if try engine.catalog.awaitCommits(seconds: seconds, ignoresDead: false) { return }
     // With a pack that is recovered, the catalog has what its last commit counts on.
     try withReserve { () throws(BlobStorageError) in try engine.recoverDeadWriters() }
-    _ = try engine.catalog.awaitCommits(ignoresDead: true)
+    _ = try engine.catalog.awaitCommits(seconds: seconds, ignoresDead: true)
   }
 
   /// Forgets retired packs whose files went before their records: see ``PackRetraction``.
