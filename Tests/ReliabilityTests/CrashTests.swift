@@ -105,6 +105,21 @@ struct CrashTests {
         _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
       }
     },
+    Scenario(name: "a collection beside changes that nobody has settled", setUp: garbageInEveryPack) { lab in
+      let writer = try lab.open()
+      let engine = try lab.open()
+      try lab.put(writer, [("a", noise(90, 900))], durability: .relaxed)
+      try lab.put(writer, [("again", noise(1, 3_000)), ("b", noise(91, 200))], durability: .relaxed)
+      _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+      try lab.put(writer, [("a", noise(92, 800))])
+      try lab.delete(writer, ["b"], durability: .relaxed)
+      try engine.close()
+      try writer.close()
+    },
+    Scenario(name: "opening after the death of a writer that nobody has settled", setUp: unsettledPack) {
+      lab in
+      try lab.session { try lab.put($0, [("a", noise(93, 400))]) }
+    },
     Scenario(name: "opening after a crash", setUp: packOfADeadWriter) { lab in
       try lab.session { try lab.put($0, [("z", noise(70, 500))]) }
     },
@@ -222,6 +237,19 @@ struct CrashTests {
       }
     }
     try lab.session { try lab.delete($0, ["k0"]) }
+  }
+
+  @Sendable static func unsettledPack(_ lab: Lab) throws {
+    try historyOfA(lab)
+    let beside = try lab.open()
+    let engine = try lab.open()
+    try lab.put(engine, [("a", noise(94, 1_000))], durability: .relaxed)
+    try lab.put(engine, [("c", noise(95, 3_000)), ("d", noise(96, 100))], durability: .relaxed)
+    try lab.delete(engine, ["b"], durability: .relaxed)
+    // Another process sees all of it, and does not settle it either.
+    guard try lab.model.matches(lab.observed(beside)) else { throw Broken("1: changes are not seen") }
+    let catalog = try CatalogFolder(copyOf: lab.catalog)
+    lab.restart(with: catalog)
   }
 
   @Sendable static func packOfADeadWriter(_ lab: Lab) throws {

@@ -35,6 +35,20 @@ struct RaceTests {
         try lab.putAgainIfBusy(engine, "a", noise(50, 2_500))
       }
     },
+    Race(
+      name: "puts by a process that is killed before anybody settles them, and a collection (V6)",
+      setUp: garbage
+    ) {
+      lab in
+      let process = lab.disk.process()
+      let engine = try lab.open(process)
+      try lab.put(engine, [("back", noise(0, 3_000))], durability: .relaxed)
+      try lab.put(engine, [("a", noise(50, 2_500))], durability: .relaxed)
+      process.kill()
+      withExtendedLifetime(engine) {}
+    } second: { lab in
+      try collect(lab)
+    },
     Race(name: "a rebuild of the catalog, and a collection (H5)", setUp: garbage, first: collect) { lab in
       try lab.session { engine in
         try engine.catalog.rebuild(because: nil)
@@ -99,6 +113,8 @@ struct RaceTests {
   ) throws -> Outcome {
     let lab = try origin.copy()
     lab.weaknesses = weaknesses
+    // Who is stopped inside a commit goes on only when the collection has ended.
+    lab.commitPatienceSeconds = 0.02
     let counts = Mutex([Int](repeating: 0, count: works.count))
     let scheduler = Scheduler { situation in
       counts.withLock { counts in

@@ -66,6 +66,12 @@ final class CatalogPlace {
 
   /// Everything that the catalog says of these keys, stamps and digests, packs by their names.
   func dump(keys: [[UInt8]], stamps: [Stamp], digests: [Digest]) throws -> [String] {
+    try Self.dump(catalog, keys: keys, stamps: stamps, digests: digests)
+  }
+
+  static func dump(
+    _ catalog: Catalog, keys: [[UInt8]], stamps: [Stamp], digests: [Digest]
+  ) throws -> [String] {
     try catalog.read { (transaction) throws(BlobStorageError) in
       var lines: [String] = []
       func text(_ place: Place) throws(BlobStorageError) -> String {

@@ -21,6 +21,8 @@ final class Lab: @unchecked Sendable {
   /// What engines are opened with.
   var packByteCountTarget: Int64 = 64 << 10
   var weaknesses = Weaknesses()
+  /// So long a collection waits for a commit that another process does not end.
+  var commitPatienceSeconds = 10.0
   /// Who says which process goes on, when there are several.
   var scheduler: Scheduler? {
     didSet { disk.schedule(by: scheduler) }
@@ -91,6 +93,7 @@ final class Lab: @unchecked Sendable {
     environment.mapByteCount = 4 << 20
     environment.packByteCountTarget = packByteCountTarget
     environment.weaknesses = weaknesses
+    environment.commitPatienceSeconds = commitPatienceSeconds
     // All that streams in goes through the pipeline.
     environment.streamHeadByteCount = 1
     return environment
