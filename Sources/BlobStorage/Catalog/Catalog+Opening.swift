@@ -38,7 +38,8 @@ extension Catalog {
       // It was counted by another table.
       if live.table != nil { current.withLock { $0?.stateCount = nil } }
     } catch {
-      guard error.code == .noSpace || error.errno == Errno.notSupported.rawValue else { throw error }
+      let reasons = [Errno.notSupported, .isDirectory, .invalidArgument].map(\.rawValue)
+      guard error.code == .noSpace || reasons.contains(error.errno ?? 0) else { throw error }
       logger.warning("Small changes take longer.", metadata: ["reason": "\(error.message)"])
     }
   }
