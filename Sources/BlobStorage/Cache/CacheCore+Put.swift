@@ -126,7 +126,8 @@ extension CacheCore {
       let touched = takeTouched()
       do throws(BlobStorageError) {
         var evictedCount = 0
-        let stored = try engine.commit(values.map(\.item), settles: true) { (commit) throws(BlobStorageError) in
+        let stored = try engine.commit(values.map(\.item), settles: true) {
+          (commit) throws(BlobStorageError) in
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
           var dropping = CacheDropping(engine, long: long)
           try note(touched, commit.transaction)

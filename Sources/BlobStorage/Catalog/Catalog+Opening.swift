@@ -1,4 +1,3 @@
-import CBlobKernels
 import Logging
 import Synchronization
 import SystemPackage
@@ -179,7 +178,7 @@ extension Catalog {
 
   /// Whether a tenth of a second has passed since it was asked last. Costs no system call.
   private func isDue() -> Bool {
-    let now = bs_coarse_milliseconds()
+    let now = PassingTime.coarseMilliseconds()
     return lastLook.withLock { last in
       if now >= last, now - last < 100 { return false }
       last = now

@@ -50,7 +50,8 @@ package struct CatalogBuilder: Sendable {
         defer { file.close() }
         let isAbandoned = try file.lock(.shared, wait: false)
         _ = try apply(
-          name, file, into: environment, upTo: isAbandoned ? try tornTail(name, file, environment) : live.published(name))
+          name, file, into: environment,
+          upTo: isAbandoned ? try tornTail(name, file, environment) : live.published(name))
       }
     }
   }

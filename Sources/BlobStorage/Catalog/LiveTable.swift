@@ -237,7 +237,9 @@ package final class LiveTable: Sendable {
   package func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     for entry in entries() where try isSettled(entry) {
       try withOwn { (own) throws(BlobStorageError) in
-        guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else { return }
+        guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
+          return
+        }
         if self.entry(entry.slot)?.pack == entry.pack { free(entry.slot) }
         try file.unlock(bytes: Self.byte(entry.slot))
       }

@@ -106,7 +106,11 @@ package final class Tails: Sendable {
   var isEmpty: Bool { box.withLock { $0.value.state.recordCount == 0 } }
 
   /// Notes that the catalog has everything that was published a moment ago.
-  func noteSettled() { box.withLock { ($0.value.state.recordCount, $0.value.state.byteCount, $0.value.state.patience) = (0, 0, 0) } }
+  func noteSettled() {
+    box.withLock { box in
+      (box.value.state.recordCount, box.value.state.byteCount, box.value.state.patience) = (0, 0, 0)
+    }
+  }
 
   /// Makes records of a pack of this process visible to all processes. The system has their bytes.
   func publish(
@@ -154,7 +158,9 @@ package final class Tails: Sendable {
     if let known { return known.value }
     let entries = live.entries()
     // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
-    guard try environment.newestSnapshot() == snapshot.id, live.catalogCount == catalogCount else { return nil }
+    guard try environment.newestSnapshot() == snapshot.id, live.catalogCount == catalogCount else {
+      return nil
+    }
     for entry in entries { try fetch(entry, snapshot) }
     return try locked { (state) throws(BlobStorageError) -> Unchecked<Transaction?> in
       let packs = Set(entries.map(\.pack))

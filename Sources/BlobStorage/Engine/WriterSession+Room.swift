@@ -1,12 +1,73 @@
 import Synchronization
 
-/// Packs of a known length, for which there is space before anything is written.
+/// Beginning packs, and those of a known length, for which there is space before anything is written.
 extension WriterSession {
   /// Bytes that long work appends between commits: a pack ends with a commit, when it is full.
   package var commitByteCountMax: Int64 { min(16 << 20, packByteCountTarget.load(ordering: .relaxed)) }
 
   func packByteCountTarget(_ state: State) -> Int64 {
     state.packByteCountTarget ?? packByteCountTarget.load(ordering: .relaxed)
+  }
+
+  /// Begins the next pack and takes it into the catalog, with a slot in the table of open packs if one is free.
+  func beginPack() throws(BlobStorageError) {
+    let result: Result<Void, BlobStorageError> = beginning.withLock { _ in
+      do throws(BlobStorageError) { return .success(try beginPackInTurn()) } catch { return .failure(error) }
+    }
+    try result.get()
+  }
+
+  private func beginPackInTurn() throws(BlobStorageError) {
+    guard
+      try tryLocked({ (state) throws(BlobStorageError) -> Bool in
+        if let poison = state.poison { throw poison }
+        return state.writer == nil
+      })
+    else { return }
+    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    let sequence = locked { state in
+      state.nextSequence += 1
+      return state.nextSequence - 1
+    }
+    let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        if try transaction.packNumber(writer.name) == nil {
+          _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
+        }
+      }
+      // Nothing is written to the pack before it has a slot: a rebuild takes it only as far as the slot says.
+      let slot = try catalog.claimSlot(writer.name)
+      let begun = Unchecked(value: writer)
+      locked { state in
+        state.writer = begun.value
+        state.slots[begun.value.name] = slot
+        state.packByteCountTarget = nil
+      }
+    } catch {
+      // The next opening removes it, or takes it for an empty one.
+      writer.file.close()
+      throw error
+    }
+  }
+
+  private func newPack(_ sequence: UInt32, time: UInt64) throws(BlobStorageError) -> PackWriter {
+    guard time < Stamp.timeMax else {
+      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+    }
+    let header = PackHeader(
+      name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
+      digestAlgorithm: store.digestAlgorithm, created: time)
+    let writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    if publisher != nil { writer.synchronizes = false }
+    return writer
+  }
+
+  /// Begins the next pack of a store whose packs are published as objects.
+  func begin(_ state: inout State, time: UInt64) throws(BlobStorageError) {
+    state.writer = try newPack(state.nextSequence, time: time)
+    state.packByteCountTarget = nil
+    state.nextSequence += 1
   }
 
   /// Has the pack under way, begun if there is none, take `byteCount` more bytes, and reserves the space for them.

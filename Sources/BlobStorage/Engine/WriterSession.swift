@@ -74,7 +74,7 @@ package final class WriterSession: Sendable {
   /// The same, if packs are published.
   let publishing: (any PublishingBackend)?
   let catalog: Catalog
-  private let codecs: CodecPool
+  let codecs: CodecPool
   let clock: WallClock
   let logger: Logger
   /// When a pack is full.
@@ -83,7 +83,7 @@ package final class WriterSession: Sendable {
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
   private let syncTurn = Turn()
-  private let beginning = Mutex<Void>(())
+  let beginning = Mutex<Void>(())
   private let tally = CommitTally()
   /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
   let sealing = DispatchGroup()
@@ -461,65 +461,6 @@ package final class WriterSession: Sendable {
     note(content, &state)
     state.addedByteCount += Int64(record.byteCount)
     return record.byteCount
-  }
-
-  /// Begins the next pack and takes it into the catalog, with a slot in the table of open packs if one is free.
-  func beginPack() throws(BlobStorageError) {
-    let result: Result<Void, BlobStorageError> = beginning.withLock { _ in
-      do throws(BlobStorageError) { return .success(try beginPackInTurn()) } catch { return .failure(error) }
-    }
-    try result.get()
-  }
-
-  private func beginPackInTurn() throws(BlobStorageError) {
-    guard try tryLocked({ (state) throws(BlobStorageError) -> Bool in
-      if let poison = state.poison { throw poison }
-      return state.writer == nil
-    }) else { return }
-    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-    let sequence = locked { state in
-      state.nextSequence += 1
-      return state.nextSequence - 1
-    }
-    let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
-    do throws(BlobStorageError) {
-      try catalog.write { (transaction) throws(BlobStorageError) in
-        if try transaction.packNumber(writer.name) == nil {
-          _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
-        }
-      }
-      // Nothing is written to the pack before it has a slot: a rebuild takes it only as far as the slot says.
-      let slot = try catalog.claimSlot(writer.name)
-      let begun = Unchecked(value: writer)
-      locked { state in
-        state.writer = begun.value
-        state.slots[begun.value.name] = slot
-        state.packByteCountTarget = nil
-      }
-    } catch {
-      // The next opening removes it, or takes it for an empty one.
-      writer.file.close()
-      throw error
-    }
-  }
-
-  private func newPack(_ sequence: UInt32, time: UInt64) throws(BlobStorageError) -> PackWriter {
-    guard time < Stamp.timeMax else {
-      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
-    }
-    let header = PackHeader(
-      name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
-      digestAlgorithm: store.digestAlgorithm, created: time)
-    let writer = try PackWriter(header: header, backend: backend, codecs: codecs)
-    if publisher != nil { writer.synchronizes = false }
-    return writer
-  }
-
-  /// Begins the next pack of a store whose packs are published as objects.
-  func begin(_ state: inout State, time: UInt64) throws(BlobStorageError) {
-    state.writer = try newPack(state.nextSequence, time: time)
-    state.packByteCountTarget = nil
-    state.nextSequence += 1
   }
 
   private func flush(_ state: inout State) throws(BlobStorageError) {

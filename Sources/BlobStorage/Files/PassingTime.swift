@@ -1,3 +1,4 @@
+import CBlobKernels
 import Foundation
 
 /// Tells how much time passes, whatever time of day it is; a value, so that tests have it pass as they like.
@@ -19,4 +20,7 @@ package struct PassingTime: Sendable {
     return PassingTime(
       now: { (ContinuousClock.now - start) / .seconds(1) }, wait: { Thread.sleep(forTimeInterval: $0) })
   }()
+
+  /// Milliseconds since some moment in the past, a few milliseconds late at most. Costs no system call.
+  static func coarseMilliseconds() -> UInt64 { bs_coarse_milliseconds() }
 }

@@ -89,7 +89,9 @@ package final class CatalogLocks: Sendable {
     }
   }
 
-  func take(_ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier, _ process: SimulatedProcess) -> Bool {
+  func take(
+    _ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier, _ process: SimulatedProcess
+  ) -> Bool {
     state.withLock { state in
       var held = (state.ranges[path] ?? []).filter { $0.process.isAlive }
       defer { state.ranges[path] = held }
