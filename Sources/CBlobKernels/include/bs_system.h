@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "bs_shared_memory.h"
+
 // What bs_open and bs_open_at may be asked for; O_CLOEXEC and O_NOFOLLOW are always added.
 enum {
   BS_OPEN_WRITE = 1,       // read and write; without it, read only
