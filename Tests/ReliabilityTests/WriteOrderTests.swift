@@ -107,9 +107,15 @@ struct WriteOrderTests {
         path: Lab.storePath, configuration: StoreConfiguration(), environment: environment)
       let shared = noise(9, 400)
       // Another thread appends a chunk of a stream when the commit that fills the pack is published.
-      let isFirst = Mutex(true)
+      // The first attempt finds that it needs a pack.
+      let attempt = Mutex(0)
       lab.catalog.locks.afterGivingBack { path in
-        guard path.string.hasSuffix("/live"), isFirst.withLock({ $0.take() }) else { return }
+        guard path.string.hasSuffix("/live") else { return }
+        let count = attempt.withLock { count in
+          count += 1
+          return count
+        }
+        guard count == 2 else { return }
         let record = ChunkRecord(
           digest: Digest.of(Array(shared)), plainByteCount: shared.count, codecNumber: 0)
         shared.withUnsafeBytes { bytes in _ = try? engine.writer.append(.chunk(record), payload: bytes) }

@@ -25,10 +25,7 @@ extension WriterSession {
       })
     else { return }
     let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-    let sequence = locked { state in
-      state.nextSequence += 1
-      return state.nextSequence - 1
-    }
+    let sequence = locked { $0.nextSequence }
     let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
@@ -41,12 +38,15 @@ extension WriterSession {
       let begun = Unchecked(value: writer)
       locked { state in
         state.writer = begun.value
+        // Not before: what forces names to the medium counts on the packs before, and so do leases.
+        state.nextSequence = sequence + 1
         state.slots[begun.value.name] = slot
         state.packByteCountTarget = nil
       }
     } catch {
       // The next opening removes it, or takes it for an empty one.
       writer.file.close()
+      locked { $0.nextSequence = sequence + 1 }
       throw error
     }
   }

@@ -323,7 +323,7 @@ struct LiveTableTests {
 
   @Test("that cannot be made leaves nothing behind", arguments: ["allocate", "mapped", "rename"])
   func cannotBeMade(_ failing: String) throws {
-    let files = WatchedFiles { (call, path) throws(BlobStorageError) in
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
       guard call == failing else { return }
       throw .systemCall(call, path: path, errno: Errno.noSpace.rawValue)
     }

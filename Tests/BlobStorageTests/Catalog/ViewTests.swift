@@ -266,7 +266,7 @@ struct ViewTests {
   @Test("is taken without a system call when nothing has changed")
   func noCalls() throws {
     let calls = Mutex<[String]>([])
-    let files = WatchedFiles { (call, path) throws(BlobStorageError) in
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
       if call == "status", path.lastComponent?.string == "live" { return }
       calls.withLock { $0.append("\(call) \(path)") }
     }

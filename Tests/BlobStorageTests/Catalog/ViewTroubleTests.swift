@@ -293,7 +293,7 @@ struct ViewTroubleTests {
     let refusedCount = Atomic<Int>(0)
     let reserve = Mutex("")
     var environment = Pair.environment
-    environment.catalogFiles = WatchedFiles { (call, path) throws(BlobStorageError) in
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
       guard call == "lock", path.lastComponent?.string == "lock", isFull.load(ordering: .acquiring),
         FileManager.default.fileExists(atPath: reserve.withLock { $0 })
       else { return }
@@ -350,7 +350,7 @@ struct ViewTroubleTests {
   @Test("shows all where there is no table of open packs, as it cannot be made")
   func noTable() throws {
     var environment = Pair.environment
-    environment.catalogFiles = WatchedFiles { (call, path) throws(BlobStorageError) in
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
       guard call == "allocate", path.lastComponent?.string == "live.new" else { return }
       throw .systemCall(call, path: path, errno: Errno.noSpace.rawValue)
     }

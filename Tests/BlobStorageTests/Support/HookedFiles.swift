@@ -3,7 +3,7 @@ import Dispatch
 import SystemPackage
 
 /// The system's files with a hook, which is told of every call before it is made and may have it fail.
-struct WatchedFiles: FileSystem {
+struct HookedFiles: FileSystem {
   /// - Parameter call: the name of the method.
   typealias Hook = @Sendable (_ call: String, FilePath) throws(BlobStorageError) -> Void
 
@@ -14,7 +14,7 @@ struct WatchedFiles: FileSystem {
 
   func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     try hook("open", path)
-    return WatchedFile(try system.open(path, intent), hook)
+    return HookedFile(try system.open(path, intent), hook)
   }
   func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
     try hook("status", path)
@@ -51,11 +51,11 @@ struct WatchedFiles: FileSystem {
   func mountIdentity(of path: FilePath) -> String { system.mountIdentity(of: path) }
 }
 
-private final class WatchedFile: File {
+private final class HookedFile: File {
   private let file: any File
-  private let hook: WatchedFiles.Hook
+  private let hook: HookedFiles.Hook
 
-  init(_ file: any File, _ hook: @escaping WatchedFiles.Hook) {
+  init(_ file: any File, _ hook: @escaping HookedFiles.Hook) {
     self.file = file
     self.hook = hook
   }
