@@ -43,15 +43,18 @@ extension Catalog {
     }
   }
 
-  /// Frees the slots of dead writers whose packs the catalog has whole.
+  /// Frees the slots of dead writers whose packs the catalog has whole, and those of packs that are not there: a slot is
+  /// taken for a pack that has its name already.
   func reap(_ environment: Environment) throws(BlobStorageError) {
     guard let live = live.table else { return }
     try environment.read { (transaction) throws(BlobStorageError) in
       try live.reap { (entry) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(entry.pack),
-          let row = try transaction.packRow(number)
-        else { return false }
-        return row.isSealed
+        if let number = try transaction.packNumber(entry.pack), let row = try transaction.packRow(number),
+          row.isSealed
+        {
+          return true
+        }
+        return try tails?.hasFile(entry.pack) == false
       }
     }
   }

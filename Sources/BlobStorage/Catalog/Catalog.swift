@@ -175,6 +175,13 @@ package final class Catalog: Sendable {
     }
   }
 
+  /// Runs `body` on a snapshot without what tails add to it: what is settled, also where a tail cannot be read.
+  func readSettled<T>(
+    _ body: (Transaction) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    try mended(isPatient: false) { () throws(BlobStorageError) in try environment().read(body) }
+  }
+
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
   ///
   /// All tails are settled first.

@@ -62,8 +62,9 @@ extension CatalogBuilder {
     }
     // What a failed sync has lost, nobody was told to be done.
     guard let census = backend.census, let row, !row.isPoisoned else { return false }
-    // What was published in this start of the machine is there until the next.
-    let promised = max(row.promisedByteCount, live.published(name) ?? 0)
+    // What was published in this start of the machine is there until the next. A length that was changed since is not
+    // valid, and nothing is lost for that.
+    let promised = max(row.promisedByteCount, live.entry(name)?.published ?? 0)
     guard promised > 0, try isCutShort(name, promised) else { return false }
     logger.error("Pack \(name) is shorter than it was when its writer ended.")
     try census.append([.sealed(name, recordsEnd: promised)], durably: true)
@@ -93,8 +94,10 @@ extension CatalogBuilder {
   package func compareCensus(with catalog: Catalog) throws(BlobStorageError) -> KnownLosses {
     var losses = KnownLosses()
     guard let file = backend.census else { return losses }
-    let rows = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
-      .map(\.row)
+    // Losses can also be told where a tail cannot be read.
+    let rows = try catalog.readSettled { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().map(\.row)
+    }
     let census = try file.read()
     if let known = census.store, known != store.encoded() {
       throw BlobStorageError(

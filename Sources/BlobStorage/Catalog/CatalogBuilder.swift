@@ -49,9 +49,12 @@ package struct CatalogBuilder: Sendable {
         guard let file = try backend.openPack(name) else { continue }
         defer { file.close() }
         let isAbandoned = try file.lock(.shared, wait: false)
+        let entry = live.entry(name)
+        // Nobody tells a private catalog of the rest later.
+        if !isAbandoned, let entry, !entry.isValid { throw Tails.unreadable(entry, from: 0) }
         _ = try apply(
           name, file, into: environment,
-          upTo: isAbandoned ? try tornTail(name, file, environment) : live.published(name))
+          upTo: isAbandoned ? try tornTail(name, file, environment) : entry?.published)
       }
     }
   }
@@ -140,7 +143,10 @@ package struct CatalogBuilder: Sendable {
     }
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
-    _ = try apply(name, file, into: environment, upTo: live.published(name))
+    let entry = live.entry(name)
+    // As long as nobody knows how far it is published, views wait for the rest.
+    let end = entry.map { $0.isValid ? $0.published : Int64(PackHeader.byteCount) }
+    _ = try apply(name, file, into: environment, upTo: end)
   }
 
   /// Applies what is whole in a dead writer's pack, cuts off its torn tail and seals it. Its lock is held.

@@ -11,9 +11,10 @@ package final class LiveHolder: Sendable {
     set { state.withLock { $0 = newValue } }
   }
 
-  /// Up to where the records of a pack are visible; nil if no slot says so.
-  func published(_ pack: PackName) -> Int64? {
-    table?.entries().first { $0.pack == pack && $0.isPossible }?.published
+  /// The slot of a pack; nil if it has none.
+  func entry(_ pack: PackName) -> LiveTable.Entry? {
+    let entries = table?.entries().filter { $0.pack == pack } ?? []
+    return entries.first(where: \.isValid) ?? entries.first
   }
 
   func close() { state.withLock { $0.take() }?.close() }

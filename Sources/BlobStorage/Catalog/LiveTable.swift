@@ -6,14 +6,15 @@ import SystemPackage
 /// The table is valid for one start of the machine and one mount. Each open pack has a slot. A lock on a byte of the file
 /// protects the slot and dies with its process: whoever gets that lock knows that the writer is dead.
 ///
-/// The numbers are hints. The records of a pack and their checksums confirm a published length.
+/// The numbers are hints. The records of a pack and their checksums confirm a published length. A length has a checksum
+/// of its own, so that one that was changed otherwise is found out; its writer, who knows better, puts it right.
 package final class LiveTable: Sendable {
   package static let slotCount = 128
   private static let slotWordCount = 8
   private static let headerWordCount = 64
   package static let byteCount = (headerWordCount + slotCount * slotWordCount) * 8
   /// Changes with the layout.
-  private static let mark: UInt64 = 0x314c_4956_4542_4c42
+  private static let mark: UInt64 = 0x324c_4956_4542_4c42
   private static let stripeCount: Int64 = 4_096
   private static let firstStripe: Int64 = 1 << 20
   private static let firstSlotByte: Int64 = 1 << 21
@@ -28,11 +29,13 @@ package final class LiveTable: Sendable {
     case turn, writer, sequence, published, promised, epoch
   }
 
+  /// Only for locks. The memory is mapped from another open file: a mapping would keep the locks beyond ``close()``.
   private let file: any File
   private let memory: SharedMemory
-  /// The slots that this process has taken. All that takes, looks at and gives back slots' locks happens under it: a lock
-  /// is no obstacle for another thread of its process.
-  private let own = Mutex<Set<Int>>([])
+  /// The slots whose locks this process holds, with what it has stored there. All that takes, looks at, changes and gives
+  /// back slots happens under it: a lock is no obstacle for another thread of its process, and without the lock a slot may
+  /// be another's.
+  private let own = Mutex<[Int: Entry]>([:])
 
   private init(_ file: any File, _ memory: SharedMemory) {
     self.file = file
@@ -91,16 +94,27 @@ package final class LiveTable: Sendable {
       status.byteCount == Int64(byteCount), status.allocatedByteCount >= Int64(byteCount)
     else { return nil }
     let file = try files.open(path, .readWrite)
-    let memory = try file.mapped(byteCount: byteCount)
-    // A copy of the store's folder has a file of its own.
-    guard memory[Word.mark.rawValue] == mark, memory[Word.inode.rawValue] == status.inode else {
+    let mapped = try files.open(path, .readWrite)
+    defer { mapped.close() }
+    let memory = try mapped.mapped(byteCount: byteCount)
+    // A copy of the store's folder has a file of its own. And another may have made the table anew in between.
+    let inode = memory[Word.inode.rawValue]
+    guard memory[Word.mark.rawValue] == mark, try mapped.status().inode == inode,
+      try file.status().inode == inode
+    else {
       file.close()
       return nil
     }
     return LiveTable(file, memory)
   }
 
-  package func close() { file.close() }
+  /// Gives all slots and stripes up. Nothing is stored in a slot from then on.
+  package func close() {
+    own.withLock { own in
+      own = [:]
+      file.close()
+    }
+  }
 
   /// Whether the file has lost its name: then other processes use another table.
   func isRemoved() throws(BlobStorageError) -> Bool { try file.status().linkCount == 0 }
@@ -109,6 +123,9 @@ package final class LiveTable: Sendable {
 
   /// Grows whenever a length is published.
   package var publishCount: UInt64 { memory[Word.publishCount.rawValue] }
+
+  /// Has all processes look at the slots again: one that finds a slot of its own changed puts it right.
+  func askAgain() { memory.add(1, to: Word.publishCount.rawValue) }
 
   /// Grows whenever the file that names the catalog in use is replaced.
   var catalogCount: UInt64 { memory[Word.catalogCount.rawValue] }
@@ -132,26 +149,58 @@ package final class LiveTable: Sendable {
     package var pack: PackName
     /// Records up to here are visible.
     package var published: Int64
+    /// Whether ``published`` is what a writer has stored: else nobody knows but its writer.
+    package var isValid = true
     /// Records up to here belong to durable changes.
     package var promised: Int64
     /// When a commit is under way, the epoch in which it began; else 0.
     package var epoch: UInt64
+  }
 
-    /// Whether a pack can have published so much.
-    var isPossible: Bool { Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= published }
+  /// A length as it is stored: 32 bits, and above it a checksum of it and of what it belongs to.
+  package static func word(_ byteCount: Int64, of pack: PackName, isPromised: Bool) -> UInt64 {
+    let length = UInt64(UInt32(truncatingIfNeeded: byteCount))
+    let words = (pack.writer, UInt64(pack.sequence), length | (isPromised ? 1 << 63 : 0))
+    return length | UInt64(withUnsafeBytes(of: words) { CRC32C.checksum($0) }) << 32
+  }
+
+  /// The length that was stored; nil if none was.
+  private static func length(_ word: UInt64, of pack: PackName, isPromised: Bool) -> Int64? {
+    let length = Int64(UInt32(truncatingIfNeeded: word))
+    guard word == Self.word(length, of: pack, isPromised: isPromised), length <= Limits.packByteCountMax else {
+      return nil
+    }
+    return length
   }
 
   private func word(_ slot: Int, _ word: SlotWord) -> Int {
     Self.headerWordCount + slot * Self.slotWordCount + word.rawValue
   }
 
-  /// The slots in use.
+  /// The slots in use. Of its own a process knows what they say, and puts them right if they say anything else.
   package func entries() -> [Entry] {
-    var entries: [Entry] = []
-    for slot in 0..<Self.slotCount {
-      if let entry = entry(slot) { entries.append(entry) }
+    own.withLock { own in
+      (0..<Self.slotCount).compactMap { slot in
+        let found = entry(slot)
+        guard let known = own[slot] else { return found }
+        if found != known {
+          store(known)
+          askAgain()
+        }
+        return known
+      }
     }
-    return entries
+  }
+
+  private func store(_ entry: Entry) {
+    let (slot, pack) = (entry.slot, entry.pack)
+    change(slot) {
+      memory[word(slot, .writer)] = pack.writer
+      memory[word(slot, .published)] = Self.word(entry.published, of: pack, isPromised: false)
+      memory[word(slot, .promised)] = Self.word(entry.promised, of: pack, isPromised: true)
+      memory[word(slot, .epoch)] = entry.epoch
+      memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
+    }
   }
 
   private func entry(_ slot: Int) -> Entry? {
@@ -159,12 +208,13 @@ package final class LiveTable: Sendable {
       let turn = memory[word(slot, .turn)]
       let sequence = memory[word(slot, .sequence)]
       if sequence == 0, turn & 1 == 0 { return nil }
+      let pack = PackName(
+        writer: memory[word(slot, .writer)], sequence: UInt32(truncatingIfNeeded: sequence &- 1))
+      let published = Self.length(memory[word(slot, .published)], of: pack, isPromised: false)
+      let promised = Self.length(memory[word(slot, .promised)], of: pack, isPromised: true)
       let entry = Entry(
-        slot: slot,
-        pack: PackName(
-          writer: memory[word(slot, .writer)], sequence: UInt32(truncatingIfNeeded: sequence &- 1)),
-        published: Int64(clamping: memory[word(slot, .published)]),
-        promised: Int64(clamping: memory[word(slot, .promised)]), epoch: memory[word(slot, .epoch)])
+        slot: slot, pack: pack, published: published ?? 0, isValid: published != nil, promised: promised ?? 0,
+        epoch: memory[word(slot, .epoch)])
       if turn & 1 == 0, memory[word(slot, .turn)] == turn { return entry }
       // It changes hands. A process that died meanwhile has published nothing there.
       if turn & 1 == 1 { return nil }
@@ -174,20 +224,16 @@ package final class LiveTable: Sendable {
   /// Takes a slot for a pack; nil if all are taken.
   package func claim(_ pack: PackName) throws(BlobStorageError) -> Slot? {
     try withOwn { (own) throws(BlobStorageError) in
-      for slot in 0..<Self.slotCount where !own.contains(slot) && isFree(slot) {
+      for slot in 0..<Self.slotCount where own[slot] == nil && isFree(slot) {
         guard try file.lock(bytes: Self.byte(slot), wait: false) else { continue }
         guard isFree(slot) else {
           try file.unlock(bytes: Self.byte(slot))
           continue
         }
-        own.insert(slot)
-        change(slot) {
-          memory[word(slot, .writer)] = pack.writer
-          memory[word(slot, .published)] = UInt64(PackHeader.byteCount)
-          memory[word(slot, .promised)] = 0
-          memory[word(slot, .epoch)] = 0
-          memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
-        }
+        let entry = Entry(
+          slot: slot, pack: pack, published: Int64(PackHeader.byteCount), promised: 0, epoch: 0)
+        own[slot] = entry
+        store(entry)
         return Slot(table: self, number: slot, pack: pack)
       }
       return nil
@@ -200,7 +246,7 @@ package final class LiveTable: Sendable {
   }
 
   private func withOwn<T>(
-    _ body: (inout Set<Int>) throws(BlobStorageError) -> T
+    _ body: (inout [Int: Entry]) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     let result: Result<Unchecked<T>, BlobStorageError> = own.withLock { own in
       do throws(BlobStorageError) { return .success(Unchecked(value: try body(&own))) } catch {
@@ -225,7 +271,7 @@ package final class LiveTable: Sendable {
   /// Whether the process that wrote to the slot has ended.
   package func isDead(_ entry: Entry) throws(BlobStorageError) -> Bool {
     try withOwn { (own) throws(BlobStorageError) in
-      guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
+      guard own[entry.slot] == nil, try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
         return false
       }
       try file.unlock(bytes: Self.byte(entry.slot))
@@ -237,7 +283,7 @@ package final class LiveTable: Sendable {
   package func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     for entry in entries() where try isSettled(entry) {
       try withOwn { (own) throws(BlobStorageError) in
-        guard !own.contains(entry.slot), try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
+        guard own[entry.slot] == nil, try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
           return
         }
         if self.entry(entry.slot)?.pack == entry.pack { free(entry.slot) }
@@ -267,41 +313,67 @@ package final class LiveTable: Sendable {
 
     private func giveUp() {
       table.own.withLock { own in
-        guard isHeld.exchange(false, ordering: .acquiringAndReleasing) else { return }
-        own.remove(number)
+        guard isHeld.exchange(false, ordering: .acquiringAndReleasing), own.removeValue(forKey: number) != nil
+        else { return }
         // A lock that cannot be given back ends with the file.
         do { try table.file.unlock(bytes: LiveTable.byte(number)) } catch {}
+      }
+    }
+
+    /// Changes the slot; false if it is this one's no more.
+    private func update(_ body: (inout Entry) -> Void) -> Bool {
+      table.own.withLock { own in
+        guard isHeld.load(ordering: .acquiring), var entry = own[number] else { return false }
+        body(&entry)
+        own[number] = entry
+        return true
       }
     }
 
     private func word(_ word: SlotWord) -> Int { table.word(number, word) }
 
     /// Makes the records up to `byteCount` visible to all processes. The system has their bytes.
-    package func publish(_ byteCount: Int64, isPromised: Bool) {
-      if isPromised { table.memory[word(.promised)] = UInt64(byteCount) }
-      table.memory[word(.published)] = UInt64(byteCount)
-      table.memory.add(1, to: Word.publishCount.rawValue)
+    ///
+    /// - Returns: false if the slot was given back or the table closed: then nothing is visible.
+    @discardableResult
+    package func publish(_ byteCount: Int64, isPromised: Bool) -> Bool {
+      update { publish(byteCount, isPromised: isPromised, &$0) }
     }
 
     /// Makes the records up to `byteCount` visible, which the catalog has already.
     func raise(to byteCount: Int64) {
-      guard UInt64(byteCount) > table.memory[word(.published)] else { return }
-      publish(byteCount, isPromised: false)
+      _ = update { if byteCount > $0.published { publish(byteCount, isPromised: false, &$0) } }
+    }
+
+    private func publish(_ byteCount: Int64, isPromised: Bool, _ entry: inout Entry) {
+      if isPromised {
+        entry.promised = byteCount
+        table.memory[word(.promised)] = LiveTable.word(byteCount, of: pack, isPromised: true)
+      }
+      entry.published = byteCount
+      table.memory[word(.published)] = LiveTable.word(byteCount, of: pack, isPromised: false)
+      table.memory.add(1, to: Word.publishCount.rawValue)
     }
 
     /// Says that a commit begins: it sees what is condemned in the catalog from here on.
-    package func enter() { table.memory.storeFirst(max(table.epoch, 1), at: word(.epoch)) }
+    package func enter() {
+      _ = update { entry in
+        entry.epoch = max(table.epoch, 1)
+        table.memory.storeFirst(entry.epoch, at: word(.epoch))
+      }
+    }
 
     /// Says that no commit is under way.
     package func leave() {
-      if isHeld.load(ordering: .acquiring) { table.memory[word(.epoch)] = 0 }
+      _ = update { entry in
+        entry.epoch = 0
+        table.memory[word(.epoch)] = 0
+      }
     }
 
     /// Gives the slot back. The catalog has all that was published.
     package func release() {
-      table.own.withLock { _ in
-        if isHeld.load(ordering: .acquiring) { table.free(number) }
-      }
+      _ = update { _ in table.free(number) }
       giveUp()
     }
   }

@@ -11,6 +11,8 @@ package final class Tails: Sendable {
   /// Records and bytes of payload after which a process settles.
   package static let recordCountMax = 4_000
   package static let byteCountMax: Int64 = 32 << 20
+  /// Seconds after which a process settles what is not settled: whoever opens the store reads less.
+  package static let ageMax = 1.0
 
   private struct Tail {
     var header: PackHeader
@@ -25,7 +27,13 @@ package final class Tails: Sendable {
     /// Nil for a pack of this process.
     var file: (any File)?
 
-    mutating func forget() { (records, rowCount, end) = ([], 0, 0) }
+    /// Where the records begin.
+    var start: Int64 { records.first?.offset ?? end }
+
+    /// Whether the records are all that a catalog lacks which has those up to `applied`.
+    func covers(from applied: Int64) -> Bool { published <= applied || start <= applied && end >= published }
+
+    mutating func forget() { (records, rowCount, end, published) = ([], 0, 0, 0) }
   }
 
   private struct State {
@@ -34,8 +42,10 @@ package final class Tails: Sendable {
     var rows = TailRows()
     var isEmpty = true
     /// The snapshot that the rows belong to.
-    var environment: UInt64?
+    var environment: UInt64 = 0
     var snapshot = 0
+    /// Whether the rows are there. Not when records were forgotten since.
+    var isMade = false
     /// The table that the counts belong to.
     var table: LiveTable?
     /// How often others have published, as far as the rows contain it.
@@ -46,17 +56,22 @@ package final class Tails: Sendable {
     var isExtended = true
     var recordCount = 0
     var byteCount: Int64 = 0
+    /// Since when there have been records that are not settled.
+    var since: Double?
     /// So many records are waited for before settling is tried again. It has failed.
     var patience = 0
 
     func index(_ pack: PackName) -> Int? { tails.firstIndex { $0.header.name == pack } }
 
-    mutating func count(_ records: some Sequence<PackRecord>) {
+    mutating func count(_ records: some Sequence<PackRecord>, at time: Double) {
       for record in records {
         recordCount += 1
         byteCount += Int64(record.payloadByteCount)
       }
+      if recordCount > 0, since == nil { since = time }
     }
+
+    mutating func countNone() { (recordCount, byteCount, since) = (0, 0, nil) }
   }
 
   private final class Box { var state = State() }
@@ -64,8 +79,10 @@ package final class Tails: Sendable {
   private let backend: any Backend
   private let codecs: CodecPool
   private let store: StoreHeader
+  private let time: PassingTime
 
-  init(backend: any Backend, codecs: CodecPool, store: StoreHeader) {
+  init(backend: any Backend, codecs: CodecPool, store: StoreHeader, time: PassingTime) {
+    self.time = time
     self.backend = backend
     self.codecs = codecs
     self.store = store
@@ -96,11 +113,23 @@ package final class Tails: Sendable {
     }
   }
 
+  /// Whether somebody should settle: there is much, or it has been there for long.
+  var isDue: Bool {
+    if isLong { return true }
+    guard let since = box.withLock({ $0.value.state.since }) else { return false }
+    return !(0..<Self.ageMax ~= time.now() - since)
+  }
+
   /// Whether there is so much, because settling fails, that memory has to be protected.
   var isFull: Bool { box.withLock { $0.value.state.recordCount >= 8 * Self.recordCountMax } }
 
-  /// Has ``isLong`` wait for as many records again.
-  func noteFailedSettling() { box.withLock { $0.value.state.patience = $0.value.state.recordCount * 5 / 4 } }
+  /// Has ``isDue`` wait for more records, and for as much time again.
+  func noteFailedSettling() {
+    box.withLock { box in
+      box.value.state.patience = box.value.state.recordCount * 5 / 4
+      box.value.state.since = time.now()
+    }
+  }
 
   /// Whether the catalog may lack anything.
   var isEmpty: Bool { box.withLock { $0.value.state.recordCount == 0 } }
@@ -108,7 +137,8 @@ package final class Tails: Sendable {
   /// Notes that the catalog has everything that was published a moment ago.
   func noteSettled() {
     box.withLock { box in
-      (box.value.state.recordCount, box.value.state.byteCount, box.value.state.patience) = (0, 0, 0)
+      box.value.state.countNone()
+      box.value.state.patience = 0
     }
   }
 
@@ -116,7 +146,12 @@ package final class Tails: Sendable {
   func publish(
     _ records: [PackRecord], of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot, isPromised: Bool
   ) throws(BlobStorageError) {
-    try locked { state in
+    try locked { (state) throws(BlobStorageError) in
+      // Under the lock, so that the two counts go together.
+      guard slot.publish(end, isPromised: isPromised) else {
+        throw BlobStorageError(.closed, "The store was closed.")
+      }
+      state.ownCount &+= 1
       let index = state.index(header.name) ?? state.tails.count
       if index == state.tails.count {
         state.tails.append(Tail(header: header, published: 0, records: [], end: 0))
@@ -128,10 +163,7 @@ package final class Tails: Sendable {
       state.tails[index].end = end
       state.tails[index].published = end
       state.isExtended = true
-      state.count(new)
-      // Under the lock, so that the two counts go together.
-      slot.publish(end, isPromised: isPromised)
-      state.ownCount &+= 1
+      state.count(new, at: time.now())
     }
   }
 
@@ -147,7 +179,7 @@ package final class Tails: Sendable {
     let (known, othersCount) = try locked {
       (state) throws(BlobStorageError) -> (Unchecked<Transaction>?, UInt64) in
       let othersCount = live.publishCount &- state.ownCount
-      guard state.table === live, state.environment == place, state.snapshot == snapshot.id,
+      guard state.table === live, state.isMade, state.environment == place, state.snapshot == snapshot.id,
         othersCount == state.othersCount
       else { return (nil, othersCount) }
       if state.isExtended {
@@ -161,7 +193,14 @@ package final class Tails: Sendable {
     guard try environment.newestSnapshot() == snapshot.id, live.catalogCount == catalogCount else {
       return nil
     }
-    for entry in entries { try fetch(entry, snapshot) }
+    do throws(BlobStorageError) { for entry in entries { try fetch(entry, snapshot) } } catch {
+      // What was settled meanwhile need not be read, and its pack may be gone.
+      guard try environment.newestSnapshot() == snapshot.id, live.catalogCount == catalogCount else {
+        return nil
+      }
+      if error.code == .corrupted { live.askAgain() }
+      throw error
+    }
     return try locked { (state) throws(BlobStorageError) -> Unchecked<Transaction?> in
       let packs = Set(entries.map(\.pack))
       for entry in entries {
@@ -181,14 +220,17 @@ package final class Tails: Sendable {
   private func extend(
     _ state: inout State, _ snapshot: Transaction, _ place: UInt64
   ) throws(BlobStorageError) -> Bool {
+    // Records that a newer one has are forgotten.
     if state.environment == place, snapshot.id < state.snapshot { return false }
-    let isOther = state.environment != place || state.snapshot != snapshot.id
+    let isOther = !state.isMade || state.environment != place || state.snapshot != snapshot.id
     // Until all is done, rows may be there in part.
-    state.environment = nil
+    state.isMade = false
+    (state.environment, state.snapshot) = (place, snapshot.id)
     if isOther {
       state.rows = TailRows()
       state.isEmpty = true
-      (state.recordCount, state.byteCount) = (0, 0)
+      // All tails were settled with the transaction that has made the snapshot.
+      state.countNone()
     } else if !isKnownUniquelyReferenced(&state.rows) {
       state.rows = TailRows(copying: state.rows)
     }
@@ -196,14 +238,13 @@ package final class Tails: Sendable {
     view.writesRows = true
     for index in state.tails.indices {
       if isOther {
-        try forgetSettled(&state.tails[index], snapshot)
-        state.count(state.tails[index].records)
+        guard try forgetSettled(&state.tails[index], snapshot) else { return false }
+        state.count(state.tails[index].records, at: time.now())
       }
       if try !apply(&state.tails[index], view) { return false }
       if state.tails[index].rowCount > 0 { state.isEmpty = false }
     }
-    state.environment = place
-    state.snapshot = snapshot.id
+    state.isMade = true
     state.isExtended = false
     return true
   }
@@ -236,30 +277,47 @@ package final class Tails: Sendable {
     return true
   }
 
-  private func forgetSettled(_ tail: inout Tail, _ snapshot: Transaction) throws(BlobStorageError) {
+  /// Forgets records that the snapshot has; false if others are missing that it lacks: the pack is read again.
+  private func forgetSettled(_ tail: inout Tail, _ snapshot: Transaction) throws(BlobStorageError) -> Bool {
     tail.rowCount = 0
     guard let (_, row) = try snapshot.openPack(tail.header.name) else {
       tail.forget()
-      return
+      return true
+    }
+    guard tail.covers(from: row.appliedByteCount) else {
+      tail.forget()
+      return false
     }
     let settled = tail.records.prefix { $0.offset < row.appliedByteCount }.count
     tail.records.removeFirst(settled)
+    return true
+  }
+
+  /// Whether the store has the pack's file.
+  func hasFile(_ name: PackName) throws(BlobStorageError) -> Bool {
+    guard let file = try backend.openPack(name) else { return false }
+    file.close()
+    return true
   }
 
   /// Reads what a pack of another process has beyond what is known here.
   private func fetch(_ entry: LiveTable.Entry, _ snapshot: Transaction) throws(BlobStorageError) {
     guard let (_, row) = try snapshot.openPack(entry.pack) else { return }
-    guard entry.isPossible else { throw Self.unreadable(entry, from: row.appliedByteCount) }
+    guard entry.isValid else { throw Self.unreadable(entry, from: row.appliedByteCount) }
     let (known, file) = try locked { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
       guard let index = state.index(entry.pack) else { return (0, nil) }
+      if state.tails[index].start > row.appliedByteCount {
+        // The catalog was made anew and lacks what had been settled before: the pack is read again.
+        state.tails[index].forget()
+        state.isMade = false
+      }
       return (state.tails[index].end, state.tails[index].file)
     }
     let start = max(known, row.appliedByteCount)
     guard start < entry.published else { return }
-    // The census tells of a pack that is not there.
     var opened = file
     if opened == nil { opened = try backend.openPack(entry.pack) }
-    guard let file = opened else { return }
+    guard let file = opened else { throw Self.unreadable(entry, from: start) }
     let scanner = try PackScanner(
       file: file, name: entry.pack, codecs: codecs, store: store, upTo: entry.published)
     let header = try scanner.headerOrSubstitute().header
@@ -279,16 +337,16 @@ package final class Tails: Sendable {
       state.tails[index].end = end
       state.tails[index].file = file
       state.isExtended = true
-      state.count(records)
+      state.count(records, at: time.now())
     }
   }
 
-  private static func unreadable(_ entry: LiveTable.Entry, from end: Int64) -> BlobStorageError {
+  /// Once its writer has settled, nobody needs to read it.
+  static func unreadable(_ entry: LiveTable.Entry, from end: Int64) -> BlobStorageError {
     BlobStorageError(
       .corrupted,
-      "Pack \(entry.pack) cannot be read from \(end) to \(entry.published), where its writer has put the newest "
-        + "changes: end the programs that write to the store, and run repair.", pack: entry.pack.description,
-      offset: end)
+      "Pack \(entry.pack) cannot be read from \(end) on, where its writer has put the newest changes: try again, or "
+        + "end the programs that write to the store, and run repair.", pack: entry.pack.description, offset: end)
   }
 
   // MARK: Settling
@@ -302,24 +360,27 @@ package final class Tails: Sendable {
     _ transaction: Transaction, _ live: LiveTable, atMost countMax: Int = .max
   ) throws(BlobStorageError) -> Bool {
     let entries = live.entries()
-    let promised = Dictionary(entries.map { ($0.pack, $0.promised) }, uniquingKeysWith: { $1 })
+    let known = Dictionary(entries.map { ($0.pack, $0) }, uniquingKeysWith: { $1 })
     var rest = countMax
-    for attempt in 0..<2 {
+    for attempt in 0..<4 {
       for entry in entries { try fetch(entry, transaction) }
       let tails = try locked { Unchecked(value: $0.tails) }.value
       var isWhole = true
-      for tail in tails where !tail.records.isEmpty && rest > 0 {
-        if try !settle(tail, promised[tail.header.name] ?? 0, transaction, &rest) {
+      for var tail in tails where rest > 0 {
+        let entry = known[tail.header.name]
+        // Another thread may have forgotten it meanwhile.
+        tail.published = max(tail.published, entry?.published ?? 0)
+        if try !settle(tail, entry?.promised ?? 0, transaction, &rest) {
           isWhole = false
           // It is read again from where the catalog ends.
           try locked { state in
             if let index = state.index(tail.header.name) { state.tails[index].forget() }
-            state.environment = nil
+            state.isMade = false
           }
         }
       }
       if isWhole { return rest > 0 }
-      if attempt == 1 { break }
+      if attempt == 3 { break }
     }
     throw BlobStorageError(.catalogDamaged, "The catalog lacks what open packs have published before.")
   }
@@ -329,6 +390,7 @@ package final class Tails: Sendable {
     _ tail: Tail, _ promised: Int64, _ transaction: Transaction, _ rest: inout Int
   ) throws(BlobStorageError) -> Bool {
     guard let (number, known) = try transaction.openPack(tail.header.name) else { return true }
+    guard tail.covers(from: known.appliedByteCount) else { return false }
     var row = known
     var isInCommit = false
     for record in tail.records where record.offset >= row.appliedByteCount {
@@ -341,6 +403,13 @@ package final class Tails: Sendable {
     row.promisedByteCount = max(row.promisedByteCount, min(promised, row.appliedByteCount))
     if row != known { try transaction.setPackRow(number, row) }
     return true
+  }
+}
+
+extension Tails {
+  /// Whether a tail of the pack can count.
+  static func canGrow(_ name: PackName, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+    try transaction.openPack(name) != nil
   }
 }
 

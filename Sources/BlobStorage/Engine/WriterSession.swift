@@ -248,7 +248,13 @@ package final class WriterSession: Sendable {
     slot?.enter()
     defer { slot?.leave() }
     return try catalog.read { (view) throws(BlobStorageError) in
-      try withBox { (box) throws(BlobStorageError) -> Attempt<T>? in
+      if let slot, try !Tails.canGrow(slot.pack, view) {
+        // A catalog that was made anew has found the pack damaged and takes no tail of it: from now on each commit is
+        // settled at once.
+        locked { if $0.writer?.name == slot.pack { $0.slots[slot.pack] = nil } }
+        return nil
+      }
+      return try withBox { (box) throws(BlobStorageError) -> Attempt<T>? in
         if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
         if let poison = box.state.poison { throw poison }
         // A private catalog makes no view.
@@ -352,9 +358,9 @@ package final class WriterSession: Sendable {
     for writer in full.value { seal(writer) }
   }
 
-  /// Writes the tails to the catalog once they are long.
+  /// Writes the tails to the catalog once they are long or old.
   private func settleTails() {
-    guard catalog.tails?.isLong ?? false else { return }
+    guard catalog.tails?.isDue ?? false else { return }
     do throws(BlobStorageError) { try catalog.settle() } catch {
       // Everything is visible. It is tried again after the next commit.
       catalog.tails?.noteFailedSettling()

@@ -112,7 +112,24 @@ struct HostileTableTests {
     for engine in engines { try engine.close() }
   }
 
-  enum Length: String, CaseIterable { case beyond, farBeyond, greatest, inTheMiddle, header, zero }
+  enum Length: String, CaseIterable {
+    case beyond, farBeyond, greatest, inTheMiddle, header, zero
+    /// As if a writer had stored it.
+    case publishedBeyond, publishedInTheMiddle
+
+    func word(_ slot: LiveTable.Entry) -> UInt64 {
+      switch self {
+      case .beyond: UInt64(slot.published) + 10
+      case .farBeyond: 1 << 40
+      case .greatest: .max
+      case .inTheMiddle: UInt64(slot.published) - 1
+      case .header: 3
+      case .zero: 0
+      case .publishedBeyond: LiveTable.word(slot.published + 10, of: slot.pack, isPromised: false)
+      case .publishedInTheMiddle: LiveTable.word(slot.published - 1, of: slot.pack, isPromised: false)
+      }
+    }
+  }
 
   /// V1: fails if a published length is believed that the records of the pack do not confirm.
   @Test("has a wrong length answers rightly or says that it cannot", arguments: Length.allCases)
@@ -128,38 +145,84 @@ struct HostileTableTests {
     }
     let slot = try #require(pair.one.ownSlot())
     let words = Self.words(pair.place)
-    let number: UInt64 =
-      switch length {
-      case .beyond: UInt64(slot.published) + 10
-      case .farBeyond: 1 << 40
-      case .greatest: .max
-      case .inTheMiddle: UInt64(slot.published) - 1
-      case .header: 3
-      case .zero: 0
-      }
-    try words.set(slot.slot, .published, number)
+    try words.set(slot.slot, .published, length.word(slot))
     try words.set(.publishCount, 1_000_000)
-    var refusedCount = 0
-    for engine in [pair.two, pair.one] {
-      for (key, data) in expected {
-        do {
-          let found = try engine.data(key, nil)
-          #expect(found == data, "\(key)")
-        } catch {
-          #expect(error.code == .corrupted, "\(error)")
-          refusedCount += 1
-        }
-      }
+    for key in expected.keys { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
+    #expect(failure { _ = try pair.two.put("other", [1]) }?.code == .corrupted)
+    // Also after the catalog was made anew by who does not know better.
+    do { try pair.two.catalog.rebuild(because: nil) } catch {}
+    for key in expected.keys { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
+    // Its writer knows better. Once that has looked, all do.
+    for engine in [pair.one, pair.two] {
+      for (key, data) in expected { #expect(try engine.data(key, nil) == data, "\(key)") }
     }
-    #expect(refusedCount > 0)
-    // The packs are the truth: who opens the store next, alone, has all.
-    for engine in pair.both { do { try engine.close() } catch {} }
+    _ = try pair.two.put("other", [1])
+    #expect(try pair.one.data("other", nil) == Data([1]))
+    try pair.close()
     let next = try pair.place.engine(Pair.environment)
+    #expect(try next.losses().isEmpty)
     for (key, data) in expected { #expect(try next.data(key, nil) == data, "\(key)") }
     #expect(!next.slots().contains { $0.pack == slot.pack })
     _ = try next.put("new", [1])
     #expect(try next.data("new", nil) == Data([1]))
     try next.close()
+  }
+
+  /// V6: fails if a length that nobody has stored counts as a promise that the pack does not keep.
+  @Test("has a changed length of a dead writer's pack costs nothing, and nothing counts as lost for it")
+  func changedAfterDeath() throws {
+    for length in Length.allCases where ![.publishedBeyond, .publishedInTheMiddle].contains(length) {
+      for word in [LiveWords.Slot.published, .promised] {
+        let place = try StorePlace()
+        func die() throws -> (contents: [String], slot: LiveTable.Entry) {
+          let engine = try place.engine(Pair.environment)
+          for index in 0..<5 {
+            let options = PutOptions(durability: index % 2 == 0 ? .durable : .relaxed)
+            _ = try engine.put("k\(index)", [UInt8(index)], options)
+          }
+          return (try contents(of: engine), try #require(engine.ownSlot()))
+        }
+        let (expected, slot) = try die()
+        try Self.words(place).set(slot.slot, word, length.word(slot))
+        for _ in 0..<2 {
+          let engine = try place.engine(Pair.environment)
+          #expect(try contents(of: engine) == expected, "\(length), \(word)")
+          #expect(try engine.losses().isEmpty, "\(length), \(word)")
+          #expect(engine.slots().isEmpty)
+          try engine.close()
+          try place.removeCatalog()
+        }
+      }
+    }
+  }
+
+  /// Fails if slots run out because of packs that are not there.
+  @Test("has a slot for a pack that is not there frees it once nobody holds it", arguments: [false, true])
+  func missingPack(_ opens: Bool) throws {
+    let pair = try Pair()
+    try Self.exchange([pair.one], 1)
+    let table = try Self.table(pair.place)
+    let pack = PackName(writer: 77, sequence: 7)
+    let slot = try #require(try table.claim(pack))
+    slot.publish(5_000, isPromised: true)
+    func look() throws {
+      if opens {
+        try pair.place.engine(Pair.environment).close()
+      } else {
+        #expect(try pair.two.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles == [])
+      }
+    }
+    try look()
+    #expect(pair.one.slots().contains { $0.pack == pack })
+    try Self.exchange(pair.both, 2)
+    table.close()
+    try look()
+    #expect(!pair.one.slots().contains { $0.pack == pack })
+    #expect(pair.one.ownSlot() != nil || !opens)
+    try Self.exchange(pair.both, 3)
+    #expect(try pair.two.losses().isEmpty)
+    withExtendedLifetime(slot) {}
+    try pair.close()
   }
 
   /// V1: fails if slots of packs that nobody knows keep a store from working.

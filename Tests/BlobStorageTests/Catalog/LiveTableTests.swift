@@ -351,13 +351,78 @@ struct LiveTableTests {
         if slot == 12 { break }
       }
       for entry in one.entries() {
-        #expect(
-          0...Limits.packByteCountMax ~= entry.published && 0...Limits.packByteCountMax ~= entry.promised)
+        // None of these lengths has been published.
+        #expect(!entry.isValid && entry.published == 0 && entry.promised == 0, "\(entry)")
         #expect(!entry.pack.fileName.isEmpty)
       }
       try one.reap { _ in Bool.random(using: &random) }
     }
     #expect(try one.claim(Self.pack(1)) != nil)
+  }
+
+  /// Fails if a slot stays wrong for as long as its writer lives.
+  @Test("does not believe a length that was changed, and its writer puts it right at the next look")
+  func changed() throws {
+    let (one, two) = (try made(), try joined())
+    let slot = try #require(try one.claim(Self.pack(1)))
+    slot.publish(500, isPromised: true)
+    slot.publish(700, isPromised: false)
+    let right = one.entries()
+    #expect(two.entries() == right && right.map(\.isValid) == [true])
+    for number in [0, 64, 500, 699, 701, 1 << 33, 1 << 63, .max] as [UInt64] {
+      try words.set(slot.number, .published, number)
+      #expect(two.entries().map(\.isValid) == [false], "\(number)")
+      let before = two.publishCount
+      #expect(one.entries() == right)
+      // The others are told to look again.
+      #expect(two.publishCount == before + 1)
+      #expect(two.entries() == right)
+      #expect(one.entries() == right && two.publishCount == before + 1)
+    }
+    // One bit of a word that was published, or the word of another pack.
+    let word = LiveTable.word(700, of: Self.pack(1), isPromised: false)
+    for bit in 0..<64 {
+      try words.set(slot.number, .published, word ^ 1 << UInt64(bit))
+      #expect(two.entries().map(\.isValid) == [false], "bit \(bit)")
+    }
+    for other in [
+      LiveTable.word(700, of: Self.pack(2), isPromised: false),
+      LiveTable.word(700, of: Self.pack(1), isPromised: true),
+    ] {
+      try words.set(slot.number, .published, other)
+      #expect(two.entries().map(\.isValid) == [false])
+    }
+    for other in [LiveWords.Slot.turn, .writer, .sequence, .promised, .epoch] {
+      try words.set(slot.number, other, 77)
+      #expect(two.entries() != right)
+      #expect(one.entries() == right)
+      #expect(two.entries() == right)
+    }
+    slot.release()
+    #expect(two.entries().isEmpty)
+  }
+
+  /// Locks end with the open file, and a mapping keeps that open.
+  @Test("holds no lock once it is closed, although somebody still has its memory, and stores nothing more")
+  func closed() throws {
+    let (one, two) = (try made(), try joined())
+    let slot = try #require(try one.claim(Self.pack(1)))
+    try one.locked(LiveTable.stripes(nil)) { one.close() }
+    let isFree = try ending { () throws -> Bool in
+      try two.locked(LiveTable.stripes(nil)) { () throws(BlobStorageError) in true }
+    }
+    #expect(isFree == true)
+    #expect(try two.entries().map { try two.isDead($0) } == [true])
+    try two.reap { _ in true }
+    let next = try #require(try two.claim(Self.pack(2)))
+    #expect(next.number == slot.number)
+    next.publish(300, isPromised: false)
+    let entries = two.entries()
+    #expect(!slot.publish(500, isPromised: true))
+    slot.enter()
+    slot.release()
+    #expect(two.entries() == entries && entries.map(\.published) == [300])
+    withExtendedLifetime(one) {}
   }
 
   @Test("says in which epoch a commit began")

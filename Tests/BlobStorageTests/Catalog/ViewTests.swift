@@ -135,6 +135,37 @@ struct ViewTests {
     try pair.close()
   }
 
+  /// V4: fails if only what is much is settled: who opens the store would read it.
+  @Test("has short tails also when they have grown slowly, whatever the clock says")
+  func oldTails() throws {
+    let tenths = Atomic<Int>(0)
+    var environment = Pair.environment
+    environment.time = PassingTime(now: { Double(tenths.load(ordering: .relaxed)) / 10 }, wait: { _ in })
+    let pair = try Pair(environment)
+    func put(_ engine: Engine, at time: Int) throws -> Int {
+      tenths.store(time, ordering: .relaxed)
+      _ = try engine.put("k", [UInt8(time % 200)])
+      return try #require(engine.catalog.tails).size.recordCount
+    }
+    #expect(try put(pair.one, at: 0) > 0)
+    #expect(try put(pair.one, at: 5) > 0)
+    #expect(try put(pair.one, at: 9) > 0)
+    #expect(try put(pair.one, at: 11) == 0)
+    #expect(try put(pair.one, at: 12) > 0)
+    #expect(try put(pair.one, at: 21) > 0)
+    #expect(try put(pair.one, at: 23) == 0)
+    #expect(try put(pair.one, at: 24) > 0)
+    // Those of another process are settled too.
+    #expect(try pair.two.data("k", nil) == Data([24]))
+    #expect(try put(pair.two, at: 30) > 0)
+    #expect(try put(pair.two, at: 60) == 0)
+    #expect(try put(pair.two, at: 61) > 0)
+    // The clock goes back.
+    #expect(try put(pair.two, at: 3) == 0)
+    for engine in pair.both { #expect(try engine.data("k", nil) == Data([3])) }
+    try pair.close()
+  }
+
   /// V1: fails if rows of the tails and of the database are not merged in the order of bytes, or if a row of a tail
   /// does not stand for the one in the database.
   @Test(

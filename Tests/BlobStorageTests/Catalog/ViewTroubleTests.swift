@@ -174,6 +174,66 @@ struct ViewTroubleTests {
     try pair.close()
   }
 
+  // MARK: Damage in open packs
+
+  private static func flip(_ pack: PackName, at offset: Int64, _ place: StorePlace) throws {
+    let path = FilePath(place.path).appending("packs").appending(pack.fileName)
+    let file = try SystemFiles().open(path, .readWrite)
+    defer { file.close() }
+    try file.write(try file.read(byteCount: 1, at: offset).map { $0 ^ 1 }, at: offset)
+  }
+
+  /// V1: fails if a tail that cannot be read is passed over. V4: fails if its writer does not settle it.
+  @Test("is refused while another process has a tail that cannot be read, until its writer has settled")
+  func unreadableTail() throws {
+    let seconds = Atomic<Int>(0)
+    var environment = Pair.environment
+    environment.time = PassingTime(now: { Double(seconds.load(ordering: .relaxed)) }, wait: { _ in })
+    let pair = try Pair(environment)
+    _ = try pair.one.put("a", [1])
+    #expect(try pair.two.data("a", nil) == Data([1]))
+    _ = try pair.one.put("b", [2])
+    // It ends with the ref.
+    let slot = try #require(pair.one.ownSlot())
+    try Self.flip(slot.pack, at: slot.published - 1, pair.place)
+    for key in ["a", "b"] { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
+    #expect(failure { _ = try pair.two.put("a", [3]) }?.code == .corrupted)
+    // Losses can be told all the same, also by who opens the store.
+    #expect(try pair.two.losses().isEmpty)
+    try pair.place.engine(environment).close()
+    #expect(try pair.one.data("b", nil) == Data([2]))
+    seconds.store(2, ordering: .relaxed)
+    _ = try pair.one.put("c", [3])
+    for engine in [pair.two, pair.one] {
+      for (key, byte) in [("a", 1), ("b", 2), ("c", 3)] as [(String, UInt8)] {
+        #expect(try engine.data(key, nil) == Data([byte]))
+      }
+    }
+    _ = try pair.two.put("a", [4])
+    #expect(try pair.one.data("a", nil) == Data([4]))
+    try pair.close()
+  }
+
+  /// V1: fails if a commit goes on to be published by a length that views do not look at any more.
+  @Test("shows what a process commits to a pack that a catalog made anew has found damaged")
+  func damagedWhileOpen() throws {
+    let pair = try Pair()
+    for index in 0..<3 { _ = try pair.one.put("k\(index)", [UInt8(index)], PutOptions()) }
+    let pack = try #require(pair.one.ownSlot()).pack
+    // The refs behind it say that this was on the medium.
+    try Self.flip(pack, at: Int64(PackHeader.byteCount) + 20, pair.place)
+    try pair.two.catalog.rebuild(because: nil)
+    #expect(try pair.two.packRows().contains { $0.name == pack && $0.isDamaged && $0.isSealed })
+    for index in 5..<8 {
+      _ = try pair.one.put("k\(index)", [UInt8(index)], index == 5 ? PutOptions() : .relaxed)
+      for engine in [pair.two, pair.one] {
+        #expect(try engine.data("k\(index)", nil) == Data([UInt8(index)]))
+      }
+    }
+    #expect(try !pair.two.losses().isEmpty)
+    for engine in pair.both { do { try engine.close() } catch {} }
+  }
+
   // MARK: A collection beside commits
 
   private static func putGarbage(_ engine: Engine) throws {

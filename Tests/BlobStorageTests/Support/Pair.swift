@@ -25,6 +25,8 @@ struct Pair: Sendable {
     var environment = Engine.Environment()
     environment.bootIdentity = "boot"
     environment.commitPatienceSeconds = 0.05
+    // Nothing is settled because time has passed.
+    environment.time = PassingTime(now: { 0 }, wait: { _ in })
     return environment
   }
 

@@ -89,6 +89,7 @@ final class Lab: @unchecked Sendable {
     environment.catalogFolder = catalog.path
     let clock = clock
     environment.clock = WallClock(now: { clock.now })
+    environment.time = PassingTime(now: { Double(clock.now) / 1_000 }, wait: { _ in })
     environment.bootIdentity = "boot-\(boot)"
     environment.mapByteCount = 4 << 20
     environment.packByteCountTarget = packByteCountTarget
