@@ -346,7 +346,8 @@ package final class Tails: Sendable {
     BlobStorageError(
       .corrupted,
       "Pack \(entry.pack) cannot be read from \(end) on, where its writer has put the newest changes: try again, or "
-        + "end the programs that write to the store, and run repair.", pack: entry.pack.description, offset: end)
+        + "end the programs that write to the store, and run repair.", pack: entry.pack.description,
+      offset: end)
   }
 
   // MARK: Settling
