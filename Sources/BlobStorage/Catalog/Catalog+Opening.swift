@@ -12,6 +12,13 @@ extension Catalog {
       return try openLocked()
     }
     try openLive(mayCreate: false)
+    if live.table == nil, hasBoot, try LiveTable.isThere(in: folder, files) {
+      // It is not valid: another process is about to make it anew, or it was damaged.
+      guard try lockWithPatience() else { return try makeOwn() }
+      defer { unlock() }
+      try openLive(mayCreate: true)
+      return try openLocked()
+    }
     // Other processes use it, and one of them has inspected it.
     do throws(BlobStorageError) {
       if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
@@ -27,8 +34,11 @@ extension Catalog {
   /// Opens the table of open packs. Only a process that has the store for itself makes one.
   ///
   /// Without a table every commit is settled at once: slower, and correct as long as no process has one.
+  ///
+  /// - Parameter mayCreate: whether `lock` is held exclusively.
+  /// - Throws: `corrupted` when others use a table that is not valid any more.
   func openLive(mayCreate: Bool) throws(BlobStorageError) {
-    guard live.table == nil, tails != nil, !identity.boot.isEmpty else { return }
+    guard live.table == nil, hasBoot else { return }
     var isAlone = false
     if mayCreate, let usersFile { isAlone = try usersFile.lock(.exclusive, wait: false) }
     defer { if isAlone { do { try usersFile?.unlock() } catch {} } }
@@ -41,10 +51,19 @@ extension Catalog {
       guard error.code == .noSpace || reasons.contains(error.errno ?? 0) else { throw error }
       logger.warning("Small changes take longer.", metadata: ["reason": "\(error.message)"])
     }
+    if mayCreate, !isAlone, live.table == nil, try LiveTable.isThere(in: folder, files) {
+      throw BlobStorageError(
+        .corrupted,
+        "The table of what is being written is damaged (\(folder)/live), so that what is newest cannot be found: "
+          + "end the programs that use the store.", path: folder.appending("live").string)
+    }
   }
 
-  /// Frees the slots of dead writers whose packs the catalog has whole, and those of packs that are not there: a slot is
-  /// taken for a pack that has its name already.
+  /// Whether a table of this start of the machine can be told from others.
+  private var hasBoot: Bool { tails != nil && !identity.boot.isEmpty }
+
+  /// Frees the slots of dead writers whose packs the catalog has whole, and those of packs that are not there: a slot
+  /// is taken for a pack that has its name already.
   func reap(_ environment: Environment) throws(BlobStorageError) {
     guard let live = live.table else { return }
     try environment.read { (transaction) throws(BlobStorageError) in

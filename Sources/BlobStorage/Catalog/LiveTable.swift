@@ -32,9 +32,9 @@ package final class LiveTable: Sendable {
   /// Only for locks. The memory is mapped from another open file: a mapping would keep the locks beyond ``close()``.
   private let file: any File
   private let memory: SharedMemory
-  /// The slots whose locks this process holds, with what it has stored there. All that takes, looks at, changes and gives
-  /// back slots happens under it: a lock is no obstacle for another thread of its process, and without the lock a slot may
-  /// be another's.
+  /// The slots whose locks this process holds, with what it has stored there. All that takes, looks at, changes and
+  /// gives back slots happens under it: a lock is no obstacle for another thread of its process, and without the lock a
+  /// slot may be another's.
   private let own = Mutex<[Int: Entry]>([:])
 
   private init(_ file: any File, _ memory: SharedMemory) {
@@ -63,6 +63,8 @@ package final class LiveTable: Sendable {
       table.close()
     }
     guard isAlone else { return nil }
+    // Where none can be made, none is to be there: one that is not valid counts as damaged while others use the store.
+    do { try files.remove(path) } catch {}
     let new = folder.appending("live.new")
     do throws(BlobStorageError) {
       let file = try files.open(new, .openOrCreate)
@@ -85,6 +87,11 @@ package final class LiveTable: Sendable {
       throw error
     }
     return try opened(path, files)
+  }
+
+  /// Whether the folder has a file of that name.
+  static func isThere(in folder: FilePath, _ files: any FileSystem) throws(BlobStorageError) -> Bool {
+    try files.status(of: folder.appending("live"))?.kind == .regular
   }
 
   private static func opened(

@@ -112,6 +112,26 @@ struct HostileTableTests {
     for engine in engines { try engine.close() }
   }
 
+  /// V1: fails if who opens a store goes on without the table in which others publish.
+  @Test(
+    "is damaged while it is in use is missed by who opens the store next",
+    arguments: [LiveWords.Header.mark, .inode, .boot])
+  func damagedHeader(_ word: LiveWords.Header) throws {
+    let pair = try Pair()
+    try Self.exchange(pair.both, 1)
+    let expected = try contents(of: pair.one)
+    try Self.words(pair.place).set(word, 1)
+    #expect(failure { _ = try pair.place.engine(Pair.environment) }?.code == .corrupted)
+    for engine in pair.both { #expect(try contents(of: engine) == expected) }
+    try Self.exchange(pair.both, 2)
+    let last = try contents(of: pair.two)
+    try pair.close()
+    let next = try pair.place.engine(Pair.environment)
+    #expect(next.catalog.live.table != nil)
+    #expect(try contents(of: next) == last)
+    try next.close()
+  }
+
   enum Length: String, CaseIterable {
     case beyond, farBeyond, greatest, inTheMiddle, header, zero
     /// As if a writer had stored it.
