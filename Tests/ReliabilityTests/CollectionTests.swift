@@ -206,6 +206,31 @@ struct CollectionTests {
     try again.close()
   }
 
+  @Test("drops no archived version while it would be turned away for such a pack, and all of them afterwards")
+  func failedSyncBeforeDropping() throws {
+    let lab = try Lab()
+    for number in 1...3 as ClosedRange<UInt64> {
+      try lab.session { try lab.put($0, [("a", noise(number, 300))], archives: true) }
+    }
+    let writer = try lab.open()
+    _ = try writer.put("b", .data(noise(4, 300)), .relaxed)
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try writer.put("c", .data(noise(5, 300)), PutOptions()) }
+    let options = CollectionOptions(archivedCountMax: 0, garbageShareMin: 0)
+    let collector = try lab.open()
+    let error = #expect(throws: BlobStorageError.self) { try collector.collectGarbage(options) }
+    #expect(error?.code == .busy)
+    let kept = try collector.versions("a")
+    #expect(kept.count == 3)
+    #expect(throws: BlobStorageError.self) { try writer.close() }
+    try collector.close()
+    try lab.session { engine in
+      let report = try engine.collectGarbage(options)
+      let (versions, data) = (try engine.versions("a"), try engine.data("a", nil))
+      #expect(report.obstacles == [] && versions.count == 1 && data == noise(3, 300))
+    }
+  }
+
   @Test(
     "takes a retired pack's file away before its records, where there is no room for any change before",
     arguments: [false, true])
