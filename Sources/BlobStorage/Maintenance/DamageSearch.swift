@@ -4,6 +4,8 @@ struct DamageSearch {
   struct Need {
     var digest: Digest
     var isPresent: Bool
+    /// Whether the search itself came upon damage while it read it.
+    var isDamaged = false
     /// The chunk that is encoded against it; nil when the blob needs it for itself.
     var dependent: Digest?
   }
@@ -53,9 +55,9 @@ struct DamageSearch {
     var needs: [Need] = []
     // A hostile manifest names a chunk more often than memory could hold.
     var known: Set<Digest> = []
-    func need(_ digest: Digest, isPresent: Bool, by dependent: Digest? = nil) {
+    func need(_ digest: Digest, isPresent: Bool, isDamaged: Bool = false, by dependent: Digest? = nil) {
       guard known.insert(digest).inserted else { return }
-      needs.append(Need(digest: digest, isPresent: isPresent, dependent: dependent))
+      needs.append(Need(digest: digest, isPresent: isPresent, isDamaged: isDamaged, dependent: dependent))
     }
     func look(_ digests: [Digest]) throws(BlobStorageError) {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -95,7 +97,7 @@ struct DamageSearch {
       guard error.code == .corrupted else { throw error }
       // A list that cannot be read may be missing itself, or its base.
       try look(group)
-      need(error.digest ?? digest, isPresent: true)
+      need(error.digest ?? digest, isPresent: true, isDamaged: true)
     }
     return needs
   }

@@ -439,11 +439,12 @@ struct Verifier {
       for need in needs {
         if let index = indexByDigest[need.digest] {
           if damage[index].keys.last != key { damage[index].keys.append(key) }
-        } else if !need.isPresent {
+        } else if !need.isPresent || need.isDamaged {
           indexByDigest[need.digest] = damage.count
           damage.append(
             Damage(
-              digest: need.digest, pack: "", offset: 0, keys: [key], reason: "it is missing from the store"))
+              digest: need.digest, pack: "", offset: 0, keys: [key],
+              reason: need.isPresent ? "it cannot be read" : "it is missing from the store"))
         }
       }
     } isInteresting: { digest in
