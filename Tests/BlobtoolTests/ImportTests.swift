@@ -57,6 +57,17 @@ import Testing
     #expect(elsewhere.newByteCount == 0)
   }
 
+  @Test("files that have not changed are read again with --force, and else not")
+  func forced() async throws {
+    let workshop = try await Workshop()
+    try makeTree(workshop, fileCount: 4)
+    #expect(try await importLine(workshop).newFiles == 5)
+    #expect(try await importLine(workshop).unchangedFiles == 5)
+    #expect(try await importLine(workshop, ["--force", "--dry-run"]).unchangedFiles == 0)
+    #expect(try await importLine(workshop, ["--force"]).unchangedFiles == 0)
+    #expect(try await importLine(workshop).unchangedFiles == 5)
+  }
+
   @Test("progress has a scan, a known total, and ends with everything done")
   func phases() async throws {
     let workshop = try await Workshop()
