@@ -54,7 +54,7 @@ package struct FolderBackend: Backend {
     var succeeded = false
     defer { if !succeeded { file.close() } }
     do {
-      try bridge(header) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+      try file.put(header, at: 0)
       // A power cut must not leave the name without the header: that would look like damage.
       if synchronizes { try file.synchronize() }
       try files.rename(temporary, to: final)

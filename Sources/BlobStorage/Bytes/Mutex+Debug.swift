@@ -32,13 +32,5 @@
       defer { pthread_mutex_unlock(lock) }
       return try body(&value.pointee)
     }
-
-    package borrowing func withLockIfAvailable<Result: ~Copyable, Failure: Error>(
-      _ body: (inout sending Value) throws(Failure) -> sending Result
-    ) throws(Failure) -> sending Result? {
-      guard pthread_mutex_trylock(lock) == 0 else { return nil }
-      defer { pthread_mutex_unlock(lock) }
-      return try body(&value.pointee)
-    }
   }
 #endif

@@ -44,7 +44,7 @@ final class ActivityFile: Sendable {
       do throws(BlobStorageError) {
         if state.file == nil { try create(&state) }
         let bytes = record(progress, state.pace, now).encoded()
-        try bridge(bytes) { (raw) throws(BlobStorageError) in try state.file?.write(raw, at: 0) }
+        try state.file?.put(bytes, at: 0)
         state.phase = progress.phase
         state.written = now
       } catch { state.hasFailed = true }

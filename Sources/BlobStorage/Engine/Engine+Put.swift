@@ -266,13 +266,3 @@ extension WriterSession.Commit {
     return row
   }
 }
-
-/// `withUnsafeBytes` that keeps the error's type.
-func bridge<T>(
-  _ data: Data, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
-) throws(BlobStorageError) -> T {
-  let result: Result<T, BlobStorageError> = data.withUnsafeBytes { raw in
-    do throws(BlobStorageError) { return .success(try body(raw)) } catch { return .failure(error) }
-  }
-  return try result.get()
-}

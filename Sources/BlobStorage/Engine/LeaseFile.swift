@@ -53,9 +53,7 @@ package final class LeaseFile: Sendable {
       var writer = ByteWriter(capacity: held.count * Self.slotByteCount)
       for item in held { Self.encode(item, into: &writer) }
       do throws(BlobStorageError) {
-        try bridge(writer.bytes) { (bytes) throws(BlobStorageError) in
-          try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
-        }
+        try file.put(writer.bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
       } catch {
         // A torn slot would keep gc from running for as long as this process lives.
         letGo(slots, &state)
@@ -90,9 +88,7 @@ package final class LeaseFile: Sendable {
         state.free = []
       } else {
         let zeros = [UInt8](repeating: 0, count: slots.count * Self.slotByteCount)
-        try bridge(zeros) { (bytes) throws(BlobStorageError) in
-          try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
-        }
+        try file.put(zeros, at: Int64(slots.lowerBound * Self.slotByteCount))
         Self.giveBack(slots, &state)
       }
     } catch {
@@ -191,7 +187,7 @@ package final class LeaseFile: Sendable {
     first.zeros(28)
     var slot = ByteWriter(capacity: Self.slotByteCount)
     Self.encode(kind: 3, first.bytes, into: &slot)
-    try bridge(slot.bytes) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+    try file.put(slot.bytes, at: 0)
   }
 
   private static func take(_ count: Int, _ state: inout State) -> Range<Int> {

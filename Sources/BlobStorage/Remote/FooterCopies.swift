@@ -157,15 +157,3 @@ struct FooterCopy: Sendable {
     return try file.read(into: buffer, at: begin) == buffer.count
   }
 }
-
-extension File {
-  /// Writes an array.
-  func put(_ bytes: [UInt8], at offset: Int64) throws(BlobStorageError) {
-    let result: Result<Void, BlobStorageError> = bytes.withUnsafeBytes { raw in
-      do throws(BlobStorageError) { return .success(try write(raw, at: offset)) } catch {
-        return .failure(error)
-      }
-    }
-    try result.get()
-  }
-}
