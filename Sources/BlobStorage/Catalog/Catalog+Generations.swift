@@ -105,14 +105,8 @@ extension Catalog {
   func writeState(
     generation: String, _ mark: MediumIdentity.Mark
   ) throws(BlobStorageError) -> State {
-    let temporary = folder.appending("state.new")
-    let file = try files.open(temporary, .openOrCreate)
     let text = Array("\(Self.layout) \(generation) \(mark.text)\n".utf8)
-    try file.truncate(to: 0)
-    try bridge(text) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
-    try file.synchronize()
-    try files.rename(temporary, to: folder.appending("state"))
-    try files.syncDirectory(folder)
+    let file = try files.replace(folder.appending("state"), with: text)
     return State(generation: generation, mark: mark, file: file)
   }
 

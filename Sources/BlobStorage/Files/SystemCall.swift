@@ -37,6 +37,9 @@ extension BlobStorageError {
     return Self(code, message, path: path.string, errno: errno)
   }
 
+  /// Whether it failed because nothing has that name.
+  package var isMissingName: Bool { errno == Errno.noSuchFileOrDirectory.rawValue }
+
   /// Whether the medium or its permissions do not let this process write.
   package var isRefusal: Bool { code == .permissionDenied || code == .readOnly }
 

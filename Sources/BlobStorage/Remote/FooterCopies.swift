@@ -17,11 +17,7 @@ struct FooterCopies: Sendable {
 
   /// The copy of a pack's footer; nil when there is none that is whole.
   func open(_ name: PackName) throws(BlobStorageError) -> FooterCopy? {
-    let file: any File
-    do { file = try files.open(path(name), .read) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-      return nil
-    }
+    guard let file = try files.openIfThere(path(name), .read) else { return nil }
     if let copy = try checked(file) { return copy }
     file.close()
     forget(name)
@@ -107,7 +103,7 @@ struct FooterCopies: Sendable {
       try file.put(end.bytes, at: offset)
       try files.rename(temporary, to: path(name))
     } catch {
-      do throws(BlobStorageError) { try files.remove(temporary) } catch {}
+      files.discard(temporary)
       throw error
     }
   }
@@ -121,18 +117,14 @@ struct FooterCopies: Sendable {
     return names
   }
 
-  /// Removes the copy of a pack's footer.
-  func forget(_ name: PackName) {
-    do throws(BlobStorageError) { try files.remove(path(name)) } catch {
-      // What stays is looked at by nobody.
-    }
-  }
+  /// Removes the copy of a pack's footer. One that stays is looked at by nobody.
+  func forget(_ name: PackName) { files.discard(path(name)) }
 
   /// Removes what a crash left half made.
   func removeLeftovers() throws(BlobStorageError) {
     for name in try files.list(folder) where name.hasSuffix(".new") {
       // Another process may be making it: then it makes it again.
-      do throws(BlobStorageError) { try files.remove(folder.appending(name)) } catch {}
+      files.discard(folder.appending(name))
     }
   }
 }

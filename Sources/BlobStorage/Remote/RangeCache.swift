@@ -181,11 +181,7 @@ package final class RangeCache: Sendable {
       state.open[name] = nil
       state.lastUse[name] = nil
     }
-    for path in [partsPath(name), wholePath(name)] {
-      do throws(BlobStorageError) { try files.remove(path) } catch {
-        // It was not there.
-      }
-    }
+    for path in [partsPath(name), wholePath(name)] { files.discard(path) }
   }
 
   private func count(_ byteCount: Int64) {
