@@ -39,7 +39,7 @@ struct CacheDropping {
   ) throws(BlobStorageError) {
     try transaction.addGarbage(
       row.place.pack,
-      Int64(RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + row.metadata.count))
+      Int64(RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: row.metadata.count)))
     dropped[row.digest, default: 0] += 1
     guard try transaction.versionCount(of: row.digest) == dropped[row.digest] else { return }
     for (pack, byteCount) in try transaction.places(of: row.digest, chunks: long[row.digest]) {

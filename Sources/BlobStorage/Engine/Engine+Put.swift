@@ -108,17 +108,26 @@ extension Engine {
       ref = RefOptions(options)
     }
 
-    /// The most that its records can add to a pack.
-    package var recordByteCountMax: Int {
+    /// The most that its records can add to a pack, and to the pack's footer.
+    package var packByteCountMax: Int {
+      func ofChunk(_ storedByteCount: Int) -> Int {
+        RecordHeader.packByteCountMax(
+          metaByteCount: ChunkRecord.metaByteCountMax, payloadByteCount: storedByteCount)
+      }
       let chunks = blob.chunks.reduce(0) { sum, chunk in
         guard let encoded = chunk.encoded, let stored = encoded.stored else {
-          return sum + chunk.range.count + 160
+          return sum + ofChunk(chunk.range.count)
         }
         // One whose base is gone by then is encoded anew.
         let own = encoded.record.base == nil ? stored.count : max(stored.count, chunk.range.count)
-        return sum + own + 160 + (encoded.companion.map { $0.stored.count + 160 } ?? 0)
+        return sum + ofChunk(own) + (encoded.companion.map { ofChunk($0.stored.count) } ?? 0)
       }
-      return chunks + blob.chunks.count * ChunkEntry.byteCount + 2 * key.count + ref.metadata.count + 512
+      let manifest = RecordHeader.packByteCountMax(
+        metaByteCount: ManifestRecord.metaByteCount,
+        payloadByteCount: blob.chunks.count * ChunkEntry.byteCount)
+      let refMeta = RefRecord.metaByteCount(
+        keyByteCount: key.count, metadataByteCount: ref.metadata.count)
+      return chunks + manifest + RecordHeader.packByteCountMax(metaByteCount: refMeta)
     }
   }
 

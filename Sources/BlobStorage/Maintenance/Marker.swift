@@ -76,7 +76,8 @@ struct Marker {
     versionByteCount = versionByteCount.addingClamped(row.byteCount)
     marks.insertRef(
       row.place,
-      recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + row.metadata.count)
+      recordByteCount: RefRecord.recordByteCount(
+        keyByteCount: key.count, metadataByteCount: row.metadata.count))
   }
 
   /// Marks blobs and all that they need.
