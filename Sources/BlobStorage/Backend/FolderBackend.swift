@@ -30,7 +30,7 @@ package struct FolderBackend: Backend {
     for name in try files.list(folder) {
       if let pack = PackName(fileName: name) {
         live.append(pack)
-      } else if name.hasSuffix(".gone"), let pack = PackName(fileName: name.dropLast(4) + "pack") {
+      } else if let pack = PackName(fileName: name, ending: "gone") {
         retired.append(pack)
       }
     }

@@ -174,12 +174,12 @@ package final class ChunkSource: Sendable {
   func whereThere<T>(
     _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
-    var what = "Pack \(pack) is not there"
+    var reason = "Pack \(pack) is not there."
     do throws(BlobStorageError) {
       if let file = try packs.file(pack) { return try body(file) }
     } catch {
       guard error.code == .packGone, catchUp != nil else { throw error }
-      what = String(error.message.dropLast())
+      reason = error.message
     }
     // In a folder it has been renamed, and the next snapshot says so.
     guard let catchUp else {
@@ -192,7 +192,7 @@ package final class ChunkSource: Sendable {
       try transaction.packNumber(pack) == nil
     }
     if isRemoved { return nil }
-    throw BlobStorageError(.corrupted, "\(what), and nobody has removed it from the store.", pack: "\(pack)")
+    throw BlobStorageError(.corrupted, "\(reason) Nobody has removed it from the store.", pack: "\(pack)")
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.

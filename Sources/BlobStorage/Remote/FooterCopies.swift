@@ -110,11 +110,7 @@ struct FooterCopies: Sendable {
 
   /// The packs that there are copies of.
   func names() throws(BlobStorageError) -> Set<PackName> {
-    var names: Set<PackName> = []
-    for fileName in try files.list(folder) where fileName.hasSuffix(".footer") {
-      if let name = PackName(fileName: String(fileName.dropLast(6)) + "pack") { names.insert(name) }
-    }
-    return names
+    Set(try files.list(folder).compactMap { PackName(fileName: $0, ending: "footer") })
   }
 
   /// Removes the copy of a pack's footer. One that stays is looked at by nobody.

@@ -200,9 +200,7 @@ package final class RangeCache: Sendable {
       var kept: [(name: PackName, byteCount: Int64, lastUse: UInt64, modified: Int64)] = []
       let lastUse = state.withLock { $0.lastUse }
       for fileName in try files.list(folder) {
-        guard
-          let name = PackName(
-            fileName: fileName.hasSuffix(".parts") ? fileName.dropLast(5) + "pack" : fileName),
+        guard let name = PackName(fileName: fileName) ?? PackName(fileName: fileName, ending: "parts"),
           let status = try files.status(of: folder.appending(fileName))
         else { continue }
         kept.append((name, status.allocatedByteCount, lastUse[name] ?? 0, status.modified.seconds))
