@@ -75,11 +75,7 @@ package final class WorkPool: Sendable {
     defer { while let slot = underWay.popFirst() { _ = slot.wait() } }
     while let input = try next() {
       let slot = Slot<Output>()
-      let job = Job {
-        do throws(BlobStorageError) { slot.fulfil(.success(try transform(input))) } catch {
-          slot.fulfil(.failure(error))
-        }
-      }
+      let job = Job { slot.fulfil(Result { () throws(BlobStorageError) in try transform(input) }) }
       slot.job.withLock { $0 = job }
       underWay.append(slot)
       submit(job)

@@ -22,9 +22,7 @@ final class FetchAhead<Value: Sendable>: Sendable {
   ) {
     self.count = count
     self.windowCount = windowCount
-    self.fetch = { index in
-      do throws(BlobStorageError) { return .success(try fetch(index)) } catch { return .failure(error) }
-    }
+    self.fetch = { index in Result { () throws(BlobStorageError) in try fetch(index) } }
     let width = count > 1 ? min(width, count) : 0
     hasThreads = width > 0
     for _ in 0..<width { Thread.start(named: "blob-fetch") { [self] in work() } }

@@ -36,9 +36,7 @@ final class OperationPool: Sendable {
     let result: Result<T, BlobStorageError> = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         submit {
-          let result: Result<T, BlobStorageError> = CancellationFlag.$current.withValue(cancellation) {
-            do throws(BlobStorageError) { return .success(try body()) } catch { return .failure(error) }
-          }
+          let result = CancellationFlag.$current.withValue(cancellation) { Result(catching: body) }
           continuation.resume(returning: result)
         }
       }
