@@ -20,13 +20,9 @@ struct DamageSearch {
     _ body: (_ key: String, _ digest: Digest, _ needs: [Need]) throws(BlobStorageError) -> Void,
     isInteresting: (Digest) -> Bool
   ) throws(BlobStorageError) {
-    var last: String?
     // Most blobs are shared by few versions; the answer for the last many is kept.
     var known: [Digest: [Need]] = [:]
-    while true {
-      try CancellationFlag.check()
-      let page = try engine.keys("", after: last, limit: 500)
-      guard let end = page.last else { return }
+    try engine.forEachPage(countMax: 500) { (page) throws(BlobStorageError) in
       for entry in page {
         for version in try engine.versions(entry.key) {
           let needs: [Need]
@@ -44,7 +40,6 @@ struct DamageSearch {
           try body(entry.key, version.digest, needs)
         }
       }
-      last = end.key
     }
   }
 
@@ -59,45 +54,18 @@ struct DamageSearch {
       guard known.insert(digest).inserted else { return }
       needs.append(Need(digest: digest, isPresent: isPresent, isDamaged: isDamaged, dependent: dependent))
     }
-    func look(_ digests: [Digest]) throws(BlobStorageError) {
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        for digest in digests {
-          let row = try transaction.chunkRow(digest)
-          if row == nil || isInteresting(digest) { need(digest, isPresent: row != nil) }
-          if let base = row?.base {
-            let isPresent = try transaction.chunkRow(base) != nil
-            if !isPresent || isInteresting(base) { need(base, isPresent: isPresent, by: digest) }
-          }
-        }
+    let walk = LiveWalk(engine)
+    let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
+      if isInteresting(digest) { need(digest, isPresent: true) }
+      try walk.forEachRow(of: layout) { part, row in
+        guard row == nil || isInteresting(part.digest) else { return }
+        need(part.digest, isPresent: row != nil, by: part.dependent)
       }
     }
-    var group: [Digest] = []
-    do throws(BlobStorageError) {
-      guard let layout = try engine.blobs.layout(digest) else {
-        return [Need(digest: digest, isPresent: false)]
-      }
-      if isInteresting(digest) { need(digest, isPresent: true) }
-      if layout.byteCount == 0 { try look([digest]) }
-      // With what the manifest says of each: one that names a list with another length is damaged.
-      var lists: Set<ListEntry> = []
-      try layout.forEachListedChunk(from: engine.chunks) { (list) throws(BlobStorageError) in
-        guard lists.insert(list).inserted else { return false }
-        group.append(list.digest)
-        return true
-      } _: { (chunk) throws(BlobStorageError) in
-        group.append(chunk.digest)
-        if group.count >= 4_096 {
-          try CancellationFlag.check()
-          try look(group)
-          group.removeAll(keepingCapacity: true)
-        }
-      }
-      try look(group)
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      // A list that cannot be read may be missing itself, or its base.
-      try look(group)
-      need(error.digest ?? digest, isPresent: true, isDamaged: true)
+    switch outcome {
+    case .whole: break
+    case .missing: need(digest, isPresent: false)
+    case .unreadable(let error): need(error.digest ?? digest, isPresent: true, isDamaged: true)
     }
     return needs
   }

@@ -55,12 +55,8 @@ struct CopyPlan: Sendable {
     }
     guard let number else { return }
     if isMirror {
-      var others: [Stamp] = []
-      try target.forEachVersion(key: number, algorithm: algorithm) { version in
-        if !landed.contains(version.stamp) { others.append(version.stamp) }
-        return true
-      }
-      dropped = others
+      let shown = try target.versions(key: number, algorithm: algorithm).map(\.stamp)
+      dropped = shown.filter { !landed.contains($0) }
       return
     }
     for stamp in key.hidden {
