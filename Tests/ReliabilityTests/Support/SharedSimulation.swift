@@ -175,3 +175,13 @@ private final class SharedPolicy: @unchecked Sendable {
     return .run(some[Int.random(in: 0..<some.count, using: &random)])
   }
 }
+
+/// Protections that only this model has a switch for.
+extension Weaknesses {
+  /// A collector fences writers on an engine that does not keep puts if absent apart.
+  static let trustsIfAbsent = Weaknesses(rawValue: 1 << 32)
+  /// A writer reads what is condemned before it registers.
+  static let registersAfterListing = Weaknesses(rawValue: 1 << 33)
+  /// Packs of a shared store are deleted without an entry that says so.
+  static let deletesWithoutEntry = Weaknesses(rawValue: 1 << 34)
+}
