@@ -15,7 +15,7 @@ package final class SimulatedObjectStore: ObjectStore {
   }
 
   private struct State: Sendable {
-    var random: SeededGenerator
+    var random: SplitMix64
     var faults: ObjectFaults
     var objects: [String: [UInt8]] = [:]
     /// Every name in order: of names without other letters than ASCII's, that of their bytes.
@@ -34,7 +34,7 @@ package final class SimulatedObjectStore: ObjectStore {
   private let state: Mutex<State>
 
   package init(seed: UInt64 = 1, faults: ObjectFaults = ObjectFaults()) {
-    state = Mutex(State(random: SeededGenerator(seed: seed), faults: faults))
+    state = Mutex(State(random: SplitMix64(seed: seed), faults: faults))
   }
 
   // MARK: What tests see and set

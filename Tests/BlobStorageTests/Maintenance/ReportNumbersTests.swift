@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import SystemPackage
 import Testing
@@ -48,8 +49,8 @@ struct ReportNumbersTests {
   func statistics() throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(1)
-    let noise = seed.noise(5_000)
+    var seed = SplitMix64(seed: 1)
+    let noise = seed.bytes(5_000)
     let text = seed.text(9_000)
     var edited = text
     edited.replaceSubrange(4_000..<4_010, with: Array("0123456789".utf8))
@@ -102,8 +103,8 @@ struct ReportNumbersTests {
   func exclusive() throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(2)
-    let contents = [seed.noise(5_000), seed.noise(4_000)]
+    var seed = SplitMix64(seed: 2)
+    let contents = [seed.bytes(5_000), seed.bytes(4_000)]
     // The third is the first again.
     for number in [0, 1, 0] { _ = try engine.put("k", contents[number], Self.archiving) }
     let versions = try engine.versions("k")
@@ -124,7 +125,7 @@ struct ReportNumbersTests {
   func base(dependantCount: Int) throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(1)
+    var seed = SplitMix64(seed: 1)
     var bytes = [seed.text(9_000)]
     for number in 1...dependantCount {
       var edited = bytes[0]
@@ -165,9 +166,9 @@ struct ReportNumbersTests {
   @Test("a report has versions in the spans in which they were put, and the most first")
   func report() async throws {
     let place = try StorePlace()
-    var seed = CodecSeed(1)
+    var seed = SplitMix64(seed: 1)
     let text = seed.text(9_000)
-    let noise = seed.noise(300)
+    let noise = seed.bytes(300)
     let encoded = try ChunkEncoder().encoded(text, by: .zstd)
     let (long, short) = (Digest.of(text), Digest.of(noise))
     let chunk = SampleRecord(

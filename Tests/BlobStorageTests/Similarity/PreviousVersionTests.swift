@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 import SystemPackage
@@ -48,7 +49,7 @@ struct PreviousVersionTests {
   func small(_ way: Way) throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(1)
+    var seed = SplitMix64(seed: 1)
     var bytes = seed.text(SuperFeatures.plainByteCountMin - 10)
     try way.put(engine, "k", bytes, place)
     bytes.replaceSubrange(100..<103, with: Array("new".utf8))
@@ -64,8 +65,8 @@ struct PreviousVersionTests {
   func guessed(_ way: Way) throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(2)
-    var bytes = seed.noise(1_500_000)
+    var seed = SplitMix64(seed: 2)
+    var bytes = seed.bytes(1_500_000)
     try way.put(engine, "k", bytes, place)
     // The features are made of 64 bytes each, so that none is left.
     for offset in stride(from: 7, to: bytes.count, by: 37) { bytes[offset] = 0x2e }
@@ -83,9 +84,9 @@ struct PreviousVersionTests {
   func moved(_ way: Way) throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
     let engine = try place.engine()
-    var seed = CodecSeed(3)
+    var seed = SplitMix64(seed: 3)
     let same = seed.text(40_000)
-    let part = seed.noise(60_000)
+    let part = seed.bytes(60_000)
     try way.put(engine, "k", seed.text(30_000) + same + part, place)
     // Noise with a byte changed here and there: nothing but the right chunk makes it smaller.
     var changed = part
@@ -102,7 +103,7 @@ struct PreviousVersionTests {
   func unreadable() throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
     var engine = try place.engine()
-    var seed = CodecSeed(4)
+    var seed = SplitMix64(seed: 4)
     let bytes = seed.text(100_000)
     try Way.data.put(engine, "k", bytes, place)
     try engine.close()
