@@ -54,7 +54,8 @@ extension ObjectContent {
     }
   }
 
-  func bytes(_ range: Range<Int64>) throws(BlobStorageError) -> [UInt8] {
+  /// A part of it; fewer bytes where a file is shorter than it says.
+  package func bytes(_ range: Range<Int64>) throws(BlobStorageError) -> [UInt8] {
     switch self {
     case .bytes(let bytes): return Array(bytes[Int(range.lowerBound)..<Int(range.upperBound)])
     case .file(let file, _): return try file.bytesThere(at: range.lowerBound, range.count)
