@@ -87,10 +87,7 @@ extension Catalog {
 
   func readState() throws(BlobStorageError) -> State? {
     let path = folder.appending("state")
-    guard try files.status(of: path)?.kind == .regular else { return nil }
-    let file: any File
-    do { file = try files.open(path, .read) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+    guard try files.status(of: path)?.kind == .regular, let file = try files.openIfThere(path, .read) else {
       return nil
     }
     let bytes = try file.bytesThere(at: 0, 512)
