@@ -61,6 +61,22 @@ struct DamagedRecordTests {
     withExtendedLifetime(engine) {}
   }
 
+  @Test("a chunk that several keys need is told with all of them, and with no other")
+  func sharedChunk() throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      for key in ["a", "b", "d"] { try lab.put(engine, [(key, noise(1, 3_000))]) }
+      try lab.put(engine, [("c", noise(2, 3_000))])
+    }
+    let path = try #require(DamageTests.paths(lab).first)
+    let chunk = try #require(try Self.records(lab, path).first)
+    try DamageTests.change(lab, path) { $0[chunk.upperBound - 8] ^= 1 }
+    try lab.session { engine in
+      let damaged = try engine.verify().damaged
+      #expect(damaged.map(\.keys) == [["a", "b", "d"]], "\(damaged)")
+    }
+  }
+
   @Test("two records of a pack in each other's place")
   func swappedWithin() throws {
     let origin = try DamageTests.store()

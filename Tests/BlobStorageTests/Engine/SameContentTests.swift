@@ -48,6 +48,19 @@ struct SameContentTests {
     #expect(try engine.data("key", first.version.id) != Data(bytes))
   }
 
+  @Test("is stored as it is when it has become longer or shorter", arguments: [1, 400_000, -1, -400_000])
+  func otherLength(by difference: Int) throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let engine = try place.engine()
+    defer { try? engine.close() }
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3_400_000)
+    _ = try Self.put(Array(bytes.prefix(3_000_000)), place, engine)
+    let changed = Array(bytes.prefix(3_000_000 + difference))
+    #expect(try Self.put(changed, place, engine).version.digest == Digest.of(changed))
+    #expect(try engine.data("key", nil) == Data(changed))
+  }
+
   @Test("heals what has been damaged of it")
   func heals() throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
