@@ -148,7 +148,7 @@ package final class Environment: @unchecked Sendable {
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
 
   /// Forces everything to the medium.
-  package func synchronize() throws(BlobStorageError) { try Self.check(mdb_env_sync(handle, 1), "sync") }
+  package func synchronize() throws(BlobStorageError) { try dataFile.synchronize() }
 
   /// Runs `body` on a snapshot. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
