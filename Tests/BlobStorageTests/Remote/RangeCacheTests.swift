@@ -38,4 +38,24 @@ struct RangeCacheTests {
     #expect(try files.list("/state/packs") == [])
     #expect(try files.list("/state/ranges") == (fits ? [name.fileName] : []))
   }
+
+  @Test("holds its limit when nothing but packs of this machine come")
+  func wholePacks() throws {
+    let disk = SimulatedDisk()
+    let files = disk.process()
+    for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
+      try files.createDirectory(FilePath("/\(folder)"))
+    }
+    let backend = RemoteBackend(
+      objects: MemoryObjectStore(), storeID: SharedFormatTests.storeID, folder: "/state",
+      asideFolder: "/state/aside", files: files, cacheByteCountMax: 1_000_000)
+    for number in 1...40 {
+      let name = PackName(writer: 1, sequence: UInt32(number))
+      try files.write([UInt8](repeating: 7, count: 100_000), to: FilePath("/state/packs/\(name.fileName)"))
+      try backend.settle(name)
+      let kept = try files.list("/state/ranges")
+      #expect(kept.contains(name.fileName))
+      #expect(kept.count <= 10)
+    }
+  }
 }
