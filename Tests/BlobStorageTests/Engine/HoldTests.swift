@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Synchronization
+import SystemPackage
 import Testing
 
 /// What a collection leaves alone because somebody uses it at the moment.
