@@ -107,6 +107,28 @@ struct ChangeConditionTests {
     try store.close()
   }
 
+  @Test("holds for one only of several threads that delete the same version")
+  func deletedOnce() throws {
+    let place = try TemporaryFolder()
+    let store = try BlockingBlobStore.create(at: place.path.appending("store").string)
+    for round in 0..<100 {
+      let put = try store.put(
+        "k", .data(Data("\(round)".utf8)), options: PutOptions(durability: .relaxed))
+      let doneCount = Atomic(0)
+      let codes = Mutex<[BlobStorageError.Code]>([])
+      DispatchQueue.concurrentPerform(iterations: 4) { _ in
+        let error = failure {
+          _ = try store.apply([.delete("k", if: .current(put.version.id))], durability: .relaxed)
+          doneCount.add(1, ordering: .relaxed)
+        }
+        if let error { codes.withLock { $0.append(error.code) } }
+      }
+      #expect(doneCount.load(ordering: .relaxed) == 1)
+      #expect(codes.withLock { $0 } == [.conditionFailed, .conditionFailed, .conditionFailed])
+    }
+    try store.close()
+  }
+
   @Test("as one of several changes undoes all of them when it does not hold")
   func batch() throws {
     let place = try TemporaryFolder()

@@ -117,6 +117,45 @@ struct FailureTests {
     #expect(outcomes == [0, items.count])
   }
 
+  @Test("whose catalog cannot grow holds nothing of what was refused for that, whatever is put afterwards")
+  func refusedByCatalog() throws {
+    let place = try Place()
+    let engine = try place.engine()
+    _ = try engine.put("before", [1])
+    let items = (0..<1_500).map { index in
+      PutItem(key: "key-\(index)", data: Data(), metadata: [UInt8](repeating: 1, count: 1_000))
+    }
+    let byteCount = try engine.catalog.allocatedByteCount()
+    let error = try withFileLengths(upTo: byteCount) { failure { _ = try engine.put(items, .relaxed) } }
+    #expect(error != nil)
+    #expect(try engine.keys("", after: nil, limit: .max).map(\.key) == ["before"])
+    _ = try engine.put("after", [2])
+    #expect(try engine.keys("", after: nil, limit: .max).map(\.key) == ["after", "before"])
+    try engine.close()
+    let reopened = try place.engine()
+    #expect(try reopened.keys("", after: nil, limit: .max).map(\.key) == ["after", "before"])
+    try reopened.close()
+  }
+
+  /// Has the system refuse this process longer files meanwhile. The simulated disk has none.
+  private func withFileLengths<T>(upTo byteCount: Int64, _ body: () throws -> T) throws -> T {
+    #if canImport(Darwin)
+      let resource = RLIMIT_FSIZE
+    #else
+      let resource = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
+    #endif
+    var before = rlimit()
+    try #require(getrlimit(resource, &before) == 0)
+    // Without this the system would end the process.
+    let handler = signal(SIGXFSZ, SIG_IGN)
+    defer { signal(SIGXFSZ, handler) }
+    var during = before
+    during.rlim_cur = rlim_t(byteCount)
+    try #require(setrlimit(resource, &during) == 0)
+    defer { setrlimit(resource, &before) }
+    return try body()
+  }
+
   @Test("whose pack ends within a commit holds nothing of it", arguments: 1...3)
   func tornCommit(_ lostCount: Int) throws {
     let place = try Place()
