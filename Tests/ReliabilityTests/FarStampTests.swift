@@ -104,6 +104,34 @@ struct FarStampTests {
     }
   }
 
+  @Test("that is not copied takes nothing's place in the target", arguments: [false, true])
+  func keepsPredecessor(isMirror: Bool) throws {
+    let (source, target) = (try Lab(), try Lab(seed: 9))
+    try source.session { from in
+      try target.session { to in
+        let old = try from.put("key", .data(Data("old".utf8)), PutOptions()).version
+        #expect(try Copier(from: from, to: to, CopyOptions(), nil).run().newVersionCount == 1)
+        let digest = try from.put("source", .data(Data("far".utf8)), PutOptions()).version.digest
+        _ = try from.writer.commit { (commit) throws(BlobStorageError) in
+          try commit.append(
+            .ref(
+              RefRecord(
+                key: Array("key".utf8), version: Stamp(time: Self.far, writer: 7), replaced: old.id.stamp,
+                digest: digest, byteCount: 3, created: 0, metadata: [])))
+        }
+        #expect(try from.versions("key").map(\.id.stamp.time) == [Self.far])
+        for newCount in [1, 0] {
+          let options = CopyOptions(isMirror: isMirror, isForced: isMirror)
+          let report = try Copier(from: from, to: to, options, nil).run()
+          #expect(report.damaged.map(\.key) == ["key"])
+          #expect(report.newVersionCount == newCount && report.droppedVersionCount == 0)
+          #expect(try to.data("key", nil) == Data("old".utf8))
+          #expect(try to.data("source", nil) == Data("far".utf8))
+        }
+      }
+    }
+  }
+
   @Test("of another writer less than a day ahead advances the clock, when it is applied and after a rebuild")
   func near() throws {
     let ahead = (try Lab().clock.now + 3_600_000) << 16

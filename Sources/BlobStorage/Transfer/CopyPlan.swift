@@ -28,10 +28,13 @@ struct CopyPlan: Sendable {
   private(set) var added: [Addition] = []
   private(set) var dropped: [Stamp] = []
 
-  /// Leaves out versions that are not to be copied, and returns them.
+  /// Leaves out versions that are not to be copied, and returns them. They take nothing's place.
   mutating func refuse(_ isRefused: (Stamp) -> Bool) -> [Addition] {
     let refused = added.filter { isRefused($0.stamp) }
-    if !refused.isEmpty { added.removeAll { isRefused($0.stamp) } }
+    if !refused.isEmpty {
+      added.removeAll { isRefused($0.stamp) }
+      dropped = []
+    }
     return refused
   }
 
