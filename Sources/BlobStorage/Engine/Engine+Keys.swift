@@ -50,6 +50,12 @@ extension Engine {
         let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm),
         try writer.stays(at: current.row.place, transaction)
       else { return nil }
+      // A later sync says nothing of what a sync that failed has lost.
+      if let pack = try transaction.packRow(current.row.place.pack), pack.isPoisoned,
+        pack.durableByteCount <= current.row.place.offset
+      {
+        return nil
+      }
       if let time = uncertain.time(of: bytes), current.stamp.time <= time { return nil }
       return BlobVersion(key: key, stamp: current.stamp, row: current.row)
     }
