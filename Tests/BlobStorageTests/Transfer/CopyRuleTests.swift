@@ -213,6 +213,56 @@ struct CopyRuleTests {
     #expect(other?.message.contains("names blobs by blake3") == true)
   }
 
+  @Test("is a version that comes back as often as it was dropped there, each time under another ID")
+  func comesBack() throws {
+    let (sourcePlace, targetPlace) = (try CopyPlace(isRemote: false), try CopyPlace(isRemote: false))
+    let (source, target) = (try sourcePlace.engine(), try targetPlace.engine())
+    var ids: Set<BlobVersion.ID> = [try put(source, "k", "value")]
+    try runCopy(source, to: target)
+    #expect(try target.versions("k").map(\.id) == Array(ids))
+    for round in 2...5 {
+      _ = try target.delete(["k"], .relaxed)
+      #expect(try runCopy(source, to: target).newVersionCount == 1)
+      let again = try runCopy(source, to: target)
+      #expect(again.newVersionCount == 0 && again.unchangedVersionCount == 1)
+      #expect(try texts(target, "k") == ["value"])
+      #expect(try target.versions("k").map(\.created) == source.versions("k").map(\.created))
+      ids.formUnion(try target.versions("k").map(\.id))
+      #expect(ids.count == round)
+    }
+    #expect(try runCopy(source, to: target, isMirror: true).droppedVersionCount == 0)
+    #expect(try texts(target, "k") == ["value"])
+  }
+
+  @Test("is nothing when the same folder is reached by another path, and all of a folder that is a copy of it")
+  func sameFolder() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    _ = try put(engine, "k", "first")
+    let root = place.temporary.path.string
+    func open(_ path: String) throws -> Engine {
+      try Engine(
+        path: "\(root)/\(path)", configuration: StoreConfiguration(threadCount: 2),
+        environment: Engine.Environment())
+    }
+    try FileManager.default.createSymbolicLink(atPath: "\(root)/linked", withDestinationPath: ".")
+    let same = try open("linked/store")
+    let error = #expect(throws: BlobStorageError.self) { try runCopy(engine, to: same) }
+    #expect(error?.code == .invalidArgument)
+    #expect(error?.message.contains("cannot be copied to itself") == true)
+    try same.close()
+    try engine.close()
+    // A backup made by copying files has the same ID, and is another store all the same.
+    try FileManager.default.copyItem(atPath: place.path, toPath: "\(root)/backup")
+    try FileManager.default.removeItem(atPath: "\(root)/backup/catalog")
+    let (reopened, backup) = (try place.engine(), try open("backup"))
+    #expect(reopened.header.storeID == backup.header.storeID)
+    _ = try put(reopened, "k", "second")
+    let report = try runCopy(reopened, to: backup)
+    #expect(report.newVersionCount == 1 && report.unchangedVersionCount == 1)
+    #expect(try texts(backup, "k") == ["second", "first"])
+  }
+
   @Test("is told by its progress, in bytes and keys")
   func progress() throws {
     let sourcePlace = try CopyPlace(isRemote: false)
