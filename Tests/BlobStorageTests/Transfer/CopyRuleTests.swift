@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import Testing
 
 @Suite("What a copy changes in its target")
@@ -261,6 +262,33 @@ struct CopyRuleTests {
     let report = try runCopy(reopened, to: backup)
     #expect(report.newVersionCount == 1 && report.unchangedVersionCount == 1)
     #expect(try texts(backup, "k") == ["second", "first"])
+  }
+
+  @Test("reports nothing as left out that was dropped while it was copied", arguments: [false, true])
+  func droppedMeanwhile(_ isDropped: Bool) throws {
+    var random = SplitMix64(seed: 71)
+    let (from, to) = (try CopyPlace(isRemote: false), try CopyPlace(isRemote: false))
+    let whole = try from.engine()
+    for key in ["bad", "good"] { _ = try whole.put(key, random.bytes(10_000), PutOptions()) }
+    let digest = try #require(try whole.version("bad", nil)).digest
+    try whole.close()
+    try damageRecord(of: digest, in: from)
+    let (source, target) = (try from.engine(), try to.engine())
+    let count = Mutex(0)
+    let report = try Copier(from: source, to: target, CopyOptions()) { _ in
+      let number = count.withLock { count in
+        count += 1
+        return count
+      }
+      // It tells ten times a second: what the keys have is known by the second time, and nothing is read yet.
+      if number == 1 { Thread.sleep(forTimeInterval: 0.2) }
+      guard number == 2, isDropped else { return }
+      do { _ = try source.delete(["bad"], .relaxed) } catch { Issue.record(error) }
+    }.run()
+    #expect(count.withLock { $0 } > 1)
+    #expect(report.damaged.map(\.key) == (isDropped ? [] : ["bad"]))
+    #expect(report.newVersionCount == 1)
+    #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["good"])
   }
 
   @Test("is told by its progress, in bytes and keys")
