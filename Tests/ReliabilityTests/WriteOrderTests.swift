@@ -276,6 +276,24 @@ struct WriteOrderTests {
     #expect(left.live == [names[1]] && left.retired == [names[0]])
   }
 
+  @Test(
+    "a durable deletion that finds nothing to do makes durable what has deleted the key before",
+    arguments: [false, true])
+  func deletedBefore(byOther: Bool) throws {
+    let lab = try Lab()
+    let (engine, other) = (try lab.open(), try lab.open())
+    for durability in [Durability.relaxed, .durable] {
+      _ = try engine.put("k", .data(noise(1, 300)), PutOptions())
+      #expect(try (byOther ? other : engine).delete(["k"], .relaxed) == 1)
+      #expect(try engine.delete(["k"], durability) == 0)
+      try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+        let data = try engine.data("k", nil)
+        #expect((data == nil) == (durability == .durable))
+      }
+    }
+    for engine in [engine, other] { try engine.close() }
+  }
+
   @Test("a collection takes a pack's name away for good before the pack's records leave the catalog")
   func retiredBeforeForgotten() throws {
     let lab = try Lab()

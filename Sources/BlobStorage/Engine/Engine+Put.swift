@@ -258,9 +258,19 @@ extension Engine {
     if durability == .durable, let watermark { try writer.synchronize(watermark) }
   }
 
-  /// For a change that has found nothing to do: what it found was perhaps made by an attempt that could not publish it.
+  /// For a change that has found nothing to do: what it found was perhaps made by an attempt that could not publish it,
+  /// or by a relaxed change of this process or another.
   func makeDurableWhatIsThere(_ durability: Durability) throws(BlobStorageError) {
-    if durability == .durable, writer.publisher != nil { try writer.rollOver() }
+    guard durability == .durable else { return }
+    if writer.publisher != nil { return try writer.rollOver() }
+    let open = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
+    }
+    for name in open where try !writer.synchronizeOther(name) {
+      throw BlobStorageError(
+        .poisoned, "A sync of pack \(name) has failed: close the store wherever it is open, and try again.",
+        pack: name.description)
+    }
   }
 }
 

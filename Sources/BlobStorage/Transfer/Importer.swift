@@ -98,26 +98,15 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      try engine.makeDurableWhatIsThere(options.durability)
-      try synchronizeUnchanged()
+      // Whoever has stored what was found unchanged may not have done so durably, or not yet.
+      if report.unchangedFileCount > 0 || engine.writer.publisher != nil {
+        try engine.makeDurableWhatIsThere(options.durability)
+      }
     } else {
       tell(force: true)
     }
     report.seconds = Date().timeIntervalSince(start)
     return report
-  }
-
-  /// Forces files to the medium that were found unchanged: whoever has stored them may not have done so, or not yet.
-  private func synchronizeUnchanged() throws(BlobStorageError) {
-    guard report.unchangedFileCount > 0, engine.writer.publisher == nil else { return }
-    let open = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
-    }
-    for name in open where try !engine.writer.synchronizeOther(name) {
-      throw BlobStorageError(
-        .poisoned, "A sync of pack \(name) has failed: close the store wherever it is open, and import again.",
-        pack: name.description)
-    }
   }
 
   /// Stores what `nextSource` finds.
