@@ -405,6 +405,31 @@ struct LostPackTests {
     }
   }
 
+  @Test("A census with damaged lines is written anew by a collection, and not by a dry run")
+  func damagedLinesGo() throws {
+    let lab = try Self.store()
+    try lab.session { _ in }
+    func damagedLineCount() throws -> Int {
+      try Census(bytes: DamageTests.bytes(lab, Self.census)).damagedLineCount
+    }
+    #expect(try damagedLineCount() == 0)
+    try DamageTests.change(lab, Self.census) { $0[$0.count / 2] ^= 1 }
+    #expect(try damagedLineCount() > 0)
+    try lab.session { (engine) throws in
+      var options = CollectionOptions()
+      options.isDryRun = true
+      _ = try engine.collectGarbage(options)
+      #expect(try damagedLineCount() > 0)
+      #expect(try engine.collectGarbage().obstacles == [])
+      #expect(try damagedLineCount() == 0)
+    }
+    // It still knows every pack.
+    let name = try #require(try Self.names(lab).last)
+    try lab.disk.remove(Self.packs.appending(name))
+    try lab.forgetCatalog()
+    try Self.checkLoss(lab, name)
+  }
+
   @Test("The file store is restored from the census, and without it from the packs")
   func storeFile() throws {
     let whole = try Self.store()
