@@ -464,6 +464,51 @@ struct DamagedRecordTests {
     try lab.session { try lab.checkSound($0, "after the repair") }
   }
 
+  @Test("of chunks among more than are looked at together: a repair stores all of them anew")
+  func manyChunks() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    var plain: [Digest: [UInt8]] = [:]
+    for number in 0..<10_500 {
+      let bytes = Array("chunk \(number)".utf8)
+      plain[Digest.of(bytes)] = bytes
+    }
+    let sorted = plain.keys.sorted()
+    let needed = stride(from: 0, to: sorted.count, by: 300).map { sorted[$0] } + sorted.suffix(3)
+    var records: [(content: PackRecord.Content, payload: [UInt8])] = []
+    for digest in sorted {
+      let bytes = plain[digest] ?? []
+      let record = ChunkRecord(digest: digest, plainByteCount: bytes.count, codecNumber: 0)
+      records.append((.chunk(record), bytes))
+    }
+    for (number, digest) in needed.enumerated() {
+      let byteCount = Int64(plain[digest]?.count ?? 0)
+      records.append(
+        HostileTests.ref("k\(number)", digest, byteCount: byteCount, time: 1 << 41 + UInt64(number)))
+    }
+    try HostileTests.plant(lab, 1, records)
+    try lab.session { _ in }
+    let lost = Set(needed)
+    try Self.lose(lab) { content in
+      guard case .chunk(let chunk) = content else { return false }
+      return lost.contains(chunk.digest)
+    }
+    try lab.session { engine in
+      let report = try engine.repair()
+      #expect(report.setAside.count == 1 && report.losses.isEmpty && report.unreadable == [])
+      #expect(report.keyCount == needed.count)
+    }
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      for (number, digest) in needed.enumerated() {
+        let data = try engine.data("k\(number)", nil)
+        #expect(data.map { Array($0) } == plain[digest], "\(number)")
+      }
+      let damaged = try engine.verify().damaged
+      #expect(damaged == [])
+    }
+  }
+
   private func check(_ what: String, _ body: (_ keepsCatalog: Bool) throws -> Void) throws {
     for keepsCatalog in [true, false] {
       do { try body(keepsCatalog) } catch {

@@ -174,6 +174,24 @@ struct LostPackTests {
     try Self.checkLoss(lab, name)
   }
 
+  @Test("A lost pack that only the catalog knew is told also when the catalog is lost after that")
+  func catalogLostLater() throws {
+    let whole = try Self.store()
+    try whole.session { _ in }
+    for name in try Self.names(whole) {
+      let lab = try whole.copy()
+      try lab.disk.remove(Self.census)
+      try lab.disk.remove(Self.packs.appending(name))
+      let pack = String(name.dropLast(5))
+      try lab.session { (engine) throws in #expect(try engine.losses().lostPacks == [pack]) }
+      try lab.afterPowerCut { $0.powerCut() }.session { (engine) throws in
+        #expect(try engine.losses().lostPacks == [pack])
+        #expect(try engine.verify().losses.lostPacks == [pack])
+        #expect(try engine.collectGarbage().freedByteCount == 0)
+      }
+    }
+  }
+
   @Test("A census that is cut or flipped raises no alarm, and loses nothing")
   func damagedCensus() throws {
     let whole = try Self.store()
