@@ -179,9 +179,11 @@ struct LostPackTests {
     let whole = try Self.store()
     try whole.session { _ in }
     for name in try Self.names(whole) {
-      let lab = try whole.copy()
-      try lab.disk.remove(Self.census)
-      try lab.disk.remove(Self.packs.appending(name))
+      let origin = try whole.copy()
+      try origin.disk.remove(Self.census)
+      try origin.disk.remove(Self.packs.appending(name))
+      // That they are gone is on the medium.
+      let lab = try origin.copy()
       let pack = String(name.dropLast(5))
       try lab.session { (engine) throws in #expect(try engine.losses().lostPacks == [pack]) }
       try lab.afterPowerCut { $0.powerCut() }.session { (engine) throws in
