@@ -85,6 +85,13 @@ package struct FolderBackend: Backend {
     guard let census = try census?.read() else { return }
     let names = try files.list(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
     guard !names.isEmpty else { return }
+    // Whoever wrote this down may have died before it was on the medium, or the sync has failed, and no later sync brings
+    // that back. A pack that lost its name without it would count as lost.
+    try self.census?.append(
+      names.map { name in
+        census.isRemoved(name)
+          ? .removed(name.sequence...name.sequence, writer: name.writer) : .setAside(name)
+      }, durably: true)
     for name in names where census.isRemoved(name) {
       try files.rename(path(name, "pack"), to: path(name, "gone"))
     }
