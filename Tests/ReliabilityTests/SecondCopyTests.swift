@@ -192,6 +192,9 @@ struct SecondCopyTests {
       defer { blob.close() }
       let error = #expect(throws: BlobStorageError.self) { try blob.stream(0..<1_400) { _ in } }
       #expect(error?.code == .corrupted)
+      let whole = #expect(throws: BlobStorageError.self) { _ = try engine.data("wrong", nil) }
+      #expect(whole?.code == .corrupted && whole?.key == "wrong" && whole?.digest == digest)
+      #expect(throws: BlobStorageError.self) { _ = try engine.data(digest) }
       // What no version needs is garbage, whatever it names.
       _ = try engine.delete(["wrong"], .durable)
       #expect(try engine.verify(readsBlobs: true).damaged == [])

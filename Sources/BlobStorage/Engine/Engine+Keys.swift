@@ -132,13 +132,21 @@ extension Engine {
     _ keys: [String], _ durability: Durability, if condition: ChangeCondition = .always
   ) throws(BlobStorageError) -> Int {
     try checkOpen()
-    var bytes: [[UInt8]] = []
-    for key in keys {
-      bytes.append(try Self.keyBytes(key))
-      try check(condition, on: bytes[bytes.count - 1])
-    }
+    let bytes = try Self.distinctBytes(keys)
+    for key in bytes { try check(condition, on: key) }
     let count = try drop(bytes, keeping: nil, durability, if: condition).keyCount
     return max(count, try makeCertain(bytes))
+  }
+
+  /// Each of the keys once: a commit looks up what was there before it, and would count one again that is named twice.
+  private static func distinctBytes(_ keys: [String]) throws(BlobStorageError) -> [[UInt8]] {
+    var distinct: [[UInt8]] = []
+    var seen: Set<[UInt8]> = []
+    for key in keys {
+      let bytes = try keyBytes(key)
+      if seen.insert(bytes).inserted { distinct.append(bytes) }
+    }
+    return distinct
   }
 
   /// A prefix that is not empty: all keys are meant by saying so.
@@ -166,9 +174,7 @@ extension Engine {
   ) throws(BlobStorageError) -> RetentionResult {
     try checkOpen()
     try Self.checkRetention(count)
-    var bytes: [[UInt8]] = []
-    for key in keys { bytes.append(try Self.keyBytes(key)) }
-    return try drop(bytes, keeping: count, durability)
+    return try drop(Self.distinctBytes(keys), keeping: count, durability)
   }
 
   package func keep(
