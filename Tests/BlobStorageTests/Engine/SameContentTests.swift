@@ -81,6 +81,36 @@ struct SameContentTests {
     #expect(try engine.data("key", nil) == Data(bytes))
   }
 
+  @Test("is stored anew when what it was compared with has been replaced and collected meanwhile")
+  func goneMeanwhile() throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3_000_000)
+    let first = try place.engine()
+    _ = try Self.put(bytes, place, first)
+    // Its pack is sealed: a collection can take it.
+    try first.close()
+    let (engine, other) = (try place.engine(), try place.engine())
+    defer { for engine in [engine, other] { try? engine.close() } }
+    let isGone = Mutex(false)
+    let replace: @Sendable (WorkProgress) -> Void = { progress in
+      guard progress.doneByteCount == 3_000_000, !isGone.withLock({ $0 }) else { return }
+      isGone.withLock { $0 = true }
+      #expect(throws: Never.self) {
+        _ = try other.put("key", [1])
+        #expect(try other.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount > 100)
+      }
+    }
+    let file = place.temporary.path.appending("file").string
+    let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    let result = try engine.put("key", .file(file), options, replace)
+    #expect(isGone.withLock { $0 })
+    #expect(result.newByteCount == 3_000_000)
+    #expect(try engine.data("key", nil) == Data(bytes))
+    #expect(try engine.versions("key").map(\.byteCount) == [3_000_000, 1])
+    #expect(try engine.verify().damaged.isEmpty)
+  }
+
   @Test("is not taken for the same when it changes behind what was compared")
   func changesMeanwhile() throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))

@@ -99,6 +99,71 @@ struct PreviousVersionTests {
     try engine.close()
   }
 
+  @Test(
+    "is a base if that leaves at most half of what the chunk takes alone",
+    arguments: [(8_000, true), (9_500, true), (10_600, false), (16_000, false)])
+  func worthwhile(newByteCount: Int, isBased: Bool) throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1 << 20))
+    let engine = try place.engine()
+    var seed = CodecSeed(UInt64(newByteCount))
+    var bytes = seed.noise(20_000)
+    try Way.data.put(engine, "k", bytes, place)
+    bytes.replaceSubrange(..<newByteCount, with: seed.noise(newByteCount))
+    try Way.data.put(engine, "k", bytes, place)
+    #expect(try Self.based(engine, "k") == (isBased ? 1 : 0, of: 1))
+    try Self.check(engine, "k", bytes)
+    try engine.close()
+  }
+
+  @Test("is no base where similarity is off, for another codec, or for what is compressed already")
+  func none() throws {
+    let cases: [(StoreOptions, CodecKind?, beginning: [UInt8], count: Int)] = [
+      (StoreOptions(), nil, [], 1), (StoreOptions(usesSimilarity: false), nil, [], 0),
+      (StoreOptions(), .zlib, [], 0), (StoreOptions(), CodecKind.none, [], 0),
+      (StoreOptions(codec: .zlib), nil, [], 0), (StoreOptions(codec: .zlib), .zstd, [], 1),
+      (StoreOptions(), nil, [0x1f, 0x8b, 0x08], 0),
+    ]
+    for (index, (options, codec, beginning, count)) in cases.enumerated() {
+      let place = try StorePlace(options)
+      let engine = try place.engine()
+      var seed = CodecSeed(7)
+      var bytes = beginning + seed.text(9_000)
+      let put = PutOptions(durability: .relaxed, replacement: .archiveCurrent, codec: codec)
+      for byte in [UInt8(ascii: "1"), UInt8(ascii: "2")] {
+        bytes[5_000] = byte
+        _ = try engine.put("k", bytes, put)
+      }
+      #expect(try Self.based(engine, "k") == (count, of: 1), "case \(index)")
+      try Self.check(engine, "k", bytes)
+      try engine.close()
+    }
+  }
+
+  @Test("is never a base of a base, however long the history is")
+  func oneHop() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    var seed = CodecSeed(8)
+    var bytes = seed.text(9_000)
+    for index in 0..<20 {
+      bytes.replaceSubrange(index * 400..<index * 400 + 200, with: seed.noise(200))
+      try Way.allCases[index % 3].put(engine, "k", bytes, place)
+    }
+    let digests = try engine.versions("k").map(\.digest)
+    let basedCount = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var count = 0
+      for digest in digests {
+        guard let base = try transaction.chunkRow(digest)?.base else { continue }
+        let row = try transaction.chunkRow(base)
+        #expect(row != nil && row?.base == nil)
+        count += 1
+      }
+      return count
+    }
+    #expect(basedCount > 10 && basedCount < 20)
+    try engine.close()
+  }
+
   @Test("may be unreadable: the new one is put all the same")
   func unreadable() throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
