@@ -117,6 +117,35 @@ struct FailureTests {
     #expect(outcomes == [0, items.count])
   }
 
+  @Test("whose process dies while keys are dropped by their names has all of them or none")
+  func wholeDeletions() throws {
+    // Drops that are handed to the system in several parts.
+    let end = String(repeating: "x", count: 1_000)
+    let keys = (0..<1_500).map { "key-\($0)-\(end)" }
+    var outcomes: Set<Int> = []
+    var mutation = 0
+    repeat {
+      let place = try Place()
+      let engine = try place.engine()
+      _ = try engine.put("before", [1])
+      _ = try engine.put(keys.map { PutItem(key: $0, data: Data()) }, .relaxed)
+      mutation += 1
+      place.disk.stop(beforeMutation: place.disk.mutationCount + mutation)
+      let error = failure { _ = try engine.delete(keys, .relaxed) }
+      place.disk.heal()
+      place.disk.crash()
+      let reopened = try place.engine()
+      #expect(try reopened.data("before", nil) == Data([1]))
+      let count = try reopened.keys("key-", after: nil, limit: .max).count
+      outcomes.insert(count)
+      #expect(count == 0 || count == keys.count, "stopped before write \(mutation)")
+      try reopened.close()
+      if error == nil { break }
+    } while mutation < 20
+    #expect(mutation > 2)
+    #expect(outcomes == [0, keys.count])
+  }
+
   @Test("whose catalog cannot grow holds nothing of what was refused for that, whatever is put afterwards")
   func refusedByCatalog() throws {
     let place = try Place()
