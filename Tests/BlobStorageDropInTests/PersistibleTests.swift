@@ -192,7 +192,7 @@ import Testing
       FileManager.SearchPathDirectory.documentDirectory: home.url.appendingPathComponent("other")
     ]
     try UserFolders.$originals.withValue(originals) {
-      try atHome {
+      try atHome { () throws -> Void in
         #expect(try Person.loadFromFile() == ama)
         Person.deleteFile()
         #expect(throws: CocoaError.self) { try Person.loadFromFile() }
