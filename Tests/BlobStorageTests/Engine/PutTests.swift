@@ -266,7 +266,7 @@ struct PutTests {
       let place = try StorePlace(
         StoreOptions(chunkByteCountAverage: 65_536, codec: own, usesSimilarity: false))
       let engine = try Self.engine(place)
-      var seed = CodecSeed(6)
+      var seed = SplitMix64(seed: 6)
       for named in [nil, CodecKind.none, .zstd, .zlib] as [CodecKind?] {
         let kind: CodecKind = named ?? own
         let options = PutOptions(durability: .relaxed, codec: named)

@@ -165,7 +165,10 @@ struct RemoteCostTests {
     let threads = (0..<4).map { _ in
       let done = DispatchSemaphore(value: 0)
       Thread {
-        #expect(throws: Never.self) { #expect(try engine.data("blob", nil) == Data(bytes)) }
+        #expect(throws: Never.self) {
+          let data = try engine.data("blob", nil)
+          #expect(data == Data(bytes))
+        }
         done.signal()
       }.start()
       return done

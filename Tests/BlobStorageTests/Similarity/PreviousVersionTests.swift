@@ -105,10 +105,10 @@ struct PreviousVersionTests {
   func worthwhile(newByteCount: Int, isBased: Bool) throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1 << 20))
     let engine = try place.engine()
-    var seed = CodecSeed(UInt64(newByteCount))
-    var bytes = seed.noise(20_000)
+    var seed = SplitMix64(seed: UInt64(newByteCount))
+    var bytes = seed.bytes(20_000)
     try Way.data.put(engine, "k", bytes, place)
-    bytes.replaceSubrange(..<newByteCount, with: seed.noise(newByteCount))
+    bytes.replaceSubrange(..<newByteCount, with: seed.bytes(newByteCount))
     try Way.data.put(engine, "k", bytes, place)
     #expect(try Self.based(engine, "k") == (isBased ? 1 : 0, of: 1))
     try Self.check(engine, "k", bytes)
@@ -126,7 +126,7 @@ struct PreviousVersionTests {
     for (index, (options, codec, beginning, count)) in cases.enumerated() {
       let place = try StorePlace(options)
       let engine = try place.engine()
-      var seed = CodecSeed(7)
+      var seed = SplitMix64(seed: 7)
       var bytes = beginning + seed.text(9_000)
       let put = PutOptions(durability: .relaxed, replacement: .archiveCurrent, codec: codec)
       for byte in [UInt8(ascii: "1"), UInt8(ascii: "2")] {
@@ -143,10 +143,10 @@ struct PreviousVersionTests {
   func oneHop() throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(8)
+    var seed = SplitMix64(seed: 8)
     var bytes = seed.text(9_000)
     for index in 0..<20 {
-      bytes.replaceSubrange(index * 400..<index * 400 + 200, with: seed.noise(200))
+      bytes.replaceSubrange(index * 400..<index * 400 + 200, with: seed.bytes(200))
       try Way.allCases[index % 3].put(engine, "k", bytes, place)
     }
     let digests = try engine.versions("k").map(\.digest)

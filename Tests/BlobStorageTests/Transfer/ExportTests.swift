@@ -134,7 +134,7 @@ struct ExportTests {
     #expect(second.fileCount == 0 && second.damaged == [])
     #expect(second.skipped.map(\.path).sorted() == ["in/a", "in/d/b", "other"])
     #expect(second.skipped.allSatisfy(\.isFailure))
-    #expect(try text("a") == "mine" && text("d/b") == "mine")
+    for name in ["a", "d/b"] { #expect(try text(name) == "mine") }
 
     // One of the keys names a blob that is nowhere.
     let engine = try place.engine()
