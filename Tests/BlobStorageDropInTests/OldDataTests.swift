@@ -326,7 +326,8 @@ import Testing
     for name in names where !name.contains("/") { try root.write("", to: "data_archive/.blobstore/\(name)") }
     for name in names where name.contains("/") {
       try FileManager.default.createDirectory(
-        at: folder.appendingPathComponent(name).deletingLastPathComponent(), withIntermediateDirectories: true)
+        at: folder.appendingPathComponent(name).deletingLastPathComponent(), withIntermediateDirectories: true
+      )
     }
     let archive = DataArchive(rootUrl: root.url)
     #expect(await archive.set("k", "value").isSuccess)

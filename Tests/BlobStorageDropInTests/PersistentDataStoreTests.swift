@@ -205,7 +205,8 @@ import Testing
     }
   }
 
-  @Test("a store or removal waits for the loads before it", arguments: ["store", "removal", "removal of all"])
+  @Test(
+    "a store or removal waits for the loads before it", arguments: ["store", "removal", "removal of all"])
   func changeBehindLoad(_ change: String) async throws {
     _ = await put(Data("old".utf8), "k")
     let gate = DispatchSemaphore(value: 0)

@@ -39,7 +39,9 @@ struct RefusalTests {
       status: 501, name: "NotImplemented", more: "<Message>What?</Message>", code: .io,
       phrase: "501 NotImplemented: What?"),
     Case(status: 404, name: "NoSuchKey", code: .io, phrase: "404 NoSuchKey"),
-    Case(status: 401, name: "", code: .permissionDenied, phrase: "the credentials (401): check AWS_ACCESS_KEY_ID"),
+    Case(
+      status: 401, name: "", code: .permissionDenied, phrase: "the credentials (401): check AWS_ACCESS_KEY_ID"
+    ),
     Case(status: 400, name: "InvalidToken", code: .permissionDenied, phrase: "get new credentials"),
     Case(status: 403, name: "", code: .permissionDenied, phrase: "to these credentials (403): they need to"),
     Case(
@@ -55,7 +57,8 @@ struct RefusalTests {
       status: 301, name: "PermanentRedirect", headers: [("x-amz-bucket-region", "us-east-1")],
       code: .invalidArgument, phrase: "set AWS_REGION and AWS_ENDPOINT_URL to where"),
     Case(status: 503, name: "XMinioStorageFull", code: .noSpace, phrase: "is full (503 XMinioStorageFull)"),
-    Case(status: 400, name: "InsufficientStorage", code: .noSpace, phrase: "is full (400 InsufficientStorage)"),
+    Case(
+      status: 400, name: "InsufficientStorage", code: .noSpace, phrase: "is full (400 InsufficientStorage)"),
   ]
 
   @Test("with the way out", arguments: cases)

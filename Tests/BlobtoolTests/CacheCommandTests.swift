@@ -239,6 +239,7 @@ import Testing
     }
     // What was stored beside the cache's keys is there still.
     #expect(try await keys(workshop, store) == ["f", "s"])
-    #expect(try await workshop.expect(0, ["cache", "remove-limit", "--json"]).text == "{\"isCache\":false}\n")
+    #expect(
+      try await workshop.expect(0, ["cache", "remove-limit", "--json"]).text == "{\"isCache\":false}\n")
   }
 }

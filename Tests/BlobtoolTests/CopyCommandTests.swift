@@ -151,7 +151,9 @@ struct CopyCommandTests {
     #expect(try await workshop.expect(0, ["list", "--store", other]).lines.count == 1)
     try await workshop.expect(0, ["verify", "--store", other])
     struct Line: Decodable {
-      struct Uncopied: Decodable { var key: String; var version: String; var digest: String; var reason: String }
+      struct Uncopied: Decodable {
+        var key: String; var version: String; var digest: String; var reason: String
+      }
       var damaged: [Uncopied]
       var newVersions: Int
       var unchangedVersions: Int

@@ -222,7 +222,8 @@ import Testing
   @Test("keys are made of the prefix and the path or the name; what a pattern names is left out")
   func keys() async throws {
     let workshop = try await Workshop()
-    for name in ["tree/a.txt", "tree/b.log", "tree/c.tmp", "tree/sub/d.log", "tree/sub/e", "tree/sub/f", "g"] {
+    for name in ["tree/a.txt", "tree/b.log", "tree/c.tmp", "tree/sub/d.log", "tree/sub/e", "tree/sub/f", "g"]
+    {
       try workshop.write(Data(name.utf8), to: name)
     }
     func keys() async throws -> [String] {
@@ -235,7 +236,8 @@ import Testing
     #expect(try await keys() == ["a.txt", "g", "p-d.log", "p-e", "sub/e"])
     #expect(try await workshop.expect(0, ["get", "p-d.log"]).text == "tree/sub/d.log")
     // A changed file takes the place of what was imported, unless that is to be kept.
-    for (text, more, count) in [("changed", [], 1), ("again", ["--archive"], 2)] as [(String, [String], Int)] {
+    for (text, more, count) in [("changed", [], 1), ("again", ["--archive"], 2)] as [(String, [String], Int)]
+    {
       try workshop.write(Data(text.utf8), to: "g")
       try await workshop.expect(0, ["import", "g"] + more)
       #expect(try await workshop.expect(0, ["get", "g"]).text == text)
@@ -251,7 +253,8 @@ import Testing
     let outcome = try await workshop.expect(0, ["import", "tree"])
     let errors = outcome.errors.split(separator: "\n")
     #expect(errors.count == 11)
-    #expect(errors.prefix(10).allSatisfy { $0.hasPrefix("blobtool: skipped tree/l1") && $0.hasSuffix("link") })
+    #expect(
+      errors.prefix(10).allSatisfy { $0.hasPrefix("blobtool: skipped tree/l1") && $0.hasSuffix("link") })
     #expect(errors.last == "blobtool: skipped 3 more that are no regular files; --json lists them")
     #expect(outcome.text.contains(/skipped +13\n/))
     let json = try await workshop.expect(0, ["import", "tree", "--json"])

@@ -51,7 +51,8 @@ import Testing
     #expect(few.heldBy.count == 1)
     #expect(few.holderCount == 2)
     let none = try await workshop.expect(0, ["why", "a", "--limit", "0"]).lines
-    #expect(Array(none.suffix(2)) == ["  and 2 more; --limit shows them", "  and 1 more; --limit shows them"])
+    #expect(
+      Array(none.suffix(2)) == ["  and 2 more; --limit shows them", "  and 1 more; --limit shows them"])
     let zeros = "blake3:" + String(repeating: "0", count: 64)
     for text in ["c", zeros, "sha256:" + String(repeating: "0", count: 64)] {
       let outcome = try await workshop.expect(3, ["why", text])

@@ -66,7 +66,9 @@ import Testing
     try await workshop.expect(0, ["verify"])
   }
 
-  @Test("work that cannot be called off ends with the second signal at once, and else ten seconds after the first")
+  @Test(
+    "work that cannot be called off ends with the second signal at once, and else ten seconds after the first"
+  )
   func insistent() async throws {
     let workshop = try await Workshop()
     try await workshop.expect(0, ["put", "k"], input: noise(1_000_000, seed: 3))

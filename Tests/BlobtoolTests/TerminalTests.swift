@@ -70,7 +70,8 @@ import Testing
     let workshop = try await Workshop()
     try await workshop.expect(0, ["put", "k"], input: noise(300_000, seed: 1))
     for style in ["auto", "none"] {
-      let shown = try await workshop.shell("script -qec \"$TOOL verify --progress \(style)\" /dev/null < /dev/null")
+      let shown = try await workshop.shell(
+        "script -qec \"$TOOL verify --progress \(style)\" /dev/null < /dev/null")
       #expect(shown.text.contains("\r\u{1b}[K[##") == (style == "auto"), "\(style): \(shown.text)")
       #expect(shown.text.contains("] verifying: ") == (style == "auto"), "\(style)")
       #expect(shown.text.contains("damaged  0"))

@@ -21,17 +21,21 @@ import Testing
       (1_572_864, "1.5 MiB"),
     ]
     for (byteCount, text) in sizes {
-      let put = try await workshop.expect(0, ["put", "k", "--archive", "-"], input: noise(byteCount, seed: 1))
+      let put = try await workshop.expect(
+        0, ["put", "k", "--archive", "-"], input: noise(byteCount, seed: 1))
       #expect(put.text.hasPrefix("Stored \(text) as “k”, "))
       let versions = try await workshop.expect(0, ["versions", "k"]).lines
       let newest = try #require(versions.first)
       let columns = newest.split(separator: /\s\s+/).map(String.init)
       #expect(columns.count == 4 && columns[1] == text, "\(newest)")
       #expect(put.text.contains("\n\(columns[3])  version \(columns[0])\n"), "\(put.text)")
-      let listed = try await workshop.expect(0, ["list"]).lines.map { $0.split(separator: /\s\s+/).map(String.init) }
+      let listed = try await workshop.expect(0, ["list"]).lines.map {
+        $0.split(separator: /\s\s+/).map(String.init)
+      }
       #expect(listed.first?.suffix(4) == [text, columns[2], "\(versions.count)", "k"])
     }
-    #expect(try await workshop.expect(0, ["keep", "--up-to", "3", "k"]).text == "Dropped 2 versions of 1 key.\n")
+    #expect(
+      try await workshop.expect(0, ["keep", "--up-to", "3", "k"]).text == "Dropped 2 versions of 1 key.\n")
     #expect(try await workshop.expect(0, ["export", "out"]).text.hasPrefix("Wrote 1 file, 1.5 MiB, in "))
     #expect(try await workshop.expect(0, ["delete", "k", "--dry-run"]).text == "Would drop 1 key.\n")
     let missing = try await workshop.expect(3, ["delete", "one", "two", "k"])
@@ -63,7 +67,8 @@ import Testing
     #expect(information["freed by dropping it"] == information["as stored"])
     let why = try await workshop.expect(0, ["why", "0"])
     #expect(facts(why)["held by"] == "2 versions" && facts(why)["shared with"] == "0 other keys")
-    #expect(why.lines.filter { $0.hasPrefix("  0  version ") }.map { $0.hasSuffix("  archived") } == [false, true])
+    #expect(
+      why.lines.filter { $0.hasPrefix("  0  version ") }.map { $0.hasSuffix("  archived") } == [false, true])
     let verified = facts(try await workshop.expect(0, ["verify"]))
     #expect(verified["blobs"] == "1,235" && verified["damaged"] == "0")
     let quick = facts(try await workshop.expect(0, ["verify", "--quick"]))
@@ -77,7 +82,8 @@ import Testing
     let plan = facts(try await workshop.expect(0, ["gc", "--dry-run"]))
     #expect(plan["chunks to delete"] != "0" && plan["would free"] != "0 B")
     let collected = facts(try await workshop.expect(0, ["gc"]))
-    #expect(collected["chunks deleted"] == plan["chunks to delete"] && collected["freed"] == plan["would free"])
+    #expect(
+      collected["chunks deleted"] == plan["chunks to delete"] && collected["freed"] == plan["would free"])
   }
 
   @Test("damage is told with its place and the keys that need it")
@@ -92,7 +98,9 @@ import Testing
     #expect(hurt.status == 0)
     let verified = try await workshop.expect(4, ["verify"])
     let line = verified.lines.first ?? ""
-    #expect(line.wholeMatch(of: /damaged: blake3:[0-9a-f]{64} in pack \S+ at \d+: .+; needed by “k”/) != nil, "\(line)")
+    #expect(
+      line.wholeMatch(of: /damaged: blake3:[0-9a-f]{64} in pack \S+ at \d+: .+; needed by “k”/) != nil,
+      "\(line)")
     #expect(facts(verified)["damaged"] == "1")
     #expect(verified.errors.contains("damaged in 1 place; `blobtool repair` saves the rest."))
     let repaired = try await workshop.expect(4, ["repair"])

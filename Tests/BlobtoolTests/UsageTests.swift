@@ -100,13 +100,15 @@ import Testing
         "Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, 130 and 143"
           + " interrupted."))
     for command in [
-      "init", "put", "get", "list", "versions", "delete", "keep", "import", "export", "gc", "verify", "repair",
+      "init", "put", "get", "list", "versions", "delete", "keep", "import", "export", "gc", "verify",
+      "repair",
       "stats", "info", "why", "report", "watch", "cache", "sync", "copy",
     ] { #expect(tool.contains(" \(command) "), "\(command)") }
     #expect(!tool.contains(" manual "))
     let copy = try await help(["copy"])
     for option in [
-      "json", "progress", "prefix", "mirror", "dry-run", "force", "source-state", "target-state", "source-profile",
+      "json", "progress", "prefix", "mirror", "dry-run", "force", "source-state", "target-state",
+      "source-profile",
       "target-profile", "pack-cache",
     ] { #expect(copy.contains(" --\(option) "), "\(option)") }
     #expect(!copy.contains(" --store "))
@@ -121,7 +123,8 @@ import Testing
   @Test(
     "wrong usage names the help to read",
     arguments: [
-      ([], "blobtool"), (["frobnicate"], "blobtool"), (["put"], "blobtool put"), (["get", "a", "--x"], "blobtool get"),
+      ([], "blobtool"), (["frobnicate"], "blobtool"), (["put"], "blobtool put"),
+      (["get", "a", "--x"], "blobtool get"),
       (["list", "--state", "x"], "blobtool list"), (["keep", "--up-to=-1", "--all"], "blobtool keep"),
       (["cache"], "blobtool cache"), (["cache", "set-limit"], "blobtool cache"), (["copy"], "blobtool copy"),
     ] as [([String], String)])

@@ -120,7 +120,8 @@ struct ArchivedDamageTests {
     try lab.session { engine in
       let versions = try engine.versions("k").map(\.id)
       let report = try engine.repair(acceptsLosses: true)
-      #expect(report.dropped.map(\.key) == ["k", "single"] && report.dropped.first?.version == versions.first)
+      #expect(
+        report.dropped.map(\.key) == ["k", "single"] && report.dropped.first?.version == versions.first)
       #expect(report.unreadable == [] && report.keyCount == 1)
     }
     for forgets in [false, true] {

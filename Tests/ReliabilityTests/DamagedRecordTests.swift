@@ -235,7 +235,8 @@ struct DamagedRecordTests {
     }
   }
 
-  @Test("all of more records than are looked at together are verified, counted, kept and taken in, and each once")
+  @Test(
+    "all of more records than are looked at together are verified, counted, kept and taken in, and each once")
   func manyRecords() throws {
     let lab = try Lab()
     lab.packByteCountTarget = 8 << 20

@@ -91,7 +91,8 @@ struct FarStampTests {
     }
   }
 
-  @Test("is told of each version that has one, archived ones too, and of no other; of the first thousand keys")
+  @Test(
+    "is told of each version that has one, archived ones too, and of no other; of the first thousand keys")
   func several() throws {
     let plain = Array("far".utf8)
     let digest = Digest.of(plain)

@@ -33,7 +33,8 @@ struct PutCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let key = key.text
     let options = PutOptions(
-      replacement: archive ? .archiveCurrent : .replaceCurrent, condition: conditions.condition, codec: codec?.value)
+      replacement: archive ? .archiveCurrent : .replaceCurrent, condition: conditions.condition,
+      codec: codec?.value)
     let result = try await conditions.explaining(json: shared.json) { () async throws -> PutResult in
       if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
         return try await cache.put(rest, value(for: cache), options: options)

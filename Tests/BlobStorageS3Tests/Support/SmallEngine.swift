@@ -41,7 +41,9 @@ final class SmallEngine: Sendable {
     }
     let (prefix, after) = (value("prefix"), value("start-after"))
     let entries = objects.withLock { objects in
-      objects.filter { $0.key.hasPrefix(prefix) && $0.key > after }.mapValues(\.count).sorted { $0.key < $1.key }
+      objects.filter { $0.key.hasPrefix(prefix) && $0.key > after }.mapValues(\.count).sorted {
+        $0.key < $1.key
+      }
     }
     let text = entries.map { "<Contents><Key>\($0.key)</Key><Size>\($0.value)</Size></Contents>" }.joined()
     return .reply(

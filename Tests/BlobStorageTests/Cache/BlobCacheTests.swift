@@ -251,7 +251,8 @@ struct BlobCacheTests {
     try await cache.close()
   }
 
-  @Test("opened by several at once where there was nothing is one cache, and no other folder is taken for one")
+  @Test(
+    "opened by several at once where there was nothing is one cache, and no other folder is taken for one")
   func opening() async throws {
     let (path, limits) = (path, limits)
     let tasks = (0..<6).map { index in

@@ -236,7 +236,8 @@ struct CopyRuleTests {
     #expect(try texts(target, "k") == ["value"])
   }
 
-  @Test("is nothing when the same folder is reached by another path, and all of a folder that is a copy of it")
+  @Test(
+    "is nothing when the same folder is reached by another path, and all of a folder that is a copy of it")
   func sameFolder() throws {
     let place = try StorePlace()
     let engine = try place.engine()
