@@ -107,28 +107,6 @@ struct ChangeConditionTests {
     try store.close()
   }
 
-  @Test("holds for one only of several threads that delete the same version")
-  func deletedOnce() throws {
-    let place = try TemporaryFolder()
-    let store = try BlockingBlobStore.create(at: place.path.appending("store").string)
-    for round in 0..<100 {
-      let put = try store.put(
-        "k", .data(Data("\(round)".utf8)), options: PutOptions(durability: .relaxed))
-      let doneCount = Atomic(0)
-      let codes = Mutex<[BlobStorageError.Code]>([])
-      DispatchQueue.concurrentPerform(iterations: 4) { _ in
-        let error = failure {
-          _ = try store.apply([.delete("k", if: .current(put.version.id))], durability: .relaxed)
-          doneCount.add(1, ordering: .relaxed)
-        }
-        if let error { codes.withLock { $0.append(error.code) } }
-      }
-      #expect(doneCount.load(ordering: .relaxed) == 1)
-      #expect(codes.withLock { $0 } == [.conditionFailed, .conditionFailed, .conditionFailed])
-    }
-    try store.close()
-  }
-
   @Test("as one of several changes undoes all of them when it does not hold")
   func batch() throws {
     let place = try TemporaryFolder()
@@ -218,8 +196,9 @@ struct ChangeConditionTests {
     try store.close()
   }
 
-  @Test("lets one of several who delete the same version do it, and tells the others")
-  func deletedByOneProcess() throws {
+  @Test(
+    "lets one of several who delete the same version do it, and tells the others", arguments: [false, true])
+  func deletedOnce(inBatch: Bool) throws {
     let place = try TemporaryFolder()
     let path = place.path.appending("store").string
     try BlockingBlobStore.create(at: path).close()
@@ -230,8 +209,13 @@ struct ChangeConditionTests {
       DispatchQueue.concurrentPerform(iterations: stores.count) { index in
         let outcome: String
         do throws(BlobStorageError) {
-          let isDeleted = try stores[index].delete("k", if: .current(id), durability: .relaxed)
-          outcome = isDeleted ? "deleted" : "nothing"
+          if inBatch {
+            _ = try stores[index].apply([.delete("k", if: .current(id))], durability: .relaxed)
+            outcome = "deleted"
+          } else {
+            let isDeleted = try stores[index].delete("k", if: .current(id), durability: .relaxed)
+            outcome = isDeleted ? "deleted" : "nothing"
+          }
         } catch { outcome = error.code == .conditionFailed ? "refused" : "\(error)" }
         outcomes.withLock { $0.append(outcome) }
       }
