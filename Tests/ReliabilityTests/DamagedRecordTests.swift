@@ -77,6 +77,26 @@ struct DamagedRecordTests {
     }
   }
 
+  @Test("a damaged footer is told, and costs nothing", arguments: [false, true])
+  func footer(isQuick: Bool) throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 3_000)), ("b", noise(2, 300))]) }
+    let path = try #require(DamageTests.paths(lab).first)
+    let end = try #require(try Self.records(lab, path).last).upperBound
+    let byteCount = try Self.bytes(lab, path).count
+    for offset in stride(from: end, to: byteCount, by: 7) {
+      let damaged = try lab.copy()
+      try DamageTests.change(damaged, path) { $0[offset] ^= 1 }
+      try damaged.session { engine in
+        let report = try engine.verify(isQuick: isQuick)
+        #expect(!report.damaged.isEmpty, "\(offset)")
+        #expect(report.damaged.allSatisfy { $0.keys.isEmpty }, "\(report.damaged)")
+        let data = try engine.data("a", nil)
+        #expect(data == noise(1, 3_000))
+      }
+    }
+  }
+
   @Test("two records of a pack in each other's place")
   func swappedWithin() throws {
     let origin = try DamageTests.store()
