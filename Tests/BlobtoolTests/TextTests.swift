@@ -30,7 +30,8 @@ import Testing
       #expect(columns.count == 4 && columns[1] == text, "\(newest)")
       #expect(put.text.contains("\n\(columns[3])  version \(columns[0])\n"), "\(put.text)")
       let listed = try await workshop.expect(0, ["list"]).lines.map {
-        $0.split(separator: /\s\s+/).map(String.init)
+        // Sizes end in one column: some lines begin with a blank.
+        $0.drop { $0 == " " }.split(separator: /\s\s+/).map(String.init)
       }
       #expect(listed.first?.suffix(4) == [text, columns[2], "\(versions.count)", "k"])
     }
