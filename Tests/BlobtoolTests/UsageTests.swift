@@ -63,7 +63,9 @@ import Testing
   }
 
   /// What every command takes that works on one store.
-  private static let shared = ["--help", "--json", "--pack-cache", "--progress", "--state", "--store", "--version"]
+  private static let shared = [
+    "--help", "--json", "--pack-cache", "--progress", "--state", "--store", "--version",
+  ]
 
   @Test(
     "each command has the options that it is to have, and no others",
