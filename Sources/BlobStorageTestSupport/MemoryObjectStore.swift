@@ -89,21 +89,7 @@ package final class MemoryObjectStore: ObjectStore {
   package func put(
     _ name: String, _ content: ObjectContent, ifAbsent: Bool
   ) throws(BlobStorageError) -> ObjectPutOutcome {
-    let bytes: [UInt8]
-    switch content {
-    case .bytes(let array): bytes = array
-    case .file(let file, let byteCount):
-      var read = [UInt8](repeating: 0, count: Int(byteCount))
-      let result: Result<Int, BlobStorageError> = read.withUnsafeMutableBytes { buffer in
-        do throws(BlobStorageError) { return .success(try file.read(into: buffer, at: 0)) } catch {
-          return .failure(error)
-        }
-      }
-      guard try result.get() == read.count else {
-        throw BlobStorageError(.io, "The file is shorter than it says.")
-      }
-      bytes = read
-    }
+    let bytes = try content.whole()
     func store(_ state: inout State) -> ObjectPutOutcome {
       if ifAbsent, state.objects[name] != nil { return .exists }
       state.objects[name] = bytes
@@ -166,5 +152,15 @@ package final class MemoryObjectStore: ObjectStore {
 
   package func delete(_ name: String) throws(BlobStorageError) {
     try request("delete", name) { $0.objects[name] = nil }
+  }
+}
+
+extension ObjectContent {
+  func whole() throws(BlobStorageError) -> [UInt8] {
+    let whole = try bytes(0..<byteCount)
+    guard whole.count == byteCount else {
+      throw BlobStorageError(.io, "A file that was to be put is shorter than it says.")
+    }
+    return whole
   }
 }

@@ -1,16 +1,29 @@
 import ArgumentParser
 import BlobStorage
 
-extension CodecKind: ExpressibleByArgument {
-  public init?(argument: String) { self.init(name: argument) }
-  public static var allValueStrings: [String] { allCases.map(\.name) }
-  public var defaultValueDescription: String { name }
+/// What the library knows by a number and a user by a name.
+protocol NamedChoice: CaseIterable, Sendable {
+  var name: String { get }
+  init?(name: String)
 }
 
-extension Digest.Algorithm: ExpressibleByArgument {
-  public init?(argument: String) { self.init(name: argument) }
-  public static var allValueStrings: [String] { allCases.map(\.name) }
-  public var defaultValueDescription: String { name }
+extension CodecKind: NamedChoice {}
+extension Digest.Algorithm: NamedChoice {}
+
+/// One of those as it was typed. The argument parser would show the number of one that it knows as such.
+struct Choice<Value: NamedChoice>: ExpressibleByArgument {
+  var value: Value
+
+  init(_ value: Value) { self.value = value }
+
+  init?(argument: String) {
+    guard let value = Value(name: argument) else { return nil }
+    self.value = value
+  }
+
+  static var allValueStrings: [String] { Value.allCases.map(\.name) }
+  static var defaultCompletionKind: CompletionKind { .list(allValueStrings) }
+  var defaultValueDescription: String { value.name }
 }
 
 extension BlobVersion.ID: ExpressibleByArgument {}

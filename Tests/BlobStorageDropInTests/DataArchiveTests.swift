@@ -410,6 +410,29 @@ final class Events: Sendable {
     #expect(result.isUnconverted)
   }
 
+  @Test("damage in an older version is told with its place, and what is younger and older is read")
+  func damagedVersion() async throws {
+    let values = (0..<3).map { randomBytes(5_000, seed: UInt64($0 + 20)) }
+    for value in values { #expect(await archive.archive("k", value).isSuccess) }
+    try #require(try root.damage(values[1]) == 1)
+    let other = DataArchive(rootUrl: try root.detour())
+    let (read, result) = await other.all("k")
+    #expect(read == [values[2]])
+    guard case .couldNotConvertFile(let url, _) = result else {
+      Issue.record("\(result)")
+      return
+    }
+    #expect(url.path.hasSuffix("/data_archive/k/2.dat"))
+    let reader = try #require(await other.reader("k"))
+    #expect(await reader.next().0 == values[2])
+    let (damaged, told) = await reader.next()
+    #expect(damaged == nil)
+    #expect(told.isUnconverted)
+    #expect(await reader.next().0 == values[0])
+    #expect(await reader.next().1.isEnd)
+    #expect(await other.get("k").0 == values[2])
+  }
+
   @Test("an archive touches nothing before its first operation")
   func noInputOutput() throws {
     #expect(try FileManager.default.contentsOfDirectory(atPath: root.url.path) == [])

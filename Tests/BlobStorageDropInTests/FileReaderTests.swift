@@ -152,6 +152,45 @@ extension FileReader {
     }
   }
 
+  @Test("reads that were asked for before the reader was closed get their bytes, later ones nil")
+  func closeBehindRead() async throws {
+    let sample = randomBytes(300_000, seed: 4)
+    for reader in try await readers(sample) {
+      let data = await withCheckedContinuation { (done: CheckedContinuation<Data?, Never>) in
+        reader.read(byteRange: 0..<300_000, queue: .global()) { done.resume(returning: $0.map { Data($0) }) }
+        reader.close()
+      }
+      #expect(data == sample)
+      #expect(await reader.bytes(0..<1) == nil)
+    }
+  }
+
+  @Test("every answer comes on the queue that it was asked for on", .timeLimit(.minutes(1)))
+  func queues() async throws {
+    for reader in try await readers(Data(0..<50)) {
+      for (range, isOpen) in [
+        (0..<20, true), (0..<0, true), (40..<60, true), (51..<60, true), (-1..<2, true), (0..<20, false),
+      ] {
+        if !isOpen { reader.close() }
+        let queue = DispatchQueue(label: "answers")
+        await withCheckedContinuation { (done: CheckedContinuation<Void, Never>) in
+          reader.read(byteRange: range, queue: queue) { _ in
+            dispatchPrecondition(condition: .onQueue(queue))
+            done.resume()
+          }
+        }
+      }
+      #expect(reader.open())
+      // Without another, it is the main one.
+      await withCheckedContinuation { (done: CheckedContinuation<Void, Never>) in
+        reader.read(byteRange: 0..<20) { _ in
+          dispatchPrecondition(condition: .onQueue(.main))
+          done.resume()
+        }
+      }
+    }
+  }
+
   @Test("FR-6: any range is the slice of the bytes, and chunks outside it are not read")
   func ranges() async throws {
     let seed = TestSeed.announce()

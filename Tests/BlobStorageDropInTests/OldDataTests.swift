@@ -270,4 +270,85 @@ import Testing
       #expect(throws: CocoaError.self) { try Person.loadFromFile() }
     }
   }
+
+  @Test("where the folder itself cannot be listed every operation fails, and what it has is taken in later")
+  func unlistable() async throws {
+    try root.write("value", to: "data_archive/k/0.dat")
+    let folder = root.url.appendingPathComponent("data_archive")
+    // The store is there: only the list of the original's files is not to be had.
+    try await BlobStore.create(at: folder.appendingPathComponent(".blobstore").path).close()
+    let manager = FileManager.default
+    func setMode(_ mode: Int, _ path: String) throws {
+      try manager.setAttributes([.posixPermissions: mode], ofItemAtPath: path)
+    }
+    for name in try manager.subpathsOfDirectory(atPath: root.url.path) {
+      try setMode(0o777, root.url.appendingPathComponent(name).path)
+    }
+    try setMode(0o777, root.url.path)
+    func run(_ arguments: String...) throws -> [String] {
+      let (status, output) = try Program(["old", root.url.path] + arguments, isOrdinaryUser: true).result()
+      #expect(status == 0)
+      return output.split(separator: "\n").map(String.init)
+    }
+    try setMode(0o333, folder.path)
+    let hidden = try run("+k", "-k", "k", "+new", "new", "nothing")
+    try setMode(0o777, folder.path)
+    #expect(hidden == ["k: failed", "new: failed", "nothing: failed", "left out: "])
+    #expect(try run("k", "new") == ["k: value", "new: missing", "left out: "])
+  }
+
+  @Test("what is a store stays the store, and a name that the original has used is passed over")
+  func places() async throws {
+    // Used twice by the original, once for a key and once for a file.
+    try root.write("key", to: "data_archive/.blobstore/0.dat", minute: 1)
+    try root.write("file", to: "data_archive/.blobstore-2", minute: 2)
+    let archive = DataArchive(rootUrl: root.url)
+    #expect(archive.keys == [".blobstore"])
+    #expect(await archive.set("k", "value").isSuccess)
+    func exists(_ number: Int) -> Bool {
+      BlobStore.exists(at: root.url.appendingPathComponent("data_archive/.blobstore-\(number)").path)
+    }
+    #expect(!exists(2) && exists(3) && !exists(4))
+    // Something that comes to lie there later changes nothing, neither there nor in the places before it.
+    try root.write("later", to: "data_archive/.blobstore-3/0.dat")
+    let again = DataArchive(rootUrl: try root.detour())
+    #expect(again.keys == [".blobstore", "k"])
+    #expect(await again.text("k") == "value")
+    #expect(!exists(4))
+  }
+
+  @Test(
+    "a store that was never finished is no key of the original's",
+    arguments: [[], [".init.lock"], [".init.lock", "packs/x", "leases/y", "catalog/z", "store.new"]])
+  func unfinished(_ names: [String]) async throws {
+    let folder = root.url.appendingPathComponent("data_archive/.blobstore")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    for name in names where !name.contains("/") { try root.write("", to: "data_archive/.blobstore/\(name)") }
+    for name in names where name.contains("/") {
+      try FileManager.default.createDirectory(
+        at: folder.appendingPathComponent(name).deletingLastPathComponent(), withIntermediateDirectories: true
+      )
+    }
+    let archive = DataArchive(rootUrl: root.url)
+    #expect(await archive.set("k", "value").isSuccess)
+    #expect(BlobStore.exists(at: folder.path))
+    #expect(archive.keys == ["k"])
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder.path + "/..") == [".blobstore"])
+  }
+
+  @Test("keys are taken in by the age of their youngest file")
+  func ages() async throws {
+    try root.write("young", to: "data_archive/a/0.dat", minute: 9)
+    try root.write("oldest", to: "data_archive/a/1.dat", minute: 1)
+    try root.write("old", to: "data_archive/b/0.dat", minute: 3)
+    try root.write("older", to: "data_archive/c/d/0.dat", minute: 2)
+    #expect(DataArchive(rootUrl: root.url).keys == ["a", "b", "c/d"])
+    let store = try await BlobStore.open(at: root.url.appendingPathComponent("data_archive/.blobstore").path)
+    var identities: [String] = []
+    for key in ["a/c/d", "a/b", "a/a"] {
+      identities.append(try #require(try await store.current(key)).id.description)
+    }
+    #expect(identities == identities.sorted())
+    try await store.close()
+  }
 }

@@ -192,4 +192,65 @@ import Testing
     let met = [await one, await two]
     #expect(met == [true, true])
   }
+
+  /// What an instance has that waits for no other.
+  private func textElsewhere(_ identifier: String) async throws -> String? {
+    let other = try UserFolders.$environment.withValue(["HOME": home.detour().path]) {
+      try PersistentDataStore(name: "images")
+    }
+    return await withCheckedContinuation { done in
+      other.loadData(forIdentifier: identifier, dataTransformer: { String(decoding: $0, as: UTF8.self) }) {
+        done.resume(returning: $0)
+      }
+    }
+  }
+
+  @Test(
+    "a store or removal waits for the loads before it", arguments: ["store", "removal", "removal of all"])
+  func changeBehindLoad(_ change: String) async throws {
+    _ = await put(Data("old".utf8), "k")
+    let gate = DispatchSemaphore(value: 0)
+    let (hasBegun, begun) = AsyncStream<Void>.makeStream()
+    let (hasEnded, ended) = AsyncStream<Bool>.makeStream()
+    store.loadData(
+      forIdentifier: "k",
+      dataTransformer: { (_: Data) -> Bool? in
+        begun.finish()
+        return gate.wait(timeout: .now() + 60) == .success
+      },
+      completionHandler: { (isReleased: Bool?) in
+        ended.yield(isReleased == true)
+        ended.finish()
+      })
+    for await _ in hasBegun {}
+    switch change {
+    case "store": store.storeData({ Data("new".utf8) }, identifier: "k") { _ in }
+    case "removal": store.removeData(forIdentifier: "k")
+    default: store.removeAll()
+    }
+    // What does not wait is done by then.
+    try await Task.sleep(for: .milliseconds(200))
+    #expect(try await textElsewhere("k") == "old")
+    gate.signal()
+    for await isReleased in hasEnded { #expect(isReleased) }
+    #expect(await text("k") == (change == "store" ? "new" : nil))
+  }
+
+  @Test("the work does not wait for the main queue", .timeLimit(.minutes(1)))
+  func busyMainQueue() async {
+    let store = store
+    let isLoaded = DispatchSemaphore(value: 0)
+    let isDone = await withCheckedContinuation { (done: CheckedContinuation<Bool, Never>) in
+      DispatchQueue.main.async { done.resume(returning: isLoaded.wait(timeout: .now() + 20) == .success) }
+      store.storeData({ Data("x".utf8) }, identifier: "k") { _ in }
+      store.loadData(
+        forIdentifier: "k",
+        dataTransformer: { (data: Data) -> Data? in
+          isLoaded.signal()
+          return data
+        },
+        completionHandler: { (_: Data?) in })
+    }
+    #expect(isDone)
+  }
 }

@@ -159,4 +159,71 @@ import Testing
     }
     #expect(try atHome { Set(try Person.loadListFromFile().map(\.age)) } == Set(0..<40))
   }
+
+  /// A type with a document of another name.
+  private struct Named: Persistible, Codable, Hashable {
+    static var fileName: String { "Other name" }
+    var value: Int
+  }
+
+  @Test("a document has the name that its type says, also the original's file")
+  func otherName() async throws {
+    try home.write(#"{"value":1}"#, to: "Documents/Other name.json")
+    try atHome {
+      #expect(Named.archiveUrl.path == home.url.path + "/Documents/Other name.json")
+      #expect(try Named.loadFromFile() == Named(value: 1))
+      try Named(value: 2).saveToFile()
+      #expect(try Named.loadListFromFile() == [Named(value: 1), Named(value: 2)])
+      #expect(throws: CocoaError.self) { try Person.loadFromFile() }
+      Named.deleteFile()
+      #expect(throws: CocoaError.self) { try Named.loadFromFile() }
+    }
+    let store = try await BlobStore.open(at: home.url.appendingPathComponent("Documents/.blobstore").path)
+    #expect(try await store.keys(prefix: "p/", limit: 10).isEmpty)
+    #expect(try await store.current("m/p/Other name") != nil)
+    try await store.close()
+  }
+
+  @Test("the original's file in the folder goes before that where Foundation keeps it")
+  func twoFiles() throws {
+    try home.write(#"{"name":"Ama","age":7}"#, to: "Documents/Person.json")
+    try home.write(#"{"name":"Kofi","age":8}"#, to: "other/Person.json")
+    let originals = [
+      FileManager.SearchPathDirectory.documentDirectory: home.url.appendingPathComponent("other")
+    ]
+    try UserFolders.$originals.withValue(originals) {
+      try atHome { () throws -> Void in
+        #expect(try Person.loadFromFile() == ama)
+        Person.deleteFile()
+        #expect(throws: CocoaError.self) { try Person.loadFromFile() }
+      }
+    }
+  }
+
+  @Test(
+    "a document that may be there and cannot be looked at or read is not written over",
+    arguments: ["a link to itself", "a folder"])
+  func unknown(_ kind: String) throws {
+    let manager = FileManager.default
+    let other = home.url.appendingPathComponent("other")
+    let folder = home.url.appendingPathComponent("Documents/Person.json")
+    if kind == "a folder" {
+      try manager.createDirectory(at: folder, withIntermediateDirectories: true)
+    } else {
+      try manager.createSymbolicLink(at: other, withDestinationURL: other)
+    }
+    try UserFolders.$originals.withValue([.documentDirectory: other]) {
+      try atHome {
+        for _ in 0..<2 {
+          #expect(throws: (any Error).self) { try maxim.saveToFile() }
+          #expect(throws: (any Error).self) { try [maxim].saveToFile() }
+          #expect(throws: (any Error).self) { try Person.loadFromFile() }
+        }
+        try manager.removeItem(at: kind == "a folder" ? folder : other)
+        try home.write(#"{"name":"Ama","age":7}"#, to: "other/Person.json")
+        try maxim.saveToFile()
+        #expect(try Person.loadListFromFile() == [ama, maxim])
+      }
+    }
+  }
 }

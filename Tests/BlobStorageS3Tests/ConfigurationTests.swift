@@ -203,6 +203,42 @@ struct ConfigurationTests {
     #expect(whole.region == "eu-north-1")
   }
 
+  @Test("is looked for in the user's own files where no others are named, and in no profile of an empty name")
+  func ownFiles() throws {
+    let home = FileManager.default.temporaryDirectory.appending(path: "home-\(UUID())")
+    let folder = home.appending(path: ".aws")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(at: home) }
+    try """
+    ; credentials
+    [default]
+    \taws_access_key_id = NOBODY
+    AWS_ACCESS_KEY_ID = OWN ; not part of it
+    aws_secret_access_key = own;secret
+    no setting
+    """.write(to: folder.appending(path: "credentials"), atomically: true, encoding: .utf8)
+    try """
+    region = outside
+    [profile  other]
+    region = eu-north-1
+    [default]
+    region = eu-west-1
+      addressing_style = virtual
+    s3 =
+    \taddressing_style = path
+    """.write(to: folder.appending(path: "config"), atomically: true, encoding: .utf8)
+    func read(_ more: [String: String]) throws -> S3Configuration {
+      try S3Configuration(
+        location: try S3Location("s3://bucket/a"), environment: ["HOME": home.path].merging(more) { $1 })
+    }
+    let own = try read(["AWS_PROFILE": ""])
+    #expect(own.credentials == S3Credentials(accessKey: "OWN", secretKey: Secret("own;secret")))
+    #expect(own.region == "eu-west-1")
+    #expect(own.addressing == .path)
+    #expect(own.endpoint.description == "https://s3.eu-west-1.amazonaws.com")
+    #expect(try read(Self.keys.merging(["AWS_PROFILE": "other"]) { $1 }).region == "eu-north-1")
+  }
+
   @Test("refuses a region that would not stay in its place", arguments: ["a/b", "a.b", "a b", "ä", "a?b"])
   func regions(_ region: String) {
     let failure = FaultTests.failure {
@@ -234,6 +270,11 @@ struct ConfigurationTests {
       ("https://e.example.com", ["HTTPS_PROXY": "http://p:8", "NO_PROXY": " .Example.com "], nil),
       ("https://e.example.com", ["HTTPS_PROXY": "http://p:8", "NO_PROXY": "ample.com, e"], "p:8"),
       ("https://e.example.com", ["HTTPS_PROXY": "http://p:8", "NO_PROXY": "*"], nil),
+      (
+        "https://e.example.com",
+        ["HTTPS_PROXY": "http://p:8", "no_proxy": "example.com", "NO_PROXY": "other"], nil
+      ),
+      ("https://e.example.com", ["HTTPS_PROXY": "http://p:8", "no_proxy": "EXAMPLE.com"], nil),
     ] as [(String, [String: String], String?)])
   func proxies(endpoint: String, environment: [String: String], proxy: String?) throws {
     let configuration = try Self.configuration(

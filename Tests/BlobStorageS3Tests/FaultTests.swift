@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageS3
 import BlobStorageTestSupport
+import Foundation
 import NIOCore
 import NIOHTTP1
 import SystemPackage
@@ -250,6 +251,55 @@ struct FaultTests {
     let failure = Self.failure { _ = try Scripted(server).store.put("packs/x", content, ifAbsent: true) }
     #expect(failure?.code == .corrupted)
     #expect(server.requests.isEmpty)
+  }
+
+  @Test("gets the end of the connection in place of the rest of a file that was cut meanwhile")
+  func cutFile() throws {
+    let path = FilePath(
+      FileManager.default.temporaryDirectory.appending(path: "cut-\(UUID().uuidString)").path)
+    try Data(count: 1_000).write(to: URL(filePath: path.string))
+    defer { try? FileManager.default.removeItem(atPath: path.string) }
+    let file = try SystemFiles().open(path, .readWrite)
+    defer { file.close() }
+    let server = try ScriptedServer { _, _ in .refusal(503, "SlowDown") }
+    let scripted = try Scripted(
+      "http://127.0.0.1:\(server.port)", whilePausing: { try? file.truncate(to: 400) })
+    let failure = Self.failure {
+      _ = try scripted.store.put("packs/x", .file(file, byteCount: 1_000), ifAbsent: true)
+    }
+    #expect(failure?.code == .corrupted)
+    // It is no reason to try again, and what was sent the second time is no request.
+    #expect(scripted.pauses.count == 1)
+    #expect(server.requests.map(\.body.count) == [1_000])
+  }
+
+  @Test("is told that a connection ends with what is stored, and only that")
+  func connections() throws {
+    let server = try ScriptedServer { _, request in .reply(request.method == "GET" ? 206 : 200) }
+    let scripted = try Scripted(server)
+    #expect(try Self.put(scripted.store) == .stored)
+    try scripted.store.delete("packs/x")
+    _ = Self.failure { _ = try scripted.store.get("packs/x", 0..<1) }
+    #expect(server.requests.map { $0.header("Connection")?.lowercased() == "close" } == [true, false, false])
+  }
+
+  @Test(
+    "answers a range with less where the object ends, and with nothing behind its end",
+    arguments: [
+      (5..<15, "bytes=5-14", 206, "bytes 5-9/10", "56789", "56789"),
+      (5..<5, "bytes=5-5", 206, "bytes 5-5/10", "5", ""),
+      (20..<30, "bytes=20-29", 416, "", "", ""), (0..<10, "bytes=0-9", 200, "", "0123", "0123"),
+      (0..<10, "bytes=0-9", 404, "", "", nil),
+    ] as [(Range<Int64>, String, Int, String, String, String?)])
+  func parts(
+    range: Range<Int64>, asked: String, status: Int, contentRange: String, body: String, expected: String?
+  ) throws {
+    let server = try ScriptedServer { _, _ in
+      .reply(status, contentRange.isEmpty ? [] : [("Content-Range", contentRange)], body)
+    }
+    let scripted = try Scripted(server)
+    #expect(try scripted.store.get("packs/x", range) == expected.map { Array($0.utf8) })
+    #expect(server.requests.map { $0.header("Range") } == [asked])
   }
 
   @Test("is never sent more than one PUT takes")

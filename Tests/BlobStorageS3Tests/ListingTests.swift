@@ -52,6 +52,34 @@ struct ListingTests {
     #expect(Self.page(Self.text(["p/b"]), prefix: "packs/") == nil)
   }
 
+  @Test("is asked for a thousand at a time, after the last name of the page before, however long names are")
+  func requests() throws {
+    // As long as names are, and three times that as they are written.
+    let long = String(repeating: "ä", count: 400)
+    let keys = (0..<500).map { PercentEncoding.encode("p/packs/\(1_000 + $0)\(long)") }
+    let pages = [
+      Self.text(keys, truncated: "true", more: "<EncodingType>url</EncodingType>"), Self.text(["p/packs/z"]),
+    ]
+    #expect(pages[0].utf8.count > 1 << 20)
+    let server = try ScriptedServer { number, _ in .reply(200, [], pages[min(number, 1)]) }
+    let scripted = try Scripted(server)
+    let entries = try scripted.store.listAll("packs/")
+    #expect(entries.count == 501)
+    #expect(entries.first?.name == "packs/1000\(long)")
+    #expect(entries.last?.name == "packs/z")
+    let query = "/bucket?encoding-type=url&list-type=2&max-keys=1000&prefix=p%2Fpacks%2F"
+    let last = PercentEncoding.encode("p/packs/1499\(long)")
+    #expect(server.requests.map(\.uri) == [query, query + "&start-after=" + last])
+  }
+
+  @Test("is not read when it is longer than any page")
+  func tooLong() throws {
+    let server = try ScriptedServer { _, _ in .bytes(200, [], [UInt8](repeating: 0x20, count: 8 << 20 | 1)) }
+    let failure = FaultTests.failure { _ = try Scripted(server).store.list("packs/", after: nil) }
+    #expect(failure?.message.contains("more bytes") == true)
+    #expect(server.requests.count == 1)
+  }
+
   @Test("tells what part of an object an answer holds")
   func contentRange() {
     #expect(ContentRange("bytes 0-9/443") == ContentRange("bytes 0-9/443"))

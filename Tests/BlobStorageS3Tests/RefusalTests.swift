@@ -39,6 +39,26 @@ struct RefusalTests {
       status: 501, name: "NotImplemented", more: "<Message>What?</Message>", code: .io,
       phrase: "501 NotImplemented: What?"),
     Case(status: 404, name: "NoSuchKey", code: .io, phrase: "404 NoSuchKey"),
+    Case(
+      status: 401, name: "", code: .permissionDenied, phrase: "the credentials (401): check AWS_ACCESS_KEY_ID"
+    ),
+    Case(status: 400, name: "InvalidToken", code: .permissionDenied, phrase: "get new credentials"),
+    Case(status: 403, name: "", code: .permissionDenied, phrase: "to these credentials (403): they need to"),
+    Case(
+      status: 403, name: "RequestTimeTooSkewed", code: .permissionDenied,
+      phrase: "This machine's clock is too far off the engine's"),
+    Case(
+      status: 403, name: "RequestTimeTooSkewed", headers: [("Date", "yesterday")], code: .permissionDenied,
+      phrase: "This machine's clock is too far off the engine's"),
+    Case(
+      status: 400, name: "IllegalLocationConstraintException", code: .invalidArgument,
+      phrase: "set AWS_REGION and AWS_ENDPOINT_URL to where"),
+    Case(
+      status: 301, name: "PermanentRedirect", headers: [("x-amz-bucket-region", "us-east-1")],
+      code: .invalidArgument, phrase: "set AWS_REGION and AWS_ENDPOINT_URL to where"),
+    Case(status: 503, name: "XMinioStorageFull", code: .noSpace, phrase: "is full (503 XMinioStorageFull)"),
+    Case(
+      status: 400, name: "InsufficientStorage", code: .noSpace, phrase: "is full (400 InsufficientStorage)"),
   ]
 
   @Test("with the way out", arguments: cases)
@@ -86,11 +106,13 @@ struct RefusalTests {
     defer { try? FileManager.default.removeItem(atPath: path.string) }
 
     try Scripted("https://localhost:\(server.port)", certificates: path).store.delete("x")
-    let other = FaultTests.failure {
-      try Scripted("https://127.0.0.1:\(server.port)", certificates: path).store.delete("x")
-    }
+    let elsewhere = try Scripted("https://127.0.0.1:\(server.port)", certificates: path)
+    let other = FaultTests.failure { try elsewhere.store.delete("x") }
     #expect(other?.message.contains("another host's") == true, "\(other?.message ?? "nothing")")
-    let unknown = FaultTests.failure { try Scripted("https://localhost:\(server.port)").store.delete("x") }
+    let distrusting = try Scripted("https://localhost:\(server.port)")
+    let unknown = FaultTests.failure { try distrusting.store.delete("x") }
+    // A certificate is the same the next time.
+    #expect(elsewhere.pauses.isEmpty && distrusting.pauses.isEmpty)
     #expect(unknown?.message.contains("AWS_CA_BUNDLE") == true, "\(unknown?.message ?? "nothing")")
     #expect(server.requests.count == 1)
     #expect { try Scripted("https://localhost", certificates: "/nonexistent") } throws: {

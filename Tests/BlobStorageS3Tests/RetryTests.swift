@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageS3
+import Foundation
 import Testing
 
 @Suite("A request is sent again")
@@ -42,6 +43,34 @@ struct RetryTests {
     #expect(FaultTests.failure { _ = try FaultTests.put(scripted.store) } != nil)
     #expect(scripted.pauses.isEmpty)
     #expect(server.requests.count == 1)
+  }
+
+  @Test(
+    "as if nothing had been asked for, where the engine asks for what is no number of seconds to come",
+    arguments: ["-5", "soon", "1.5", "Wed, 21 Oct 2015 07:28:00 GMT", ""])
+  func oddPauses(text: String) throws {
+    let server = try ScriptedServer { number, _ in
+      number == 0 ? .refusal(503, "SlowDown", [("Retry-After", text)]) : .reply(200)
+    }
+    let scripted = try Scripted(server)
+    #expect(try FaultTests.put(scripted.store) == .stored)
+    #expect(scripted.pauses == [.milliseconds(100)])
+  }
+
+  @Test("after a pause that passes, and that is over at once for a task that was cancelled")
+  func system() {
+    let surroundings = S3Surroundings.system
+    let start = ContinuousClock.now
+    surroundings.sleep(.milliseconds(50))
+    #expect(ContinuousClock.now - start >= .milliseconds(50))
+    let flag = CancellationFlag()
+    flag.cancel()
+    CancellationFlag.$current.withValue(flag) { surroundings.sleep(.seconds(60)) }
+    #expect(ContinuousClock.now - start < .seconds(50))
+    #expect(abs(surroundings.now() - Int64(Date().timeIntervalSince1970)) <= 5)
+    let chances = (0..<20).map { _ in surroundings.chance() }
+    #expect(chances.allSatisfy { (0..<1).contains($0) })
+    #expect(Set(chances).count > 1)
   }
 
   @Test("to nobody else, wherever the engine points", arguments: [301, 302, 307, 308])

@@ -100,6 +100,7 @@ struct VersionLine: Decodable {
     try await workshop.expect(0, ["delete", "k", "--if-absent"])
     let gone = try await workshop.expect(
       5, ["put", "k", "--if-version", second.version, "--json"], input: Data())
+    #expect(try gone.fields() == ["key", "current"], "a key that is absent has a null")
     #expect(try #require(try gone.json(Refusal.self).first).current == nil)
     try await workshop.expect(3, ["get", "k"])
     for command in [

@@ -153,4 +153,93 @@ import Testing
     try await workshop.expect(1, ["cache", "set-limit", "9M", "--prefix", "d/"])
     #expect(try await workshop.expect(0, ["cache", "stats"]).errors.isEmpty)
   }
+
+  private func statistics(_ workshop: Workshop, _ store: String) async throws -> CacheLine {
+    let outcome = try await workshop.expect(0, ["cache", "stats", "--json", "--store", store])
+    return try #require(try outcome.json(CacheLine.self).first)
+  }
+
+  private func keys(_ workshop: Workshop, _ store: String) async throws -> [String] {
+    try await workshop.expect(0, ["list", "--json", "--store", store]).json(ListLine.self).map(\.key)
+  }
+
+  @Test("a copy into a cache holds its limit, and one that is only looked at brings nothing")
+  func copied() async throws {
+    let workshop = try await Workshop(options: ["--similarity", "off"])
+    for index in 10..<25 { try workshop.write(noise(1_000_000, seed: UInt64(index)), to: "tree/\(index)") }
+    try await workshop.expect(0, ["import", "tree"])
+    let target = workshop.path("target")
+    try await workshop.expect(0, ["init", "--similarity", "off", "--store", target])
+    try await workshop.expect(0, ["cache", "set-limit", "9M", "--store", target])
+    try await workshop.expect(0, ["copy", workshop.storePath, target, "--dry-run"])
+    #expect(try await statistics(workshop, target).keys == 0)
+    try await workshop.expect(0, ["copy", workshop.storePath, target])
+    let line = try await statistics(workshop, target)
+    #expect(line.diskByteCount <= 9 << 20)
+    #expect(line.keys > 3 && line.keys < 15)
+    #expect(try await keys(workshop, target).count == line.keys)
+    #expect(try await keys(workshop, workshop.storePath).count == 15)
+    try await workshop.expect(0, ["verify", "--store", target])
+  }
+
+  @Test("the limit of a prefix is for the whole folder, and lets only keys of the prefix go")
+  func prefixes() async throws {
+    let workshop = try await Workshop(options: ["--similarity", "off"])
+    let first = try await workshop.expect(
+      0, ["cache", "set-limit", "9M", "--prefix", "c/", "--count", "5", "--lifetime", "3600"])
+    for phrase in [/prefix +c\//, /limit +9\.0 MiB/, /keys at most +5/, /lifetime +1 h 0 min/, /keys +0/] {
+      #expect(first.text.contains(phrase), "\(first.text)")
+    }
+    // A prefix that is not said again stays; the other limits are those that are said.
+    try await workshop.expect(0, ["cache", "set-limit", "10M"])
+    let changed = try await statistics(workshop, workshop.storePath)
+    #expect((changed.prefix, changed.byteCountMax) == ("c/", 10 << 20))
+    #expect(changed.countMax == nil && changed.lifetimeSeconds == nil)
+    try await workshop.expect(0, ["put", "another"], input: Data("stays".utf8))
+    for index in 10..<24 {
+      try await workshop.expect(0, ["put", "c/\(index)"], input: noise(600_000, seed: UInt64(index)))
+    }
+    try await workshop.expect(0, ["put", "big"], input: noise(3_000_000, seed: 99))
+    let line = try await statistics(workshop, workshop.storePath)
+    #expect(line.diskByteCount <= 10 << 20)
+    let left = try await keys(workshop, workshop.storePath)
+    #expect(left.count { $0.hasPrefix("c/") } == line.keys)
+    #expect(line.keys >= 5 && line.keys < 14)
+    #expect(!left.contains("c/10") && left.contains("c/23"))
+    #expect(left.starts(with: ["another", "big"]))
+    #expect(try await workshop.expect(0, ["get", "big"]).bytes == noise(3_000_000, seed: 99))
+  }
+
+  @Test("what is too old goes with each import, copy, trim and gc, and with none that is only looked at")
+  func tooOld() async throws {
+    let workshop = try await Workshop()
+    let source = workshop.path("source")
+    let store = workshop.storePath
+    try workshop.write(Data("f".utf8), to: "tree/f")
+    try await workshop.expect(0, ["init", "--store", source])
+    try await workshop.expect(0, ["put", "s", "--store", source], input: Data("s".utf8))
+    try await workshop.expect(0, ["cache", "set-limit", "9M", "--prefix", "c/", "--lifetime", "0.001"])
+    let commands = [["import", "tree"], ["copy", source, store], ["cache", "trim"], ["gc"]]
+    for command in commands {
+      try await workshop.expect(0, ["put", "c/old"], input: Data("old".utf8))
+      if command[0] != "cache" {
+        try await workshop.expect(0, command + ["--dry-run"])
+        #expect(try await keys(workshop, store).contains("c/old"), "\(command)")
+      }
+      let outcome = try await workshop.expect(0, command)
+      #expect(try await !keys(workshop, store).contains("c/old"), "\(command)")
+      if command[0] == "cache" { #expect(outcome.text.contains(/keys too old +1\n/), "\(outcome.text)") }
+      if command[0] == "gc" { #expect(outcome.text.contains(/keys evicted +1\n/), "\(outcome.text)") }
+    }
+    try await workshop.expect(0, ["put", "c/old"], input: Data("old".utf8))
+    struct Evicted: Decodable { var keysEvicted: Int? }
+    for count in [1, nil] {
+      let outcome = try await workshop.expect(0, ["gc", "--json"])
+      #expect(try outcome.json(Evicted.self).first?.keysEvicted == count)
+    }
+    // What was stored beside the cache's keys is there still.
+    #expect(try await keys(workshop, store) == ["f", "s"])
+    #expect(
+      try await workshop.expect(0, ["cache", "remove-limit", "--json"]).text == "{\"isCache\":false}\n")
+  }
 }

@@ -150,6 +150,47 @@ struct CopyCommandTests {
     #expect(outcome.errors.contains("not copied: “bad” version "))
     #expect(try await workshop.expect(0, ["list", "--store", other]).lines.count == 1)
     try await workshop.expect(0, ["verify", "--store", other])
+    struct Line: Decodable {
+      struct Uncopied: Decodable {
+        var key: String; var version: String; var digest: String; var reason: String
+      }
+      var damaged: [Uncopied]
+      var newVersions: Int
+      var unchangedVersions: Int
+    }
+    let again = try await workshop.expect(4, ["copy", workshop.storePath, other, "--json"])
+    let line = try #require(try again.json(Line.self).first)
+    #expect((line.newVersions, line.unchangedVersions) == (0, 1))
+    let versions = try await workshop.expect(0, ["versions", "bad", "--json"]).json(VersionLine.self)
+    let bad = try #require(versions.first)
+    let uncopied = try #require(line.damaged.first)
+    #expect((uncopied.key, uncopied.version, uncopied.digest) == ("bad", bad.version, bad.digest))
+    #expect(line.damaged.count == 1 && uncopied.reason.contains("damaged"))
+    // The same of an export.
+    struct Exported: Decodable { var files: Int; var byteCount: Int; var damaged: [ImportLine.Skipped] }
+    let export = try #require(
+      try await workshop.expect(4, ["export", "out", "--json"]).json(Exported.self).first)
+    #expect((export.files, export.byteCount) == (1, 100_000))
+    #expect(export.damaged.map(\.path) == ["bad"])
+  }
+
+  @Test("names ten of the keys that a mirror would drop, and counts the others")
+  func manyDropped() async throws {
+    let workshop = try await Workshop()
+    let other = workshop.path("other")
+    try await workshop.expect(0, ["init", "--store", other])
+    for index in 10..<23 { try workshop.write(Data("\(index)".utf8), to: "tree/\(index)") }
+    try await workshop.expect(0, ["import", "tree", "--store", other])
+    let planned = try await workshop.expect(
+      0, ["copy", workshop.storePath, other, "--mirror", "--force", "--dry-run"])
+    var lines = (10..<20).map { "blobtool: would be dropped: “\($0)”" }
+    lines.append("blobtool: would be dropped: 3 more keys")
+    #expect(planned.errors.split(separator: "\n").map(String.init) == lines)
+    #expect(planned.text.contains(/keys to drop +13\n/))
+    #expect(try await workshop.expect(0, ["list", "--store", other]).lines.count == 13)
+    let done = try await workshop.expect(0, ["copy", workshop.storePath, other, "--mirror", "--force"])
+    #expect(done.text.contains(/keys dropped +13\n/))
+    #expect(try await workshop.expect(0, ["list", "--store", other]).bytes.isEmpty)
   }
 
   @Test("goes on where it was killed, and shows nothing half")

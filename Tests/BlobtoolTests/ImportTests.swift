@@ -57,6 +57,17 @@ import Testing
     #expect(elsewhere.newByteCount == 0)
   }
 
+  @Test("files that have not changed are read again with --force, and else not")
+  func forced() async throws {
+    let workshop = try await Workshop()
+    try makeTree(workshop, fileCount: 4)
+    #expect(try await importLine(workshop).newFiles == 5)
+    #expect(try await importLine(workshop).unchangedFiles == 5)
+    #expect(try await importLine(workshop, ["--force", "--dry-run"]).unchangedFiles == 0)
+    #expect(try await importLine(workshop, ["--force"]).unchangedFiles == 0)
+    #expect(try await importLine(workshop).unchangedFiles == 5)
+  }
+
   @Test("progress has a scan, a known total, and ends with everything done")
   func phases() async throws {
     let workshop = try await Workshop()
@@ -206,5 +217,48 @@ import Testing
     let piped = try await workshop.expect(
       0, ["put", "k", "--progress", "json"], input: noise(3_000_000, seed: 1))
     #expect(try progress(piped.errors).last?.totalByteCount == 0)
+  }
+
+  @Test("keys are made of the prefix and the path or the name; what a pattern names is left out")
+  func keys() async throws {
+    let workshop = try await Workshop()
+    for name in ["tree/a.txt", "tree/b.log", "tree/c.tmp", "tree/sub/d.log", "tree/sub/e", "tree/sub/f", "g"]
+    {
+      try workshop.write(Data(name.utf8), to: name)
+    }
+    func keys() async throws -> [String] {
+      try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key)
+    }
+    let options = ["--exclude", "*.log", "--exclude", "sub/f", "--exclude=*.tmp"]
+    try await workshop.expect(0, ["import", "tree", "g"] + options)
+    #expect(try await keys() == ["a.txt", "g", "sub/e"])
+    try await workshop.expect(0, ["import", "tree/sub/e", "tree/sub/d.log", "--prefix", "p-"])
+    #expect(try await keys() == ["a.txt", "g", "p-d.log", "p-e", "sub/e"])
+    #expect(try await workshop.expect(0, ["get", "p-d.log"]).text == "tree/sub/d.log")
+    // A changed file takes the place of what was imported, unless that is to be kept.
+    for (text, more, count) in [("changed", [], 1), ("again", ["--archive"], 2)] as [(String, [String], Int)]
+    {
+      try workshop.write(Data(text.utf8), to: "g")
+      try await workshop.expect(0, ["import", "g"] + more)
+      #expect(try await workshop.expect(0, ["get", "g"]).text == text)
+      #expect(try await workshop.expect(0, ["versions", "g"]).lines.count == count)
+    }
+  }
+
+  @Test("ten of the links that are left out are named and the others counted; JSON has them all")
+  func links() async throws {
+    let workshop = try await Workshop()
+    try workshop.write(Data("f".utf8), to: "tree/f")
+    _ = try await workshop.shell("for i in {10..22}; do ln -s f tree/l$i; done")
+    let outcome = try await workshop.expect(0, ["import", "tree"])
+    let errors = outcome.errors.split(separator: "\n")
+    #expect(errors.count == 11)
+    #expect(
+      errors.prefix(10).allSatisfy { $0.hasPrefix("blobtool: skipped tree/l1") && $0.hasSuffix("link") })
+    #expect(errors.last == "blobtool: skipped 3 more that are no regular files; --json lists them")
+    #expect(outcome.text.contains(/skipped +13\n/))
+    let json = try await workshop.expect(0, ["import", "tree", "--json"])
+    #expect(json.errors.isEmpty)
+    #expect(try json.json(ImportLine.self).first?.skipped.map(\.path) == (10...22).map { "tree/l\($0)" })
   }
 }

@@ -55,7 +55,7 @@ struct KilledActor {
   private(set) var counts: [String: Int] = [:]
   private let workshop: Workshop
   private let number: Int
-  private var generator: SeededGenerator
+  private var generator: SplitMix64
   /// Seconds that a command took, by its name.
   private var durations: [String: Double] = [:]
   private var seedByDigest: [String: UInt64] = [:]
@@ -63,7 +63,7 @@ struct KilledActor {
   init(_ workshop: Workshop, number: Int, seed: UInt64) {
     self.workshop = workshop
     self.number = number
-    generator = SeededGenerator(seed: seed)
+    generator = SplitMix64(seed: seed)
   }
 
   /// Contents that all actors share, so that chunks are shared too, of lengths from nothing to a third of a MiB.
@@ -272,7 +272,7 @@ struct KilledActor {
   }
 }
 
-extension SeededGenerator {
+extension SplitMix64 {
   mutating func below(_ bound: Int) -> Int { Int(next() % UInt64(bound)) }
 
   /// From 0 to 1.

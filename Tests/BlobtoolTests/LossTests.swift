@@ -76,7 +76,8 @@ import Testing
       #expect(outcome.status != 0)
       #expect(outcome.errors.contains("repair"), "\(outcome.errors)")
       #expect(try await workshop.run(["init"]).status != 0)
-      try await workshop.expect(0, ["repair"])
+      let repaired = try await workshop.expect(0, ["repair"])
+      #expect(repaired.errors.contains("the file “store” of \(workshop.storePath) was restored"))
       #expect(FileManager.default.contents(atPath: path) == before)
       #expect(try await workshop.expect(0, ["get", "a"]).text == "version two")
     }

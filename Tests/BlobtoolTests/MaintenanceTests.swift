@@ -50,6 +50,9 @@ import Testing
     let few = try await why(workshop, ["a", "--limit", "1"])
     #expect(few.heldBy.count == 1)
     #expect(few.holderCount == 2)
+    let none = try await workshop.expect(0, ["why", "a", "--limit", "0"]).lines
+    #expect(
+      Array(none.suffix(2)) == ["  and 2 more; --limit shows them", "  and 1 more; --limit shows them"])
     let zeros = "blake3:" + String(repeating: "0", count: 64)
     for text in ["c", zeros, "sha256:" + String(repeating: "0", count: 64)] {
       let outcome = try await workshop.expect(3, ["why", text])
@@ -115,6 +118,19 @@ import Testing
     #expect(line.phase == "storing")
     #expect(line.doneByteCount >= 16 << 20)
     #expect(line.totalByteCount == 0)
+    let looked = try await workshop.expect(0, ["watch", "--once", "--json"])
+    #expect(
+      try looked.fields().isSuperset(of: [
+        "operation", "subject", "processID", "started", "updated", "phase", "doneByteCount", "totalByteCount",
+        "doneCount", "totalCount",
+      ]))
+    // How often it looks is as it is told.
+    let often = try await workshop.start(["watch", "--json", "--interval", "0.1"])
+    let seldom = try await workshop.start(["watch", "--json", "--interval", "3600"])
+    try await Task.sleep(for: .seconds(4))
+    for watch in [often, seldom] { watch.signal(SIGTERM) }
+    #expect(try await often.outcome().lines.count > 5)
+    #expect(try await seldom.outcome().lines.count <= 1)
     let shown = try await workshop.expect(0, ["watch", "--once"])
     #expect(shown.text.contains("put k\\u{1b}, process \(line.processID)"))
     #expect(shown.text.contains("storing: "))
@@ -155,6 +171,10 @@ import Testing
     #expect(page.contains(".TH \"BLOBTOOL\\-IMPORT\" \"1\""))
     #expect(page.contains("\\fB\\-\\-dry\\-run\\fR"))
     #expect(page.contains(".SH \"EXIT STATUS\""))
+    for status in ["0", "1", "3", "4", "5", "64", "130, 143"] {
+      #expect(page.contains(".TP\n\\fB\(status)\\fR\n"), "\(status)")
+    }
+    #expect(page.contains("zstd, zlib or none. One of: none, zstd, zlib.\n"))
     // What has no control line does not begin like one.
     #expect(!page.split(separator: "\n").contains { $0.hasPrefix("'") })
     let checked = try await workshop.shell(

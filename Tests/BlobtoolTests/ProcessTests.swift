@@ -66,6 +66,26 @@ import Testing
     try await workshop.expect(0, ["verify"])
   }
 
+  @Test(
+    "work that cannot be called off ends with the second signal at once, and else ten seconds after the first"
+  )
+  func insistent() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "k"], input: noise(1_000_000, seed: 3))
+    // Each writes to a pipe that nobody empties, of which one byte is read to know that it writes.
+    let outcome = try await workshop.shell(
+      """
+      mkfifo once twice; exec 3<>once 4<>twice
+      $TOOL get k > once & once=$!; $TOOL get k > twice & twice=$!
+      head -c 1 <&3 > /dev/null; head -c 1 <&4 > /dev/null; sleep 0.5
+      kill -TERM $once; kill -INT $twice; began=$SECONDS; sleep 1
+      kill -0 $twice && echo waits; kill -INT $twice; wait $twice; echo $? $((SECONDS - began < 7))
+      kill -0 $once && echo waits; wait $once; echo $? $((SECONDS - began > 7))
+      """)
+    #expect(outcome.lines == ["waits", "130 1", "waits", "143 1"], "\(outcome.errors)")
+    try await workshop.expect(0, ["verify"])
+  }
+
   /// Starts a program without root's right to pass over permissions; of util-linux, on every Debian.
   private static let setpriv = "/usr/bin/setpriv"
 

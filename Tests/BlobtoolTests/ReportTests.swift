@@ -85,6 +85,48 @@ import Testing
     }
   }
 
+  @Test("has in its JSON how codecs, times and packs share what there is")
+  func shares() async throws {
+    struct Codec: Decodable {
+      var name: String; var chunks: Int; var plainByteCount: Int64; var storedByteCount: Int64
+    }
+    struct Span: Decodable { var start: String; var end: String; var versions: Int; var byteCount: Int64 }
+    struct Pack: Decodable {
+      var name: String; var created: String; var sealed: Bool; var byteCount: Int64; var liveByteCount: Int64
+    }
+    struct Key: Decodable { var key: String; var versions: Int; var byteCount: Int64 }
+    struct Line: Decodable {
+      var statistics: StatisticsLine
+      var codecs: [Codec]
+      var history: [Span]
+      var packs: [Pack]
+      var largestKeys: [Key]
+    }
+    let workshop = try await Workshop(options: ["--similarity", "off"])
+    try await workshop.expect(0, ["put", "plain"], input: noise(150_000, seed: 1))
+    try await workshop.expect(0, ["put", "tight"], input: Data(repeating: 65, count: 50_000))
+    try await workshop.expect(0, ["put", "tight", "--archive"], input: Data(repeating: 66, count: 40_000))
+    try await workshop.expect(0, ["put", "gone"], input: noise(60_000, seed: 2))
+    try await workshop.expect(0, ["delete", "gone"])
+    let line = try #require(try await workshop.expect(0, ["report", "--json"]).json(Line.self).first)
+    let codecs = Dictionary(uniqueKeysWithValues: line.codecs.map { ($0.name, $0) })
+    #expect(codecs.keys.sorted() == ["none", "zstd"])
+    #expect(codecs["none"]?.plainByteCount == 150_000 && codecs["none"]?.storedByteCount == 150_000)
+    #expect(codecs["zstd"]?.plainByteCount == 90_000 && codecs["zstd"]?.storedByteCount ?? .max < 5_000)
+    #expect(line.codecs.reduce(0) { $0 + $1.chunks } == line.statistics.chunks)
+    #expect(line.history.reduce(0) { $0 + $1.versions } == 3)
+    #expect(line.history.reduce(0) { $0 + $1.byteCount } == 240_000)
+    #expect(line.history.allSatisfy { $0.start <= $0.end })
+    #expect(line.packs.count == line.statistics.packs)
+    #expect(line.packs.map(\.created) == line.packs.map(\.created).sorted())
+    #expect(line.packs.allSatisfy { $0.sealed && $0.liveByteCount <= $0.byteCount })
+    let whole = line.packs.reduce(0) { $0 + $1.byteCount }
+    #expect(whole > 210_000 && whole <= line.statistics.diskByteCount)
+    #expect(150_000..<200_000 ~= line.packs.reduce(0) { $0 + $1.liveByteCount })
+    let tight = try #require(line.largestKeys.first { $0.key == "tight" })
+    #expect((tight.versions, tight.byteCount) == (2, 90_000))
+  }
+
   @Test("of an empty store is a page too")
   func empty() async throws {
     let workshop = try await Workshop()

@@ -28,7 +28,7 @@ struct StaleAnswerTests {
   /// Tries damages, so many of each kind every day.
   private func tryAll(_ history: StoreHistory, _ newest: URL, daily: Int) async throws {
     let examination = try await StoreExamination(history, newest, asksAll: Self.seconds != nil)
-    var generator = SeededGenerator(seed: Self.seed)
+    var generator = SplitMix64(seed: Self.seed)
     let steps = history.steps.filter { $0 != newest && $0.path < newest.path }
     var damages = try StoreDamage.all(newest, before: steps).shuffled(using: &generator)
     if let chosen = Self.chosen {

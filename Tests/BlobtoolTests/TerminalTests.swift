@@ -63,6 +63,26 @@ import Testing
     check(try await workshop.expect(1, ["export", "out"]), "export")
   }
 
+  @Test(
+    "work is shown with a bar on a terminal, and watch writes over what it has shown",
+    .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/script"), "there is no terminal"))
+  func terminal() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "k"], input: noise(300_000, seed: 1))
+    for style in ["auto", "none"] {
+      let shown = try await workshop.shell(
+        "script -qec \"$TOOL verify --progress \(style)\" /dev/null < /dev/null")
+      #expect(shown.text.contains("\r\u{1b}[K[##") == (style == "auto"), "\(style): \(shown.text)")
+      #expect(shown.text.contains("] verifying: ") == (style == "auto"), "\(style)")
+      #expect(shown.text.contains("damaged  0"))
+    }
+    let watched = try await workshop.shell(
+      "script -qec \"timeout -s INT 3 $TOOL watch --interval 0.2\" /dev/null < /dev/null")
+    #expect(watched.text.contains("\u{1b}[1A\r\u{1b}[JNothing is running."), "\(watched.text)")
+    let once = try await workshop.shell("script -qec \"$TOOL watch --once\" /dev/null < /dev/null")
+    #expect(once.text == "Nothing is running.\r\n")
+  }
+
   @Test("keys stay as they are where nothing obeys them", arguments: ["a\\b", "ä é e\u{301}", "👩‍👩‍👧 ✓", "日本"])
   func plain(_ key: String) async throws {
     let workshop = try await Workshop()

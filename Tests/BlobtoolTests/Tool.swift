@@ -1,3 +1,4 @@
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -169,14 +170,6 @@ final class Running: @unchecked Sendable {
 
 /// Bytes that do not compress, the same for the same seed.
 func noise(_ byteCount: Int, seed: UInt64) -> Data {
-  var state = seed
-  var data = Data(capacity: byteCount + 8)
-  while data.count < byteCount {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    withUnsafeBytes(of: z ^ (z >> 31)) { data.append(contentsOf: $0) }
-  }
-  return data.prefix(byteCount)
+  var random = SplitMix64(seed: seed)
+  return Data(random.bytes(byteCount))
 }

@@ -54,11 +54,85 @@ import Testing
       ["export", "--help"], ["gc", "--help"], ["verify", "--help"], ["repair", "--help"],
       ["stats", "--help"],
       ["info", "--help"], ["why", "--help"], ["watch", "--help"], ["report", "--help"], ["copy", "--help"],
+      ["sync", "--help"], ["cache", "--help"], ["manual", "--help"], ["help", "put"],
     ])
   func printed(_ arguments: [String]) async throws {
     let outcome = try await Workshop(hasStore: false).expect(0, arguments)
     #expect(!outcome.bytes.isEmpty)
     #expect(outcome.errors.isEmpty)
+  }
+
+  /// What every command takes that works on one store.
+  private static let shared = [
+    "--help", "--json", "--pack-cache", "--progress", "--state", "--store", "--version",
+  ]
+
+  @Test(
+    "each command has the options that it is to have, and no others",
+    arguments: [
+      ("init", ["--chunk-size", "--codec", "--digest", "--level", "--similarity"]),
+      ("put", ["--archive", "--codec", "--if-absent", "--if-version"]),
+      ("get", ["--digest", "--length", "--offset", "--output"]), ("list", []), ("versions", []),
+      ("delete", ["--all", "--dry-run", "--if-absent", "--if-version", "--prefix"]),
+      ("keep", ["--all", "--prefix", "--up-to"]),
+      ("import", ["--archive", "--codec", "--dry-run", "--exclude", "--force", "--prefix"]),
+      ("export", ["--overwrite", "--strip"]), ("gc", ["--dry-run", "--keep"]),
+      ("verify", ["--blobs", "--quick"]), ("repair", ["--accept-loss"]), ("stats", ["--prometheus"]),
+      ("info", []), ("why", ["--digest", "--limit"]), ("report", ["--limit", "--output"]),
+      ("watch", ["--interval", "--once"]), ("sync", []), ("cache stats", []), ("cache trim", []),
+      ("cache set-limit", ["--count", "--evict", "--lifetime", "--prefix"]), ("cache remove-limit", []),
+    ] as [(String, [String])])
+  func options(_ command: String, _ own: [String]) async throws {
+    let words = command.split(separator: " ").map(String.init)
+    let help = try await Workshop(hasStore: false).expect(0, words + ["--help"]).text
+    let names = help.matches(of: /\n  (?:-[a-z], )?(--[a-z-]+)/).map { String($0.1) }
+    #expect(Set(names) == Set(own + Self.shared))
+  }
+
+  @Test("the help of the tool has every command and exit code, of copy its options; defaults are said")
+  func help() async throws {
+    let workshop = try await Workshop(hasStore: false)
+    func help(_ words: [String]) async throws -> String {
+      let text = try await workshop.expect(0, words + ["--help"]).text
+      return text.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    }
+    let tool = try await help([])
+    #expect(
+      tool.contains(
+        "Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, 130 and 143"
+          + " interrupted."))
+    for command in [
+      "init", "put", "get", "list", "versions", "delete", "keep", "import", "export", "gc", "verify",
+      "repair",
+      "stats", "info", "why", "report", "watch", "cache", "sync", "copy",
+    ] { #expect(tool.contains(" \(command) "), "\(command)") }
+    #expect(!tool.contains(" manual "))
+    let copy = try await help(["copy"])
+    for option in [
+      "json", "progress", "prefix", "mirror", "dry-run", "force", "source-state", "target-state",
+      "source-profile",
+      "target-profile", "pack-cache",
+    ] { #expect(copy.contains(" --\(option) "), "\(option)") }
+    #expect(!copy.contains(" --store "))
+    let creation = try await help(["init"])
+    for phrase in ["default: blake3", "default: 65536", "default: zstd", "default: on"] {
+      #expect(creation.contains(phrase), "\(phrase)")
+    }
+    #expect(try await help(["watch"]).contains("default: 1.0"))
+    #expect(try await workshop.expect(0, ["--version"]).text == "0.1.0\n")
+  }
+
+  @Test(
+    "wrong usage names the help to read",
+    arguments: [
+      ([], "blobtool"), (["frobnicate"], "blobtool"), (["put"], "blobtool put"),
+      (["get", "a", "--x"], "blobtool get"),
+      (["list", "--state", "x"], "blobtool list"), (["keep", "--up-to=-1", "--all"], "blobtool keep"),
+      (["cache"], "blobtool cache"), (["cache", "set-limit"], "blobtool cache"), (["copy"], "blobtool copy"),
+    ] as [([String], String)])
+  func hint(_ arguments: [String], _ command: String) async throws {
+    let outcome = try await Workshop(hasStore: false).expect(64, arguments)
+    #expect(outcome.errors.hasSuffix("; see `\(command) --help`.\n"), "\(outcome.errors)")
   }
 
   @Test("without a path the message names the option and the variable")
@@ -119,6 +193,7 @@ import Testing
       (["--chunk-size", "1024"], "blake3", 1_024, "zstd", 3),
       (["--codec", "zlib", "--level", "9"], "blake3", 65_536, "zlib", 9),
       (["--codec", "none"], "blake3", 65_536, "none", 0),
+      (["--codec", "zlib"], "blake3", 65_536, "zlib", 6), (["--level", "19"], "blake3", 65_536, "zstd", 19),
       (["--similarity", "off"], "blake3", 65_536, "zstd", 3),
     ] as [([String], String, Int, String, Int)])
   func created(_ options: [String], _ digest: String, _ chunkSize: Int, _ codec: String, _ level: Int)
@@ -135,6 +210,45 @@ import Testing
     #expect(created.level == level)
     #expect(created.similarity == (options.contains("off") ? "off" : "on"))
     try await workshop.expect(0, ["verify"])
+  }
+
+  private struct Stored: Decodable {
+    var chunks: Int
+    var codecs: [String: Int]
+    var basedChunks: Int
+    var storedByteCount: Int
+  }
+
+  /// How a store made with those options keeps a text, and another that is like it.
+  private func stored(_ options: [String], _ text: Data) async throws -> Stored {
+    let workshop = try await Workshop(options: options)
+    try await workshop.expect(0, ["put", "before", "-"], input: text)
+    var changed = text
+    changed[changed.startIndex + 150] = 0x2e
+    try await workshop.expect(0, ["put", "k", "-"], input: changed)
+    try await workshop.expect(0, ["put", "before", "-", "--archive"], input: changed.dropLast(7))
+    let outcome = try await workshop.expect(0, ["info", "before", "--json"])
+    return try #require(try outcome.json(Stored.self).first)
+  }
+
+  @Test("what is stored is cut, encoded and likened as the options say")
+  func effects() async throws {
+    // Words by chance: that they repeat is for a codec to find.
+    let words = noise(40_000, seed: 5).map { ["one ", "two ", "seven ", "eleven "][Int($0 % 4)] }
+    let text = Data(words.joined().utf8)
+    let off = ["--similarity", "off"]
+    let plain = try await stored(off, text)
+    #expect(plain.codecs.keys.sorted() == ["zstd"] && plain.basedChunks == 0 && plain.chunks < 20)
+    let short = try await stored(off + ["--chunk-size", "1024"], text)
+    #expect(short.chunks > 60)
+    #expect(try await stored(off + ["--codec", "none"], text).codecs.keys.sorted() == ["none"])
+    let quick = try await stored(off + ["--codec", "zlib", "--level", "1"], text)
+    let careful = try await stored(off + ["--codec", "zlib", "--level", "9"], text)
+    #expect(quick.codecs.keys.sorted() == ["zlib"] && careful.codecs.keys.sorted() == ["zlib"])
+    #expect(careful.storedByteCount < quick.storedByteCount)
+    let small = Data(noise(300, seed: 9).map { 97 + $0 % 26 })
+    #expect(try await stored([], small).basedChunks == 1)
+    #expect(try await stored(off, small).basedChunks == 0)
   }
 
   @Test("repeated, it fails and changes nothing")

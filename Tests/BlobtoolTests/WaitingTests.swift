@@ -14,7 +14,7 @@ struct WaitingTests {
     print("stopped imports with BLOB_STORAGE_SEED=\(Self.seed)")
     for index in 0..<200 { try workshop.write(noise(300, seed: UInt64(index)), to: "tree/\(index)") }
     try await workshop.expect(0, ["put", "k"], input: Data("value".utf8))
-    var generator = SeededGenerator(seed: Self.seed)
+    var generator = SplitMix64(seed: Self.seed)
     var importers: [Running] = []
     var begun = 0
     func begin() async throws {

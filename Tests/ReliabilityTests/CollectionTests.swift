@@ -15,6 +15,50 @@ struct CollectionTests {
   private static let everything = CollectionOptions(garbageShareMin: 0)
 
   @Test(
+    "that comes while a reader is about to write its lease leaves it what is there afterwards",
+    arguments: [false, true], [false, true])
+  func besideOpening(isReplaced: Bool, isHistory: Bool) throws {
+    let lab = try Lab()
+    try lab.session { _ = try $0.put("k", .data(noise(1, 5_000)), PutOptions()) }
+    let process = lab.disk.process()
+    let (reader, other) = (try lab.open(process), try lab.open())
+    let isDone = Mutex(false)
+    lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.kind == .write, call.detail.contains("/leases/"),
+        !call.detail.contains(" 0..<"), !isDone.withLock({ $0 })
+      else { return }
+      isDone.withLock { $0 = true }
+      if isReplaced {
+        _ = try other.put("k", .data(noise(2, 3_000)), PutOptions())
+      } else {
+        _ = try other.delete(["k"], .durable)
+      }
+      _ = try other.collectGarbage(Self.everything)
+    }
+    let blob = isHistory ? nil : try reader.openBlob("k", nil)
+    let history = isHistory ? try reader.holdVersions("k") : nil
+    lab.disk.beforeCalls(nil)
+    #expect(isDone.withLock { $0 })
+    // What is open is held from then on.
+    _ = try other.delete(["k"], .durable)
+    #expect(try other.collectGarbage(Self.everything).deletedChunkCount == 0)
+    if isHistory {
+      let versions = try #require(history).versions
+      #expect(versions.map(\.byteCount) == (isReplaced ? [3_000] : []))
+      for version in versions {
+        let data = try reader.data(version.digest)
+        #expect(data == noise(2, 3_000))
+      }
+    } else {
+      let read = try blob.map { try Data($0.read(0..<5_000)) }
+      #expect(read == (isReplaced ? noise(2, 3_000) : nil))
+    }
+    blob?.close()
+    history?.close()
+    for engine in [reader, other] { try engine.close() }
+  }
+
+  @Test(
     "keeps what readers hold that opened between any two of its looks at leases, or in a look that had read theirs",
     arguments: [false, true])
   func laterLeases(isLeaseRead: Bool) throws {
@@ -204,6 +248,31 @@ struct CollectionTests {
     #expect(after.obstacles == [])
     #expect(try again.data("a", nil) == noise(2, 3_000))
     try again.close()
+  }
+
+  @Test("drops no archived version while it would be turned away for such a pack, and all of them afterwards")
+  func failedSyncBeforeDropping() throws {
+    let lab = try Lab()
+    for number in 1...3 as ClosedRange<UInt64> {
+      try lab.session { try lab.put($0, [("a", noise(number, 300))], archives: true) }
+    }
+    let writer = try lab.open()
+    _ = try writer.put("b", .data(noise(4, 300)), .relaxed)
+    lab.disk.plan(Fault(.synchronize, errno: .ioError))
+    #expect(throws: BlobStorageError.self) { try writer.put("c", .data(noise(5, 300)), PutOptions()) }
+    let options = CollectionOptions(archivedCountMax: 0, garbageShareMin: 0)
+    let collector = try lab.open()
+    let error = #expect(throws: BlobStorageError.self) { try collector.collectGarbage(options) }
+    #expect(error?.code == .busy)
+    let kept = try collector.versions("a")
+    #expect(kept.count == 3)
+    #expect(throws: BlobStorageError.self) { try writer.close() }
+    try collector.close()
+    try lab.session { engine in
+      let report = try engine.collectGarbage(options)
+      let (versions, data) = (try engine.versions("a"), try engine.data("a", nil))
+      #expect(report.obstacles == [] && versions.count == 1 && data == noise(3, 300))
+    }
   }
 
   @Test(

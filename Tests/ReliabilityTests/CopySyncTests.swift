@@ -107,4 +107,35 @@ struct CopySyncTests {
       }
     }
   }
+
+  @Test("is durable on return, also what this very process had put there, relaxed, before")
+  func ownRelaxed() throws {
+    let (from, to) = (try Lab(seed: 1), try Lab(seed: 2))
+    let (source, target) = (try from.open(), try to.open())
+    // More than a pack; the second is under way.
+    for index in 0..<12 {
+      _ = try target.put("\(index)", .data(noise(UInt64(index), 8_000)), PutOptions(durability: .relaxed))
+    }
+    // The source has them from the target, under the same IDs.
+    #expect(try Copier(from: target, to: source, CopyOptions()).run().newVersionCount == 12)
+    try to.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let data = try engine.data("11", nil)
+      #expect(data == nil, "it is not on the medium by itself")
+    }
+    #expect(try Copier(from: source, to: target, CopyOptions()).run().unchangedVersionCount == 12)
+    try to.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      for index in 0..<12 {
+        let data = try engine.data("\(index)", nil)
+        #expect(data == noise(UInt64(index), 8_000), "\(index)")
+      }
+    }
+    // So is what was dropped there.
+    _ = try source.delete(["0"], .durable)
+    _ = try target.delete(["0"], .relaxed)
+    #expect(try Copier(from: source, to: target, CopyOptions()).run().droppedVersionCount == 0)
+    try to.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let keys = try engine.keys("", after: nil, limit: 100).map(\.key)
+      #expect(keys.sorted() == (1..<12).map { "\($0)" }.sorted())
+    }
+  }
 }

@@ -61,6 +61,42 @@ struct DamagedRecordTests {
     withExtendedLifetime(engine) {}
   }
 
+  @Test("a chunk that several keys need is told with all of them, and with no other")
+  func sharedChunk() throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      for key in ["a", "b", "d"] { try lab.put(engine, [(key, noise(1, 3_000))]) }
+      try lab.put(engine, [("c", noise(2, 3_000))])
+    }
+    let path = try #require(DamageTests.paths(lab).first)
+    let chunk = try #require(try Self.records(lab, path).first)
+    try DamageTests.change(lab, path) { $0[chunk.upperBound - 8] ^= 1 }
+    try lab.session { engine in
+      let damaged = try engine.verify().damaged
+      #expect(damaged.map(\.keys) == [["a", "b", "d"]], "\(damaged)")
+    }
+  }
+
+  @Test("a damaged footer is told, and costs nothing", arguments: [false, true])
+  func footer(isQuick: Bool) throws {
+    let lab = try Lab()
+    try lab.session { try lab.put($0, [("a", noise(1, 3_000)), ("b", noise(2, 300))]) }
+    let path = try #require(DamageTests.paths(lab).first)
+    let end = try #require(try Self.records(lab, path).last).upperBound
+    let byteCount = try Self.bytes(lab, path).count
+    for offset in stride(from: end, to: byteCount, by: 7) {
+      let damaged = try lab.copy()
+      try DamageTests.change(damaged, path) { $0[offset] ^= 1 }
+      try damaged.session { engine in
+        let report = try engine.verify(isQuick: isQuick)
+        #expect(!report.damaged.isEmpty, "\(offset)")
+        #expect(report.damaged.allSatisfy { $0.keys.isEmpty }, "\(report.damaged)")
+        let data = try engine.data("a", nil)
+        #expect(data == noise(1, 3_000))
+      }
+    }
+  }
+
   @Test("two records of a pack in each other's place")
   func swappedWithin() throws {
     let origin = try DamageTests.store()
@@ -219,6 +255,60 @@ struct DamagedRecordTests {
     }
   }
 
+  @Test(
+    "all of more records than are looked at together are verified, counted, kept and taken in, and each once")
+  func manyRecords() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    // More than a page of versions to mark, and more than a group of records to verify; "zz" is behind all of them.
+    let count = 33_000
+    let (shared, last) = (Array("shared".utf8), Array(noise(9, 300)))
+    func chunk(_ plain: [UInt8]) -> (content: PackRecord.Content, payload: [UInt8]) {
+      (.chunk(ChunkRecord(digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 0)), plain)
+    }
+    var records = [chunk(shared)]
+    for number in 0..<count {
+      records.append(
+        HostileTests.ref("many", Digest.of(shared), byteCount: 6, time: 1 << 41 + UInt64(number)))
+    }
+    records += [chunk(last), HostileTests.ref("zz", Digest.of(last), byteCount: 300)]
+    try HostileTests.plant(lab, 1, records)
+    try lab.session { engine in
+      let statistics = try engine.statistics()
+      #expect(statistics.keyCount == 2 && statistics.versionCount == count + 1)
+      #expect(statistics.blobCount == 2 && statistics.chunkCount == 2 && statistics.unreadable == [])
+      #expect(statistics.plainByteCount == Int64(6 * count + 300) && statistics.garbageByteCount == 0)
+      let quick = try engine.verify(isQuick: true)
+      #expect(quick.chunkCount == 2 && quick.blobCount == 2 && quick.damaged == [])
+    }
+    let path = try #require(DamageTests.paths(lab).first)
+    let place = try #require(Data(try Self.bytes(lab, path)).range(of: Data(last))).lowerBound
+    try DamageTests.change(lab, path) { $0[place + 5] ^= 1 }
+    try lab.session { engine in
+      let report = try engine.verify()
+      #expect(report.damaged.map(\.keys) == [["zz"]] && report.damaged.map(\.digest) == [Digest.of(last)])
+      #expect(report.chunkCount == 1 && report.byteCount == 6 && report.blobCount == 2)
+    }
+    try DamageTests.change(lab, path) { $0[place + 5] ^= 1 }
+    try lab.session { engine in
+      // What was found damaged does not count until it is put again.
+      _ = try engine.put("zz", .data(Data(last)), PutOptions())
+      let result = try engine.keep(upTo: 10, keys: ["many"], .durable)
+      #expect(result.droppedVersionCount == count - 11)
+      let collected = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      #expect(collected.obstacles == [] && collected.freedByteCount > 0)
+    }
+    let times: [UInt64] = (1...11).map { 1 << 41 + UInt64(count - $0) }
+    for forgets in [false, true] {
+      if forgets { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let (versions, data) = (try engine.versions("many"), try engine.data("zz", nil))
+        #expect(versions.map(\.id.stamp.time) == times, "forgotten: \(forgets)")
+        #expect(data == Data(last), "forgotten: \(forgets)")
+      }
+    }
+  }
+
   // MARK: Records that are lost in both copies
 
   /// Damages the records that `isMeant` says, and the footers that list them.
@@ -339,6 +429,44 @@ struct DamagedRecordTests {
     }
   }
 
+  @Test("of versions, archived ones too: a repair writes each of them down anew as it was put")
+  func versions() throws {
+    let lab = try Lab()
+    try lab.session { engine in
+      for number in 1...4 as ClosedRange<UInt64> {
+        try lab.put(engine, [("a", noise(number, 300))], archives: true)
+        lab.clock.set(lab.clock.now + 60_000)
+      }
+      try lab.put(engine, [("b", noise(2, 300))])
+    }
+    var before: [[BlobVersion]] = []
+    try lab.session { before = [try $0.versions("a"), try $0.versions("b")] }
+    #expect(before.map(\.count) == [4, 1])
+    try Self.lose(lab) { content in
+      if case .ref = content { return true }
+      return false
+    }
+    lab.clock.set(lab.clock.now + 60_000)
+    try lab.session { engine in
+      let report = try engine.repair()
+      #expect(report.setAside.count == 1 && report.losses.isEmpty && report.unreadable == [])
+      #expect(report.keyCount == 2)
+    }
+    for forgets in [false, true] {
+      if forgets { try lab.forgetCatalog() }
+      try lab.session { engine in
+        let after = [try engine.versions("a"), try engine.versions("b")]
+        #expect(after == before, "with times and metadata; forgotten: \(forgets)")
+        for (version, number) in zip(after[0], [4, 3, 2, 1] as [UInt64]) {
+          let data = try engine.data("a", version.id)
+          #expect(data == noise(number, 300), "\(number), forgotten: \(forgets)")
+        }
+        let damaged = try engine.verify().damaged
+        #expect(damaged == [])
+      }
+    }
+  }
+
   @Test("of a chunk and of a manifest: a repair stores anew what can be read where the catalog says it is")
   func contents() throws {
     let lab = try Lab()
@@ -355,6 +483,51 @@ struct DamagedRecordTests {
     }
     try lab.forgetCatalog()
     try lab.session { try lab.checkSound($0, "after the repair") }
+  }
+
+  @Test("of chunks among more than are looked at together: a repair stores all of them anew")
+  func manyChunks() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    var plain: [Digest: [UInt8]] = [:]
+    for number in 0..<10_500 {
+      let bytes = Array("chunk \(number)".utf8)
+      plain[Digest.of(bytes)] = bytes
+    }
+    let sorted = plain.keys.sorted()
+    let needed = stride(from: 0, to: sorted.count, by: 300).map { sorted[$0] } + sorted.suffix(3)
+    var records: [(content: PackRecord.Content, payload: [UInt8])] = []
+    for digest in sorted {
+      let bytes = plain[digest] ?? []
+      let record = ChunkRecord(digest: digest, plainByteCount: bytes.count, codecNumber: 0)
+      records.append((.chunk(record), bytes))
+    }
+    for (number, digest) in needed.enumerated() {
+      let byteCount = Int64(plain[digest]?.count ?? 0)
+      records.append(
+        HostileTests.ref("k\(number)", digest, byteCount: byteCount, time: 1 << 41 + UInt64(number)))
+    }
+    try HostileTests.plant(lab, 1, records)
+    try lab.session { _ in }
+    let lost = Set(needed)
+    try Self.lose(lab) { content in
+      guard case .chunk(let chunk) = content else { return false }
+      return lost.contains(chunk.digest)
+    }
+    try lab.session { engine in
+      let report = try engine.repair()
+      #expect(report.setAside.count == 1 && report.losses.isEmpty && report.unreadable == [])
+      #expect(report.keyCount == needed.count)
+    }
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      for (number, digest) in needed.enumerated() {
+        let data = try engine.data("k\(number)", nil)
+        #expect(data.map { Array($0) } == plain[digest], "\(number)")
+      }
+      let damaged = try engine.verify().damaged
+      #expect(damaged == [])
+    }
   }
 
   private func check(_ what: String, _ body: (_ keepsCatalog: Bool) throws -> Void) throws {

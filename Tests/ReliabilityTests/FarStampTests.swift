@@ -91,6 +91,40 @@ struct FarStampTests {
     }
   }
 
+  @Test(
+    "is told of each version that has one, archived ones too, and of no other; of the first thousand keys")
+  func several() throws {
+    let plain = Array("far".utf8)
+    let digest = Digest.of(plain)
+    let chunk = ChunkRecord(digest: digest, plainByteCount: 3, codecNumber: 0)
+    func planted(_ refs: [(key: String, time: UInt64)]) throws -> Lab {
+      let lab = try Lab()
+      var records: [(content: PackRecord.Content, payload: [UInt8])] = [(.chunk(chunk), plain)]
+      for ref in refs { records.append(HostileTests.ref(ref.key, digest, byteCount: 3, time: ref.time)) }
+      try HostileTests.plant(lab, 1, records)
+      return lab
+    }
+    let near = (try Lab().clock.now + 3_600_000) << 16
+    let few = try planted([
+      ("a", Self.far), ("mixed", Self.far - 1), ("mixed", Self.far - 5), ("mixed", 1 << 41), ("near", near),
+      ("old", 1 << 41 + 1), ("z", Self.far - 7),
+    ])
+    try few.session { engine in
+      let mixed = try engine.versions("mixed").map(\.id)
+      #expect(mixed.count == 3)
+      let report = try engine.verify()
+      #expect(report.damaged == [] && report.versionsAhead.map(\.key) == ["a", "mixed", "mixed", "z"])
+      let times = [Self.far, Self.far - 1, Self.far - 5, Self.far - 7]
+      #expect(report.versionsAhead.map(\.version.stamp.time) == times)
+      #expect(report.versionsAhead.dropFirst().prefix(2).map(\.version) == Array(mixed.prefix(2)))
+    }
+    let many = try planted((0..<1_003).map { (key: "k\($0)", time: Self.far - UInt64($0)) })
+    try many.session { engine in
+      let told = try engine.verify(isQuick: true).versionsAhead
+      #expect(told.count == 1_000 && Set(told.map(\.key)).count == 1_000)
+    }
+  }
+
   @Test("does not come along in a copy")
   func copied() throws {
     let (source, target) = (try Self.store(), try Lab(seed: 9))
@@ -100,6 +134,34 @@ struct FarStampTests {
         #expect(report.damaged.map(\.key) == ["key"])
         #expect(try to.data("source", nil) == Data("far".utf8))
         #expect(try to.data("key", nil) == nil)
+      }
+    }
+  }
+
+  @Test("that is not copied takes nothing's place in the target", arguments: [false, true])
+  func keepsPredecessor(isMirror: Bool) throws {
+    let (source, target) = (try Lab(), try Lab(seed: 9))
+    try source.session { from in
+      try target.session { to in
+        let old = try from.put("key", .data(Data("old".utf8)), PutOptions()).version
+        #expect(try Copier(from: from, to: to, CopyOptions(), nil).run().newVersionCount == 1)
+        let digest = try from.put("source", .data(Data("far".utf8)), PutOptions()).version.digest
+        _ = try from.writer.commit { (commit) throws(BlobStorageError) in
+          try commit.append(
+            .ref(
+              RefRecord(
+                key: Array("key".utf8), version: Stamp(time: Self.far, writer: 7), replaced: old.id.stamp,
+                digest: digest, byteCount: 3, created: 0, metadata: [])))
+        }
+        #expect(try from.versions("key").map(\.id.stamp.time) == [Self.far])
+        for newCount in [1, 0] {
+          let options = CopyOptions(isMirror: isMirror, isForced: isMirror)
+          let report = try Copier(from: from, to: to, options, nil).run()
+          #expect(report.damaged.map(\.key) == ["key"])
+          #expect(report.newVersionCount == newCount && report.droppedVersionCount == 0)
+          #expect(try to.data("key", nil) == Data("old".utf8))
+          #expect(try to.data("source", nil) == Data("far".utf8))
+        }
       }
     }
   }

@@ -20,7 +20,7 @@ struct FuzzTests {
     #expect(!inputs.isEmpty)
     inputs.append([])
     for input in inputs { target.run(input) }
-    var generator = SeededGenerator(seed: Soak.firstSeed)
+    var generator = SplitMix64(seed: Soak.firstSeed)
     print("\(name) with BLOB_STORAGE_SEED=\(Soak.firstSeed)")
     // By time, because some decode a number and others open a store.
     let end = Date().addingTimeInterval(Soak.isOn ? Soak.seconds / 10 : 0.4)
@@ -32,7 +32,7 @@ struct FuzzTests {
   }
 
   /// One of the inputs, changed in a few places.
-  static func changed(_ inputs: [[UInt8]], _ generator: inout SeededGenerator) -> [UInt8] {
+  static func changed(_ inputs: [[UInt8]], _ generator: inout SplitMix64) -> [UInt8] {
     func below(_ bound: Int) -> Int { Int(generator.next() % UInt64(max(bound, 1))) }
     var input = inputs[below(inputs.count)]
     for _ in 0...below(4) {

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import Testing
 
 @Suite("An import")
@@ -42,6 +43,60 @@ struct ImportSyncTests {
     #expect(report.unchangedFileCount == (wasThere ? 13 : 0))
     try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
       for (key, data) in contents {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key)")
+      }
+    }
+  }
+
+  @Test(
+    "is on the medium when it has ended, also what it found unchanged in a pack under way, whoever writes to that",
+    arguments: [false, true])
+  func unchanged(byAnother: Bool) throws {
+    // Less than a pack.
+    let tree = try Tree(Self.small().filter { ["0", "1", "2"].contains($0.key) })
+    let lab = try Lab()
+    let engine = try lab.open()
+    let first = byAnother ? try lab.open() : engine
+    #expect(try tree.importInto(first, .relaxed).newFileCount == 3)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      let keys = try engine.keys("", after: nil, limit: 9)
+      #expect(keys.isEmpty, "it is not on the medium by itself")
+    }
+    #expect(try tree.importInto(engine).unchangedFileCount == 3)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      for (key, data) in tree.contents {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key)")
+      }
+    }
+  }
+
+  @Test("stores files anew that lie in a pack that another process could not sync")
+  func poisonedPack() throws {
+    let tree = try Tree(Self.small().filter { ["0", "1", "2"].contains($0.key) })
+    let lab = try Lab()
+    let engine = try lab.open()
+    let process = lab.disk.process()
+    let other = try lab.open(process)
+    let syncCount = Mutex(0)
+    // The first sync is of its pack's header, the second of what it has imported.
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/"),
+        syncCount.withLock({ count in
+          count += 1
+          return count == 2
+        })
+      else { return }
+      throw BlobStorageError(.io, "The sync has failed.")
+    }
+    #expect(throws: BlobStorageError.self) { try tree.importInto(other) }
+    lab.disk.beforeMutations(nil)
+    #expect(try engine.versions("0").count == 1, "it can be seen")
+    let report = try tree.importInto(engine)
+    #expect(report.newFileCount == 3 && report.unchangedFileCount == 0)
+    try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+      for (key, data) in tree.contents {
         let read = try engine.data(key, nil)
         #expect(read == data, "\(key)")
       }

@@ -176,6 +176,26 @@ struct LostPackTests {
     try Self.checkLoss(lab, name)
   }
 
+  @Test("A lost pack that only the catalog knew is told also when the catalog is lost after that")
+  func catalogLostLater() throws {
+    let whole = try Self.store()
+    try whole.session { _ in }
+    for name in try Self.names(whole) {
+      let origin = try whole.copy()
+      try origin.disk.remove(Self.census)
+      try origin.disk.remove(Self.packs.appending(name))
+      // That they are gone is on the medium.
+      let lab = try origin.copy()
+      let pack = String(name.dropLast(5))
+      try lab.session { (engine) throws in #expect(try engine.losses().lostPacks == [pack]) }
+      try lab.afterPowerCut { $0.powerCut() }.session { (engine) throws in
+        #expect(try engine.losses().lostPacks == [pack])
+        #expect(try engine.verify().losses.lostPacks == [pack])
+        #expect(try engine.collectGarbage().freedByteCount == 0)
+      }
+    }
+  }
+
   @Test("A census that is cut or flipped raises no alarm, and loses nothing")
   func damagedCensus() throws {
     let whole = try Self.store()
@@ -405,6 +425,31 @@ struct LostPackTests {
       #expect(try engine.losses().isEmpty)
       #expect(try engine.data("a", nil) == noise(59, 200))
     }
+  }
+
+  @Test("A census with damaged lines is written anew by a collection, and not by a dry run")
+  func damagedLinesGo() throws {
+    let lab = try Self.store()
+    try lab.session { _ in }
+    func damagedLineCount() throws -> Int {
+      try Census(bytes: DamageTests.bytes(lab, Self.census)).damagedLineCount
+    }
+    #expect(try damagedLineCount() == 0)
+    try DamageTests.change(lab, Self.census) { $0[$0.count / 2] ^= 1 }
+    #expect(try damagedLineCount() > 0)
+    try lab.session { (engine) throws in
+      var options = CollectionOptions()
+      options.isDryRun = true
+      _ = try engine.collectGarbage(options)
+      #expect(try damagedLineCount() > 0)
+      #expect(try engine.collectGarbage().obstacles == [])
+      #expect(try damagedLineCount() == 0)
+    }
+    // It still knows every pack.
+    let name = try #require(try Self.names(lab).last)
+    try lab.disk.remove(Self.packs.appending(name))
+    try lab.forgetCatalog()
+    try Self.checkLoss(lab, name)
   }
 
   @Test("The file store is restored from the census, and without it from the packs")

@@ -9,8 +9,9 @@ import Testing
 struct MissingListTests {
   private static let everything = CollectionOptions(garbageShareMin: 0)
 
-  /// A blob of three lists, under the key "long". One of them is not there, and neither is the first chunk.
-  private static func plant(_ lab: Lab, without absent: Int) throws -> (list: Digest, chunk: Digest) {
+  /// A blob of three lists, under the key "long". One of them is not there, if `absent` says, and neither is the first
+  /// chunk.
+  private static func plant(_ lab: Lab, without absent: Int?) throws -> (list: Digest, chunk: Digest) {
     var records: [(content: PackRecord.Content, payload: [UInt8])] = []
     var lists: [ListEntry] = []
     var chunks: [Digest] = []
@@ -37,7 +38,7 @@ struct MissingListTests {
     records.append((.manifest(manifest), payload.bytes))
     records.append(HostileTests.ref("long", blob, byteCount: 1_200))
     try HostileTests.plant(lab, 1, records)
-    return (lists[absent].digest, chunks[0])
+    return (lists[absent ?? 1].digest, chunks[0])
   }
 
   @Test("is told beside the numbers of other keys, which it makes uncertain")
@@ -72,6 +73,24 @@ struct MissingListTests {
           #expect(damaged.count == missing.count && Set(damaged.compactMap(\.digest)) == missing)
           #expect(damaged.allSatisfy { $0.keys == ["long"] && $0.pack.isEmpty }, "\(damaged)")
         }
+      }
+    }
+  }
+
+  @Test("is told with its key when its record is damaged, also by a quick verify")
+  func damagedRecord() throws {
+    let lab = try Lab()
+    let (list, chunk) = try Self.plant(lab, without: nil)
+    let path = try #require(DamageTests.paths(lab).first)
+    // 49 chunks, the first list, 50 chunks, the second list.
+    let record = try DamagedRecordTests.records(lab, path)[100]
+    try lab.session { _ in }
+    try DamageTests.change(lab, path) { $0[record.upperBound - 8] ^= 1 }
+    try lab.session { engine in
+      for isQuick in [true, false] {
+        let damaged = try engine.verify(isQuick: isQuick).damaged
+        #expect(Set(damaged.compactMap(\.digest)) == [list, chunk], "\(damaged)")
+        #expect(damaged.allSatisfy { $0.keys == ["long"] }, "\(damaged)")
       }
     }
   }

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -54,6 +55,93 @@ struct RepairTests {
       }
     }
     #expect(number > 5)
+  }
+
+  @Test("that accepts a loss keeps a version whose bytes another process puts again before it is dropped")
+  func healedMeanwhile() throws {
+    let whole = try Lab()
+    let (short, long) = (noise(1, 600), noise(2, 20_000))
+    try whole.session { try whole.put($0, [("first", short), ("second", long)]) }
+    let lost = try #require(try LostPackTests.names(whole).first)
+    // What is new of them is in another pack: two refs, and the manifest of the longer one.
+    try whole.session { try whole.put($0, [("a", short), ("b", long + noise(3, 2_000))]) }
+    try whole.disk.remove(LostPackTests.packs.appending(lost))
+    try whole.forgetCatalog()
+    var keptCount = 0
+    var moment = 0
+    while true {
+      moment += 1
+      let lab = try whole.copy()
+      let process = lab.disk.process()
+      let (engine, other) = (try lab.open(process), try lab.open())
+      // "a" is looked through before "b", whose manifest is read for that.
+      let heals = try Self.atRead(moment, of: process, lab) {
+        let isThere = try other.version("a", nil) != nil
+        _ = try other.put("again", .data(short), PutOptions())
+        return isThere
+      }
+      let report = try engine.repair(acceptsLosses: true)
+      lab.disk.beforeCalls(nil)
+      let wasThere = heals.outcome
+      let isKept = wasThere == true
+      if isKept { keptCount += 1 }
+      #expect(report.unreadable == [])
+      #expect(report.dropped.map(\.key) == (isKept ? ["b"] : ["a", "b"]), "put before read \(moment)")
+      try engine.close()
+      try other.close()
+      for forgets in [false, true] {
+        if forgets { try lab.forgetCatalog() }
+        try lab.session { engine in
+          let versions = (try engine.versions("a"), try engine.versions("b"))
+          #expect(versions.0.count == (isKept ? 1 : 0) && versions.1 == [])
+          if isKept {
+            let data = try engine.data("a", nil)
+            #expect(data == short, "put before read \(moment)")
+          }
+          let damaged = try engine.verify().damaged
+          #expect(damaged == [])
+        }
+      }
+      if wasThere == nil { break }
+      guard moment < 100 else { throw Broken("a repair reads \(moment) times") }
+    }
+    // Once while it looks for what cannot be read, and once more before it drops that.
+    #expect(keptCount >= 2)
+  }
+
+  /// What came of something that is done before a read.
+  private final class Interruption: Sendable {
+    let count = Mutex(0)
+    private let value = Mutex<Bool?>(nil)
+    /// Nil if there was no such read.
+    var outcome: Bool? {
+      get { value.withLock { $0 } }
+      set { value.withLock { $0 = newValue } }
+    }
+  }
+
+  /// Calls `body` before that read of a pack by a process that accepts a loss, of those during which others can write.
+  private static func atRead(
+    _ number: Int, of process: SimulatedProcess, _ lab: Lab, _ body: @escaping @Sendable () throws -> Bool
+  ) throws -> Interruption {
+    let interruption = Interruption()
+    let isAccepted = Mutex(false)
+    let lock = try SystemFiles().open(lab.catalog.path.appending("lock"), .readWrite)
+    lab.disk.beforeCalls { (call) throws(BlobStorageError) in
+      guard call.process == process.number else { return }
+      if call.kind == .write, call.detail.contains("/census") { isAccepted.withLock { $0 = true } }
+      guard call.kind == .read, call.detail.contains("/packs/"), isAccepted.withLock({ $0 }),
+        try lock.lock(.exclusive, wait: false)
+      else { return }
+      try lock.unlock()
+      let count = interruption.count.withLock { count in
+        count += 1
+        return count
+      }
+      guard count == number else { return }
+      do { interruption.outcome = try body() } catch { throw BlobStorageError(.io, "\(error)") }
+    }
+    return interruption
   }
 
   /// A pack with a chunk that `k` needs and a record of a later build, which may be skipped.

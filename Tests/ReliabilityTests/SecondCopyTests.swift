@@ -192,9 +192,46 @@ struct SecondCopyTests {
       defer { blob.close() }
       let error = #expect(throws: BlobStorageError.self) { try blob.stream(0..<1_400) { _ in } }
       #expect(error?.code == .corrupted)
+      let whole = #expect(throws: BlobStorageError.self) { _ = try engine.data("wrong", nil) }
+      #expect(whole?.code == .corrupted && whole?.key == "wrong" && whole?.digest == digest)
+      #expect(throws: BlobStorageError.self) { _ = try engine.data(digest) }
       // What no version needs is garbage, whatever it names.
       _ = try engine.delete(["wrong"], .durable)
       #expect(try engine.verify(readsBlobs: true).damaged == [])
+    }
+  }
+
+  @Test("all manifests that name the chunks of other bytes are found, however many, and no other")
+  func wrongManifests() throws {
+    let lab = try Lab()
+    let parts = [Array(noise(3, 20)), Array(noise(4, 20))]
+    var payload = ByteWriter()
+    var records: [(content: PackRecord.Content, payload: [UInt8])] = []
+    for part in parts {
+      ChunkEntry(digest: Digest.of(part), plainByteCount: 20).encode(into: &payload)
+      records.append((.chunk(ChunkRecord(digest: Digest.of(part), plainByteCount: 20, codecNumber: 0)), part))
+    }
+    // They are read a thousand at a time.
+    let wrong = (0..<2_100).map { Digest.of(Array("blob \($0)".utf8)) }
+    for (number, digest) in (wrong + [Digest.of(parts[0] + parts[1])]).enumerated() {
+      let manifest = ManifestRecord(digest: digest, byteCount: 40, chunkCount: 2, depth: 0, listedCount: 2)
+      records.append((.manifest(manifest), payload.bytes))
+      records.append(
+        HostileTests.ref("k\(number)", digest, byteCount: 40, time: 1 << 41 + UInt64(number)))
+    }
+    try HostileTests.plant(lab, 1, records)
+    try lab.session { engine in
+      #expect(try engine.verify().damaged == [])
+      let report = try engine.verify(readsBlobs: true)
+      #expect(report.damaged.count == wrong.count && report.blobCount == wrong.count + 1)
+      var keys: [Digest: [String]] = [:]
+      for damage in report.damaged { if let digest = damage.digest { keys[digest] = damage.keys } }
+      for (number, digest) in wrong.enumerated() where keys[digest] != ["k\(number)"] {
+        Issue.record("blob \(number) is told with \(keys[digest] ?? [])")
+        break
+      }
+      // A quick one reads none.
+      #expect(try engine.verify(isQuick: true, readsBlobs: true).damaged == [])
     }
   }
 

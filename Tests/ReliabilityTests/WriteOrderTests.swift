@@ -282,6 +282,49 @@ struct WriteOrderTests {
     #expect(left.live == [names[1]] && left.retired == [names[0]])
   }
 
+  @Test(
+    "a durable deletion that finds nothing to do makes durable what has deleted the key before",
+    arguments: [false, true])
+  func deletedBefore(byOther: Bool) throws {
+    let lab = try Lab()
+    let (engine, other) = (try lab.open(), try lab.open())
+    for durability in [Durability.relaxed, .durable] {
+      _ = try engine.put("k", .data(noise(1, 300)), PutOptions())
+      #expect(try (byOther ? other : engine).delete(["k"], .relaxed) == 1)
+      #expect(try engine.delete(["k"], durability) == 0)
+      try lab.afterPowerCut { $0.powerCut(keeping: []) }.session { engine in
+        let data = try engine.data("k", nil)
+        #expect((data == nil) == (durability == .durable))
+      }
+    }
+    for engine in [engine, other] { try engine.close() }
+  }
+
+  @Test("a pack whose removal could not be synced counts as no loss when another process has finished it")
+  func removedAfterFailedSync() throws {
+    var failedCount = 0
+    for number in 1...12 {
+      let lab = try Lab()
+      try lab.session { try lab.put($0, [("a", noise(1, 3_000)), ("b", noise(2, 3_000))]) }
+      for key in ["c", "d"] { try lab.session { try lab.put($0, [(key, noise(3, 3_000))]) } }
+      try lab.session { try lab.delete($0, ["c", "d"]) }
+      let engine = try lab.open()
+      lab.disk.plan(Fault(.synchronize, count: number, errno: .ioError))
+      do { _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)) } catch { failedCount += 1 }
+      lab.disk.heal()
+      lab.restart()
+      try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0)) }
+      let after = try lab.afterPowerCut { $0.powerCut(keeping: []) }
+      try after.session { engine in
+        let report = try engine.verify()
+        #expect(report.damaged.isEmpty && report.losses.isEmpty, "sync \(number) failed: \(report.damaged)")
+        let keys = try engine.keys("", after: nil, limit: 10).map(\.key)
+        #expect(keys == ["a", "b"])
+      }
+    }
+    #expect(failedCount > 0)
+  }
+
   @Test("a collection takes a pack's name away for good before the pack's records leave the catalog")
   func retiredBeforeForgotten() throws {
     let lab = try Lab()

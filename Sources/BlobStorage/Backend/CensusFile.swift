@@ -16,11 +16,7 @@ package struct CensusFile: Sendable {
 
   /// What the file says; an empty census where there is none.
   package func read() throws(BlobStorageError) -> Census {
-    let file: any File
-    do { file = try files.open(path, .read) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-      return Census()
-    }
+    guard let file = try files.openIfThere(path, .read) else { return Census() }
     defer { file.close() }
     let byteCount = try file.status().byteCount
     guard byteCount <= Limits.censusByteCountMax else {
@@ -47,13 +43,6 @@ package struct CensusFile: Sendable {
 
   /// Replaces the file by the fewest lines that say the same. The caller holds the collection lock.
   package func replace(by census: Census) throws(BlobStorageError) {
-    let temporary = path.removingLastComponent().appending("census.new")
-    let file = try files.open(temporary, .openOrCreate)
-    defer { file.close() }
-    try file.truncate(to: 0)
-    try bridge(Census.text(census.events)) { (text) throws(BlobStorageError) in try file.write(text, at: 0) }
-    try file.synchronize()
-    try files.rename(temporary, to: path)
-    try files.syncDirectory(path.removingLastComponent())
+    try files.replace(path, with: Census.text(census.events)).close()
   }
 }

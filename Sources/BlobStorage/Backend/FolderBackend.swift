@@ -30,7 +30,7 @@ package struct FolderBackend: Backend {
     for name in try files.list(folder) {
       if let pack = PackName(fileName: name) {
         live.append(pack)
-      } else if name.hasSuffix(".gone"), let pack = PackName(fileName: name.dropLast(4) + "pack") {
+      } else if let pack = PackName(fileName: name, ending: "gone") {
         retired.append(pack)
       }
     }
@@ -42,51 +42,27 @@ package struct FolderBackend: Backend {
   }
 
   package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
-    let final = path(name, "pack")
-    let temporary = path(name, "new")
-    let isThere = try files.status(of: final) != nil
+    let isThere = try files.status(of: path(name, "pack")) != nil
     let isRetired = try files.status(of: path(name, "gone")) != nil
     guard !isThere && !isRetired || weaknesses.contains(.reusesPackNames) else {
       throw BlobStorageError(
         .io, "There is a pack \(name) already; its name is not used twice.", pack: name.description)
     }
-    let file = try createLocked(temporary)
-    var succeeded = false
-    defer { if !succeeded { file.close() } }
-    do {
-      try bridge(header) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+    return try OwnedFiles(folder: folder, files: files).create(name.fileName) {
+      (file) throws(BlobStorageError) in
+      try file.put(header, at: 0)
       // A power cut must not leave the name without the header: that would look like damage.
       if synchronizes { try file.synchronize() }
-      try files.rename(temporary, to: final)
-    } catch {
-      // Best effort: what stays is removed by `removeLeftovers`.
-      do { try files.remove(temporary) } catch {}
-      throw error
-    }
-    succeeded = true
-    return file
-  }
-
-  /// Creates a file that nobody takes for a leftover.
-  private func createLocked(_ path: FilePath) throws(BlobStorageError) -> any File {
-    while true {
-      let file = try files.open(path, .create)
-      var isOurs = false
-      defer { if !isOurs { file.close() } }
-      _ = try file.lock(.exclusive, wait: true)
-      // Between creating and locking, another process may have found it without a lock and removed it.
-      isOurs = try file.status().linkCount > 0
-      if isOurs { return file }
     }
   }
 
   package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    if let file = try openIfThere(path(name, "pack"), .read) { return file }
-    return try openIfThere(path(name, "gone"), .read)
+    if let file = try files.openIfThere(path(name, "pack"), .read) { return file }
+    return try files.openIfThere(path(name, "gone"), .read)
   }
 
   package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    guard let file = try openIfThere(path(name, "pack"), .readWrite) else { return nil }
+    guard let file = try files.openIfThere(path(name, "pack"), .readWrite) else { return nil }
     // It may have been retired between opening and locking: then it has another name by now.
     let isLocked = try file.lock(.exclusive, wait: false) || weaknesses.contains(.recoversWithoutLock)
     guard isLocked, try files.status(of: path(name, "pack")) != nil else {
@@ -109,6 +85,13 @@ package struct FolderBackend: Backend {
     guard let census = try census?.read() else { return }
     let names = try files.list(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
     guard !names.isEmpty else { return }
+    // Whoever wrote this down may have died before it was on the medium, or the sync has failed, and no later sync brings
+    // that back. A pack that lost its name without it would count as lost.
+    try self.census?.append(
+      names.map { name in
+        census.isRemoved(name)
+          ? .removed(name.sequence...name.sequence, writer: name.writer) : .setAside(name)
+      }, durably: true)
     for name in names where census.isRemoved(name) {
       try files.rename(path(name, "pack"), to: path(name, "gone"))
     }
@@ -117,9 +100,7 @@ package struct FolderBackend: Backend {
   }
 
   package func removeRetiredPack(_ name: PackName) throws(BlobStorageError) {
-    do { try files.remove(path(name, "gone")) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-    }
+    try files.removeIfThere(path(name, "gone"))
   }
 
   package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
@@ -152,7 +133,7 @@ package struct FolderBackend: Backend {
     for name in try files.list(folder) where name.hasSuffix(".new") {
       let file: any File
       do {
-        guard let found = try openIfThere(folder.appending(name), .readWrite) else { continue }
+        guard let found = try files.openIfThere(folder.appending(name), .readWrite) else { continue }
         file = found
       } catch {
         guard error.isRefusal else { throw error }
@@ -178,11 +159,4 @@ package struct FolderBackend: Backend {
   }
 
   private func path(_ name: PackName, _ ending: String) -> FilePath { folder.appending("\(name).\(ending)") }
-
-  private func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
-    do { return try files.open(path, intent) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-      return nil
-    }
-  }
 }

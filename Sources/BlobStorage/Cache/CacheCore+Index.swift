@@ -24,12 +24,7 @@ extension CacheCore {
   func index() throws(BlobStorageError) -> [String] {
     let algorithm = engine.header.digestAlgorithm
     var expired: [String] = []
-    var last: String?
-    while true {
-      try CancellationFlag.check()
-      let page = try engine.keys(prefix, after: last, limit: Self.pageCount)
-      guard let end = page.last else { return expired }
-      last = end.key
+    try engine.forEachPage(prefix: prefix, countMax: Self.pageCount) { (page) throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for entry in page {
           let key = Array(entry.key.utf8)
@@ -51,6 +46,7 @@ extension CacheCore {
         expired.append(key(of: entry.key))
       }
     }
+    return expired
   }
 
   /// Counts each pack's garbage by following every version, in place of what was noticed.

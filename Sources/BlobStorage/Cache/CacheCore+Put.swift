@@ -17,7 +17,7 @@ extension CacheCore {
 
     /// Adds a value, unless the group is full with it.
     mutating func add(_ value: Value, _ limits: CacheLimits) -> Bool {
-      let added = value.item.recordByteCountMax
+      let added = value.item.packByteCountMax
       if byteCount + added > limits.packByteCountTarget, !values.isEmpty { return false }
       values.append(value)
       byteCount += added
@@ -25,7 +25,7 @@ extension CacheCore {
     }
 
     /// The most that a pack needs for them.
-    var needByteCount: Int64 { Int64(byteCount + CacheCore.footerByteCount(values.count)) }
+    var needByteCount: Int64 { Int64(byteCount + CacheCore.extraByteCount(values.count)) }
   }
 
   /// What storing a group came to, and what has to be on the medium for it to be durable.
@@ -162,8 +162,9 @@ extension CacheCore {
   private static let attemptCount = 8
   private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
 
-  /// What a footer takes for so many values, roughly and rather too much.
-  fileprivate static func footerByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
+  /// What else a pack takes that so many values are put into, roughly and rather too much: the drops of keys that are
+  /// evicted for them, and the footer's end.
+  fileprivate static func extraByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
 
   static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
     code == .noSpace || code == .limitExceeded || code == .busy

@@ -226,10 +226,7 @@ extension CacheCore {
   // MARK: Locks
 
   func inTurn<T: Sendable>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    let result: Result<T, BlobStorageError> = turn.withLock { _ in
-      do throws(BlobStorageError) { return .success(try body()) } catch { return .failure(error) }
-    }
-    return try result.get()
+    try turn.withLock { (_) throws(BlobStorageError) in try body() }
   }
 
   /// Runs `body` as the one of all processes that makes room. The lock dies with its process.

@@ -23,11 +23,7 @@ struct CacheDropping {
     let algorithm = engine.header.digestAlgorithm
     try commit.transaction.setCachedKey(id, nil, algorithm: algorithm)
     guard let name = try commit.transaction.nameRow(key), name.versionCount > 0 else { return }
-    var versions: [Transaction.StampedVersion] = []
-    try commit.transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
-      versions.append(version)
-      return true
-    }
+    let versions = try commit.transaction.versions(key: name.key, algorithm: algorithm)
     for version in versions { try account(key, version.row, commit.transaction) }
     try commit.drop(versions.map(\.stamp), of: key)
     droppedKeyCount += 1
@@ -39,7 +35,7 @@ struct CacheDropping {
   ) throws(BlobStorageError) {
     try transaction.addGarbage(
       row.place.pack,
-      Int64(RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + row.metadata.count))
+      Int64(RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: row.metadata.count)))
     dropped[row.digest, default: 0] += 1
     guard try transaction.versionCount(of: row.digest) == dropped[row.digest] else { return }
     for (pack, byteCount) in try transaction.places(of: row.digest, chunks: long[row.digest]) {
@@ -87,10 +83,7 @@ extension CacheCore {
         var digests: [Digest] = []
         for key in keys {
           guard let name = try transaction.nameRow(key) else { continue }
-          try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
-            digests.append(version.row.digest)
-            return true
-          }
+          digests += try transaction.versions(key: name.key, algorithm: algorithm).map(\.row.digest)
         }
         return digests
       })
@@ -103,19 +96,17 @@ extension CacheCore {
       for digest in digests where try transaction.chunkRow(digest) == nil { long.insert(digest) }
       return long
     }
+    let walk = LiveWalk(engine)
     var chunks: [Digest: [Digest]] = [:]
     for digest in long {
-      do throws(BlobStorageError) {
-        guard let layout = try engine.blobs.layout(digest) else { continue }
-        var found = layout.listDigests
-        try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) { placed in
-          found.append(placed.entry.digest)
+      // A damaged value can be dropped like any other; what it frees is found out later.
+      _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
+        var found: [Digest] = []
+        try walk.forEachPart(of: layout) { part in
+          found.append(part.digest)
           return true
         }
         chunks[digest] = found
-      } catch {
-        // A damaged value can be dropped like any other; what it frees is found out later.
-        guard error.code == .corrupted else { throw error }
       }
     }
     return chunks

@@ -25,14 +25,7 @@ struct CacheFile: Hashable {
 
   /// Replaces what the folder says, durably.
   func write(_ folder: StoreFolder) throws(BlobStorageError) {
-    let temporary = folder.path.appending("cache.new")
-    let file = try folder.files.open(temporary, .openOrCreate)
-    defer { file.close() }
-    try file.truncate(to: 0)
-    try bridge(Array(text.utf8)) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
-    try file.synchronize()
-    try folder.files.rename(temporary, to: folder.cache)
-    try folder.files.syncDirectory(folder.path)
+    try folder.files.replace(folder.cache, with: Array(text.utf8)).close()
   }
 
   /// Removes what the folder says, durably.

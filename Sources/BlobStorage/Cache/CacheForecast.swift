@@ -28,25 +28,29 @@ extension Engine {
     let oldestGood = limits.lifetime.map { clock.now() - min(clock.now(), $0.milliseconds) } ?? 0
     var expired = (count: 0, byteCount: Int64(0))
     var (first, last) = (Double.infinity, -Double.infinity)
-    try forEachEntry(prefix) { entry in
-      forecast.keyCount += 1
-      forecast.byteCount += entry.current.byteCount
-      let created = entry.current.created.timeIntervalSince1970
-      (first, last) = (min(first, created), max(last, created))
-      if created * 1_000 < Double(oldestGood) {
-        expired.count += 1
-        expired.byteCount += entry.current.byteCount
+    try forEachPage(prefix: prefix) { page in
+      for version in page.lazy.map(\.current) {
+        forecast.keyCount += 1
+        forecast.byteCount += version.byteCount
+        let created = version.created.timeIntervalSince1970
+        (first, last) = (min(first, created), max(last, created))
+        if created * 1_000 < Double(oldestGood) {
+          expired.count += 1
+          expired.byteCount += version.byteCount
+        }
       }
     }
     let excess = forecast.diskByteCount - limits.byteCountMax
     let excessCount = limits.countMax.map { forecast.keyCount - $0 } ?? 0
     if excess > 0 || excessCount > 0 {
       var steps = [(count: Int, byteCount: Int64)](repeating: (0, 0), count: 1_024)
-      try forEachEntry(prefix) { entry in
-        let share = (entry.current.created.timeIntervalSince1970 - first) / max(last - first, 0.001)
-        let step = Int(min(max(share, 0), 1) * Double(steps.count - 1))
-        steps[step].count += 1
-        steps[step].byteCount += entry.current.byteCount
+      try forEachPage(prefix: prefix) { page in
+        for version in page.lazy.map(\.current) {
+          let share = (version.created.timeIntervalSince1970 - first) / max(last - first, 0.001)
+          let step = Int(min(max(share, 0), 1) * Double(steps.count - 1))
+          steps[step].count += 1
+          steps[step].byteCount += version.byteCount
+        }
       }
       for step in steps where step.count > 0 {
         let missing = max(
@@ -83,16 +87,5 @@ extension Engine {
     throw BlobStorageError(
       .invalidArgument, "\(information.path) cannot be a cache: a cache is a store in a folder of its own.",
       path: information.path)
-  }
-
-  private func forEachEntry(_ prefix: String, _ body: (KeyEntry) -> Void) throws(BlobStorageError) {
-    var last: String?
-    while true {
-      try CancellationFlag.check()
-      let page = try keys(prefix, after: last, limit: 1_000)
-      guard let end = page.last else { return }
-      for entry in page { body(entry) }
-      last = end.key
-    }
   }
 }

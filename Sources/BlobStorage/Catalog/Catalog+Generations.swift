@@ -88,10 +88,7 @@ extension Catalog {
 
   func readState() throws(BlobStorageError) -> State? {
     let path = folder.appending("state")
-    guard try files.status(of: path)?.kind == .regular else { return nil }
-    let file: any File
-    do { file = try files.open(path, .read) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+    guard try files.status(of: path)?.kind == .regular, let file = try files.openIfThere(path, .read) else {
       return nil
     }
     let bytes = try file.bytesThere(at: 0, 512)
@@ -106,14 +103,8 @@ extension Catalog {
   func writeState(
     generation: String, _ mark: MediumIdentity.Mark
   ) throws(BlobStorageError) -> State {
-    let temporary = folder.appending("state.new")
-    let file = try files.open(temporary, .openOrCreate)
     let text = Array("\(Self.layout) \(generation) \(mark.text)\n".utf8)
-    try file.truncate(to: 0)
-    try bridge(text) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
-    try file.synchronize()
-    try files.rename(temporary, to: folder.appending("state"))
-    try files.syncDirectory(folder)
+    let file = try files.replace(folder.appending("state"), with: text)
     live.table?.noteNewCatalog()
     return State(generation: generation, mark: mark, file: file)
   }

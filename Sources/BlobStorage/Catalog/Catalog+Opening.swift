@@ -245,7 +245,7 @@ extension Catalog {
       environment = try SharedEnvironments.open(
         place, files: files, mapByteCount: mapByteCount, clock: clock, inspects: inspects)
     } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+      guard error.isMissingName else { throw error }
       return nil
     }
     if try environment.isSuperseded() { return nil }

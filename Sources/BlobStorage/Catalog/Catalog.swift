@@ -453,12 +453,7 @@ package final class Catalog: Sendable {
   }
 
   func inTurn<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    let box: Result<Unchecked<T>, BlobStorageError> = writeTurn.withLock { _ in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body())) } catch {
-        return .failure(error)
-      }
-    }
-    return try box.get().value
+    try writeTurn.withLock { (_) throws(BlobStorageError) in Unchecked(value: try body()) }.value
   }
 }
 

@@ -160,7 +160,7 @@ package final class Environment: @unchecked Sendable {
   }
 
   /// Forces everything to the medium.
-  package func synchronize() throws(BlobStorageError) { try Self.check(mdb_env_sync(handle, 1), "sync") }
+  package func synchronize() throws(BlobStorageError) { try dataFile.synchronize() }
 
   /// Runs `body` on a snapshot. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {

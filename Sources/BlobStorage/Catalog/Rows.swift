@@ -132,10 +132,10 @@ package struct ChunkRow: Hashable, Sendable {
 
   /// Bytes of the whole record.
   package var recordByteCount: Int {
-    RecordHeader.byteCount + metaByteCount + storedByteCount + (storedByteCount > 0 ? 4 : 0)
+    RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: storedByteCount)
   }
 
-  private var metaByteCount: Int { 40 + (base == nil ? 0 : Digest.byteCount) + (hasFeatures ? 12 : 0) }
+  private var metaByteCount: Int { ChunkRecord.metaByteCount(hasBase: base != nil, hasFeatures: hasFeatures) }
 
   func encoded() -> [UInt8] {
     var writer = ByteWriter(capacity: 56)
@@ -204,7 +204,8 @@ package struct ManifestRow: Hashable, Sendable {
   }
   /// Bytes of the whole record.
   package var recordByteCount: Int {
-    RecordHeader.byteCount + ManifestRecord.metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+    RecordHeader.recordByteCount(
+      metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: payloadByteCount)
   }
 
   func encoded() -> [UInt8] {

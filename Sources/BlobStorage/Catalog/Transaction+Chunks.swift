@@ -1,7 +1,7 @@
 /// Chunks and manifests.
 extension Transaction {
   package func chunkRow(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
-    try withKey(digest) { (key) throws(BlobStorageError) in
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       guard let value = try value(.chunks, key) else { return nil }
       return try ChunkRow(value, algorithm: digest.algorithm)
     }
@@ -15,7 +15,7 @@ extension Transaction {
   ) throws(BlobStorageError) {
     try withCursor(.chunks) { (cursor) throws(BlobStorageError) in
       for digest in digests {
-        let row = try withKey(digest) { (key) throws(BlobStorageError) in
+        let row = try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
           try cursor.value(key).map { (value) throws(BlobStorageError) in
             try ChunkRow(value, algorithm: digest.algorithm)
           }
@@ -26,21 +26,21 @@ extension Transaction {
   }
 
   func setChunkRow(_ digest: Digest, _ row: ChunkRow?) throws(BlobStorageError) {
-    try withKey(digest) { (key) throws(BlobStorageError) in
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       if let row { try put(.chunks, key, row.encoded()) } else { try remove(.chunks, key) }
     }
     if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
   }
 
   package func manifestRow(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
-    try withKey(digest) { (key) throws(BlobStorageError) in
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       guard let value = try value(.manifests, key) else { return nil }
       return try ManifestRow(value)
     }
   }
 
   func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
-    try withKey(digest) { (key) throws(BlobStorageError) in
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       if let row { try put(.manifests, key, row.encoded()) } else { try remove(.manifests, key) }
     }
   }
@@ -87,14 +87,5 @@ extension Transaction {
   package func manifestToShare(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
     guard let row = try manifestRow(digest), try isTrusted(row.place.pack) else { return nil }
     return row
-  }
-
-  private func withKey<T>(
-    _ digest: Digest, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    let result: Result<T, BlobStorageError> = digest.withUnsafeBytes { key in
-      do throws(BlobStorageError) { return .success(try body(key)) } catch { return .failure(error) }
-    }
-    return try result.get()
   }
 }

@@ -23,6 +23,16 @@ extension Transaction {
     }
   }
 
+  /// The versions of a key, newest first.
+  func versions(key: UInt64, algorithm: Digest.Algorithm) throws(BlobStorageError) -> [StampedVersion] {
+    var versions: [StampedVersion] = []
+    try forEachVersion(key: key, algorithm: algorithm) { version in
+      versions.append(version)
+      return true
+    }
+    return versions
+  }
+
   /// The current version of a key: the newest.
   package func currentVersion(
     key: UInt64, algorithm: Digest.Algorithm

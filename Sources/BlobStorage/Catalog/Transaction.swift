@@ -191,13 +191,3 @@ package struct Transaction {
     UInt16(truncatingIfNeeded: CRC32C.checksum(key, continuing: valueChecksum)).littleEndian
   }
 }
-
-/// `withUnsafeBytes` that keeps the error's type.
-func bridge<T>(
-  _ bytes: [UInt8], _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
-) throws(BlobStorageError) -> T {
-  let result: Result<T, BlobStorageError> = bytes.withUnsafeBytes { raw in
-    do throws(BlobStorageError) { return .success(try body(raw)) } catch { return .failure(error) }
-  }
-  return try result.get()
-}

@@ -36,18 +36,18 @@ public struct Activity: Sendable, Hashable {
     let files = folder.files
     guard try files.status(of: folder.activities)?.kind == .directory else { return [] }
     var activities: [Activity] = []
+    let owned = OwnedFiles(folder: folder.activities, files: files)
     for name in try files.list(folder.activities) {
-      let path = folder.activities.appending(name)
       do throws(BlobStorageError) {
-        let file = try files.open(path, .read)
-        defer { file.close() }
-        if try file.lock(.shared, wait: false) {
-          try files.remove(path)
-        } else if name.hasSuffix(ActivityFile.suffix), let record = try record(file) {
-          activities.append(Activity(record))
+        try owned.visit(name, .read) { (file, isDead) throws(BlobStorageError) in
+          if isDead {
+            files.discard(folder.activities.appending(name))
+          } else if name.hasSuffix(ActivityFile.suffix), let record = try record(file) {
+            activities.append(Activity(record))
+          }
         }
       } catch {
-        // It has ended since it was listed, or belongs to somebody whose work is not for us to see.
+        // It belongs to somebody whose work is not for us to see.
         continue
       }
     }

@@ -44,7 +44,7 @@ final class ActivityFile: Sendable {
       do throws(BlobStorageError) {
         if state.file == nil { try create(&state) }
         let bytes = record(progress, state.pace, now).encoded()
-        try bridge(bytes) { (raw) throws(BlobStorageError) in try state.file?.write(raw, at: 0) }
+        try state.file?.put(bytes, at: 0)
         state.phase = progress.phase
         state.written = now
       } catch { state.hasFailed = true }
@@ -55,9 +55,7 @@ final class ActivityFile: Sendable {
   func end() {
     state.withLock { state in
       // What stays is removed by whoever looks next.
-      if let path = state.path {
-        do throws(BlobStorageError) { try engine.folder.files.remove(path) } catch {}
-      }
+      if let path = state.path { engine.folder.files.discard(path) }
       state.file?.close()
       state.file = nil
       state.hasFailed = true
@@ -69,31 +67,9 @@ final class ActivityFile: Sendable {
     try folder.makePart(folder.activities)
     // So that what the dead left does not add up where nobody ever looks.
     _ = try Activity.all(folder)
-    var attempt = 0
-    while true {
-      attempt += 1
-      let name = Hex.text(randomUInt64())
-      let temporary = folder.activities.appending(name + ".new")
-      let path = folder.activities.appending(name + Self.suffix)
-      let file = try folder.files.open(temporary, .create)
-      do throws(BlobStorageError) {
-        // The name appears only once the lock is held.
-        guard try file.lock(.exclusive, wait: false) else {
-          // Somebody who looks at this moment holds it, and may be stopped. Take another name.
-          throw BlobStorageError(
-            .io, "\(temporary) is held by another process.", errno: Errno.noSuchFileOrDirectory.rawValue)
-        }
-        try folder.files.rename(temporary, to: path)
-      } catch {
-        file.close()
-        // Somebody who looked before the lock has taken it for a dead process's, and removed it.
-        if error.errno == Errno.noSuchFileOrDirectory.rawValue, attempt < 8 { continue }
-        throw error
-      }
-      state.file = file
-      state.path = path
-      return
-    }
+    let name = Hex.text(randomUInt64()) + Self.suffix
+    state.file = try OwnedFiles(folder: folder.activities, files: folder.files).create(name)
+    state.path = folder.activities.appending(name)
   }
 
   private func record(_ progress: WorkProgress, _ pace: WorkPace, _ now: Double) -> ActivityRecord {

@@ -88,20 +88,11 @@ package struct BlobLayout: Sendable {
     }
   }
 
-  /// Calls `body` with the chunks of the blob, those of a list only where `isFirst` says that it was not read before: a
-  /// manifest may name a list 131,072 times, and so may others.
-  package func forEachListedChunk(
-    from source: ChunkSource, where isFirst: (ListEntry) throws(BlobStorageError) -> Bool,
-    _ body: (ChunkEntry) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    switch parts {
-    case .chunks(let chunks, _): for chunk in chunks { try body(chunk) }
-    case .lists(let lists, _):
-      for list in lists where try isFirst(list) {
-        try CancellationFlag.check()
-        for chunk in try load(list, from: source, access: .sequential).chunks { try body(chunk) }
-      }
-    }
+  /// The chunks that one of the blob's lists names.
+  ///
+  /// - Throws: `corrupted` when the list is damaged, missing, or not what the manifest says.
+  func chunks(of list: ListEntry, from source: ChunkSource) throws(BlobStorageError) -> [ChunkEntry] {
+    try load(list, from: source, access: .sequential).chunks
   }
 
   private static func walk(

@@ -24,20 +24,10 @@ struct BlobPresence: Sendable {
   func isPresent(_ digest: Digest, in engine: Engine) throws(BlobStorageError) -> Bool {
     if looksAtChunks, let layout = try engine.blobs.layout(digest) {
       guard try areThere(layout.listDigests, engine) else { return false }
-      var isWhole = true
-      // The empty blob is a chunk that no layout names.
-      var group = layout.byteCount == 0 ? [digest] : []
-      try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {
-        (placed) throws(BlobStorageError) in
-        group.append(placed.entry.digest)
-        if group.count == 1_024 {
-          isWhole = try areThere(group, engine)
-          group = []
-        }
-        return isWhole
+      return try LiveWalk(engine).forEachGroup(of: layout, countMax: 1_024) {
+        (digests) throws(BlobStorageError) in
+        try areThere(digests, engine)
       }
-      if !isWhole { return false }
-      return try areThere(group, engine)
     }
     return try engine.catalog.read { (transaction) throws(BlobStorageError) in
       if try transaction.chunkRow(digest) != nil { return true }

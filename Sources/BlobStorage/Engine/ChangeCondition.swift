@@ -99,13 +99,18 @@ extension Engine {
       case .delete(_, let condition): deleted.append((key, condition))
       }
     }
-    let (stored, watermark) = try commit(items, promising: durability, on: deleted.map(\.key)) {
-      (commit) throws(BlobStorageError) in
-      for (key, condition) in deleted {
-        try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
-        _ = try drop(key, keeping: 0, &commit)
+    func commitOnce() throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
+      try commit(items, promising: durability, on: deleted.map(\.key)) { (commit) throws(BlobStorageError) in
+        for (key, condition) in deleted {
+          try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
+          _ = try drop(key, keeping: 0, &commit)
+        }
       }
     }
+    // Whoever only drops something wants room: that must not need room.
+    let (stored, watermark) =
+      try items.isEmpty
+      ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
     try makeDurable(durability, watermark)
     _ = try makeCertain(deleted.map(\.key))
     var results = stored.makeIterator()

@@ -174,12 +174,12 @@ package final class ChunkSource: Sendable {
   func whereThere<T>(
     _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
-    var what = "Pack \(pack) is not there"
+    var reason = "Pack \(pack) is not there."
     do throws(BlobStorageError) {
       if let file = try packs.file(pack) { return try body(file) }
     } catch {
       guard error.code == .packGone, catchUp != nil else { throw error }
-      what = String(error.message.dropLast())
+      reason = error.message
     }
     // In a folder it has been renamed, and the next snapshot says so.
     guard let catchUp else {
@@ -192,7 +192,7 @@ package final class ChunkSource: Sendable {
       try transaction.packNumber(pack) == nil
     }
     if isRemoved { return nil }
-    throw BlobStorageError(.corrupted, "\(what), and nobody has removed it from the store.", pack: "\(pack)")
+    throw BlobStorageError(.corrupted, "\(reason) Nobody has removed it from the store.", pack: "\(pack)")
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
@@ -286,7 +286,7 @@ package final class ChunkSource: Sendable {
   ) throws(BlobStorageError) -> [UInt8] {
     let row = place.row
     do throws(BlobStorageError) {
-      let plain = try Self.uninitialized(row.plainByteCount) { (target) throws(BlobStorageError) in
+      let plain = try [UInt8](filling: row.plainByteCount) { (target) throws(BlobStorageError) in
         if row.codecNumber == CodecKind.none.rawValue {
           guard row.storedByteCount == row.plainByteCount else {
             throw BlobStorageError(.corrupted, "its length is not that of its bytes")
@@ -296,11 +296,13 @@ package final class ChunkSource: Sendable {
           guard let kind = CodecKind(rawValue: row.codecNumber) else {
             throw BlobStorageError(.unsupportedFormat, "codec \(row.codecNumber) is not known to this build")
           }
-          let stored = try Self.uninitialized(row.storedByteCount) { (target) throws(BlobStorageError) in
+          let stored = try [UInt8](filling: row.storedByteCount) { (target) throws(BlobStorageError) in
             try self.fetch(place.file, row.payloadOffset, into: target, access)
+            return target.count
           }
           try self.decode(stored, kind, row, base, into: target)
         }
+        return target.count
       }
       let actual = plain.withUnsafeBytes { Digest.of($0, by: digest.algorithm) }
       guard actual == digest else {
@@ -324,8 +326,9 @@ package final class ChunkSource: Sendable {
     guard let kind = CodecKind(rawValue: record.codecNumber) else {
       throw BlobStorageError(.unsupportedFormat, "codec \(record.codecNumber) is not known to this build")
     }
-    return try Self.uninitialized(record.plainByteCount) { (target) throws(BlobStorageError) in
+    return try [UInt8](filling: record.plainByteCount) { (target) throws(BlobStorageError) in
       try decode(stored, kind, record.baseKind, base: record.base, base, into: target)
+      return target.count
     }
   }
 
@@ -406,20 +409,5 @@ package final class ChunkSource: Sendable {
     } catch {
       // The damage is reported in any case; healing can wait for `repair`.
     }
-  }
-
-  /// An array that `fill` fills whole, not zeroed before.
-  static func uninitialized(
-    _ count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) -> [UInt8] {
-    var failure: BlobStorageError?
-    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-      do throws(BlobStorageError) {
-        try fill(UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count))
-        filled = count
-      } catch { failure = error }
-    }
-    if let failure { throw failure }
-    return bytes
   }
 }

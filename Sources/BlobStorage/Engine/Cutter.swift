@@ -24,18 +24,11 @@ struct Cutter {
     let carriedCount = carried.count
     // So that there is a chunk in it, whatever is held back.
     let capacity = carriedCount + max(batchByteCount, chunkByteCountMax + BlobChunker.heldByteCountMax)
-    var failure: BlobStorageError?
-    var filled = 0
-    var bytes = [UInt8](unsafeUninitializedCapacity: capacity) { buffer, count in
-      let raw = UnsafeMutableRawBufferPointer(buffer)
-      carried.withUnsafeBytes { raw.copyMemory(from: $0) }
-      do throws(BlobStorageError) {
-        filled = try read(UnsafeMutableRawBufferPointer(rebasing: raw[carriedCount...]))
-      } catch { failure = error }
-      count = carriedCount + filled
+    var bytes = try [UInt8](filling: capacity) { (buffer) throws(BlobStorageError) in
+      carried.withUnsafeBytes { buffer.copyMemory(from: $0) }
+      return carriedCount + (try read(UnsafeMutableRawBufferPointer(rebasing: buffer[carriedCount...])))
     }
-    if let failure { throw failure }
-    isAtEnd = filled < capacity - carriedCount
+    isAtEnd = bytes.count < capacity
     if isFirst {
       hint = bytes.withUnsafeBytes { CompressibilityHint(beginning: $0) }
       isFirst = false

@@ -1,5 +1,8 @@
 /// Keys and versions: looking them up, and dropping them.
 extension Engine {
+  /// Keys of a prefix that are dropped in one commit.
+  private static let keyCountOfCommit = 1_000
+
   package func version(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> BlobVersion? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
@@ -47,6 +50,12 @@ extension Engine {
         let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm),
         try writer.stays(at: current.row.place, transaction)
       else { return nil }
+      // A later sync says nothing of what a sync that failed has lost.
+      if let pack = try transaction.packRow(current.row.place.pack), pack.isPoisoned,
+        pack.durableByteCount <= current.row.place.offset
+      {
+        return nil
+      }
       if let time = uncertain.time(of: bytes), current.stamp.time <= time { return nil }
       return BlobVersion(key: key, stamp: current.stamp, row: current.row)
     }
@@ -57,12 +66,9 @@ extension Engine {
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) in
       guard let name = try transaction.nameRow(bytes) else { return [] }
-      var versions: [BlobVersion] = []
-      try transaction.forEachVersion(key: name.key, algorithm: header.digestAlgorithm) { version in
-        versions.append(BlobVersion(key: key, stamp: version.stamp, row: version.row))
-        return true
+      return try transaction.versions(key: name.key, algorithm: header.digestAlgorithm).map {
+        BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
       }
-      return versions
     }
   }
 
@@ -73,18 +79,47 @@ extension Engine {
       var entries: [KeyEntry] = []
       try transaction.forEachKey(prefix: Array(prefix.utf8), after: after.map { Array($0.utf8) }) {
         (key, name) throws(BlobStorageError) in
-        guard let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm)
-        else {
-          return true
-        }
-        let text = String(decoding: key, as: UTF8.self)
-        entries.append(
-          KeyEntry(
-            current: BlobVersion(key: text, stamp: current.stamp, row: current.row),
-            versionCount: name.versionCount))
+        if let found = try entry(key, name, transaction) { entries.append(found.entry) }
         return entries.count < limit
       }
       return entries
+    }
+  }
+
+  /// What ``KeyPages`` reads to list keys with their current versions.
+  func entry(
+    _ key: [UInt8], _ name: NameRow, _ transaction: Transaction
+  ) throws(BlobStorageError) -> (entry: KeyEntry, count: Int)? {
+    try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm).map { current in
+      let text = String(decoding: key, as: UTF8.self)
+      let version = BlobVersion(key: text, stamp: current.stamp, row: current.row)
+      return (KeyEntry(current: version, versionCount: name.versionCount), 1)
+    }
+  }
+
+  /// Calls `body` with pages of the keys that begin with `prefix`, each key with its current version.
+  func forEachPage(
+    prefix: String = "", countMax: Int = 1_000, _ body: ([KeyEntry]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var pages = KeyPages(catalog, prefix: prefix, countMax: countMax)
+    while true {
+      try checkOpen()
+      guard let page = try pages.next(entry) else { return }
+      try body(page)
+    }
+  }
+
+  /// A key with the versions it has, newest first.
+  typealias KeyVersions = (key: [UInt8], versions: [Transaction.StampedVersion])
+
+  /// Calls `body` with every key and its versions, in byte order.
+  func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    var pages = KeyPages(catalog, countMax: 4_096)
+    while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
+      let versions = try transaction.versions(key: name.key, algorithm: header.digestAlgorithm)
+      return versions.isEmpty ? nil : ((key, versions), versions.count)
+    }) {
+      for entry in page { try body(entry) }
     }
   }
 
@@ -97,13 +132,21 @@ extension Engine {
     _ keys: [String], _ durability: Durability, if condition: ChangeCondition = .always
   ) throws(BlobStorageError) -> Int {
     try checkOpen()
-    var bytes: [[UInt8]] = []
-    for key in keys {
-      bytes.append(try Self.keyBytes(key))
-      try check(condition, on: bytes[bytes.count - 1])
-    }
+    let bytes = try Self.distinctBytes(keys)
+    for key in bytes { try check(condition, on: key) }
     let count = try drop(bytes, keeping: nil, durability, if: condition).keyCount
     return max(count, try makeCertain(bytes))
+  }
+
+  /// Each of the keys once: a commit looks up what was there before it, and would count one again that is named twice.
+  private static func distinctBytes(_ keys: [String]) throws(BlobStorageError) -> [[UInt8]] {
+    var distinct: [[UInt8]] = []
+    var seen: Set<[UInt8]> = []
+    for key in keys {
+      let bytes = try keyBytes(key)
+      if seen.insert(bytes).inserted { distinct.append(bytes) }
+    }
+    return distinct
   }
 
   /// A prefix that is not empty: all keys are meant by saying so.
@@ -116,8 +159,11 @@ extension Engine {
   }
 
   package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {
-    let count = try forEachPage(prefix: prefix) { (keys) throws(BlobStorageError) in
-      try drop(keys, keeping: nil, durability).keyCount
+    try checkOpen()
+    var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
+    var count = 0
+    while let keys = try pages.next({ key, _, _ in (key, 1) }) {
+      count += try drop(keys, keeping: nil, durability).keyCount
     }
     let bytes = Array(prefix.utf8)
     return max(count, try makeCertain(uncertain.keys.filter { $0.starts(with: bytes) }))
@@ -128,21 +174,20 @@ extension Engine {
   ) throws(BlobStorageError) -> RetentionResult {
     try checkOpen()
     try Self.checkRetention(count)
-    var bytes: [[UInt8]] = []
-    for key in keys { bytes.append(try Self.keyBytes(key)) }
-    return try drop(bytes, keeping: count, durability)
+    return try drop(Self.distinctBytes(keys), keeping: count, durability)
   }
 
   package func keep(
     upTo count: Int, prefix: String, _ durability: Durability
   ) throws(BlobStorageError) -> RetentionResult {
     try Self.checkRetention(count)
+    try checkOpen()
+    var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
     var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
-    _ = try forEachPage(prefix: prefix) { (keys) throws(BlobStorageError) in
+    while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       let page = try drop(keys, keeping: count, durability)
       result.keyCount += page.keyCount
       result.droppedVersionCount += page.droppedVersionCount
-      return 0
     }
     return result
   }
@@ -205,29 +250,5 @@ extension Engine {
     }
     try commit.drop(dropped, of: key)
     return dropped.count
-  }
-
-  /// Calls `body` with pages of keys, so that neither memory nor a transaction grows with their number.
-  private func forEachPage(
-    prefix: String, _ body: ([[UInt8]]) throws(BlobStorageError) -> Int
-  ) throws(BlobStorageError) -> Int {
-    try checkOpen()
-    let prefix = Array(prefix.utf8)
-    var last: [UInt8]?
-    var sum = 0
-    while true {
-      try CancellationFlag.check()
-      let page = try catalog.read { (transaction) throws(BlobStorageError) in
-        var page: [[UInt8]] = []
-        try transaction.forEachKey(prefix: prefix, after: last) { key, _ in
-          page.append(key)
-          return page.count < 1_000
-        }
-        return page
-      }
-      guard let end = page.last else { return sum }
-      sum += try body(page)
-      last = end
-    }
   }
 }

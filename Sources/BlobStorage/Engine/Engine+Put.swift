@@ -108,17 +108,26 @@ extension Engine {
       ref = RefOptions(options)
     }
 
-    /// The most that its records can add to a pack.
-    package var recordByteCountMax: Int {
+    /// The most that its records can add to a pack, and to the pack's footer.
+    package var packByteCountMax: Int {
+      func ofChunk(_ storedByteCount: Int) -> Int {
+        RecordHeader.packByteCountMax(
+          metaByteCount: ChunkRecord.metaByteCountMax, payloadByteCount: storedByteCount)
+      }
       let chunks = blob.chunks.reduce(0) { sum, chunk in
         guard let encoded = chunk.encoded, let stored = encoded.stored else {
-          return sum + chunk.range.count + 160
+          return sum + ofChunk(chunk.range.count)
         }
         // One whose base is gone by then is encoded anew.
         let own = encoded.record.base == nil ? stored.count : max(stored.count, chunk.range.count)
-        return sum + own + 160 + (encoded.companion.map { $0.stored.count + 160 } ?? 0)
+        return sum + ofChunk(own) + (encoded.companion.map { ofChunk($0.stored.count) } ?? 0)
       }
-      return chunks + blob.chunks.count * ChunkEntry.byteCount + 2 * key.count + ref.metadata.count + 512
+      let manifest = RecordHeader.packByteCountMax(
+        metaByteCount: ManifestRecord.metaByteCount,
+        payloadByteCount: blob.chunks.count * ChunkEntry.byteCount)
+      let refMeta = RefRecord.metaByteCount(
+        keyByteCount: key.count, metadataByteCount: ref.metadata.count)
+      return chunks + manifest + RecordHeader.packByteCountMax(metaByteCount: refMeta)
     }
   }
 
@@ -253,9 +262,19 @@ extension Engine {
     if durability == .durable, let watermark { try writer.synchronize(watermark) }
   }
 
-  /// For a change that has found nothing to do: what it found was perhaps made by an attempt that could not publish it.
+  /// For a change that has found nothing to do: what it found was perhaps made by an attempt that could not publish it,
+  /// or by a relaxed change of this process or another.
   func makeDurableWhatIsThere(_ durability: Durability) throws(BlobStorageError) {
-    if durability == .durable, writer.publisher != nil { try writer.rollOver() }
+    guard durability == .durable else { return }
+    if writer.publisher != nil { return try writer.rollOver() }
+    let open = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
+    }
+    for name in open where try !writer.synchronizeOther(name) {
+      throw BlobStorageError(
+        .poisoned, "A sync of pack \(name) has failed: close the store wherever it is open, and try again.",
+        pack: name.description)
+    }
   }
 }
 
@@ -269,14 +288,4 @@ extension WriterSession.Commit {
     }
     return row
   }
-}
-
-/// `withUnsafeBytes` that keeps the error's type.
-func bridge<T>(
-  _ data: Data, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
-) throws(BlobStorageError) -> T {
-  let result: Result<T, BlobStorageError> = data.withUnsafeBytes { raw in
-    do throws(BlobStorageError) { return .success(try body(raw)) } catch { return .failure(error) }
-  }
-  return try result.get()
 }

@@ -55,7 +55,7 @@ extension Engine {
     if layout.chunkCount == 1 { return Data(try chunks.bytes(digest)) }
     // A manifest may claim any length: what is not there yet is not paid for in advance.
     var data = Data(capacity: Int(min(layout.byteCount, 64 << 20)))
-    try stream(layout, 0..<layout.byteCount) { data.append(contentsOf: $0) }
+    try streamWhole(layout) { data.append(contentsOf: $0) }
     return data
   }
 

@@ -53,9 +53,7 @@ package final class LeaseFile: Sendable {
       var writer = ByteWriter(capacity: held.count * Self.slotByteCount)
       for item in held { Self.encode(item, into: &writer) }
       do throws(BlobStorageError) {
-        try bridge(writer.bytes) { (bytes) throws(BlobStorageError) in
-          try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
-        }
+        try file.put(writer.bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
       } catch {
         // A torn slot would keep gc from running for as long as this process lives.
         letGo(slots, &state)
@@ -90,9 +88,7 @@ package final class LeaseFile: Sendable {
         state.free = []
       } else {
         let zeros = [UInt8](repeating: 0, count: slots.count * Self.slotByteCount)
-        try bridge(zeros) { (bytes) throws(BlobStorageError) in
-          try file.write(bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
-        }
+        try file.put(zeros, at: Int64(slots.lowerBound * Self.slotByteCount))
         Self.giveBack(slots, &state)
       }
     } catch {
@@ -136,52 +132,25 @@ package final class LeaseFile: Sendable {
       guard let file = state.file else { return }
       state.file = nil
       // What stays is removed by the next gc: its lock can be taken.
-      do throws(BlobStorageError) { try files.remove(path) } catch {}
+      files.discard(folder.appending(name))
       file.close()
     }
   }
 
-  private var path: FilePath { folder.appending(Hex.text(writer) + ".lease") }
+  private var name: String { Hex.text(writer) + ".lease" }
 
   private func opened(_ state: inout State) throws(BlobStorageError) -> any File {
     if let file = state.file { return file }
-    let file = try created()
+    let file = try OwnedFiles(folder: folder, files: files).create(name)
     state.file = file
     do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {
       // A first slot that is there in part would keep gc from everything.
       state.file = nil
-      do throws(BlobStorageError) { try files.remove(path) } catch {}
+      files.discard(folder.appending(name))
       file.close()
       throw error
     }
     return file
-  }
-
-  private func created() throws(BlobStorageError) -> any File {
-    // The name appears only once the lock is held.
-    var attempt = 0
-    while true {
-      attempt += 1
-      let temporary = folder.appending(Hex.text(writer) + (attempt == 1 ? ".new" : "-\(attempt).new"))
-      let file = try files.open(temporary, .create)
-      do throws(BlobStorageError) {
-        // A collector may hold it, because it was not locked when the collector found it. Take another name.
-        guard try file.lock(.exclusive, wait: false) else {
-          throw BlobStorageError(
-            .io, "The lease \(temporary) is held by another process.",
-            errno: Errno.noSuchFileOrDirectory.rawValue)
-        }
-        try files.rename(temporary, to: path)
-        return file
-      } catch {
-        file.close()
-        // A collector that came before the lock has taken it for a dead writer's, and removed it.
-        if error.errno == Errno.noSuchFileOrDirectory.rawValue, attempt < 8 { continue }
-        // Best effort: what stays is removed by the next collection.
-        do throws(BlobStorageError) { try files.remove(temporary) } catch {}
-        throw error
-      }
-    }
   }
 
   private func writeFirstSlot(_ state: inout State) throws(BlobStorageError) {
@@ -191,7 +160,7 @@ package final class LeaseFile: Sendable {
     first.zeros(28)
     var slot = ByteWriter(capacity: Self.slotByteCount)
     Self.encode(kind: 3, first.bytes, into: &slot)
-    try bridge(slot.bytes) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
+    try file.put(slot.bytes, at: 0)
   }
 
   private static func take(_ count: Int, _ state: inout State) -> Range<Int> {
@@ -243,12 +212,7 @@ package final class LeaseFile: Sendable {
   private func locked<T>(
     _ body: (inout State) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
-    let box: Result<Unchecked<T>, BlobStorageError> = state.withLock { state in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body(&state))) } catch {
-        return .failure(error)
-      }
-    }
-    return try box.get().value
+    try state.withLock { (state) throws(BlobStorageError) in Unchecked(value: try body(&state)) }.value
   }
 }
 
@@ -265,24 +229,17 @@ package struct Leases: Sendable {
     folder: FilePath, files: any FileSystem, algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> Leases {
     var leases = Leases()
+    let owned = OwnedFiles(folder: folder, files: files)
     for name in try files.list(folder) {
       guard let writer = Hex.integer(UInt64.self, name.prefix(16)) else { continue }
-      let path = folder.appending(name)
-      let file: any File
-      do { file = try files.open(path, .readWrite) } catch {
-        // Its owner has closed it since it was listed.
-        guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-        continue
+      try owned.visit(name) { (file, isDead) throws(BlobStorageError) in
+        if isDead {
+          // A living writer's `.new` looks like it before it is locked: it holds nothing yet, and is made again.
+          files.discard(folder.appending(name))
+        } else if name.hasSuffix(".lease") {
+          try leases.take(file, writer: writer, algorithm: algorithm)
+        }
       }
-      defer { file.close() }
-      if try file.lock(.exclusive, wait: false) {
-        // Between creating and locking, a living writer's `.new` can be locked by us: it holds nothing yet, and
-        // is made again.
-        do { try files.remove(path) } catch {}
-        continue
-      }
-      guard name.hasSuffix(".lease") else { continue }
-      try leases.take(file, writer: writer, algorithm: algorithm)
     }
     return leases
   }

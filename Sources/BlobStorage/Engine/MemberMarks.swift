@@ -13,33 +13,14 @@ struct MemberMarks: Sendable {
 
   /// Marks a writer that is about to register, until the file is closed.
   func make(_ writer: UInt64) throws(BlobStorageError) -> any File {
-    let temporary = folder.appending(Hex.text(writer) + ".new")
-    var attempt = 0
-    while true {
-      attempt += 1
-      let file = try files.open(temporary, .create)
-      do throws(BlobStorageError) {
-        // The name appears only once the lock is held: a number that can be alive is never taken for a dead one's.
-        _ = try file.lock(.exclusive, wait: true)
-        try file.put(Array(bootIdentity.utf8), at: 0)
-        try files.rename(temporary, to: path(writer))
-        return file
-      } catch {
-        file.close()
-        // Somebody who looked before the lock has removed it.
-        if error.errno == Errno.noSuchFileOrDirectory.rawValue, attempt < 8 { continue }
-        throw error
-      }
+    try owned.create(Hex.text(writer)) { (file) throws(BlobStorageError) in
+      try file.put(Array(bootIdentity.utf8), at: 0)
     }
   }
 
   /// Whether the machine has been on ever since that writer began: false also where nobody can tell.
   func isOfThisBoot(_ writer: UInt64) throws(BlobStorageError) -> Bool {
-    let file: any File
-    do { file = try files.open(path(writer), .read) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-      return false
-    }
+    guard let file = try files.openIfThere(path(writer), .read) else { return false }
     defer { file.close() }
     let identity = Array(bootIdentity.utf8)
     if identity.isEmpty { return false }
@@ -47,30 +28,22 @@ struct MemberMarks: Sendable {
   }
 
   func remove(_ writer: UInt64) {
-    do throws(BlobStorageError) { try files.remove(path(writer)) } catch {
-      // What stays says that a registration may be there that is not.
-    }
+    // What stays says that a registration may be there that is not.
+    files.discard(path(writer))
   }
 
   /// Calls `body` with each writer whose process is dead, while nobody else does.
   func forEachDead(_ body: (UInt64) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     for name in try files.list(folder) {
       guard let writer = Hex.integer(UInt64.self, name.prefix(16)) else { continue }
-      let file: any File
-      do { file = try files.open(folder.appending(name), .readWrite) } catch {
-        guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-        continue
-      }
-      defer { file.close() }
-      guard try file.lock(.exclusive, wait: false), try file.status().linkCount > 0 else { continue }
-      if name.count > 16 {
-        // It never came to register.
-        do throws(BlobStorageError) { try files.remove(folder.appending(name)) } catch {}
-      } else {
-        try body(writer)
+      try owned.visit(name) { (_, isDead) throws(BlobStorageError) in
+        guard isDead else { return }
+        // With a longer name it never came to register.
+        if name.count > 16 { files.discard(folder.appending(name)) } else { try body(writer) }
       }
     }
   }
 
+  private var owned: OwnedFiles { OwnedFiles(folder: folder, files: files) }
   private func path(_ writer: UInt64) -> FilePath { folder.appending(Hex.text(writer)) }
 }

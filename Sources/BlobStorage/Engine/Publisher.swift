@@ -6,7 +6,7 @@ import Logging
 ///
 /// A failed attempt leaves the pack in the spool; whoever needs it published tries again. A pack that can never be
 /// published ends the writer, which is told once.
-final class Publisher: @unchecked Sendable {
+final class Publisher: Sendable {
   /// A sealed pack. Its file is locked, so that nobody takes it for a dead writer's, and closed once it is published.
   struct Item: Sendable {
     var name: PackName
@@ -24,24 +24,44 @@ final class Publisher: @unchecked Sendable {
   private let hasThread: Bool
   private let logger: Logger
   private let codecs: CodecPool
+  private let state: Monitor<State>
+
+  private struct State: Sendable {
+    var writer: UInt64
+    weak var session: WriterSession?
+    var waiting: [UInt32: Item] = [:]
+    var publishedSequence: UInt32 = 0
+    var runCount = 0
+    var isRunning = false
+    var failure: (run: Int, error: BlobStorageError)?
+    var ending: BlobStorageError?
+
+    /// The pack whose turn it is.
+    var next: Item? { waiting[publishedSequence + 1] }
+
+    /// Of a number that was given up for another, everything had been published.
+    func isPublished(_ name: PackName) -> Bool {
+      name.writer != writer || publishedSequence >= name.sequence
+    }
+
+    mutating func beginRun() {
+      isRunning = true
+      runCount += 1
+    }
+  }
+
   /// Whose packs they are; set before any is added.
-  weak var session: WriterSession?
-  private let condition = NSCondition()
-  // Guarded by `condition`.
-  private var writer: UInt64
-  private var waiting: [UInt32: Item] = [:]
-  private var publishedSequence: UInt32 = 0
-  private var runCount = 0
-  private var isRunning = false
-  private var failure: (run: Int, error: BlobStorageError)?
-  private var ending: BlobStorageError?
+  var session: WriterSession? {
+    get { state.withLock { $0.session } }
+    set { state.withLock { $0.session = newValue } }
+  }
 
   init(
     writer: UInt64, backend: any PublishingBackend, waitingCountMax: Int, hasThread: Bool, codecs: CodecPool,
     logger: Logger
   ) {
     self.codecs = codecs
-    self.writer = writer
+    state = Monitor(State(writer: writer))
     self.backend = backend
     self.waitingCountMax = max(0, waitingCountMax)
     self.hasThread = hasThread
@@ -50,55 +70,36 @@ final class Publisher: @unchecked Sendable {
 
   /// Takes a pack that was sealed, and begins to publish it if it is its turn.
   func add(_ item: Item) {
-    condition.lock()
-    waiting[item.name.sequence] = item
-    guard !isRunning, ending == nil, waiting[publishedSequence + 1] != nil else {
-      condition.unlock()
-      return
+    let begins = state.withLock { state in
+      state.waiting[item.name.sequence] = item
+      guard !state.isRunning, state.ending == nil, state.next != nil else { return false }
+      state.beginRun()
+      return true
     }
-    beginRun()
-    condition.unlock()
-    go()
+    if begins { go() }
   }
 
   /// Publishes on a thread that nobody waits on, so that who is cancelled need not wait for an answer.
   private func go() {
-    guard hasThread else {
-      run()
-      return
-    }
-    let thread = Thread { [self] in run() }
-    thread.stackSize = 1 << 20
-    thread.start()
+    if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
   }
 
   /// Whether that pack and all before it are published.
-  func hasPublished(_ name: PackName) -> Bool {
-    condition.lock()
-    defer { condition.unlock() }
-    return isPublished(name)
-  }
-
-  /// Of a number that was given up for another, everything had been published.
-  private func isPublished(_ name: PackName) -> Bool {
-    name.writer != writer || publishedSequence >= name.sequence
-  }
+  func hasPublished(_ name: PackName) -> Bool { state.withLock { $0.isPublished(name) } }
 
   /// Whether there is nothing left to publish but what begins at that sequence, and publishing goes on.
   func isDone(before sequence: UInt32) -> Bool {
-    condition.lock()
-    defer { condition.unlock() }
-    return ending == nil && waiting.isEmpty && publishedSequence == sequence - 1
+    state.withLock { $0.ending == nil && $0.waiting.isEmpty && $0.publishedSequence == sequence - 1 }
   }
 
   /// Begins anew under another number. Nothing was left to publish.
   func begin(as writer: UInt64) {
-    condition.lock()
-    defer { condition.unlock() }
-    precondition(waiting.isEmpty, "a number is given up once all of its packs are published")
-    self.writer = writer
-    publishedSequence = 0
-    failure = nil
+    state.withLock { state in
+      precondition(state.waiting.isEmpty, "a number is given up once all of its packs are published")
+      state.writer = writer
+      state.publishedSequence = 0
+      state.failure = nil
+    }
   }
 
   /// Waits until that pack and all before it, which were all sealed, are published.
@@ -108,34 +109,30 @@ final class Publisher: @unchecked Sendable {
   func wait(for name: PackName) throws(BlobStorageError) { try wait { $0.isPublished(name) } }
 
   /// Waits until another pack may be begun.
-  func waitForRoom() throws(BlobStorageError) { try wait { $0.waiting.count <= $0.waitingCountMax } }
+  func waitForRoom() throws(BlobStorageError) { try wait { $0.waiting.count <= waitingCountMax } }
 
-  private func wait(until isReached: (Publisher) -> Bool) throws(BlobStorageError) {
-    condition.lock()
-    defer { condition.unlock() }
-    let before = runCount
-    while !isReached(self) {
-      if let failure, failure.run > before { throw failure.error }
-      if isRunning {
-        try condition.waitUnlessCancelled()
-        continue
-      }
-      if let ending { throw ending }
-      guard waiting[publishedSequence + 1] != nil else {
-        throw BlobStorageError(
-          .poisoned, "A pack could not be sealed, and no later one is published: open the store anew.")
-      }
-      try CancellationFlag.check()
-      beginRun()
-      condition.unlock()
-      go()
-      condition.lock()
+  private func wait(until isReached: (State) -> Bool) throws(BlobStorageError) {
+    let before = state.withLock { $0.runCount }
+    func failure(_ state: State) -> BlobStorageError? {
+      state.failure.flatMap { $0.run > before ? $0.error : nil }
     }
-  }
-
-  private func beginRun() {
-    isRunning = true
-    runCount += 1
+    var isDone = false
+    while !isDone {
+      isDone = try state.withLockUnlessCancelled(
+        when: { !$0.isRunning || isReached($0) || failure($0) != nil }
+      ) { (state) throws(BlobStorageError) in
+        if isReached(state) { return true }
+        if let error = failure(state) ?? state.ending { throw error }
+        guard state.next != nil else {
+          throw BlobStorageError(
+            .poisoned, "A pack could not be sealed, and no later one is published: open the store anew.")
+        }
+        try CancellationFlag.check()
+        state.beginRun()
+        return false
+      }
+      if !isDone { go() }
+    }
   }
 
   /// Publishes what is there, until there is no more or it fails.
@@ -167,12 +164,12 @@ final class Publisher: @unchecked Sendable {
         }
       } catch {
         logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
-        condition.lock()
-        // Who was cancelled gave up for himself.
-        if error.code != .cancelled { failure = (runCount, error) }
-        isRunning = false
-        condition.broadcast()
-        condition.unlock()
+        state.withLock { state in
+          // Who was cancelled gave up for himself.
+          if error.code != .cancelled { state.failure = (state.runCount, error) }
+          state.isRunning = false
+        }
+        state.wakeAll()
         return
       }
     }
@@ -188,13 +185,14 @@ final class Publisher: @unchecked Sendable {
     }
   }
 
+  /// The pack to publish next; nil ends the run.
   private func next() -> Item? {
-    condition.lock()
-    defer { condition.unlock() }
-    if let item = waiting[publishedSequence + 1] { return item }
-    isRunning = false
-    condition.broadcast()
-    return nil
+    let item = state.withLock { state in
+      if state.next == nil { state.isRunning = false }
+      return state.next
+    }
+    if item == nil { state.wakeAll() }
+    return item
   }
 
   private func finish(_ item: Item) {
@@ -209,21 +207,17 @@ final class Publisher: @unchecked Sendable {
         "Pack \(item.name) was published and not noted.", metadata: ["reason": "\(error.message)"])
     }
     item.file.close()
-    condition.lock()
-    waiting[item.name.sequence] = nil
-    publishedSequence = item.name.sequence
-    condition.broadcast()
-    condition.unlock()
+    state.withLock { state in
+      state.waiting[item.name.sequence] = nil
+      state.publishedSequence = item.name.sequence
+    }
+    state.wakeAll()
   }
 
   private func stop(_ error: BlobStorageError) {
-    condition.lock()
-    ending = error
-    condition.unlock()
+    state.withLock { $0.ending = error }
     session?.end(error)
-    condition.lock()
-    isRunning = false
-    condition.broadcast()
-    condition.unlock()
+    state.withLock { $0.isRunning = false }
+    state.wakeAll()
   }
 }

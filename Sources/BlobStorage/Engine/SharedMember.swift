@@ -153,10 +153,7 @@ package final class SharedMember: Sendable {
   }
 
   private func locked(_ body: (inout State) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    let result: Result<Void, BlobStorageError> = state.withLock { state in
-      do throws(BlobStorageError) { return .success(try body(&state)) } catch { return .failure(error) }
-    }
-    try result.get()
+    try state.withLock { (state) throws(BlobStorageError) in try body(&state) }
   }
 }
 

@@ -86,13 +86,6 @@ extension StoreFolder {
       try makePart(aside)
       try files.rename(header, to: aside.appending("store"))
     }
-    let temporary = path.appending("store.new")
-    let file = try files.open(temporary, .openOrCreate)
-    defer { file.close() }
-    try file.truncate(to: 0)
-    try bridge(restored.encoded()) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
-    try file.synchronize()
-    try files.rename(temporary, to: header)
-    try files.syncDirectory(path)
+    try files.replace(header, with: restored.encoded()).close()
   }
 }

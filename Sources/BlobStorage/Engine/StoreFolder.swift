@@ -42,14 +42,8 @@ package struct StoreFolder: Sendable {
     }
     // Folders that an earlier, interrupted creation left are taken over.
     for folder in [packs, catalog, leases] { try makeDirectory(folder) }
-    let temporary = path.appending("store.new")
-    let file = try files.open(temporary, .openOrCreate)
-    defer { file.close() }
-    try file.truncate(to: 0)
-    try bridge(newHeader.encoded()) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 0) }
-    try file.synchronize()
-    try files.rename(temporary, to: header)
-    try synchronizeNames()
+    try files.replace(header, with: newHeader.encoded()).close()
+    try synchronizeParents()
     try files.remove(path.appending(".init.lock"))
     // Best effort: the next opening makes it.
     do throws(BlobStorageError) { try census.append([.store(newHeader.encoded())], durably: true) } catch {}
@@ -61,7 +55,8 @@ package struct StoreFolder: Sendable {
   package func finishCreation() throws(BlobStorageError) {
     let lockPath = path.appending(".init.lock")
     guard try files.status(of: lockPath) != nil else { return }
-    try synchronizeNames()
+    try files.syncDirectory(path)
+    try synchronizeParents()
     do throws(BlobStorageError) {
       let lock = try files.open(lockPath, .readWrite)
       defer { lock.close() }
@@ -72,10 +67,9 @@ package struct StoreFolder: Sendable {
     }
   }
 
-  /// Forces the names in the store's folder to the medium, and those of the folders that lead to it: an earlier
-  /// creation, cut short, may have made any of them.
-  private func synchronizeNames() throws(BlobStorageError) {
-    try files.syncDirectory(path)
+  /// Forces the names of the store's folder and of those that lead to it to the medium: an earlier creation, cut short,
+  /// may have made any of them.
+  private func synchronizeParents() throws(BlobStorageError) {
     var folder = path
     while folder != folder.removingLastComponent() {
       folder = folder.removingLastComponent()
@@ -107,10 +101,8 @@ package struct StoreFolder: Sendable {
   package func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     do throws(BlobStorageError) { return try body() } catch {
       guard error.code == .noSpace, try files.status(of: reserve) != nil else { throw error }
-      do { try files.remove(reserve) } catch {
-        // Another process has given it free at this moment.
-        guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-      }
+      // Another process may give it free at this moment.
+      try files.removeIfThere(reserve)
     }
     return try body()
   }

@@ -135,14 +135,7 @@ struct StreamPut {
   private func head(
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> [UInt8] {
-    var failure: BlobStorageError?
-    let head = [UInt8](unsafeUninitializedCapacity: engine.streamHeadByteCount) { buffer, count in
-      do throws(BlobStorageError) { count = try read(UnsafeMutableRawBufferPointer(buffer)) } catch {
-        failure = error
-      }
-    }
-    if let failure { throw failure }
-    return head
+    try [UInt8](filling: engine.streamHeadByteCount, by: read)
   }
 
   /// Content that has ended already needs neither leases nor a pipeline.

@@ -6,8 +6,7 @@ import Synchronization
 /// of the same pool; `orderedMap` does its own waiting by lending a hand.
 package final class WorkPool: Sendable {
   private struct State: Sendable {
-    var jobs: [Job] = []
-    var head = 0
+    var jobs = Fifo<Job>()
     var isClosed = false
   }
 
@@ -30,12 +29,7 @@ package final class WorkPool: Sendable {
   /// A pool of `width` threads, which end with ``close()``; without any, whoever waits for work does it.
   package init(width: Int) {
     self.width = width
-    for index in 0..<width {
-      let thread = Thread { [self] in work() }
-      thread.name = "blob-work-\(index)"
-      thread.stackSize = 1 << 20
-      thread.start()
-    }
+    for index in 0..<width { Thread.start(named: "blob-work-\(index)") { [self] in work() } }
   }
 
   /// Ends the threads once they have nothing to do.
@@ -62,14 +56,7 @@ package final class WorkPool: Sendable {
     while true {
       available.wait()
       let (job, isClosed) = state.withLock { state -> (Job?, Bool) in
-        guard state.head < state.jobs.count else { return (nil, state.isClosed) }
-        let job = state.jobs[state.head]
-        state.head += 1
-        if state.head == state.jobs.count || state.head > 1_024 {
-          state.jobs.removeFirst(state.head)
-          state.head = 0
-        }
-        return (job, false)
+        (state.jobs.popFirst(), state.isClosed)
       }
       if let job { job.run() } else if isClosed { return }
     }
@@ -84,31 +71,17 @@ package final class WorkPool: Sendable {
     transform: @escaping @Sendable (Input) throws(BlobStorageError) -> Output,
     consume: (Output) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    var underWay: [Slot<Output>] = []
-    var head = 0
-    defer { for slot in underWay[head...] { _ = slot.wait() } }
-    func consumeFirst() throws(BlobStorageError) {
-      let slot = underWay[head]
-      head += 1
-      if head > 64 {
-        underWay.removeFirst(head)
-        head = 0
-      }
-      try consume(try slot.wait().get())
-    }
+    var underWay = Fifo<Slot<Output>>()
+    defer { while let slot = underWay.popFirst() { _ = slot.wait() } }
     while let input = try next() {
       let slot = Slot<Output>()
-      let job = Job {
-        do throws(BlobStorageError) { slot.fulfil(.success(try transform(input))) } catch {
-          slot.fulfil(.failure(error))
-        }
-      }
+      let job = Job { slot.fulfil(Result { () throws(BlobStorageError) in try transform(input) }) }
       slot.job.withLock { $0 = job }
       underWay.append(slot)
       submit(job)
-      if underWay.count - head >= inFlightMax { try consumeFirst() }
+      if underWay.count >= inFlightMax, let slot = underWay.popFirst() { try consume(slot.wait().get()) }
     }
-    while head < underWay.count { try consumeFirst() }
+    while let slot = underWay.popFirst() { try consume(slot.wait().get()) }
   }
 
   /// The place for one output.

@@ -91,7 +91,7 @@ extension WriterSession {
         if added > 0 { try count(added, listed: added - payload.count) }
         return added
       }
-      let added = RecordHeader.byteCount + meta.count + payload.count + (payload.isEmpty ? 0 : 4)
+      let added = RecordHeader.recordByteCount(metaByteCount: meta.count, payloadByteCount: payload.count)
       try count(added, listed: added)
       deferred.append((content, Array(payload)))
       return added

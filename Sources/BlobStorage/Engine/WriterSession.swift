@@ -535,12 +535,7 @@ package final class WriterSession: Sendable {
   }
 
   func withBox<T>(_ body: (Box) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    let result: Result<Unchecked<T>, BlobStorageError> = state.withLock { box in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body(box.value))) } catch {
-        return .failure(error)
-      }
-    }
-    return try result.get().value
+    try state.withLock { (box) throws(BlobStorageError) in Unchecked(value: try body(box.value)) }.value
   }
 
   func tryLocked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {

@@ -92,15 +92,12 @@ package protocol File: AnyObject, Sendable {
 extension File {
   /// As many of `count` bytes as there are.
   func bytesThere(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
-    var failure: BlobStorageError?
-    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-      do throws(BlobStorageError) {
-        filled = try read(
-          into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
-      } catch { failure = error }
-    }
-    if let failure { throw failure }
-    return bytes
+    try [UInt8](filling: count) { (buffer) throws(BlobStorageError) in try read(into: buffer, at: offset) }
+  }
+
+  /// Writes an array.
+  func put(_ bytes: [UInt8], at offset: Int64) throws(BlobStorageError) {
+    try bridge(bytes) { (bytes) throws(BlobStorageError) in try write(bytes, at: offset) }
   }
 
   package var isRemote: Bool { false }

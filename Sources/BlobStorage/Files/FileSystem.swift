@@ -49,7 +49,7 @@ extension FileSystem {
       sum += status.allocatedByteCount
       if status.kind == .directory {
         do { sum += try allocatedByteCount(below: directory.appending(name)) } catch {
-          guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
+          guard error.isMissingName else { throw error }
         }
       }
     }

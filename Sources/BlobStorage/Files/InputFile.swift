@@ -56,30 +56,16 @@ package final class InputFile: Sendable {
 
   /// Fills the buffer or stops at the end of the input; returns the count of bytes read.
   package func read(into buffer: UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int {
-    var done = 0
-    while done < buffer.count {
-      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
-      let count = try systemCall("read", path) { bs_read(descriptor, rest.baseAddress, rest.count) }
-      if count == 0 { break }
-      done += count
-    }
-    return done
+    try readAll(into: buffer, path) { (rest, _) in bs_read(descriptor, rest.baseAddress, rest.count) }
   }
 
   /// The same from any place of a regular file; where `read(into:)` goes on does not change.
   package func read(
     into buffer: UnsafeMutableRawBufferPointer, at offset: Int64
   ) throws(BlobStorageError) -> Int {
-    var done = 0
-    while done < buffer.count {
-      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
-      let count = try systemCall("read", path) {
-        bs_read_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
-      }
-      if count == 0 { break }
-      done += count
+    try readAll(into: buffer, path) { (rest, done) in
+      bs_read_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
     }
-    return done
   }
 
   /// Throws code `sourceFailed` when the file is not what it was when it was opened; to be asked after reading.

@@ -12,6 +12,23 @@ func systemCall(
   throw .systemCall(attempt(), path: path(), errno: Int32(-outcome))
 }
 
+/// Fills a buffer, or stops where a call reads nothing more; returns the count of bytes.
+///
+/// - Parameter call: a shim call that reads into the rest of the buffer, whose first so many bytes are filled.
+func readAll(
+  into buffer: UnsafeMutableRawBufferPointer, _ path: @autoclosure () -> FilePath,
+  _ call: (_ rest: UnsafeMutableRawBufferPointer, _ done: Int) -> Int
+) throws(BlobStorageError) -> Int {
+  var done = 0
+  while done < buffer.count {
+    let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
+    let count = try systemCall("read", path()) { call(rest, done) }
+    if count == 0 { break }
+    done += count
+  }
+  return done
+}
+
 /// As ``systemCall(_:_:_:)``, for callers to whom a failure is an answer: returns the negative errno.
 func uninterrupted(_ body: () -> Int) -> Int {
   while true {
@@ -36,6 +53,9 @@ extension BlobStorageError {
     let message = "cannot \(attempt) \(path.string): \(reason.description)"
     return Self(code, message, path: path.string, errno: errno)
   }
+
+  /// Whether it failed because nothing has that name.
+  package var isMissingName: Bool { errno == Errno.noSuchFileOrDirectory.rawValue }
 
   /// Whether the medium or its permissions do not let this process write.
   package var isRefusal: Bool { code == .permissionDenied || code == .readOnly }

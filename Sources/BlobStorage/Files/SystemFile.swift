@@ -25,16 +25,9 @@ package final class SystemFile: File {
   ) throws(BlobStorageError) -> Int {
     precondition(offset >= 0)
     return try inUse { (descriptor) throws(BlobStorageError) in
-      var done = 0
-      while done < buffer.count {
-        let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done...])
-        let count = try systemCall("read", path) {
-          bs_read_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
-        }
-        if count == 0 { break }
-        done += count
+      try readAll(into: buffer, path) { (rest, done) in
+        bs_read_at(descriptor, rest.baseAddress, rest.count, offset + Int64(done))
       }
-      return done
     }
   }
 

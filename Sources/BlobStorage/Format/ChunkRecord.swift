@@ -33,8 +33,23 @@ package struct ChunkRecord: Hashable, Sendable {
     self.base = base
   }
 
+  /// Bytes of the meta.
+  package static func metaByteCount(hasBase: Bool, hasFeatures: Bool) -> Int {
+    8 + (hasBase ? 2 : 1) * Digest.byteCount + (hasFeatures ? 12 : 0)
+  }
+
+  /// The most bytes that a meta has.
+  package static let metaByteCountMax = metaByteCount(hasBase: true, hasFeatures: true)
+
+  /// Bytes of the whole record.
+  package func recordByteCount(payloadByteCount: Int) -> Int {
+    RecordHeader.recordByteCount(
+      metaByteCount: Self.metaByteCount(hasBase: base != nil, hasFeatures: features != nil),
+      payloadByteCount: payloadByteCount)
+  }
+
   package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: 84)
+    var writer = ByteWriter(capacity: Self.metaByteCountMax)
     writer.integer(codecNumber)
     writer.integer(baseKind.rawValue)
     writer.integer(features == nil ? 0 : Self.hasFeatures)

@@ -1,5 +1,8 @@
 /// A drop record: these versions of this key are gone. The key stands in the meta, the versions in the payload.
 package struct DropRecord: Hashable, Sendable {
+  /// Bytes before the key.
+  private static let fixedByteCount = 28
+
   package var key: [UInt8]
   /// When the drop was made.
   package var stamp: Stamp
@@ -14,8 +17,14 @@ package struct DropRecord: Hashable, Sendable {
     self.versions = versions
   }
 
+  /// Bytes of the whole record.
+  package var recordByteCount: Int {
+    RecordHeader.recordByteCount(
+      metaByteCount: Self.fixedByteCount + key.count, payloadByteCount: versions.count * Stamp.byteCount)
+  }
+
   package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: 28 + key.count)
+    var writer = ByteWriter(capacity: Self.fixedByteCount + key.count)
     stamp.encode(into: &writer)
     writer.integer(UInt32(versions.count))
     writer.integer(syncedByteCount)

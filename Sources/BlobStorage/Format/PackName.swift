@@ -19,14 +19,19 @@ package struct PackName: Hashable, Comparable, Sendable, CustomStringConvertible
   /// The name of the file, without its folder.
   package var fileName: String { description + ".pack" }
 
-  /// The pack that a file name stands for, or nil.
-  package init?(fileName: String) {
-    guard fileName.utf8.count == 30, fileName.hasSuffix(".pack"),
-      let writer = Hex.integer(UInt64.self, fileName.prefix(16)),
-      let sequence = Hex.integer(UInt32.self, fileName.dropFirst(17).prefix(8)), sequence > 0
+  /// The pack whose ``description`` a text is, or nil.
+  package init?(_ text: some StringProtocol) {
+    guard text.utf8.count == 25, let writer = Hex.integer(UInt64.self, text.prefix(16)),
+      let sequence = Hex.integer(UInt32.self, text.dropFirst(17)), sequence > 0
     else { return nil }
     self.init(writer: writer, sequence: sequence)
-    guard self.fileName == fileName else { return nil }
+    guard description == text else { return nil }
+  }
+
+  /// The pack that a file name with that ending stands for, or nil.
+  package init?(fileName: String, ending: String = "pack") {
+    guard fileName.hasSuffix(".\(ending)") else { return nil }
+    self.init(fileName.dropLast(ending.count + 1))
   }
 
   package static func < (left: PackName, right: PackName) -> Bool {

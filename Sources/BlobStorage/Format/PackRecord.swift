@@ -30,7 +30,7 @@ package struct PackRecord: Sendable {
 
   /// Bytes of the whole record.
   package var byteCount: Int {
-    RecordHeader.byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+    RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }
 
   /// Bytes of the pack that were known to be on the medium when the record was appended; 0 if it does not say.

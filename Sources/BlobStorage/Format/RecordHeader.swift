@@ -34,7 +34,18 @@ package struct RecordHeader: Hashable, Sendable {
 
   /// Bytes of the whole record.
   package var recordByteCount: Int {
-    Self.byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+    Self.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
+  }
+
+  /// Bytes of a whole record with such a meta and payload.
+  package static func recordByteCount(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
+    byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+  }
+
+  /// The most bytes that such a record, if it is no drop, adds to its pack: its own, and those that the footer repeats.
+  package static func packByteCountMax(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
+    recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + byteCount
+      + metaByteCount
   }
 
   /// Header and meta as they stand at `offset` of the pack `name`.

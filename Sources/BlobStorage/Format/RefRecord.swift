@@ -31,6 +31,17 @@ package struct RefRecord: Hashable, Sendable {
     self.syncedByteCount = syncedByteCount
   }
 
+  /// Bytes of the meta.
+  package static func metaByteCount(keyByteCount: Int, metadataByteCount: Int) -> Int {
+    fixedByteCount + keyByteCount + metadataByteCount
+  }
+
+  /// Bytes of the whole record.
+  package static func recordByteCount(keyByteCount: Int, metadataByteCount: Int) -> Int {
+    RecordHeader.recordByteCount(
+      metaByteCount: metaByteCount(keyByteCount: keyByteCount, metadataByteCount: metadataByteCount))
+  }
+
   package func encodedMeta() -> [UInt8] {
     var writer = ByteWriter(capacity: Self.fixedByteCount + key.count + metadata.count)
     version.encode(into: &writer)

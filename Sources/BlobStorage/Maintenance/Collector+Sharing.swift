@@ -63,10 +63,10 @@ extension Collector {
       guard error.code == .packGone else { throw error }
       // One that did not wait for this one may have removed what it was about to copy.
       try engine.catchUp()
-      let gone = error.pack.flatMap { PackName(fileName: "\($0).pack") }
+      let gone = error.pack.flatMap { PackName($0) }
       if let gone, backend.said.removed.contains(gone) { throw Self.another }
       throw BlobStorageError(
-        .corrupted, "\(error.message.dropLast()), and nobody has removed it: run verify.", pack: error.pack)
+        .corrupted, "\(error.message) Nobody has removed it: run verify.", pack: error.pack)
     }
   }
 

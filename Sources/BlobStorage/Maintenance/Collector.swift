@@ -87,7 +87,11 @@ final class Collector {
     } else if !options.isDryRun {
       try withReserve { () throws(BlobStorageError) in
         try recover()
-        if let count = options.archivedCountMax { _ = try engine.keep(upTo: count, prefix: "", .durable) }
+        if let count = options.archivedCountMax {
+          // Whoever is turned away has dropped nothing.
+          if engine.remote == nil { try checkSyncs() }
+          _ = try engine.keep(upTo: count, prefix: "", .durable)
+        }
         try engine.writer.rollOver()
       }
     }

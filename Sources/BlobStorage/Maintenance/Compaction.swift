@@ -92,13 +92,6 @@ struct Compaction {
   }
 }
 
-extension ChunkRecord {
-  /// Bytes of the whole record.
-  func recordByteCount(payloadByteCount: Int) -> Int {
-    RecordHeader.byteCount + encodedMeta().count + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
-  }
-}
-
 /// The last steps of a pack whose file has been renamed out of the store.
 enum Retirement {
   /// Takes its records out of the catalog and removes the file.

@@ -14,18 +14,11 @@ struct KeptEntry: Sendable {
   private var path: FilePath { folder.appending("entry") }
 
   func keep(_ number: UInt32, _ bytes: [UInt8]) throws(BlobStorageError) {
-    let temporary = folder.appending("entry.new")
-    let file = try files.open(temporary, .openOrCreate)
-    defer { file.close() }
     var writer = ByteWriter(capacity: bytes.count + 8)
     writer.integer(number)
     writer.raw(bytes)
     writer.checksum()
-    try file.truncate(to: 0)
-    try file.put(writer.bytes, at: 0)
-    try file.synchronize()
-    try files.rename(temporary, to: path)
-    try files.syncDirectory(folder)
+    try files.replace(path, with: writer.bytes).close()
   }
 
   /// Nil when none was ever kept.

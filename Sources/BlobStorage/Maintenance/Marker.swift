@@ -42,41 +42,49 @@ struct Marker {
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
   ) throws(BlobStorageError) {
-    var last: [UInt8]?
-    while true {
-      try CancellationFlag.check()
-      var visitedCount = 0
-      var blobs: [Digest] = []
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachKey(prefix: [], after: last) { (key, name) throws(BlobStorageError) in
-          last = key
-          if countsRefs { keyCount += 1 }
-          var archivedCount = -1  // the first is the current one
-          try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
-            archivedCount += 1
-            if let archivedCountMax, archivedCount > archivedCountMax { return false }
-            if isLeftOut(key, version.stamp) { return true }
-            blobs.append(version.row.digest)
-            if countsRefs { count(key, version.row) }
-            return true
-          }
-          visitedCount += 1
-          return blobs.count < Self.pageCount
-        }
+    var pages = KeyPages(engine.catalog, countMax: Self.pageCount)
+    while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
+      var versions: [Version] = []
+      var archivedCount = -1  // the first is the current one
+      try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+        archivedCount += 1
+        if let archivedCountMax, archivedCount > archivedCountMax { return false }
+        if !isLeftOut(key, version.stamp) { versions.append(Version(key, version.row)) }
+        return true
       }
-      if visitedCount == 0 { return }
-      try markBlobs(blobs)
+      return (versions, versions.count)
+    }) {
+      let versions = Array(page.joined())
+      if countsRefs {
+        keyCount += page.count
+        for version in versions { count(version) }
+      }
+      try markBlobs(versions.map(\.blob))
       progress(keyCount)
     }
   }
 
-  private mutating func count(_ key: [UInt8], _ row: VersionRow) {
+  /// What is remembered of a version until its page has been read.
+  private struct Version {
+    let blob: Digest
+    let byteCount: Int64
+    let place: Place
+    let recordByteCount: Int
+
+    init(_ key: [UInt8], _ row: VersionRow) {
+      blob = row.digest
+      byteCount = row.byteCount
+      place = row.place
+      recordByteCount = RefRecord.recordByteCount(
+        keyByteCount: key.count, metadataByteCount: row.metadata.count)
+    }
+  }
+
+  private mutating func count(_ version: Version) {
     versionCount += 1
     // What refs claim, hostile ones too.
-    versionByteCount = versionByteCount.addingClamped(row.byteCount)
-    marks.insertRef(
-      row.place,
-      recordByteCount: RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + row.metadata.count)
+    versionByteCount = versionByteCount.addingClamped(version.byteCount)
+    marks.insertRef(version.place, recordByteCount: version.recordByteCount)
   }
 
   /// Marks blobs and all that they need.
@@ -121,30 +129,28 @@ struct Marker {
     _ = try look(up: digests) { _, _ in }
   }
 
+  /// Marks the lists and chunks of a blob, those of a list only if no blob before has named it.
   private mutating func markManifest(_ digest: Digest) throws(BlobStorageError) {
-    do throws(BlobStorageError) {
-      guard let layout = try engine.blobs.layout(digest) else { return miss(digest) }
-      try layout.forEachListedChunk(from: engine.chunks) { (list) throws(BlobStorageError) in
-        try isFirst(list.digest)
-      } _: { (chunk) throws(BlobStorageError) in
-        pending.append(chunk.digest)
+    let walk = LiveWalk(engine)
+    let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
+      try walk.forEachPart(of: layout) { (list) throws(BlobStorageError) in
+        let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.chunkRow(list.digest)
+        }
+        // One that is not there cannot be read: that is told.
+        return row.map { markedLists.insert($0.place) } ?? true
+      } _: { (part) throws(BlobStorageError) in
+        pending.append(part.digest)
+        if part.kind == .list { try CancellationFlag.check() }
         if pending.count >= Self.groupCount { try markPending() }
+        return true
       }
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      if unreadable.count < Self.obstacleCountMax { unreadable.append(error) }
     }
-  }
-
-  /// Marks a list itself; false when its chunks were marked before.
-  private mutating func isFirst(_ list: Digest) throws(BlobStorageError) -> Bool {
-    let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.chunkRow(list)
+    switch outcome {
+    case .whole: break
+    case .missing: miss(digest)
+    case .unreadable(let error): if unreadable.count < Self.obstacleCountMax { unreadable.append(error) }
     }
-    // One that is not there cannot be read: that is told.
-    if let row, !markedLists.insert(row.place) { return false }
-    pending.append(list)
-    return true
   }
 
   private mutating func markPending() throws(BlobStorageError) {

@@ -168,7 +168,7 @@ struct PackContent: Sendable {
       }
       guard isReplacedNeeded else { return nil }
       let drop = DropRecord(key: ref.key, stamp: ref.version, versions: [ref.replaced])
-      return keep(.drop(drop), Self.byteCount(drop))
+      return keep(.drop(drop), drop.recordByteCount)
     case .drop(var drop):
       var needed: [Stamp] = []
       for version in drop.versions where try hasCopiesElsewhere(drop.key, version, transaction, copiesHere) {
@@ -176,7 +176,7 @@ struct PackContent: Sendable {
       }
       guard !needed.isEmpty else { return nil }
       drop.versions = needed
-      return keep(.drop(drop), Self.byteCount(drop))
+      return keep(.drop(drop), drop.recordByteCount)
     case .skipped:
       throw BlobStorageError(
         .unsupportedFormat, "A pack has records of a later build: use that to collect garbage.")
@@ -199,9 +199,5 @@ struct PackContent: Sendable {
     keptCount += 1
     keptByteCount += Int64(byteCount)
     return record
-  }
-
-  private static func byteCount(_ drop: DropRecord) -> Int {
-    RecordHeader.byteCount + drop.encodedMeta().count + drop.versions.count * Stamp.byteCount + 4
   }
 }

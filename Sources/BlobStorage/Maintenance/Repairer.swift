@@ -8,7 +8,6 @@ import Logging
 /// is, and what is damaged in it is no more counted on by this machine.
 struct Repairer {
   let engine: Engine
-  private static let dropCountOfCommit = 1_000
   private let progress: ProgressHandler
   private let waitSeconds: Double
 
@@ -76,9 +75,9 @@ struct Repairer {
     var unreadable: Set<UnreadableVersion> = []
     // Packs may have gone meanwhile whose chunks have copies in others.
     _ = try engine.publishedPacks?.completeCatalog()
-    try DamageSearch(engine).forEachVersion { (key, digest, parts) throws(BlobStorageError) in
-      for part in parts where baseless.contains(part.0) { needed.insert(part.0) }
-      guard parts.contains(where: { !$0.isPresent || lost.contains($0.0) }) else { return }
+    try DamageSearch(engine).forEachVersion { (key, digest, needs) throws(BlobStorageError) in
+      for need in needs where baseless.contains(need.digest) { needed.insert(need.digest) }
+      guard needs.contains(where: { !$0.isPresent || lost.contains($0.digest) }) else { return }
       for version in try engine.versions(key) where version.digest == digest {
         let lost = UnreadableVersion(key: key, version: version.id, digest: digest)
         if unreadable.insert(lost).inserted { report.unreadable.append(lost) }
@@ -88,8 +87,8 @@ struct Repairer {
     }
     // What a later build can read is not lost.
     if acceptsLosses, !report.hasLaterRecords {
-      try drop(report.unreadable)
-      swap(&report.dropped, &report.unreadable)
+      let outcome = try drop(report.unreadable, lost: lost)
+      (report.dropped, report.unreadable) = (outcome.dropped, outcome.left)
     }
     // A chunk whose base has been collected, and that nobody needs, is garbage and no damage.
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
@@ -98,20 +97,6 @@ struct Repairer {
     report.keyCount = try StoreStatistics.take(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
-  }
-
-  /// Drops versions, so that their keys answer with the newest version that can be read.
-  private func drop(_ versions: [UnreadableVersion]) throws(BlobStorageError) {
-    let session = engine.newSession()
-    for start in stride(from: 0, to: versions.count, by: Self.dropCountOfCommit) {
-      try CancellationFlag.check()
-      _ = try session.commit { (commit) throws(BlobStorageError) in
-        for version in versions[start..<min(start + Self.dropCountOfCommit, versions.count)] {
-          try commit.drop([version.version.stamp], of: Array(version.key.utf8))
-        }
-      }
-    }
-    try session.rollOver()
   }
 
   private static func damage(_ finding: Verifier.Finding) -> Damage {

@@ -39,7 +39,7 @@ final class Reporter {
     var report = StoreReport(statistics: statistics)
     report.packs = packs
     keyCount = statistics.keyCount
-    try needed.forEachKey { (entry) throws(BlobStorageError) in
+    try engine.forEachKey { (entry) throws(BlobStorageError) in
       try survey(entry)
       tell("comparing")
     }
@@ -47,7 +47,7 @@ final class Reporter {
     var largest = Largest<StoreReport.Key>(countMax: keyCountMax)
     var busiest = Largest<StoreReport.Key>(countMax: keyCountMax)
     report.history = emptyHistory()
-    try needed.forEachKey { (entry) throws(BlobStorageError) in
+    try engine.forEachKey { (entry) throws(BlobStorageError) in
       let key = try measure(entry)
       largest.insert(key, rank: key.exclusiveByteCount)
       if key.versionCount > 1 { busiest.insert(key, rank: Int64(key.versionCount)) }
@@ -71,7 +71,7 @@ final class Reporter {
 
   // MARK: Which chunks have more than one key
 
-  private func survey(_ entry: NeededChunks.KeyVersions) throws(BlobStorageError) {
+  private func survey(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
     var own = PlaceSet()
     for blob in Set(entry.versions.map(\.row.digest)) {
       if let manifest = try manifestPlace(blob) {
@@ -109,7 +109,7 @@ final class Reporter {
 
   // MARK: What each key has alone
 
-  private func measure(_ entry: NeededChunks.KeyVersions) throws(BlobStorageError) -> StoreReport.Key {
+  private func measure(_ entry: Engine.KeyVersions) throws(BlobStorageError) -> StoreReport.Key {
     var key = StoreReport.Key(
       key: String(decoding: entry.key, as: UTF8.self), versionCount: entry.versions.count, byteCount: 0,
       exclusiveByteCount: 0)
@@ -141,7 +141,7 @@ final class Reporter {
     }
   }
 
-  private func addToHistory(_ entry: NeededChunks.KeyVersions, _ history: inout [StoreReport.Span]) {
+  private func addToHistory(_ entry: Engine.KeyVersions, _ history: inout [StoreReport.Span]) {
     guard let times, !history.isEmpty else { return }
     let span = Double(times.upperBound - times.lowerBound)
     for version in entry.versions {

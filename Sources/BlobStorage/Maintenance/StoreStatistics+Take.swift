@@ -110,13 +110,12 @@ extension BlobInformation {
       storedByteCount: 0,
       exclusiveByteCount: 0)
     var seen = PlaceSet()
-    func count(_ digest: Digest) throws(BlobStorageError) {
-      let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.chunkRow(digest)
-      }
+    try LiveWalk(engine).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
+      guard part.kind == .chunk else { return }
       guard let row else {
         throw BlobStorageError(
-          .corrupted, "Key “\(key)”: chunk \(digest) is missing from the store.", key: key, digest: digest)
+          .corrupted, "Key “\(key)”: chunk \(part.digest) is missing from the store.", key: key,
+          digest: part.digest)
       }
       guard seen.insert(row.place) else { return }
       information.storedByteCount += Int64(row.storedByteCount)
@@ -124,13 +123,6 @@ extension BlobInformation {
       if row.base != nil { information.basedChunkCount += 1 }
       if row.baseKind == .dictionary { information.dictionaryChunkCount += 1 }
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
-    }
-    if layout.byteCount == 0 { try count(version.digest) }
-    var lists: Set<Digest> = []
-    try layout.forEachListedChunk(from: engine.chunks) { list in
-      lists.insert(list.digest).inserted
-    } _: { (chunk) throws(BlobStorageError) in
-      try count(chunk.digest)
     }
     information.chunkCount = max(1, Int(clamping: layout.chunkCount))
     information.unreadable = others.notFollowed

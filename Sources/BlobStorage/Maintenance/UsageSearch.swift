@@ -40,7 +40,7 @@ package final class UsageSearch {
   package func run() throws(BlobStorageError) -> Usage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
-    try needed.forEachKey { (entry) throws(BlobStorageError) in try take(entry) }
+    try engine.forEachKey { (entry) throws(BlobStorageError) in try take(entry) }
     usage.sharers = sharers.descending
     usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
     usage.unreadable = needed.unreadableMessages
@@ -85,7 +85,7 @@ package final class UsageSearch {
     return true
   }
 
-  private func take(_ entry: NeededChunks.KeyVersions) throws(BlobStorageError) {
+  private func take(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
     var others: [Digest] = []
     var isHolder = false
     let key = String(decoding: entry.key, as: UTF8.self)

@@ -430,19 +430,21 @@ struct Verifier {
     // By where they lie: a bit for each, and not a digest.
     var blobs = PlaceSet()
     var missingBlobs: Set<Digest> = []
-    try DamageSearch(engine).forEachVersion { (key, digest, needed) throws(BlobStorageError) in
+    try DamageSearch(engine).forEachVersion { (key, digest, needs) throws(BlobStorageError) in
       if let place = try place(ofBlob: digest) {
         if blobs.insert(place) { report.blobCount += 1 }
       } else if missingBlobs.insert(digest).inserted {
         report.blobCount += 1
       }
-      for (needed, isPresent) in needed {
-        if let index = indexByDigest[needed] {
+      for need in needs {
+        if let index = indexByDigest[need.digest] {
           if damage[index].keys.last != key { damage[index].keys.append(key) }
-        } else if !isPresent {
-          indexByDigest[needed] = damage.count
+        } else if !need.isPresent || need.isDamaged {
+          indexByDigest[need.digest] = damage.count
           damage.append(
-            Damage(digest: needed, pack: "", offset: 0, keys: [key], reason: "it is missing from the store"))
+            Damage(
+              digest: need.digest, pack: "", offset: 0, keys: [key],
+              reason: need.isPresent ? "it cannot be read" : "it is missing from the store"))
         }
       }
     } isInteresting: { digest in

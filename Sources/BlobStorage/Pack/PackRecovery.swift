@@ -37,7 +37,7 @@ package enum PackRecovery {
     var offset = range.lowerBound
     while offset < range.upperBound {
       let bytes = try file.bytes(at: offset, Int(min(range.upperBound - offset, 1 << 20)), pack: nil)
-      try bridge(bytes) { (raw) throws(BlobStorageError) in try file.write(raw, at: offset) }
+      try file.put(bytes, at: offset)
       offset += Int64(bytes.count)
     }
   }

@@ -295,18 +295,12 @@ package struct PackScanner {
         .unsupportedFormat, "The footer of pack \(name) uses an unknown codec.", pack: "\(name)")
     }
     return try bridge(stored) { (raw) throws(BlobStorageError) in
-      var failure: BlobStorageError?
-      let plain = [UInt8](unsafeUninitializedCapacity: block.plainByteCount) { buffer, count in
-        do throws(BlobStorageError) {
-          let target = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: block.plainByteCount)
-          try codecs.withDecoder { (decoder) throws(BlobStorageError) in
-            try decoder.decode(raw, by: kind, into: target)
-          }
-          count = block.plainByteCount
-        } catch { failure = error }
+      try [UInt8](filling: block.plainByteCount) { (target) throws(BlobStorageError) in
+        try codecs.withDecoder { (decoder) throws(BlobStorageError) in
+          try decoder.decode(raw, by: kind, into: target)
+        }
+        return target.count
       }
-      if let failure { throw failure }
-      return plain
     }
   }
 

@@ -109,7 +109,7 @@ package final class PackWriter {
     try check()
     guard !buffer.isEmpty else { return }
     do {
-      try bridge(buffer) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: writtenByteCount) }
+      try file.put(buffer, at: writtenByteCount)
     } catch {
       failure = error
       throw error
@@ -127,9 +127,7 @@ package final class PackWriter {
     // A pack with reserved space has its blocks already, and keeps them for its footer.
     guard fillByteCount > 0, reservedByteCount == 0, writtenByteCount >= filledByteCount else { return }
     do throws(BlobStorageError) {
-      try bridge([UInt8](repeating: 0, count: fillByteCount)) { (zeros) throws(BlobStorageError) in
-        try file.write(zeros, at: writtenByteCount)
-      }
+      try file.put([UInt8](repeating: 0, count: fillByteCount), at: writtenByteCount)
       filledByteCount = writtenByteCount + Int64(fillByteCount)
     } catch {
       // It works without; what is there of them goes with the seal.
@@ -164,7 +162,7 @@ package final class PackWriter {
       plainByteCount: footerPlainByteCount, checksum: blocks.bytes.withUnsafeBytes { CRC32C.checksum($0) })
     blocks.raw(trailer.encoded())
     do {
-      try bridge(blocks.bytes) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: byteCount) }
+      try file.put(blocks.bytes, at: byteCount)
     } catch {
       failure = error
     }

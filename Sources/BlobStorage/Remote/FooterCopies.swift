@@ -17,11 +17,7 @@ struct FooterCopies: Sendable {
 
   /// The copy of a pack's footer; nil when there is none that is whole.
   func open(_ name: PackName) throws(BlobStorageError) -> FooterCopy? {
-    let file: any File
-    do { file = try files.open(path(name), .read) } catch {
-      guard error.errno == Errno.noSuchFileOrDirectory.rawValue else { throw error }
-      return nil
-    }
+    guard let file = try files.openIfThere(path(name), .read) else { return nil }
     if let copy = try checked(file) { return copy }
     file.close()
     forget(name)
@@ -107,32 +103,24 @@ struct FooterCopies: Sendable {
       try file.put(end.bytes, at: offset)
       try files.rename(temporary, to: path(name))
     } catch {
-      do throws(BlobStorageError) { try files.remove(temporary) } catch {}
+      files.discard(temporary)
       throw error
     }
   }
 
   /// The packs that there are copies of.
   func names() throws(BlobStorageError) -> Set<PackName> {
-    var names: Set<PackName> = []
-    for fileName in try files.list(folder) where fileName.hasSuffix(".footer") {
-      if let name = PackName(fileName: String(fileName.dropLast(6)) + "pack") { names.insert(name) }
-    }
-    return names
+    Set(try files.list(folder).compactMap { PackName(fileName: $0, ending: "footer") })
   }
 
-  /// Removes the copy of a pack's footer.
-  func forget(_ name: PackName) {
-    do throws(BlobStorageError) { try files.remove(path(name)) } catch {
-      // What stays is looked at by nobody.
-    }
-  }
+  /// Removes the copy of a pack's footer. One that stays is looked at by nobody.
+  func forget(_ name: PackName) { files.discard(path(name)) }
 
   /// Removes what a crash left half made.
   func removeLeftovers() throws(BlobStorageError) {
     for name in try files.list(folder) where name.hasSuffix(".new") {
       // Another process may be making it: then it makes it again.
-      do throws(BlobStorageError) { try files.remove(folder.appending(name)) } catch {}
+      files.discard(folder.appending(name))
     }
   }
 }
@@ -155,17 +143,5 @@ struct FooterCopy: Sendable {
       return false
     }
     return try file.read(into: buffer, at: begin) == buffer.count
-  }
-}
-
-extension File {
-  /// Writes an array.
-  func put(_ bytes: [UInt8], at offset: Int64) throws(BlobStorageError) {
-    let result: Result<Void, BlobStorageError> = bytes.withUnsafeBytes { raw in
-      do throws(BlobStorageError) { return .success(try write(raw, at: offset)) } catch {
-        return .failure(error)
-      }
-    }
-    try result.get()
   }
 }

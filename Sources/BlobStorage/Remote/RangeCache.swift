@@ -181,11 +181,7 @@ package final class RangeCache: Sendable {
       state.open[name] = nil
       state.lastUse[name] = nil
     }
-    for path in [partsPath(name), wholePath(name)] {
-      do throws(BlobStorageError) { try files.remove(path) } catch {
-        // It was not there.
-      }
-    }
+    for path in [partsPath(name), wholePath(name)] { files.discard(path) }
   }
 
   private func count(_ byteCount: Int64) {
@@ -204,9 +200,7 @@ package final class RangeCache: Sendable {
       var kept: [(name: PackName, byteCount: Int64, lastUse: UInt64, modified: Int64)] = []
       let lastUse = state.withLock { $0.lastUse }
       for fileName in try files.list(folder) {
-        guard
-          let name = PackName(
-            fileName: fileName.hasSuffix(".parts") ? fileName.dropLast(5) + "pack" : fileName),
+        guard let name = PackName(fileName: fileName) ?? PackName(fileName: fileName, ending: "parts"),
           let status = try files.status(of: folder.appending(fileName))
         else { continue }
         kept.append((name, status.allocatedByteCount, lastUse[name] ?? 0, status.modified.seconds))

@@ -1,14 +1,10 @@
-import Foundation
-
 /// Reads of published packs: from the cache of ranges, and what is not there by one request each.
 ///
 /// Blocks that somebody fetches already are waited for, not asked for twice.
-final class RangeFetches: @unchecked Sendable {
+final class RangeFetches: Sendable {
   let objects: any ObjectStore
   let cache: RangeCache
-  private let condition = NSCondition()
-  // Guarded by `condition`.
-  private var underWay: [(name: PackName, blocks: Range<Int>)] = []
+  private let underWay = Monitor<[(name: PackName, blocks: Range<Int>)]>([])
 
   private static let blockByteCount = Int64(RangeCache.blockByteCount)
   /// The most that one request asks for: what is longer is asked for in parts.
@@ -121,21 +117,18 @@ final class RangeFetches: @unchecked Sendable {
 
   /// - Throws: `cancelled`; then there is nothing to release.
   private func claim(_ name: PackName, _ blocks: Range<Int>) throws(BlobStorageError) {
-    condition.lock()
-    defer { condition.unlock() }
-    while underWay.contains(where: { $0.name == name && $0.blocks.overlaps(blocks) }) {
-      try condition.waitUnlessCancelled()
-    }
-    underWay.append((name, blocks))
+    try underWay.withLockUnlessCancelled(
+      when: { !$0.contains { $0.name == name && $0.blocks.overlaps(blocks) } }
+    ) { $0.append((name, blocks)) }
   }
 
   private func release(_ name: PackName, _ blocks: Range<Int>) {
-    condition.lock()
-    defer { condition.unlock() }
-    if let index = underWay.firstIndex(where: { $0.name == name && $0.blocks == blocks }) {
-      underWay.remove(at: index)
+    underWay.withLock { underWay in
+      if let index = underWay.firstIndex(where: { $0.name == name && $0.blocks == blocks }) {
+        underWay.remove(at: index)
+      }
     }
-    condition.broadcast()
+    underWay.wakeAll()
   }
 
   static func blocks(_ range: Range<Int64>) -> Range<Int> {

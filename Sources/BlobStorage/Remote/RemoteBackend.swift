@@ -165,13 +165,10 @@ package final class RemoteBackend: PublishingBackend {
       var offset = range.lowerBound
       while offset < range.upperBound {
         let end = min(range.upperBound, offset + Int64(FooterCopies.stepByteCount))
-        var kept = [UInt8](repeating: 0, count: Int(end - offset))
-        let result: Result<Bool, BlobStorageError> = kept.withUnsafeMutableBytes { buffer in
-          do throws(BlobStorageError) { return .success(try copy.read(into: buffer, at: offset)) } catch {
-            return .failure(error)
-          }
+        let kept = try [UInt8](filling: Int(end - offset)) { (buffer) throws(BlobStorageError) in
+          try copy.read(into: buffer, at: offset) ? buffer.count : 0
         }
-        guard try result.get(), try objects.get(SharedNames.pack(name), offset..<end) == kept else {
+        guard !kept.isEmpty, try objects.get(SharedNames.pack(name), offset..<end) == kept else {
           return true
         }
         offset = end

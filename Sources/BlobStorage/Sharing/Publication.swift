@@ -54,18 +54,11 @@ extension ObjectContent {
     }
   }
 
-  func bytes(_ range: Range<Int64>) throws(BlobStorageError) -> [UInt8] {
+  /// A part of it; fewer bytes where a file is shorter than it says.
+  package func bytes(_ range: Range<Int64>) throws(BlobStorageError) -> [UInt8] {
     switch self {
     case .bytes(let bytes): return Array(bytes[Int(range.lowerBound)..<Int(range.upperBound)])
-    case .file(let file, _):
-      var buffer = [UInt8](repeating: 0, count: range.count)
-      let result: Result<Int, BlobStorageError> = buffer.withUnsafeMutableBytes { raw in
-        do throws(BlobStorageError) { return .success(try file.read(into: raw, at: range.lowerBound)) } catch
-        {
-          return .failure(error)
-        }
-      }
-      return Array(buffer.prefix(try result.get()))
+    case .file(let file, _): return try file.bytesThere(at: range.lowerBound, range.count)
     }
   }
 }

@@ -16,7 +16,9 @@ extension BlobStore {
     }
   }
 
-  /// Reads everything back and checks each checksum and digest; `isQuick` looks at the structure only.
+  /// Reads everything back and checks each checksum and digest.
+  ///
+  /// `isQuick` looks at the structure only: it reads manifests and lists of chunks, but no chunks of data.
   ///
   /// `readsBlobs` also compares each blob of several chunks with its own digest, which reads every such blob once more.
   /// Damage is in the report, not thrown.

@@ -51,7 +51,7 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
   }
 
-  /// Makes several changes in one commit: all of them or none.
+  /// Makes several changes in one commit: all of them or none. Deletions alone succeed on a full disk, too.
   ///
   /// - Parameter changes: one a key at most.
   /// - Returns: for each change, in their order, what a put stored, and nil for a deletion.

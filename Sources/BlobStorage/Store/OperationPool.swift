@@ -4,7 +4,7 @@ import Foundation
 ///
 /// They are its own. Those of Dispatch are few beyond the number of cores, and Swift's tasks run on them too: operations
 /// that wait for an engine that does not answer would keep all tasks of the process from running.
-final class OperationPool: @unchecked Sendable {
+final class OperationPool: Sendable {
   static let defaultWidth = 16
   /// The one that all stores in folders use. Those that are shared by machines have one each: one that cannot reach its
   /// engine keeps no other waiting.
@@ -12,13 +12,16 @@ final class OperationPool: @unchecked Sendable {
   /// For the making and opening of stores that are shared by machines.
   static let opening = OperationPool(width: defaultWidth)
 
+  private typealias Job = @Sendable () -> Void
+
+  private struct State: Sendable {
+    var waiting = Fifo<Job>()
+    var threadCount = 0
+    var idleCount = 0
+  }
+
   private let width: Int
-  private let condition = NSCondition()
-  // Guarded by `condition`.
-  private var waiting: [@Sendable () -> Void] = []
-  private var head = 0
-  private var threadCount = 0
-  private var idleCount = 0
+  private let state = Monitor(State())
   /// A thread that has had nothing to do for so long ends.
   private static let idleSeconds = 5.0
 
@@ -33,9 +36,7 @@ final class OperationPool: @unchecked Sendable {
     let result: Result<T, BlobStorageError> = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         submit {
-          let result: Result<T, BlobStorageError> = CancellationFlag.$current.withValue(cancellation) {
-            do throws(BlobStorageError) { return .success(try body()) } catch { return .failure(error) }
-          }
+          let result = CancellationFlag.$current.withValue(cancellation) { Result(catching: body) }
           continuation.resume(returning: result)
         }
       }
@@ -47,46 +48,32 @@ final class OperationPool: @unchecked Sendable {
 
   /// Runs `job` when a thread is free; in the order of submission.
   func submit(_ job: @escaping @Sendable () -> Void) {
-    condition.lock()
-    defer { condition.unlock() }
-    waiting.append(job)
-    if waiting.count - head <= idleCount {
-      condition.signal()
-    } else if threadCount < width {
-      threadCount += 1
-      let thread = Thread { [self] in work() }
-      thread.name = "blob-operation"
-      thread.stackSize = 1 << 20
-      thread.start()
+    let needsThread = state.withLock { state in
+      state.waiting.append(job)
+      guard state.waiting.count > state.idleCount, state.threadCount < width else { return false }
+      state.threadCount += 1
+      return true
     }
+    if needsThread { Thread.start(named: "blob-operation") { [self] in work() } } else { state.wakeOne() }
   }
 
   private func work() {
-    condition.lock()
-    while true {
-      while let job = nextJob() {
-        condition.unlock()
-        job()
-        condition.lock()
-      }
-      idleCount += 1
-      let isWoken = condition.wait(until: Date(timeIntervalSinceNow: Self.idleSeconds))
-      idleCount -= 1
-      guard isWoken || head < waiting.count else { break }
-    }
-    threadCount -= 1
-    condition.unlock()
+    while let job = nextJob() { job() }
   }
 
-  /// The next job; the lock is held.
-  private func nextJob() -> (@Sendable () -> Void)? {
-    guard head < waiting.count else { return nil }
-    let job = waiting[head]
-    head += 1
-    if head == waiting.count || head > 1_024 {
-      waiting.removeFirst(head)
-      head = 0
+  /// The next job; nil for a thread that ends.
+  private func nextJob() -> Job? {
+    let job = state.withLock { state -> Job? in
+      let job = state.waiting.popFirst()
+      if job == nil { state.idleCount += 1 }
+      return job
     }
-    return job
+    if let job { return job }
+    return state.withLock(when: { !$0.waiting.isEmpty }, withinSeconds: Self.idleSeconds) { state in
+      state.idleCount -= 1
+      let job = state.waiting.popFirst()
+      if job == nil { state.threadCount -= 1 }
+      return job
+    }
   }
 }

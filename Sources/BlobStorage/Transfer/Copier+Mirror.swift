@@ -59,12 +59,7 @@ extension Copier {
   private func forEachPageOfTarget(
     _ body: (_ page: [KeyEntry], _ others: [KeyEntry]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    var last: String?
-    while true {
-      try CancellationFlag.check()
-      let page = try target.keys(options.prefix, after: last, limit: 500)
-      guard let end = page.last else { return }
-      last = end.key
+    try target.forEachPage(prefix: options.prefix, countMax: 500) { (page) throws(BlobStorageError) in
       let others = try source.catalog.read { (transaction) throws(BlobStorageError) in
         var others: [KeyEntry] = []
         for entry in page where try transaction.nameRow(Array(entry.key.utf8))?.versionCount ?? 0 == 0 {
@@ -97,25 +92,13 @@ extension Copier {
 
   /// Counts the chunks of a blob that the target does not have, each once.
   private func countChunks(of digest: Digest) throws(BlobStorageError) {
-    let isThere = try target.catalog.read { (transaction) throws(BlobStorageError) in
-      if try transaction.chunkToShare(digest) != nil { return true }
-      return try transaction.manifestToShare(digest) != nil
-    }
-    if isThere { return }
-    guard let layout = try source.blobs.layout(digest) else {
-      throw BlobStorageError(.corrupted, "Blob \(digest) is missing from the store.", digest: digest)
-    }
-    var group = layout.listDigests + (layout.byteCount == 0 ? [digest] : [])
-    try layout.forEachChunk(in: 0..<layout.byteCount, from: source.chunks) {
-      (placed) throws(BlobStorageError) in
-      group.append(placed.entry.digest)
-      if group.count >= 1_024 {
-        try count(group)
-        group = []
-      }
+    if try isInTarget(digest) { return }
+    let layout = try layoutInSource(digest)
+    try LiveWalk(source).forEachGroup(of: layout, countMax: 1_024) { (digests) throws(BlobStorageError) in
+      try count(digests)
       return true
     }
-    try count(group)
+    try count(layout.listDigests)
   }
 
   private func count(_ digests: [Digest]) throws(BlobStorageError) {

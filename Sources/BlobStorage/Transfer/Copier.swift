@@ -136,29 +136,14 @@ package final class Copier {
   private func forEachPage(
     _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    let prefix = Array(options.prefix.utf8)
-    let algorithm = algorithm
-    var last: [UInt8]?
-    while true {
-      try CancellationFlag.check()
-      var page: [CopiedKey] = []
-      try source.catalog.read { (transaction) throws(BlobStorageError) in
-        var count = 0
-        try transaction.forEachKey(prefix: prefix, after: last, includesHidden: true) {
-          (bytes, name) throws(BlobStorageError) in
-          var key = CopiedKey(bytes: bytes)
-          try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
-            key.shown.append(version)
-            return true
-          }
-          if name.maskCount > 0 { try transaction.forEachHidden(key: name.key) { key.hidden.append($0) } }
-          count += key.shown.count + key.hidden.count
-          page.append(key)
-          return count < Self.versionCountOfPage
-        }
-      }
-      guard let end = page.last else { return }
-      last = end.bytes
+    var pages = KeyPages(
+      source.catalog, prefix: options.prefix, includesHidden: true, countMax: Self.versionCountOfPage)
+    while let page = try pages.next({ (bytes, name, transaction) throws(BlobStorageError) in
+      var key = CopiedKey(bytes: bytes)
+      key.shown = try transaction.versions(key: name.key, algorithm: algorithm)
+      if name.maskCount > 0 { try transaction.forEachHidden(key: name.key) { key.hidden.append($0) } }
+      return (key, key.shown.count + key.hidden.count)
+    }) {
       try body(page)
     }
   }
@@ -265,49 +250,45 @@ package final class Copier {
   /// Has the chunks of a blob brought to the target, unless it has the blob, however it was cut there.
   private func prepare(_ digest: Digest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
     if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
-    guard let layout = try source.blobs.layout(digest) else {
-      throw BlobStorageError(.corrupted, "Blob \(digest) is missing from the store.", digest: digest)
-    }
-    if layout.byteCount == 0 { try transfer.need([digest]) }
+    let layout = try layoutInSource(digest)
     try transfer.need(layout.listDigests)
-    try layout.forEachChunk(in: 0..<layout.byteCount, from: source.chunks) {
-      (placed) throws(BlobStorageError) in
-      try transfer.need([placed.entry.digest])
-      tell(extra: placed.start)
+    try LiveWalk(source).forEachPart(of: layout) { (part) throws(BlobStorageError) in
+      guard part.kind == .chunk else { return true }
+      try transfer.need(CollectionOfOne(part.digest))
+      tell(extra: part.start)
       return true
     }
     return Blob(layout: layout, isNamed: false)
   }
 
-  private func layoutInTarget(
-    _ digest: Digest, _ transfer: ChunkTransfer
-  ) throws(BlobStorageError) -> BlobLayout? {
-    let isKnown = try target.catalog.read { (transaction) throws(BlobStorageError) -> Bool in
+  func layoutInSource(_ digest: Digest) throws(BlobStorageError) -> BlobLayout {
+    if let layout = try source.blobs.layout(digest) { return layout }
+    throw BlobStorageError(.corrupted, "Blob \(digest) is missing from the store.", digest: digest)
+  }
+
+  /// Whether the target knows the blob, whole or not.
+  func isInTarget(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    try target.catalog.read { (transaction) throws(BlobStorageError) in
       if try transaction.chunkToShare(digest) != nil { return true }
       return try transaction.manifestToShare(digest) != nil
     }
-    guard isKnown else { return nil }
-    do throws(BlobStorageError) {
-      guard let layout = try target.blobs.layout(digest) else { return nil }
-      guard try transfer.areThere(layout.byteCount == 0 ? [digest] : layout.listDigests) else { return nil }
-      var group: [Digest] = []
-      var isWhole = true
-      try layout.forEachChunk(in: 0..<layout.byteCount, from: target.chunks) {
-        (placed) throws(BlobStorageError) in
-        group.append(placed.entry.digest)
-        if group.count == 1_024 {
-          isWhole = try transfer.areThere(group)
-          group = []
-        }
-        return isWhole
+  }
+
+  private func layoutInTarget(
+    _ digest: Digest, _ transfer: ChunkTransfer
+  ) throws(BlobStorageError) -> BlobLayout? {
+    guard try isInTarget(digest) else { return nil }
+    let walk = LiveWalk(target)
+    var whole: BlobLayout?
+    // What the target cannot read is brought anew.
+    _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
+      guard try transfer.areThere(layout.listDigests) else { return }
+      let isWhole = try walk.forEachGroup(of: layout, countMax: 1_024) { (digests) throws(BlobStorageError) in
+        try transfer.areThere(digests)
       }
-      if isWhole { isWhole = try transfer.areThere(group) }
-      return isWhole ? layout : nil
-    } catch {
-      // What the target cannot read is brought anew.
-      guard error.code == .corrupted else { throw error }
-      return nil
+      if isWhole { whole = layout }
     }
+    return whole
   }
 
   /// Why a blob is not whole in the target, if it needs any of these chunks.
@@ -315,11 +296,10 @@ package final class Copier {
     of blob: Blob, _ unreadable: [Digest: BlobStorageError]
   ) throws(BlobStorageError) -> BlobStorageError? {
     if blob.isNamed { return nil }
-    var failure = blob.layout.listDigests.lazy.compactMap { unreadable[$0] }.first
-    if failure == nil { failure = unreadable[blob.layout.digest] }
-    if let failure { return failure }
-    try blob.layout.forEachChunk(in: 0..<blob.layout.byteCount, from: source.chunks) { placed in
-      failure = unreadable[placed.entry.digest]
+    if let failure = blob.layout.listDigests.lazy.compactMap({ unreadable[$0] }).first { return failure }
+    var failure: BlobStorageError?
+    try LiveWalk(source).forEachPart(of: blob.layout) { part in
+      failure = unreadable[part.digest]
       return failure == nil
     }
     return failure

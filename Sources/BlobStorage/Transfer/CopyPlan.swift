@@ -28,10 +28,13 @@ struct CopyPlan: Sendable {
   private(set) var added: [Addition] = []
   private(set) var dropped: [Stamp] = []
 
-  /// Leaves out versions that are not to be copied, and returns them.
+  /// Leaves out versions that are not to be copied, and returns them. They take nothing's place.
   mutating func refuse(_ isRefused: (Stamp) -> Bool) -> [Addition] {
     let refused = added.filter { isRefused($0.stamp) }
-    if !refused.isEmpty { added.removeAll { isRefused($0.stamp) } }
+    if !refused.isEmpty {
+      added.removeAll { isRefused($0.stamp) }
+      dropped = []
+    }
     return refused
   }
 
@@ -55,12 +58,8 @@ struct CopyPlan: Sendable {
     }
     guard let number else { return }
     if isMirror {
-      var others: [Stamp] = []
-      try target.forEachVersion(key: number, algorithm: algorithm) { version in
-        if !landed.contains(version.stamp) { others.append(version.stamp) }
-        return true
-      }
-      dropped = others
+      let shown = try target.versions(key: number, algorithm: algorithm).map(\.stamp)
+      dropped = shown.filter { !landed.contains($0) }
       return
     }
     for stamp in key.hidden {

@@ -41,18 +41,16 @@ final class Exporter {
     }
     if try files.status(of: FilePath(path)) == nil { try files.createDirectory(FilePath(path)) }
     let folder = try OutputFolder(FilePath(path), excluding: store)
+    var pages = KeyPages(engine.catalog, prefix: options.prefix, countMax: 500)
     var page: ArraySlice<KeyEntry> = []
-    var last: String?
-    var isAtEnd = false
     let (engine, options) = (engine, options)
     try engine.work.orderedMap(
       inFlightMax: engine.work.width * 8,
       next: { () throws(BlobStorageError) -> BlobVersion? in
         try CancellationFlag.check()
-        if page.isEmpty, !isAtEnd {
-          page = try engine.keys(options.prefix, after: last, limit: 500)[...]
-          isAtEnd = page.count < 500
-          last = page.last?.key
+        if page.isEmpty {
+          try engine.checkOpen()
+          page = try pages.next(engine.entry)?[...] ?? []
         }
         return page.popFirst()?.current
       },

@@ -80,11 +80,8 @@ extension Importer {
         var recordByteCount: Int?
         if !isThere {
           let encoded = try engine.encode(digest, plain, by: codec, hint: batch.hint)
-          recordByteCount =
-            ChunkRow(
-              place: Place(pack: 0, offset: 0, ordinal: 0), record: encoded.record,
-              storedByteCount: encoded.stored?.count ?? range.count
-            ).recordByteCount
+          recordByteCount = encoded.record.recordByteCount(
+            payloadByteCount: encoded.stored?.count ?? range.count)
         }
         chunks.append(
           PlannedChunk(digest: digest, byteCount: range.count, recordByteCount: recordByteCount))
@@ -106,9 +103,11 @@ extension Importer {
   private func countFile(_ key: [UInt8], chunkCount: Int) {
     report.fileCount += 1
     report.newFileCount += 1
-    report.storedByteCount +=
-      Int64(RecordHeader.byteCount + RefRecord.fixedByteCount + key.count + FileMark.byteCount)
+    report.storedByteCount += Int64(
+      RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCount))
     guard chunkCount > 1 else { return }
-    report.storedByteCount += Int64(RecordHeader.byteCount + 60 + chunkCount * ChunkEntry.byteCount)
+    report.storedByteCount += Int64(
+      RecordHeader.recordByteCount(
+        metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: chunkCount * ChunkEntry.byteCount))
   }
 }

@@ -66,8 +66,10 @@ struct Document {
   func delete() throws {
     try locked { document in
       try store.perform(.documents) { (store) throws(BlobStorageError) in
+        let versions = try store.versions(of: key)
         _ = try store.put(marker, .data(Data()))
         _ = try store.delete(key)
+        self.store.space.dropped(versions)
       }
     }
   }

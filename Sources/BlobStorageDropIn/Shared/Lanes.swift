@@ -108,26 +108,3 @@ final class Hold: Sendable {
 
   func release() { end.withLock { $0.take() }?() }
 }
-
-/// First in, first out.
-struct Fifo<Element> {
-  private var elements: [Element?] = []
-  private var head = 0
-
-  var isEmpty: Bool { head == elements.count }
-
-  mutating func append(_ element: Element) { elements.append(element) }
-
-  mutating func popFirst() -> Element? {
-    guard head < elements.count else { return nil }
-    defer {
-      elements[head] = nil
-      head += 1
-      if head == elements.count || head > 1_024 {
-        elements.removeFirst(head)
-        head = 0
-      }
-    }
-    return elements[head]
-  }
-}

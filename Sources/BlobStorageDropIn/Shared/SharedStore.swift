@@ -88,6 +88,8 @@ final class SharedStore: Sendable {
           left.append(Left(folder: folder, name: name, keys: try old.importOnce(name: name)))
         }
         state.leftOut[library] = left
+        // What was taken in counts like what is put.
+        space.measure()
       }
       return store
     }

@@ -52,6 +52,14 @@ package final class SpaceKeeper: Sendable {
     changed()
   }
 
+  /// Says that somebody else has put something.
+  package func measure() {
+    guard let store = state.withLock({ $0.store }) else { return }
+    let disk = Self.packByteCount(store)
+    state.withLock { $0.diskByteCount = disk }
+    changed()
+  }
+
   /// Says that versions were dropped.
   package func dropped(_ versions: some Sequence<BlobVersion>) {
     let byteCount = versions.reduce(0) { $0 + $1.byteCount }

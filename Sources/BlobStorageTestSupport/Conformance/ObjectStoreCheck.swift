@@ -66,7 +66,7 @@ extension ObjectStoreCheck.Place {
 
   /// Bytes that are nowhere twice.
   func bytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
   }
 }

@@ -38,7 +38,7 @@ extension SimulatedDisk {
 
   /// The disk after a power cut, with a fate for every unsynced change, and an order, that the seed decides.
   package func powerCut(seed: UInt64) -> SimulatedDisk {
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     var kept: [(number: Int, fate: PowerCutFate)] = []
     // Some cuts lose nearly all, some nearly nothing: a middling chance alone would seldom do either.
     let percentLost = [5, 30, 60, 95].randomElement(using: &generator) ?? 30

@@ -15,7 +15,7 @@ package final class SimulatedObjectStore: ObjectStore {
   }
 
   private struct State: Sendable {
-    var random: SeededGenerator
+    var random: SplitMix64
     var faults: ObjectFaults
     var objects: [String: [UInt8]] = [:]
     /// Every name in order: of names without other letters than ASCII's, that of their bytes.
@@ -34,7 +34,7 @@ package final class SimulatedObjectStore: ObjectStore {
   private let state: Mutex<State>
 
   package init(seed: UInt64 = 1, faults: ObjectFaults = ObjectFaults()) {
-    state = Mutex(State(random: SeededGenerator(seed: seed), faults: faults))
+    state = Mutex(State(random: SplitMix64(seed: seed), faults: faults))
   }
 
   // MARK: What tests see and set
@@ -111,11 +111,7 @@ package final class SimulatedObjectStore: ObjectStore {
   func put(
     _ name: String, _ content: ObjectContent, ifAbsent: Bool, _ hook: Hook?
   ) throws(BlobStorageError) -> ObjectPutOutcome {
-    let bytes: [UInt8]
-    switch content {
-    case .bytes(let given): bytes = given
-    case .file(let file, let byteCount): bytes = try Self.read(file, byteCount)
-    }
+    let bytes = try content.whole()
     return try attempt(.put, name, hook) { (state) throws(BlobStorageError) in
       state.writtenByteCount += bytes.count
       if Self.happens(state.faults.latePuts, &state) {
@@ -258,19 +254,6 @@ package final class SimulatedObjectStore: ObjectStore {
     return low
   }
 
-  private static func read(_ file: any File, _ byteCount: Int64) throws(BlobStorageError) -> [UInt8] {
-    var bytes = [UInt8](repeating: 0, count: Int(byteCount))
-    let result: Result<Int, BlobStorageError> = bytes.withUnsafeMutableBytes { raw in
-      do throws(BlobStorageError) { return .success(try file.read(into: raw, at: 0)) } catch {
-        return .failure(error)
-      }
-    }
-    guard try result.get() == bytes.count else {
-      throw BlobStorageError(.io, "A file that was to be put is shorter than was said.")
-    }
-    return bytes
-  }
-
   private func locked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let box: Result<Carried<T>, BlobStorageError> = state.withLock { state in
       do throws(BlobStorageError) { return .success(Carried(value: try body(&state))) } catch {
@@ -279,7 +262,6 @@ package final class SimulatedObjectStore: ObjectStore {
     }
     return try box.get().value
   }
-
 }
 
 private struct Carried<T>: @unchecked Sendable { var value: T }

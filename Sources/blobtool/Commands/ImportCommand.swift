@@ -38,7 +38,7 @@ struct ImportCommand: StoreCommand {
   var force = false
 
   @Option(help: "Another codec than the store's: zstd, zlib or none.")
-  var codec: CodecKind?
+  var codec: Choice<CodecKind>?
 
   @OptionGroup var shared: SharedOptions
 
@@ -50,7 +50,7 @@ struct ImportCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let options = ImportOptions(
-      prefix: prefix, replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec,
+      prefix: prefix, replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec?.value,
       isDryRun: dryRun, excluded: exclude, readsUnchanged: force)
     let report = try await shared.withProgress { meter in
       try await store.importFiles(paths, options: options, progress: meter.handler)

@@ -8,14 +8,14 @@ struct InitCommand: AsyncParsableCommand {
     abstract: "Creates an empty store in a folder, or a place in a bucket, that is empty or missing.")
 
   @Option(help: "What names blobs: blake3 or sha256.")
-  var digest: Digest.Algorithm = .blake3
+  var digest = Choice(Digest.Algorithm.blake3)
 
   @Option(
     help: ArgumentHelp("The average length of a chunk: a power of two.", valueName: "bytes"))
   var chunkSize: Int = 64 << 10
 
   @Option(help: "What chunks are encoded by where it pays: zstd, zlib or none.")
-  var codec: CodecKind = .zstd
+  var codec = Choice(CodecKind.zstd)
 
   @Option(help: ArgumentHelp("How hard the codec tries (default: 3 for zstd, 6 for zlib).", valueName: "n"))
   var level: Int?
@@ -28,7 +28,7 @@ struct InitCommand: AsyncParsableCommand {
   func run() async throws {
     let place = try shared.place()
     let options = StoreOptions(
-      digestAlgorithm: digest, chunkByteCountAverage: chunkSize, codec: codec, level: level,
+      digestAlgorithm: digest.value, chunkByteCountAverage: chunkSize, codec: codec.value, level: level,
       usesSimilarity: similarity == .on)
     let store = try await create(place, options)
     let information = store.information

@@ -22,7 +22,7 @@ struct PutCommand: StoreCommand {
   var archive = false
 
   @Option(help: "Another codec than the store's: zstd, zlib or none.")
-  var codec: CodecKind?
+  var codec: Choice<CodecKind>?
 
   @OptionGroup var conditions: ConditionOptions
 
@@ -33,7 +33,8 @@ struct PutCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let key = key.text
     let options = PutOptions(
-      replacement: archive ? .archiveCurrent : .replaceCurrent, condition: conditions.condition, codec: codec)
+      replacement: archive ? .archiveCurrent : .replaceCurrent, condition: conditions.condition,
+      codec: codec?.value)
     let result = try await conditions.explaining(json: shared.json) { () async throws -> PutResult in
       if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
         return try await cache.put(rest, value(for: cache), options: options)

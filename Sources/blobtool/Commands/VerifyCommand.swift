@@ -6,7 +6,7 @@ struct VerifyCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "verify", abstract: "Reads everything back and checks each checksum and digest.")
 
-  @Flag(help: "Look at the structure only, and read no chunks.")
+  @Flag(help: "Look at the structure only: damage within chunks of data is not found.")
   var quick = false
 
   @Flag(help: "Compare each blob with its own digest, too: reads blobs of several chunks once more.")

@@ -33,6 +33,8 @@ final class OutputTarget: Sendable {
       let permissions = FilePermissions(rawValue: exists ? status.st_mode & 0o777 : 0o666)
       let descriptor = try FileDescriptor.open(
         temporary, .writeOnly, options: [.create, .exclusiveCreate], permissions: permissions)
+      // The umask has taken some away. Where a medium has none to give, there is nothing to keep.
+      if exists { fchmod(descriptor.rawValue, status.st_mode & 0o777) }
       return OutputTarget(descriptor, name: path, names: (temporary.string, final))
     } catch let error as Errno {
       throw Failure(ExitStatus.failed, "Cannot write \(path.printable): \(error.description).")

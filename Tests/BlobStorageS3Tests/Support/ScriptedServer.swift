@@ -18,6 +18,8 @@ final class ScriptedServer: Sendable {
 
   enum Answer: Sendable {
     case reply(Int, [(String, String)] = [], String = "")
+    /// An answer whose body is no text.
+    case bytes(Int, [(String, String)], [UInt8])
     /// An answer that tells a length and ends before.
     case cut(Int, byteCount: Int, String)
     /// The connection ends without an answer.
@@ -122,10 +124,13 @@ private final class Handler: ChannelInboundHandler {
     self.request = nil
     switch script(log.add(request), request) {
     case .reply(let status, let headers, let body):
-      write(context, status, headers + [("Content-Length", "\(body.utf8.count)")], body)
+      write(context, status, headers + [("Content-Length", "\(body.utf8.count)")], ByteBuffer(string: body))
+      context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+    case .bytes(let status, let headers, let body):
+      write(context, status, headers + [("Content-Length", "\(body.count)")], ByteBuffer(bytes: body))
       context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
     case .cut(let status, let byteCount, let body):
-      write(context, status, [("Content-Length", "\(byteCount)")], body)
+      write(context, status, [("Content-Length", "\(byteCount)")], ByteBuffer(string: body))
       context.flush()
       context.close(promise: nil)
     case .hangUp: context.close(promise: nil)
@@ -134,11 +139,11 @@ private final class Handler: ChannelInboundHandler {
   }
 
   private func write(
-    _ context: ChannelHandlerContext, _ status: Int, _ headers: [(String, String)], _ body: String
+    _ context: ChannelHandlerContext, _ status: Int, _ headers: [(String, String)], _ body: ByteBuffer
   ) {
     let head = HTTPResponseHead(
       version: .http1_1, status: .init(statusCode: status), headers: HTTPHeaders(headers))
     context.write(wrapOutboundOut(.head(head)), promise: nil)
-    context.write(wrapOutboundOut(.body(.byteBuffer(ByteBuffer(string: body)))), promise: nil)
+    context.write(wrapOutboundOut(.body(.byteBuffer(body))), promise: nil)
   }
 }

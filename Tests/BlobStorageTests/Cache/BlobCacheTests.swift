@@ -251,6 +251,51 @@ struct BlobCacheTests {
     try await cache.close()
   }
 
+  @Test(
+    "opened by several at once where there was nothing is one cache, and no other folder is taken for one")
+  func opening() async throws {
+    let (path, limits) = (path, limits)
+    let tasks = (0..<6).map { index in
+      Task {
+        let cache = try await BlobCache.open(at: path, limits: limits)
+        try await cache.set("k\(index)", to: Data([UInt8(index)]))
+        try await cache.close()
+      }
+    }
+    for task in tasks { try await task.value }
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    #expect(try await cache.statistics().keyCount == 6)
+    #expect(try await cache.store.cache()?.limits == limits)
+    try await cache.close()
+    let folder = temporary.path.appending("folder")
+    try SystemFiles().createDirectory(folder)
+    try SystemFiles().write([1], to: folder.appending("mine"))
+    let error = await #expect(throws: BlobStorageError.self) {
+      try await BlobCache.open(at: folder.string, limits: limits)
+    }
+    #expect(error?.code == .notAStore)
+    #expect(try SystemFiles().list(folder) == ["mine"])
+  }
+
+  @Test("returns what was made also when the cache was ended meanwhile and cannot store it")
+  func endedWhileMaking() async throws {
+    let limits = CacheLimits(byteCountMax: limits.byteCountMax, countMax: 5)
+    let cache = try await BlobCache.open(at: path, limits: limits)
+    let other = try await BlobStore.open(at: path)
+    let made = try await cache.value(String.self, forKey: "k") {
+      let isRemoved = try await other.removeCache()
+      #expect(isRemoved)
+      return "made"
+    }
+    #expect(made == "made")
+    #expect(try await cache.data(forKey: "k") == nil)
+    let error = await #expect(throws: BlobStorageError.self) { try await cache.set("k", to: Data([1])) }
+    #expect(error?.code == .invalidArgument)
+    #expect(try await other.current("k") == nil)
+    try await other.close()
+    try await cache.close()
+  }
+
   /// Whether the file system of the temporary folder can reserve space: overlay and network ones may not.
   private static let canReserve: Bool = {
     do {

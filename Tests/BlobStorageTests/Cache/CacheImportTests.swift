@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Dispatch
 import Foundation
 import Synchronization
@@ -123,5 +124,23 @@ struct CacheImportTests {
     try cache.engine.writer.rollOver()
     try cache.countGarbage()
     #expect(try cache.statistics().garbageByteCount == noticed)
+  }
+
+  @Test("that is only planned evicts nothing and takes nothing away")
+  func planned() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    let engine = cache.engine
+    let temporary = try TemporaryFolder()
+    var random = SplitMix64(seed: 23)
+    #expect(try cache.put("long", [1]))
+    for index in 0..<40 { _ = try engine.put("past-\(index)", .data(random.noise(300_000)), .relaxed) }
+    #expect(try cache.excess() > 5)
+    try write(random.noise(place.limits.valueByteCountMax + 1), "long", in: temporary.path.string)
+    let before = try contents(of: engine)
+    _ = try Importer(engine, ImportOptions(isDryRun: true), nil).run([temporary.path.string])
+    #expect(try contents(of: engine) == before)
+    #expect(try cache.data("long") == Data([1]))
+    #expect(try cache.statistics().counts.evictedCount == 0)
   }
 }

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import SystemPackage
 import Testing
@@ -121,6 +122,19 @@ struct CacheKeepTests {
       #expect(try cache.put("n\(expected.count)", [9]))
       #expect(try left(cache, of: 3) == expected)
     }
+  }
+
+  @Test("a hit writes nothing: other processes know of it with the next put")
+  func unwrittenUse() throws {
+    let place = try place(keys: 3)
+    let (cache, other) = (try place.cache(), try place.cache())
+    for index in 0..<3 { #expect(try cache.put("k\(index)", [UInt8(index)])) }
+    #expect(try cache.data("k0") == Data([0]))
+    #expect(try other.put("a", [9]))
+    #expect(try left(cache, of: 3) == [1, 2])
+    #expect(try cache.data("k1") == Data([1]))
+    #expect(try cache.put("b", [9]))
+    #expect(try left(cache, of: 3) == [1])
   }
 
   @Test("trimming leaves the order of uses as it is")

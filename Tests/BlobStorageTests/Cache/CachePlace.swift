@@ -110,8 +110,36 @@ extension CacheCore {
   }
 
   /// By how many hundredths the folder exceeds the limit; negative below it.
+  ///
+  /// Others may write meanwhile. A file that goes while this looks and the one that takes its place never count together.
   func excess() throws -> Double {
-    let byteCount = try engine.folder.allocatedByteCount()
+    let path = engine.folder.path.string
+    let byteCount =
+      FileManager.default.fileExists(atPath: path)
+      ? standingByteCount(below: path) : try engine.folder.allocatedByteCount()
     return 100 * Double(byteCount - limits.byteCountMax) / Double(limits.byteCountMax)
+  }
+
+  /// Bytes of the files that are there before and after the look: at some moment all of them were.
+  private func standingByteCount(below path: String) -> Int64 {
+    let before = allocatedByteCounts(below: path)
+    return allocatedByteCounts(below: path).reduce(0) { sum, file in
+      sum + min(file.value, before[file.key] ?? 0)
+    }
+  }
+
+  private struct FoundFile: Hashable {
+    var path: String
+    var number: UInt64
+  }
+
+  private func allocatedByteCounts(below path: String) -> [FoundFile: Int64] {
+    var byteCounts: [FoundFile: Int64] = [:]
+    for name in FileManager.default.enumerator(atPath: path)?.compactMap({ $0 as? String }) ?? [] {
+      var status = stat()
+      guard lstat("\(path)/\(name)", &status) == 0 else { continue }
+      byteCounts[FoundFile(path: name, number: UInt64(status.st_ino))] = Int64(status.st_blocks) * 512
+    }
+    return byteCounts
   }
 }

@@ -1,6 +1,8 @@
 import BlobStorage
 import BlobStorageTestSupport
+import Dispatch
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -121,6 +123,55 @@ struct CacheSafetyTests {
     #expect(try cache.data("k") == Data([1]))
     // A whole pack would take 128 KiB, which is 1.6.
     #expect(try cache.excess() < 0.5)
+  }
+
+  @Test("room is made by one process at a time, and reading waits for nobody")
+  func oneAtATime() throws {
+    let place = try CachePlace()
+    let cache = try place.cache()
+    #expect(try cache.put("k", [1]))
+    // The next put begins a pack.
+    try cache.engine.writer.rollOver()
+    let lock = try SystemFiles().open(cache.engine.folder.cacheLock, .openOrCreate)
+    defer { lock.close() }
+    #expect(try lock.lock(.exclusive, wait: true))
+    let isStored = Mutex(false)
+    let putting = DispatchGroup()
+    DispatchQueue.global().async(group: putting) {
+      do {
+        let stored = try cache.put("n", [2])
+        isStored.withLock { $0 = stored }
+      } catch { Issue.record(error) }
+    }
+    Thread.sleep(forTimeInterval: 0.2)
+    #expect(try cache.data("k") == Data([1]))
+    #expect(try !cache.contains("n"))
+    #expect(!isStored.withLock { $0 })
+    try lock.unlock()
+    putting.wait()
+    #expect(isStored.withLock { $0 })
+    #expect(try cache.data("n") == Data([2]))
+  }
+
+  @Test("after a refusal nothing is tried for a second, and then it is")
+  func refusal() throws {
+    let place = try CachePlace()
+    let cache = try place.cache(prefix: "c/")
+    let engine = cache.engine
+    var random = SplitMix64(seed: 47)
+    _ = try engine.put("other", .data(random.noise(9_000_000)), .relaxed)
+    let begun = ContinuousClock.now
+    #expect(try !cache.put("k", random.noise(20_000)))
+    // There would be room from here on.
+    _ = try engine.delete(["other"], .relaxed)
+    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    let isStored = try cache.put("k", random.noise(20_000))
+    // On a slow machine the second may be over.
+    if begun.duration(to: .now) < .milliseconds(900) { #expect(!isStored) }
+    Thread.sleep(forTimeInterval: 1.1)
+    #expect(try cache.put("k", [1]))
+    #expect(try cache.data("k") == Data([1]))
+    #expect(try cache.excess() < 0)
   }
 
   @Test("one that is opened with a lower limit than it had holds that at once")

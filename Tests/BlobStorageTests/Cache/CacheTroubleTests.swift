@@ -74,6 +74,31 @@ struct CacheTroubleTests {
     #expect(try cache.engine.verify().damaged == [])
   }
 
+  @Test("whose medium is too full to drop a damaged value gives none all the same")
+  func fullAndDamaged() throws {
+    let disk = SimulatedDisk()
+    let place = try CachePlace(disk: disk)
+    let cache = try place.cache()
+    var random = SplitMix64(seed: 18)
+    let whole = random.noise(5_000)
+    #expect(try cache.put("damaged", random.noise(20_000)))
+    #expect(try cache.put("whole", whole))
+    try cache.engine.writer.rollOver()
+    let name = try #require(try cache.engine.backend.packNames().live.first)
+    let file = try disk.process().open(cache.engine.folder.packs.appending(name.fileName), .readWrite)
+    try file.write([UInt8](repeating: 0xAA, count: 5_000), at: 10_000)
+    file.close()
+    disk.limit(byteCount: 1_000)
+    #expect(try cache.data("damaged") == nil)
+    #expect(try cache.data("whole") == whole)
+    #expect(try cache.engine.version("damaged", nil) != nil, "there was no room to say that it is gone")
+    disk.limit(byteCount: nil)
+    #expect(try cache.put("damaged", whole))
+    #expect(try cache.data("damaged") == whole)
+    let counts = try cache.statistics().counts
+    #expect(counts.missCount == 1 && counts.hitCount == 2)
+  }
+
   @Test("that has lost its catalog has its values, in the order of their puts")
   func lostCatalog() throws {
     let place = try CachePlace()

@@ -75,6 +75,29 @@ struct CatalogStateTests {
     for part in parts { #expect(part == ["truncate", "write", "synchronize", "rename", "syncDirectory"]) }
   }
 
+  @Test("is clean only once the database is on the medium")
+  func databaseFirst() throws {
+    let place = try StorePlace()
+    let files = RecordedFiles(root: place.temporary.path)
+    let calls = Mutex<[String]>([])
+    files.beforeMutations { (kind, path) throws(BlobStorageError) in
+      switch (kind, path.lastComponent?.string) {
+      case (.synchronize, "data.mdb"): calls.withLock { $0.append("database") }
+      case (.rename, "state.new"): calls.withLock { $0.append("state") }
+      default: break
+      }
+    }
+    var environment = Engine.Environment()
+    environment.catalogFiles = files
+    for _ in 0..<2 {
+      let engine = try place.engine(environment)
+      _ = try engine.put("a", [1])
+      calls.withLock { $0 = [] }
+      try engine.close()
+      #expect(calls.withLock { $0 } == ["database", "state"])
+    }
+  }
+
   @Test(
     "is not clean while a byte of an open pack is known that may not be on the medium", arguments: [0, 1])
   func openPack(missingByteCount: Int64) throws {

@@ -1,6 +1,7 @@
 import BlobStorage
 import Dispatch
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -23,10 +24,13 @@ struct MapTests {
         atPath: source.pushing(FilePath(name)).string, toPath: target.pushing(FilePath(name)).string)
     }
     let small = try CatalogPlace.open(in: other, mapByteCount: 1 << 18)
-    let done = DispatchSemaphore(value: 0)
+    let (begun, done) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let thread = Mutex<String?>(nil)
     let epochs = Epochs()
     try large.catalog.write { (transaction) throws(BlobStorageError) in
       Thread.detachNewThread {
+        thread.withLock { $0 = Self.currentThread }
+        begun.signal()
         // Begins to wait for the transaction under way, which grows the database beyond the map here.
         epochs.add { () throws(BlobStorageError) in
           try small.write { (transaction) throws(BlobStorageError) in
@@ -36,7 +40,8 @@ struct MapTests {
         }
         done.signal()
       }
-      Thread.sleep(forTimeInterval: 0.05)
+      begun.wait()
+      if let thread = thread.withLock({ $0 }) { Self.waitUntilAsleep(thread) }
       for number in 1...20_000 as ClosedRange<UInt32> {
         _ = try transaction.addPack(PackRow(name: PackName(writer: 1, sequence: number), created: 1))
       }
@@ -46,6 +51,20 @@ struct MapTests {
     #expect(try small.read { (transaction) throws(BlobStorageError) in try transaction.epoch() } == 2)
     #expect(try large.catalog.read { (transaction) throws(BlobStorageError) in try transaction.epoch() } == 2)
     small.close()
+  }
+
+  /// The folder in which the system tells of the thread that asks; nil where it does not.
+  private static var currentThread: String? {
+    let link = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")
+    return link.map { "/proc/" + $0 }
+  }
+
+  /// Returns when the thread waits for something, or has ended.
+  private static func waitUntilAsleep(_ thread: String) {
+    // The state follows the name, which is in parentheses and may have any characters.
+    while let line = try? String(contentsOfFile: thread + "/stat", encoding: .utf8),
+      let end = line.lastIndex(of: ")"), !line[end...].hasPrefix(") S")
+    { sched_yield() }
   }
 }
 

@@ -1,26 +1,7 @@
 import BlobStorage
+import BlobStorageTestSupport
 
-/// A small generator whose stream never changes (splitmix64).
-struct CodecSeed: RandomNumberGenerator {
-  var state: UInt64
-
-  init(_ seed: UInt64) { state = seed }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-    return z ^ (z >> 31)
-  }
-
-  mutating func noise(_ count: Int) -> [UInt8] {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(count + 8)
-    while bytes.count < count { withUnsafeBytes(of: next().littleEndian) { bytes += $0 } }
-    return Array(bytes.prefix(count))
-  }
-
+extension SplitMix64 {
   /// Words of a vocabulary of 2,000, as many as fill the count.
   mutating func text(_ count: Int) -> [UInt8] {
     var bytes: [UInt8] = []

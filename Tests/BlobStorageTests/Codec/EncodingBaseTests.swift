@@ -1,9 +1,10 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Testing
 
 struct EncodingBaseTests {
   /// `count` bytes in a few places replaced.
-  private func edited(_ plain: [UInt8], by seed: inout CodecSeed) -> [UInt8] {
+  private func edited(_ plain: [UInt8], by seed: inout SplitMix64) -> [UInt8] {
     var plain = plain
     for _ in 0..<5 {
       let at = Int.random(in: 0..<plain.count - 100, using: &seed)
@@ -14,7 +15,7 @@ struct EncodingBaseTests {
 
   @Test(arguments: [1, 3, 9, 19])
   func aNearCopyCostsLessThanATwentiethOfItself(level: Int) throws {
-    var seed = CodecSeed(9)
+    var seed = SplitMix64(seed: 9)
     let base = seed.text(65_536)
     let plain = edited(base, by: &seed)
     let encoder = ChunkEncoder()
@@ -26,8 +27,8 @@ struct EncodingBaseTests {
   }
 
   @Test func aNearCopyOfNoiseShrinksToo() throws {
-    var seed = CodecSeed(10)
-    let base = seed.noise(262_144)
+    var seed = SplitMix64(seed: 10)
+    let base = seed.bytes(262_144)
     let plain = edited(base, by: &seed)
     let based = try ChunkEncoder().encoded(plain, by: .zstd, base: base)
     #expect(based.bytes.count < 2_000)
@@ -35,10 +36,10 @@ struct EncodingBaseTests {
   }
 
   @Test func aChunkReachesItsBaseBeyondTheWindowOfItsLevel() throws {
-    var seed = CodecSeed(11)
-    let base = seed.noise(1 << 20)
+    var seed = SplitMix64(seed: 11)
+    let base = seed.bytes(1 << 20)
     // Level 3 has a window of 2 MiB; what is common lies 4 MiB apart.
-    let plain = seed.noise(3 << 20) + base
+    let plain = seed.bytes(3 << 20) + base
     let based = try ChunkEncoder().encoded(plain, by: .zstd, base: base)
     #expect(based.kind == .zstd)
     #expect(based.bytes.count < (3 << 20) + 100_000)
@@ -47,12 +48,12 @@ struct EncodingBaseTests {
   }
 
   @Test func theWrongBaseNeverGivesTheRightBytes() throws {
-    var seed = CodecSeed(12)
+    var seed = SplitMix64(seed: 12)
     let base = seed.text(65_536)
     let plain = edited(base, by: &seed)
     let based = try ChunkEncoder().encoded(plain, by: .zstd, base: base)
     // Without a checksum in the frame the caller's digest has to tell; there is only no trap and no overrun.
-    for wrong in [seed.text(65_536), [], Array(base.dropLast()), seed.noise(10)] {
+    for wrong in [seed.text(65_536), [], Array(base.dropLast()), seed.bytes(10)] {
       do {
         let bytes = try ChunkDecoder().decoded(based.bytes, by: .zstd, base: wrong, count: plain.count)
         #expect(bytes.elementsEqual(plain) == false)
@@ -61,7 +62,7 @@ struct EncodingBaseTests {
   }
 
   @Test func aDictionaryHelpsSmallChunksAndIsNeededToDecodeThem() throws {
-    var seed = CodecSeed(13)
+    var seed = SplitMix64(seed: 13)
     let samples = (0..<500).map { number in
       Array(#"{"identifier": \#(number), "name": "\#(seed.next())", "kind": "picture", "tags": []}"#.utf8)
         + Array(#", {"width": \#(seed.next() % 4_000), "height": \#(seed.next() % 4_000), "depth": 24}"#.utf8)
@@ -102,8 +103,8 @@ struct EncodingBaseTests {
   }
 
   @Test func moreDictionariesThanAreKeptReadyAreTakenInTurns() throws {
-    var seed = CodecSeed(14)
-    let dictionaries = (0..<7).map { _ in seed.noise(2_000) }
+    var seed = SplitMix64(seed: 14)
+    let dictionaries = (0..<7).map { _ in seed.bytes(2_000) }
     let encoder = ChunkEncoder()
     let decoder = ChunkDecoder()
     for index in [0, 1, 2, 3, 4, 5, 6, 0, 6, 5, 1, 0] {

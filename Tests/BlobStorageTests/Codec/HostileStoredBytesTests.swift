@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Testing
 
 struct HostileStoredBytesTests {
@@ -16,7 +17,7 @@ struct HostileStoredBytesTests {
 
   @Test(arguments: choices)
   func everyTruncationIsCorrupted(choice: CodecChoice) throws {
-    var seed = CodecSeed(6)
+    var seed = SplitMix64(seed: 6)
     let stored = try ChunkEncoder().encoded(seed.text(3_000), by: choice)
     for count in stored.bytes.indices {
       expectCorrupted(Array(stored.bytes[..<count]), by: stored.kind, count: 3_000, "cut to \(count)")
@@ -25,7 +26,7 @@ struct HostileStoredBytesTests {
 
   @Test(arguments: choices)
   func aFlippedBitNeverTrapsAndNeverOverruns(choice: CodecChoice) throws {
-    var seed = CodecSeed(7)
+    var seed = SplitMix64(seed: 7)
     let plain = seed.text(2_000)
     let decoder = ChunkDecoder()
     let stored = try ChunkEncoder().encoded(plain, by: choice)
@@ -42,10 +43,10 @@ struct HostileStoredBytesTests {
 
   @Test(arguments: choices)
   func noiseIsNeverDecoded(choice: CodecChoice) throws {
-    var seed = CodecSeed(8)
+    var seed = SplitMix64(seed: 8)
     let beginning = try ChunkEncoder().encoded([UInt8](repeating: 0, count: 999), by: choice).bytes.prefix(6)
     for _ in 0..<500 {
-      let noise = seed.noise(300)
+      let noise = seed.bytes(300)
       expectCorrupted(noise, by: choice.kind, count: 1_000, "noise")
       expectCorrupted(Array(beginning + noise), by: choice.kind, count: 1_000, "noise behind a true header")
     }

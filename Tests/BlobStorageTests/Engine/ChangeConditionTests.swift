@@ -170,8 +170,35 @@ struct ChangeConditionTests {
     try store.close()
   }
 
-  @Test("lets one of several who delete the same version do it, and tells the others")
-  func deletedOnce() throws {
+  @Test("is refused before anything is read or stored for it when it does not hold to begin with")
+  func refusedAtOnce() throws {
+    let place = try TemporaryFolder()
+    let store = try BlockingBlobStore.create(at: place.path.appending("store").string)
+    let first = try store.put("k", .data(Data("one".utf8))).version.id
+    let writer = store.store.engine.writer
+    let before = writer.addedByteCount
+    let isRead = Mutex(false)
+    let contents: [BlobContent] = [
+      .stream({
+        isRead.withLock { $0 = true }
+        return nil
+      }), .data(Self.long), .data(Self.contents[0]), .file(place.path.appending("nothing").string),
+    ]
+    for content in contents {
+      expectFailure(first) { try store.put("k", content, options: PutOptions(condition: .absent)) }
+    }
+    expectFailure(first) {
+      try store.apply([.put(PutItem(key: "new", data: Self.contents[0])), .delete("k", if: .absent)])
+    }
+    #expect(!isRead.withLock { $0 })
+    #expect(writer.addedByteCount == before)
+    #expect(try store.keys(limit: 9).map(\.current.id) == [first])
+    try store.close()
+  }
+
+  @Test(
+    "lets one of several who delete the same version do it, and tells the others", arguments: [false, true])
+  func deletedOnce(inBatch: Bool) throws {
     let place = try TemporaryFolder()
     let path = place.path.appending("store").string
     try BlockingBlobStore.create(at: path).close()
@@ -182,8 +209,13 @@ struct ChangeConditionTests {
       DispatchQueue.concurrentPerform(iterations: stores.count) { index in
         let outcome: String
         do throws(BlobStorageError) {
-          let isDeleted = try stores[index].delete("k", if: .current(id), durability: .relaxed)
-          outcome = isDeleted ? "deleted" : "nothing"
+          if inBatch {
+            _ = try stores[index].apply([.delete("k", if: .current(id))], durability: .relaxed)
+            outcome = "deleted"
+          } else {
+            let isDeleted = try stores[index].delete("k", if: .current(id), durability: .relaxed)
+            outcome = isDeleted ? "deleted" : "nothing"
+          }
         } catch { outcome = error.code == .conditionFailed ? "refused" : "\(error)" }
         outcomes.withLock { $0.append(outcome) }
       }

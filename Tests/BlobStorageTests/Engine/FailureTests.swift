@@ -117,6 +117,74 @@ struct FailureTests {
     #expect(outcomes == [0, items.count])
   }
 
+  @Test("whose process dies while keys are dropped by their names has all of them or none")
+  func wholeDeletions() throws {
+    // Drops that are handed to the system in several parts.
+    let end = String(repeating: "x", count: 1_000)
+    let keys = (0..<1_500).map { "key-\($0)-\(end)" }
+    var outcomes: Set<Int> = []
+    var mutation = 0
+    repeat {
+      let place = try Place()
+      let engine = try place.engine()
+      _ = try engine.put("before", [1])
+      _ = try engine.put(keys.map { PutItem(key: $0, data: Data()) }, .relaxed)
+      mutation += 1
+      place.disk.stop(beforeMutation: place.disk.mutationCount + mutation)
+      let error = failure { _ = try engine.delete(keys, .relaxed) }
+      place.disk.heal()
+      place.disk.crash()
+      let reopened = try place.engine()
+      #expect(try reopened.data("before", nil) == Data([1]))
+      let count = try reopened.keys("key-", after: nil, limit: .max).count
+      outcomes.insert(count)
+      #expect(count == 0 || count == keys.count, "stopped before write \(mutation)")
+      try reopened.close()
+      if error == nil { break }
+    } while mutation < 20
+    #expect(mutation > 2)
+    #expect(outcomes == [0, keys.count])
+  }
+
+  @Test("whose catalog cannot grow holds nothing of what was refused for that, whatever is put afterwards")
+  func refusedByCatalog() throws {
+    let place = try Place()
+    let engine = try place.engine()
+    _ = try engine.put("before", [1])
+    let items = (0..<1_500).map { index in
+      PutItem(key: "key-\(index)", data: Data(), metadata: [UInt8](repeating: 1, count: 1_000))
+    }
+    let byteCount = try engine.catalog.allocatedByteCount()
+    let error = try withFileLengths(upTo: byteCount) { failure { _ = try engine.put(items, .relaxed) } }
+    #expect(error != nil)
+    #expect(try engine.keys("", after: nil, limit: .max).map(\.key) == ["before"])
+    _ = try engine.put("after", [2])
+    #expect(try engine.keys("", after: nil, limit: .max).map(\.key) == ["after", "before"])
+    try engine.close()
+    let reopened = try place.engine()
+    #expect(try reopened.keys("", after: nil, limit: .max).map(\.key) == ["after", "before"])
+    try reopened.close()
+  }
+
+  /// Has the system refuse this process longer files meanwhile. The simulated disk has none.
+  private func withFileLengths<T>(upTo byteCount: Int64, _ body: () throws -> T) throws -> T {
+    #if canImport(Darwin)
+      let resource = RLIMIT_FSIZE
+    #else
+      let resource = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
+    #endif
+    var before = rlimit()
+    try #require(getrlimit(resource, &before) == 0)
+    // Without this the system would end the process.
+    let handler = signal(SIGXFSZ, SIG_IGN)
+    defer { signal(SIGXFSZ, handler) }
+    var during = before
+    during.rlim_cur = rlim_t(byteCount)
+    try #require(setrlimit(resource, &during) == 0)
+    defer { setrlimit(resource, &before) }
+    return try body()
+  }
+
   @Test("whose pack ends within a commit holds nothing of it", arguments: 1...3)
   func tornCommit(_ lostCount: Int) throws {
     let place = try Place()

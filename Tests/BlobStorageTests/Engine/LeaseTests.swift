@@ -105,7 +105,7 @@ struct LeaseTests {
   func merged() throws {
     let lease = lease(1)
     let kept = try lease.hold([.blob(Self.first)])
-    var generator = SeededGenerator(seed: 5)
+    var generator = SplitMix64(seed: 5)
     var held: [LeaseFile.Hold] = []
     for _ in 0..<3_000 {
       let count = Int.random(in: 1...20, using: &generator)

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 import SystemPackage
@@ -100,6 +101,193 @@ struct PutTests {
     #expect(try engine.keep(upTo: 1, keys: ["a", "nothing"], .relaxed).droppedVersionCount == 1)
     #expect(try engine.versions("a").map(\.id) == Array(versions.prefix(2)))
     try engine.close()
+  }
+
+  @Test("takes keys of 1 to 4,096 bytes of UTF-8 without NUL, byte by byte, and no others")
+  func keys() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let keys = ["a", "A", "\u{e9}", "e\u{301}", "/", "..", String(repeating: "ä", count: 2_048)]
+    for (index, key) in keys.enumerated() { _ = try engine.put(key, [UInt8(index)]) }
+    for (index, key) in keys.enumerated() { #expect(try engine.data(key, nil) == Data([UInt8(index)])) }
+    let before = try contents(of: engine)
+    #expect(before.count == keys.count)
+    for key in ["", "\0", "a\0", String(repeating: "ä", count: 2_048) + "a"] {
+      let item = PutItem(key: key, data: Data([1]))
+      let good = PutItem(key: "good", data: Data([1]))
+      let calls: [() throws -> Void] = [
+        { _ = try engine.put(key, [1]) }, { _ = try engine.put(key, Self.stream([1]), .relaxed) },
+        { _ = try engine.put([good, item], .relaxed) },
+        { _ = try engine.change([.put(good), .put(item)], .relaxed) },
+        { _ = try engine.change([.put(good), .delete(key)], .relaxed) },
+        { _ = try engine.delete(["a", key], .relaxed) },
+        { _ = try engine.keep(upTo: 0, keys: [key], .relaxed) }, { _ = try engine.data(key, nil) },
+        { _ = try engine.version(key, nil) }, { _ = try engine.versions(key) },
+        { _ = try engine.openBlob(key, nil) }, { _ = try engine.holdVersions(key) },
+      ]
+      for (index, call) in calls.enumerated() {
+        #expect(failure(call)?.code == .invalidArgument, "\(key.utf8.count) bytes, call \(index)")
+      }
+    }
+    #expect(try contents(of: engine) == before)
+    try engine.close()
+  }
+
+  @Test("of several items makes all of them or none, and under a condition takes each key once")
+  func items() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let old = try engine.put("b", [1]).version.id
+    let absent = PutOptions(durability: .relaxed, condition: .absent, metadata: [9])
+    let items = ["a", "b", "c"].map { PutItem(key: $0, data: Data($0.utf8), metadata: Array($0.utf8)) }
+    let refused = failure { _ = try engine.put(items, absent) }
+    #expect(refused?.code == .conditionFailed && refused?.key == "b" && refused?.currentVersion == old)
+    let twice = failure { _ = try engine.put([items[0], items[2], items[0]], absent) }
+    #expect(twice?.code == .invalidArgument && twice?.key == "a")
+    #expect(try engine.keys("", after: nil, limit: 9).map(\.current.id) == [old])
+    #expect(try engine.delete(["b"], .relaxed) == 1)
+    let first = try engine.put(items, absent).map(\.version)
+    #expect(first.map(\.key) == ["a", "b", "c"])
+    #expect(first.map(\.metadata) == items.map(\.metadata))
+    // Of several for one key each follows the one before.
+    let archiving = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    let archived = try engine.put([items[0], items[1], items[0]], archiving).map(\.version.id)
+    #expect(try engine.versions("a").map(\.id) == [archived[2], archived[0], first[0].id])
+    let replacing = try engine.put([items[0], items[0]], .relaxed).map(\.version.id)
+    let versions = [replacing[1], archived[0], first[0].id]
+    #expect(try engine.versions("a").map(\.id) == versions)
+    try engine.close()
+    try place.removeCatalog()
+    let reopened = try place.engine()
+    #expect(try reopened.versions("a").map(\.id) == versions)
+    #expect(try reopened.versions("b").map(\.id) == [archived[1], first[1].id])
+    try reopened.close()
+  }
+
+  @Test("of keys counts each once, however often it is named, and none that is not there")
+  func counts() throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    for byte in 0..<3 as Range<UInt8> {
+      for key in ["a", "b", "c"] { _ = try engine.put(key, [byte], options) }
+    }
+    let kept = try engine.keep(upTo: 1, keys: ["a", "nothing", "a"], .relaxed)
+    #expect(kept.keyCount == 1 && kept.droppedVersionCount == 1)
+    #expect(try engine.delete([], .relaxed) == 0)
+    #expect(try engine.delete(["a", "nothing", "b", "a"], .relaxed) == 2)
+    #expect(try engine.delete(["a", "b"], .relaxed) == 0)
+    #expect(try engine.delete(prefix: "a", .relaxed) == 0)
+    let left = try engine.keys("", after: nil, limit: 9)
+    #expect(left.map(\.key) == ["c"] && left.map(\.versionCount) == [3])
+    try engine.close()
+  }
+
+  // MARK: Where content comes from
+
+  @Test("from a descriptor begins where that stands, and does not close it", arguments: [10_000, 3_000_000])
+  func descriptor(_ byteCount: Int) throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    var random = SplitMix64(seed: 34)
+    let bytes = random.bytes(byteCount)
+    let path = place.temporary.path.appending("file")
+    try Data(bytes).write(to: URL(filePath: path.string))
+    let file = try FileDescriptor.open(path, .readOnly)
+    defer { try? file.close() }
+    _ = try file.seek(offset: 1_000, from: .start)
+    let result = try engine.put("k", .descriptor(file.rawValue), .relaxed)
+    #expect(result.version.byteCount == Int64(byteCount - 1_000))
+    #expect(try engine.data("k", nil) == Data(bytes.dropFirst(1_000)))
+    // It is open still, and nothing is left to be read.
+    #expect(try file.seek(offset: 0, from: .current) == Int64(byteCount))
+    #expect(try engine.put("empty", .descriptor(file.rawValue), .relaxed).version.byteCount == 0)
+    #expect(try engine.data("empty", nil) == Data())
+    try engine.close()
+  }
+
+  @Test("of a file that changes while it is read is refused", arguments: [100_000, 5_000_000])
+  func changingFile(_ byteCount: Int) throws {
+    let place = try StorePlace(Self.options)
+    let engine = try place.engine()
+    let old = try engine.put("k", [1]).version.id
+    var random = SplitMix64(seed: 35)
+    let bytes = Data(random.bytes(byteCount))
+    let file = place.temporary.path.appending("file").string
+    try bytes.write(to: URL(filePath: file))
+    let isChanged = Mutex(false)
+    let change: @Sendable (WorkProgress) -> Void = { progress in
+      guard progress.doneByteCount > 0, !isChanged.withLock({ $0 }) else { return }
+      isChanged.withLock { $0 = true }
+      #expect(throws: Never.self) {
+        let handle = try #require(FileHandle(forUpdatingAtPath: file))
+        _ = try handle.seekToEnd()
+        try handle.write(contentsOf: Data([7]))
+        try handle.close()
+      }
+    }
+    let error = failure { _ = try engine.put("k", .file(file), .relaxed, change) }
+    #expect(isChanged.withLock { $0 })
+    #expect(error?.code == .sourceFailed)
+    #expect(try engine.versions("k").map(\.id) == [old])
+    _ = try engine.put("k", .file(file), .relaxed, change)
+    #expect(try engine.data("k", nil) == bytes + Data([7]))
+    try engine.close()
+  }
+
+  @Test("tells how much of long content has been read up to its end, also if it is there already")
+  func progress() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    var random = SplitMix64(seed: 36)
+    let bytes = random.bytes(3_000_000)
+    let file = place.temporary.path.appending("file").string
+    try Data(bytes).write(to: URL(filePath: file))
+    let contents: [(BlobContent, totalByteCount: Int64)] = [
+      (.file(file), 3_000_000), (.file(file), 3_000_000), (.data(Data(bytes)), 3_000_000),
+      (Self.stream(bytes), 0),
+    ]
+    for (content, totalByteCount) in contents {
+      let told = Mutex<[WorkProgress]>([])
+      _ = try engine.put("k", content, .relaxed) { progress in told.withLock { $0.append(progress) } }
+      let all = told.withLock { $0 }
+      let done = all.map(\.doneByteCount)
+      #expect(done.count > 2 && done.first == 0 && done.last == 3_000_000 && done == done.sorted())
+      #expect(all.allSatisfy { $0.phase == "storing" && $0.totalByteCount == totalByteCount })
+    }
+    try engine.close()
+  }
+
+  // MARK: Codecs
+
+  @Test("is encoded by the codec that it names, or else by the store's, however it is put")
+  func codecs() throws {
+    for own in CodecKind.allCases {
+      let place = try StorePlace(
+        StoreOptions(chunkByteCountAverage: 65_536, codec: own, usesSimilarity: false))
+      let engine = try Self.engine(place)
+      var seed = SplitMix64(seed: 6)
+      for named in [nil, CodecKind.none, .zstd, .zlib] as [CodecKind?] {
+        let kind: CodecKind = named ?? own
+        let options = PutOptions(durability: .relaxed, codec: named)
+        let texts = (0..<3).map { _ in seed.text(8_000) }
+        let results = [
+          try engine.put("data", .data(Data(texts[0])), options),
+          try engine.put("stream", Self.stream(texts[1]), options),
+          try engine.put([PutItem(key: "item", data: Data(texts[2]))], options)[0],
+        ]
+        for (result, text) in zip(results, texts) {
+          let digest = result.version.digest
+          let number = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+            try transaction.chunkRow(digest)?.codecNumber
+          }
+          #expect(number == kind.rawValue, "\(result.version.key)")
+          #expect((result.storedByteCount > 8_000) == (kind == CodecKind.none))
+          #expect(try engine.data(digest) == Data(text))
+        }
+      }
+      try engine.close()
+    }
   }
 
   // MARK: However many

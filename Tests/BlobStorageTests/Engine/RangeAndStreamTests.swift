@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 import Testing
@@ -77,6 +78,15 @@ struct RangeAndStreamTests {
       #expect(failure { _ = try blob.read(refused) }?.code == .invalidArgument)
     }
     #expect(try blob.read(200_000..<200_010).isEmpty)
+    #expect(failure { try blob.stream(200_001..<200_002) { _ in } }?.code == .invalidArgument)
+    _ = try engine.put("empty", [])
+    let empty = try #require(try engine.openBlob("empty", nil))
+    #expect(try empty.read(0..<9).isEmpty)
+    var callCount = 0
+    try empty.stream(0..<0) { if !$0.isEmpty { callCount += 1 } }
+    #expect(callCount == 0)
+    #expect(failure { _ = try empty.read(1..<2) }?.code == .invalidArgument)
+    empty.close()
     blob.close()
     #expect(failure { _ = try blob.read(0..<1) }?.code == .closed)
     try engine.close()

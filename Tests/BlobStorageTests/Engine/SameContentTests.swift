@@ -48,6 +48,19 @@ struct SameContentTests {
     #expect(try engine.data("key", first.version.id) != Data(bytes))
   }
 
+  @Test("is stored as it is when it has become longer or shorter", arguments: [1, 400_000, -1, -400_000])
+  func otherLength(by difference: Int) throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let engine = try place.engine()
+    defer { try? engine.close() }
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3_400_000)
+    _ = try Self.put(Array(bytes.prefix(3_000_000)), place, engine)
+    let changed = Array(bytes.prefix(3_000_000 + difference))
+    #expect(try Self.put(changed, place, engine).version.digest == Digest.of(changed))
+    #expect(try engine.data("key", nil) == Data(changed))
+  }
+
   @Test("heals what has been damaged of it")
   func heals() throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
@@ -66,6 +79,36 @@ struct SameContentTests {
     let second = try Self.put(bytes, place, engine)
     #expect(second.newByteCount > 0)
     #expect(try engine.data("key", nil) == Data(bytes))
+  }
+
+  @Test("is stored anew when what it was compared with has been replaced and collected meanwhile")
+  func goneMeanwhile() throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(3_000_000)
+    let first = try place.engine()
+    _ = try Self.put(bytes, place, first)
+    // Its pack is sealed: a collection can take it.
+    try first.close()
+    let (engine, other) = (try place.engine(), try place.engine())
+    defer { for engine in [engine, other] { try? engine.close() } }
+    let isGone = Mutex(false)
+    let replace: @Sendable (WorkProgress) -> Void = { progress in
+      guard progress.doneByteCount == 3_000_000, !isGone.withLock({ $0 }) else { return }
+      isGone.withLock { $0 = true }
+      #expect(throws: Never.self) {
+        _ = try other.put("key", [1])
+        #expect(try other.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount > 100)
+      }
+    }
+    let file = place.temporary.path.appending("file").string
+    let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    let result = try engine.put("key", .file(file), options, replace)
+    #expect(isGone.withLock { $0 })
+    #expect(result.newByteCount == 3_000_000)
+    #expect(try engine.data("key", nil) == Data(bytes))
+    #expect(try engine.versions("key").map(\.byteCount) == [3_000_000, 1])
+    #expect(try engine.verify().damaged.isEmpty)
   }
 
   @Test("is not taken for the same when it changes behind what was compared")

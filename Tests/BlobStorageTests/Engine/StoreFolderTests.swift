@@ -106,6 +106,59 @@ struct StoreFolderTests {
     #expect(failure { _ = try Engine(path: above, configuration: StoreConfiguration()) }?.code == .notAStore)
   }
 
+  @Test("is made in an empty folder or in none, and says for good what was decided for it")
+  func made() async throws {
+    let temporary = try TemporaryFolder()
+    let root = temporary.path.string
+    func expect(
+      _ code: BlobStorageError.Code, at path: String, _ options: StoreOptions = StoreOptions(),
+      sourceLocation: SourceLocation = #_sourceLocation
+    ) async {
+      let error = await #expect(throws: BlobStorageError.self, sourceLocation: sourceLocation) {
+        _ = try await BlobStore.create(at: path, options: options)
+      }
+      #expect(error?.code == code, sourceLocation: sourceLocation)
+    }
+    let refused = [
+      StoreOptions(chunkByteCountAverage: 1_000), StoreOptions(chunkByteCountAverage: 4 << 20),
+      StoreOptions(codec: .zlib, level: 10), StoreOptions(codec: .none, level: 1), StoreOptions(level: 0),
+    ]
+    for options in refused { await expect(.invalidArgument, at: "\(root)/new", options) }
+    await expect(.invalidArgument, at: "")
+    #expect(try FileManager.default.contentsOfDirectory(atPath: root) == [])
+    for path in ["\(root)/none", root] {
+      let error = await #expect(throws: BlobStorageError.self) { _ = try await BlobStore.open(at: path) }
+      #expect(error?.code == .noStore)
+    }
+    // Whatever else is there stays as it is.
+    try FileManager.default.createDirectory(atPath: "\(root)/other", withIntermediateDirectories: true)
+    try Data([1]).write(to: URL(filePath: "\(root)/other/file"))
+    for path in ["\(root)/other", "\(root)/other/file"] {
+      await expect(.notAStore, at: path)
+      let error = await #expect(throws: BlobStorageError.self) { _ = try await BlobStore.open(at: path) }
+      #expect(error?.code == .notAStore)
+    }
+    #expect(try FileManager.default.contentsOfDirectory(atPath: "\(root)/other") == ["file"])
+    #expect(try Data(contentsOf: URL(filePath: "\(root)/other/file")) == Data([1]))
+    // The parent is missing, too.
+    let path = "\(root)/parent/store"
+    let options = StoreOptions(
+      digestAlgorithm: .sha256, chunkByteCountAverage: 4_096, codec: .zlib, level: 9, usesSimilarity: false)
+    let store = try await BlobStore.create(at: path, options: options)
+    try await store.set("k", to: Data([2]))
+    let information = store.information
+    #expect(information.path == path && information.id.count == 32 && information.level == 9)
+    #expect(information.digestAlgorithm == .sha256 && information.chunkSizes.average == 4_096)
+    #expect(information.codec == .zlib && !information.usesSimilarity)
+    #expect(abs(information.created.timeIntervalSinceNow) < 600)
+    try await store.close()
+    await expect(.storeExists, at: path)
+    let opened = try await BlobStore.open(at: path)
+    #expect(opened.information == information)
+    #expect(try await opened.data(forKey: "k") == Data([2]))
+    try await opened.close()
+  }
+
   @Test("is refused when a part of it lies behind a link", arguments: ["packs", "leases"])
   func links(_ part: String) throws {
     let place = try StorePlace()

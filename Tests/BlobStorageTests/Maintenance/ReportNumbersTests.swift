@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import SystemPackage
 import Testing
@@ -48,8 +49,8 @@ struct ReportNumbersTests {
   func statistics() throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(1)
-    let noise = seed.noise(5_000)
+    var seed = SplitMix64(seed: 1)
+    let noise = seed.bytes(5_000)
     let text = seed.text(9_000)
     var edited = text
     edited.replaceSubrange(4_000..<4_010, with: Array("0123456789".utf8))
@@ -102,8 +103,8 @@ struct ReportNumbersTests {
   func exclusive() throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(2)
-    let contents = [seed.noise(5_000), seed.noise(4_000)]
+    var seed = SplitMix64(seed: 2)
+    let contents = [seed.bytes(5_000), seed.bytes(4_000)]
     // The third is the first again.
     for number in [0, 1, 0] { _ = try engine.put("k", contents[number], Self.archiving) }
     let versions = try engine.versions("k")
@@ -124,7 +125,7 @@ struct ReportNumbersTests {
   func base(dependantCount: Int) throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(1)
+    var seed = SplitMix64(seed: 1)
     var bytes = [seed.text(9_000)]
     for number in 1...dependantCount {
       var edited = bytes[0]
@@ -165,9 +166,9 @@ struct ReportNumbersTests {
   @Test("a report has versions in the spans in which they were put, and the most first")
   func report() async throws {
     let place = try StorePlace()
-    var seed = CodecSeed(1)
+    var seed = SplitMix64(seed: 1)
     let text = seed.text(9_000)
-    let noise = seed.noise(300)
+    let noise = seed.bytes(300)
     let encoded = try ChunkEncoder().encoded(text, by: .zstd)
     let (long, short) = (Digest.of(text), Digest.of(noise))
     let chunk = SampleRecord(
@@ -291,5 +292,69 @@ struct ReportNumbersTests {
     #expect(report.largestKeys.map(\.exclusiveByteCount) == [Int64(storedByteCount)])
     #expect(report.codecs.map(\.chunkCount) == [6_003])
     try await store.close()
+  }
+
+  @Test("what an archived version cannot be followed to is told beside all numbers")
+  func notFollowed() async throws {
+    let place = try StorePlace(StoreOptions(usesSimilarity: false))
+    let (there, absent) = (Array("there".utf8), Digest.of(Array("a list that is not there".utf8)))
+    var lists = ByteWriter()
+    ListEntry(digest: absent, chunkCount: 5, spanByteCount: 100).encode(into: &lists)
+    let blob = Digest.of(Array("long".utf8))
+    let manifest = ManifestRecord(digest: blob, byteCount: 100, chunkCount: 5, depth: 1, listedCount: 1)
+    let records = [
+      SampleRecord.chunk(there), SampleRecord(content: .manifest(manifest), payload: lists.bytes),
+      Self.ref("k", 1, blob, byteCount: 100, created: 1_600_000_000_000),
+      Self.ref("k", 2, Digest.of(there), byteCount: 5, created: 1_600_000_000_001),
+      Self.ref("other", 3, Digest.of(there), byteCount: 5, created: 1_600_000_000_002),
+    ]
+    _ = try Self.plant(place, 1, created: 1 << 40, records)
+    let store = try await place.opened()
+    let (statistics, report) = (try await store.statistics(), try await store.report())
+    #expect(statistics.keyCount == 2 && statistics.versionCount == 3 && statistics.chunkCount == 1)
+    var told = [statistics.unreadable, report.unreadable, report.statistics.unreadable]
+    for subject in [Usage.Subject.key("k"), .key("other"), .digest(Digest.of(there)), .digest(blob)] {
+      told.append(try #require(try await store.usage(of: subject)).unreadable)
+    }
+    for key in ["k", "other"] {
+      told.append(try #require(try await store.blobInformation(forKey: key)).unreadable)
+    }
+    for (number, messages) in told.enumerated() {
+      #expect(messages.contains { $0.contains("\(absent)") }, "\(number): \(messages)")
+    }
+    // What it shares with what can be followed is counted all the same.
+    #expect(report.largestKeys.map(\.versionCount).sorted() == [1, 2])
+    try await store.close()
+  }
+
+  // MARK: Progress
+
+  @Test("of packs that are looked at go up to what there is, and never back")
+  func progress() async throws {
+    let place = try StorePlace(StoreOptions(usesSimilarity: false))
+    for number in 0..<3 {
+      let engine = try place.engine()
+      _ = try engine.put("k\(number)", [UInt8](repeating: UInt8(number), count: 3_000))
+      try engine.close()
+    }
+    let store = try await place.opened()
+    let (verified, repaired, collected) = (ToldProgress(), ToldProgress(), ToldProgress())
+    _ = try await store.verify(progress: { verified.note($0) })
+    let steps = verified.all
+    #expect(!steps.isEmpty && steps.allSatisfy { $0.phase == "verifying" && $0.totalCount == 3 })
+    let total = try #require(steps.first).totalByteCount
+    #expect(total > 0 && steps.allSatisfy { $0.totalByteCount == total })
+    let done = steps.map(\.doneByteCount)
+    #expect(done == done.sorted() && done.first == 0 && Set(steps.map(\.doneCount)) == [0, 1, 2])
+    // All but the header of the last pack.
+    #expect(done.last == total - Int64(PackHeader.byteCount), "\(done) of \(total)")
+    _ = try await store.repair(progress: { repaired.note($0) })
+    let mended = repaired.all.filter { $0.phase == "repairing" }
+    #expect(mended.map(\.doneCount) == [0, 1, 2] && mended.allSatisfy { $0.totalCount == 3 })
+    _ = try await store.collectGarbage(progress: { collected.note($0) })
+    let marked = collected.all.filter { $0.phase == "marking" }
+    #expect(marked.map(\.doneCount).max() == 3 && marked.allSatisfy { $0.totalCount >= $0.doneCount })
+    try await store.close()
+    withExtendedLifetime(place) {}
   }
 }

@@ -53,8 +53,8 @@ struct CatchingUpTests {
   func together() throws {
     let place = try RemotePlace(StoreOptions(chunkByteCountAverage: 4_096))
     let writer = try place.engine("writer", packByteCount: 8_000)
-    var seed = CodecSeed(5)
-    var bytes = seed.text(40_000) + seed.noise(40_000)
+    var seed = SplitMix64(seed: 5)
+    var bytes = seed.text(40_000) + seed.bytes(40_000)
     for index in 0..<4 {
       _ = try writer.put("key \(index)", bytes, PutOptions())
       for offset in stride(from: index, to: bytes.count, by: 9_000) { bytes[offset] ^= 1 }

@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import Foundation
 import SystemPackage
 import Testing
 
@@ -38,4 +39,63 @@ struct RangeCacheTests {
     #expect(try files.list("/state/packs") == [])
     #expect(try files.list("/state/ranges") == (fits ? [name.fileName] : []))
   }
+
+  @Test("holds its limit when nothing but packs of this machine come")
+  func wholePacks() throws {
+    let disk = SimulatedDisk()
+    let files = disk.process()
+    for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
+      try files.createDirectory(FilePath("/\(folder)"))
+    }
+    let backend = RemoteBackend(
+      objects: MemoryObjectStore(), storeID: SharedFormatTests.storeID, folder: "/state",
+      asideFolder: "/state/aside", files: files, cacheByteCountMax: 1_000_000)
+    for number in 1...40 {
+      let name = PackName(writer: 1, sequence: UInt32(number))
+      try files.write([UInt8](repeating: 7, count: 100_000), to: FilePath("/state/packs/\(name.fileName)"))
+      try backend.settle(name)
+      let kept = try files.list("/state/ranges")
+      #expect(kept.contains(name.fileName))
+      #expect(kept.count <= 10)
+    }
+  }
+
+  @Test("keeps anew what another process has removed to make room, and no byte of it in a file that is gone")
+  func removedElsewhere() throws {
+    let temporary = try TemporaryFolder()
+    func cache() -> RangeCache {
+      RangeCache(folder: temporary.path, files: SystemFiles(), byteCountMax: 1 << 30)
+    }
+    let one = cache()
+    let pack = PackName(writer: 1, sequence: 1)
+    let block = [UInt8](repeating: 7, count: RangeCache.blockByteCount)
+    block.withUnsafeBytes { one.store(pack, 0..<1, $0) }
+    #expect(cache().missing(pack, 0..<1) == nil)
+    try SystemFiles().remove(temporary.path.appending("\(pack).parts"))
+    block.withUnsafeBytes { one.store(pack, 1..<2, $0) }
+    let other = cache()
+    #expect(other.missing(pack, 0..<2) == 0..<1)
+    #expect(other.missing(pack, 0..<3) == 0..<3)
+    var read = [UInt8](repeating: 0, count: block.count)
+    #expect(read.withUnsafeMutableBytes { other.load(pack, 1..<2, into: $0) } == nil)
+    #expect(read == block)
+  }
+
+  #if os(Linux)
+    @Test("has few files open, of however many packs it has parts")
+    func openFiles() throws {
+      let temporary = try TemporaryFolder()
+      let cache = RangeCache(folder: temporary.path, files: SystemFiles(), byteCountMax: 1 << 30)
+      let packs = (1...150).map { PackName(writer: 1, sequence: $0) }
+      let end = [UInt8](repeating: 7, count: 100)
+      for pack in packs { end.withUnsafeBytes { cache.store(pack, 0..<1, $0) } }
+      for pack in packs { #expect(cache.missing(pack, 0..<1) == nil) }
+      let open = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
+        try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/" + $0)
+      }
+      let own = open.filter { $0.hasPrefix(temporary.path.string + "/") }
+      #expect(1...64 ~= own.count)
+      withExtendedLifetime(cache) {}
+    }
+  #endif
 }

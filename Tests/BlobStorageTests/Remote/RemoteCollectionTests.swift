@@ -1,6 +1,8 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("Collecting on a store that machines share")
@@ -240,6 +242,53 @@ struct RemoteCollectionTests {
     try machines.check(["new": bytes], "after the put has ended")
     try two.catchUp()
     #expect(try two.data("new", nil) == Data(bytes))
+  }
+
+  @Test(
+    "waits three times as long as was asked for before it fences who does not answer, and no longer than needed",
+    arguments: [true, false])
+  func patience(_ answers: Bool) throws {
+    var random = SplitMix64.announced()
+    let sleeper = try machines.engine("two", silence: .infinity)
+    _ = try sleeper.put("kept", Array("text".utf8), PutOptions())
+    let seconds = Mutex(0.0)
+    let pauses = Mutex<[Double]>([])
+    let once = Once()
+    var environment = Engine.Environment()
+    environment.worksInline = true
+    environment.time = PassingTime(
+      now: { seconds.withLock { $0 } },
+      wait: { pause in
+        pauses.withLock { $0.append(pause) }
+        let now = seconds.withLock { seconds -> Double in
+          seconds += pause
+          return seconds
+        }
+        if answers, now > 100 { once.run { sleeper.beat() } }
+      })
+    let one = try Engine(
+      path: machines.temporary.path.appending("one").string,
+      configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,
+      remote: Engine.Remote(
+        objects: machines.store, configuration: RemoteConfiguration(intervalSeconds: 0)))
+    _ = try one.put("gone", random.bytes(10_000), PutOptions())
+    _ = try one.delete(["gone"], .durable)
+    let report = try one.collectGarbage(CollectionOptions(garbageShareMin: 0, waitSeconds: 60))
+    #expect(report.deletedChunkCount == 1)
+    let waited = seconds.withLock { $0 }
+    #expect(answers ? 100..<103 ~= waited : 180..<183 ~= waited, "\(waited)")
+    let made = pauses.withLock { $0 }
+    #expect(made.allSatisfy { 0.1...2 ~= $0 })
+    #expect(made.first == 0.1 && made.last == 2)
+    var expected = ["kept": Array("text".utf8)]
+    if answers {
+      _ = try sleeper.put("more", Array("more".utf8), PutOptions())
+      expected["more"] = Array("more".utf8)
+    } else {
+      #expect(
+        failure { _ = try sleeper.put("more", Array("more".utf8), PutOptions()) }?.code == .fenced)
+    }
+    try machines.check(expected, "after the collection")
   }
 
   @Test("gives up when another machine has condemned since")

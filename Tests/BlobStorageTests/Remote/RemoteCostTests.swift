@@ -147,6 +147,37 @@ struct RemoteCostTests {
     #expect(try engine.data("blob", nil) == Data(bytes))
   }
 
+  @Test("are no more for what several threads read at the same time than for one of them")
+  func sameTime() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let bytes = random.bytes(60_000)
+    _ = try place.engine("writer").put("blob", bytes, PutOptions())
+    let alone = try reader(place, "alone")
+    #expect(try alone.data("blob", nil) == Data(bytes))
+    let count = place.objects.count
+    #expect(count > 0)
+    let engine = try reader(place, "reader")
+    place.objects.beforeRequests { request, _ in
+      // Long enough for the others to want the same.
+      if request == "get" { Thread.sleep(forTimeInterval: 0.3) }
+    }
+    let threads = (0..<4).map { _ in
+      let done = DispatchSemaphore(value: 0)
+      Thread {
+        #expect(throws: Never.self) {
+          let data = try engine.data("blob", nil)
+          #expect(data == Data(bytes))
+        }
+        done.signal()
+      }.start()
+      return done
+    }
+    for done in threads { done.wait() }
+    place.objects.beforeRequests(nil)
+    #expect(place.objects.count == count)
+  }
+
   @Test("stay few when the cache is too small, and the cache stays below its limit")
   func smallCache() throws {
     var random = SplitMix64.announced()

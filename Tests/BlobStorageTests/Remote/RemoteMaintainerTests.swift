@@ -114,6 +114,25 @@ struct RemoteMaintainerTests {
     #expect(try disk.powerCut().bytes(of: "/state/maintainer") == Array(store.dropFirst(72).prefix(16)))
   }
 
+  @Test("names it in bytes that are read as they were written, and else are not understood")
+  func bytes() throws {
+    let identity = (0..<16).map { UInt8($0 + 100) }
+    let written = Maintainer(identity: identity, machine: "Rechner ü")
+    let bytes = written.encoded()
+    #expect(try Maintainer(bytes) == written)
+    let long = Maintainer(identity: identity, machine: String(repeating: "ü", count: 200)).encoded()
+    #expect(try Maintainer(long).machine == String(repeating: "ü", count: 127))
+    var others = (0..<bytes.count).map { Array(bytes.prefix($0)) } + [bytes + [0]]
+    for index in bytes.indices {
+      for bit in 0..<8 {
+        var changed = bytes
+        changed[index] ^= 1 << UInt8(bit)
+        others.append(changed)
+      }
+    }
+    for other in others { #expect(failure { _ = try Maintainer(other) }?.code == .unsupportedFormat) }
+  }
+
   @Test(
     "is read and written, and not collected, where it says what this build does not understand",
     arguments: [true, false])

@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import Dispatch
 import Foundation
+import Synchronization
 import Testing
 
 @Suite("Writers of a store that machines share")
@@ -289,5 +290,88 @@ struct RemoteMemberTests {
     #expect(reads.value > 1)
     #expect(machines.names("collections/").isEmpty == false)
     try machines.check(["kept": Array("text".utf8)], "after the put")
+  }
+
+  @Test("look whether they were fenced after 30 seconds without a word, not before, and not again at once")
+  func silence() throws {
+    let place = try RemotePlace()
+    let seconds = Mutex(0.0)
+    var environment = Engine.Environment()
+    environment.worksInline = true
+    environment.time = PassingTime(now: { seconds.withLock { $0 } }, wait: { _ in })
+    let engine = try Engine(
+      path: place.statePath("one"), configuration: StoreConfiguration(threadCount: 1),
+      environment: environment,
+      remote: Engine.Remote(
+        objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0)))
+    let looks: [(Double, Int)] = [(0, 0), (29.9, 0), (30, 1), (30, 0), (59.9, 0), (60, 1), (100, 1)]
+    for (index, (time, count)) in looks.enumerated() {
+      seconds.withLock { $0 = time }
+      place.objects.forgetCounts()
+      _ = try engine.put("\(index)", Array("value \(index)".utf8), PutOptions())
+      #expect(place.objects.count(of: "tail") == count, "put \(index)")
+    }
+    try engine.close()
+  }
+
+  /// A put on a thread of its own, which stays open until it is let go.
+  private final class OpenPut: Sendable {
+    private let begun = DispatchSemaphore(value: 0)
+    private let released = DispatchSemaphore(value: 0)
+    private let done = DispatchSemaphore(value: 0)
+
+    init(_ engine: Engine, _ key: String, _ bytes: [UInt8]) {
+      let reads = CallCount()
+      let (begun, released, done) = (self.begun, self.released, self.done)
+      let content = BlobContent.stream {
+        switch reads.next() {
+        case 1: return Data(bytes.prefix(2 << 20))
+        case 2:
+          begun.signal()
+          _ = released.wait(timeout: .now() + 60)
+          return Data(bytes.dropFirst(2 << 20))
+        default: return nil
+        }
+      }
+      let thread = Thread {
+        #expect(throws: Never.self) { try engine.put(key, content, PutOptions()) }
+        done.signal()
+      }
+      thread.stackSize = 8 << 20
+      thread.start()
+      #expect(begun.wait(timeout: .now() + 60) == .success)
+    }
+
+    func end() {
+      released.signal()
+      #expect(done.wait(timeout: .now() + 60) == .success)
+    }
+  }
+
+  @Test("pass what is condemned when the puts have ended that began before they saw it, whatever began since")
+  func laterPuts() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let engine = try place.engine("one", inline: true)
+    _ = try engine.put("old", Array("first".utf8), PutOptions())
+    let contents = (0..<2).map { _ in random.bytes(3 << 20) }
+    func ackCount() -> Int { place.objects.names.filter { $0.hasPrefix(SharedNames.acks) }.count }
+
+    let first = OpenPut(engine, "a", contents[0])
+    let name = try #require(place.packNames.first.flatMap { SharedNames.packName($0) })
+    let log = CollectionLog(place.objects, storeID: try place.storeID)
+    _ = try #require(try log.condemn([name], after: Collections(), by: 7))
+    engine.beat()
+    #expect(ackCount() == 0)
+    let second = OpenPut(engine, "b", contents[1])
+    engine.beat()
+    #expect(ackCount() == 0)
+    first.end()
+    engine.beat()
+    #expect(ackCount() == 1)
+    second.end()
+    try engine.close()
+    let other = try place.engine("two")
+    for (key, bytes) in zip(["a", "b"], contents) { #expect(try other.data(key, nil) == Data(bytes)) }
   }
 }

@@ -100,7 +100,7 @@ struct SharedFormatTests {
   @Test("what was removed is kept as a set, whatever the order")
   func removedPacks() throws {
     for seed in UInt64(1)...200 {
-      var random = SeededGenerator(seed: seed)
+      var random = SplitMix64(seed: seed)
       var removed = RemovedPacks()
       var model: Set<PackName> = []
       for _ in 0..<Int.random(in: 0...60, using: &random) {

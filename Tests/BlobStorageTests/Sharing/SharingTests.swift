@@ -224,6 +224,58 @@ struct SharingTests {
     #expect(try place.listing().packs.count == 4)
   }
 
+  @Test("every page of writers, acks, entries and a writer's packs is asked for, too")
+  func allPages() throws {
+    var faults = ObjectFaults()
+    faults.pageCount = 2
+    let place = SharedPlace(faults)
+    let writers = Array(UInt64(1)...5)
+    let members = try writers.map { writer in
+      try Membership.join(place.objects, storeID: id, writer: writer, machine: "a").membership
+    }
+    #expect(try Membership.writers(place.objects) == writers)
+    var said = Collections()
+    for sequence in UInt32(1)...5 {
+      said = try #require(try place.log.condemn([name(9, sequence)], after: said, by: 7))
+    }
+    #expect(said.number == 5 && said.condemned.count == 5)
+    #expect(try place.log.read(after: Collections()) == said)
+    for epoch: UInt32 in [9, 15, 16] { for member in members { try member.pass(epoch) } }
+    for epoch: UInt32 in [9, 15, 16] { #expect(try Membership.passed(epoch, place.objects) == Set(writers)) }
+    try Membership.removeAcks(before: 16, place.objects)
+    for epoch: UInt32 in [9, 15] { #expect(try Membership.passed(epoch, place.objects).isEmpty) }
+    #expect(try Membership.passed(16, place.objects) == Set(writers))
+    // The first put goes right behind the last pack: eight tries would not do for a later page.
+    for sequence in UInt32(1)...20 { place.addPack(9, sequence) }
+    #expect(try place.fence(9) == .fenced(21))
+    for sequence in UInt32(1)...5 { place.addPack(8, sequence) }
+    #expect(try place.fence(8) == .fenced(6))
+    #expect(try place.listing().fences == [9: 21, 8: 6])
+  }
+
+  @Test("a listing beside which packs are removed again and again is given up, and is there afterwards")
+  func removedAgain() throws {
+    let place = SharedPlace()
+    place.addPack(6, 1)
+    let log = place.log
+    let count = CallCount()
+    let said = Mutex(Collections())
+    place.objects.setHook { (call) throws(BlobStorageError) in
+      guard call.kind == .list, call.name == SharedNames.packs else { return }
+      let pack = PackName(writer: 5, sequence: UInt32(count.next()))
+      let known = said.withLock { $0 }
+      guard let mine = try log.condemn([pack], after: known, by: 1),
+        let done = try log.remove([pack], after: mine, by: 1)
+      else { return }
+      said.withLock { $0 = done }
+    }
+    let error = #expect(throws: BlobStorageError.self) { try place.listing() }
+    #expect(error?.code == .busy)
+    #expect(2...1_000 ~= count.value)
+    place.objects.setHook(nil)
+    #expect(try place.listing().packs.keys.map { $0 } == [name(6, 1)])
+  }
+
   @Test("what is missing is told in time and memory that do not grow with it")
   func farAway() throws {
     let place = SharedPlace()

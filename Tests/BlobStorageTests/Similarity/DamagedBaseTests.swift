@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -25,11 +26,11 @@ struct DamagedBaseTests {
   private static func versions() throws -> (place: StorePlace, bytes: [[UInt8]], digests: [Digest]) {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(1)
+    var seed = SplitMix64(seed: 1)
     var bytes = [seed.text(9_000)]
     bytes.append(bytes[0])
     bytes[1].replaceSubrange(4_000..<4_010, with: Array("0123456789".utf8))
-    bytes.append(seed.noise(5_000))
+    bytes.append(seed.bytes(5_000))
     var digests: [Digest] = []
     for (key, content) in zip(["a", "a", "b"], bytes) {
       let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -94,8 +95,8 @@ struct DictionaryTests {
     #expect(try engine.statistics().dictionaryChunkCount > documents.count + 80)
     try Self.check(engine, documents + others)
     // What has no use for it is stored without.
-    var seed = CodecSeed(3)
-    _ = try engine.put("noise", seed.noise(2_000))
+    var seed = SplitMix64(seed: 3)
+    _ = try engine.put("noise", seed.bytes(2_000))
     _ = try engine.put("long", seed.text(40_000))
     for key in ["noise", "long"] {
       #expect(try BlobInformation.take(engine, key, nil)?.dictionaryChunkCount == 0, "\(key)")
@@ -171,12 +172,12 @@ struct DictionaryTests {
     let options = StoreOptions(usesSimilarity: kind != "off")
     let place = try Self.documents(kind == "off" ? 400 : 40, options).place
     let engine = try place.engine()
-    var seed = CodecSeed(5)
+    var seed = SplitMix64(seed: 5)
     if kind == "noise" || kind == "strange" {
       for index in 0..<300 {
         // Each compresses by itself, and has nothing in common with the others.
-        let part = seed.noise(400)
-        _ = try engine.put("n/\(index)", kind == "noise" ? seed.noise(900) : part + part)
+        let part = seed.bytes(400)
+        _ = try engine.put("n/\(index)", kind == "noise" ? seed.bytes(900) : part + part)
       }
     }
     try engine.close()

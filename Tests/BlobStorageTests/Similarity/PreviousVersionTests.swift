@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 import SystemPackage
@@ -48,7 +49,7 @@ struct PreviousVersionTests {
   func small(_ way: Way) throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(1)
+    var seed = SplitMix64(seed: 1)
     var bytes = seed.text(SuperFeatures.plainByteCountMin - 10)
     try way.put(engine, "k", bytes, place)
     bytes.replaceSubrange(100..<103, with: Array("new".utf8))
@@ -64,8 +65,8 @@ struct PreviousVersionTests {
   func guessed(_ way: Way) throws {
     let place = try StorePlace()
     let engine = try place.engine()
-    var seed = CodecSeed(2)
-    var bytes = seed.noise(1_500_000)
+    var seed = SplitMix64(seed: 2)
+    var bytes = seed.bytes(1_500_000)
     try way.put(engine, "k", bytes, place)
     // The features are made of 64 bytes each, so that none is left.
     for offset in stride(from: 7, to: bytes.count, by: 37) { bytes[offset] = 0x2e }
@@ -83,9 +84,9 @@ struct PreviousVersionTests {
   func moved(_ way: Way) throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
     let engine = try place.engine()
-    var seed = CodecSeed(3)
+    var seed = SplitMix64(seed: 3)
     let same = seed.text(40_000)
-    let part = seed.noise(60_000)
+    let part = seed.bytes(60_000)
     try way.put(engine, "k", seed.text(30_000) + same + part, place)
     // Noise with a byte changed here and there: nothing but the right chunk makes it smaller.
     var changed = part
@@ -98,11 +99,76 @@ struct PreviousVersionTests {
     try engine.close()
   }
 
+  @Test(
+    "is a base if that leaves at most half of what the chunk takes alone",
+    arguments: [(8_000, true), (9_500, true), (10_600, false), (16_000, false)])
+  func worthwhile(newByteCount: Int, isBased: Bool) throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1 << 20))
+    let engine = try place.engine()
+    var seed = SplitMix64(seed: UInt64(newByteCount))
+    var bytes = seed.bytes(20_000)
+    try Way.data.put(engine, "k", bytes, place)
+    bytes.replaceSubrange(..<newByteCount, with: seed.bytes(newByteCount))
+    try Way.data.put(engine, "k", bytes, place)
+    #expect(try Self.based(engine, "k") == (isBased ? 1 : 0, of: 1))
+    try Self.check(engine, "k", bytes)
+    try engine.close()
+  }
+
+  @Test("is no base where similarity is off, for another codec, or for what is compressed already")
+  func none() throws {
+    let cases: [(StoreOptions, CodecKind?, beginning: [UInt8], count: Int)] = [
+      (StoreOptions(), nil, [], 1), (StoreOptions(usesSimilarity: false), nil, [], 0),
+      (StoreOptions(), .zlib, [], 0), (StoreOptions(), CodecKind.none, [], 0),
+      (StoreOptions(codec: .zlib), nil, [], 0), (StoreOptions(codec: .zlib), .zstd, [], 1),
+      (StoreOptions(), nil, [0x1f, 0x8b, 0x08], 0),
+    ]
+    for (index, (options, codec, beginning, count)) in cases.enumerated() {
+      let place = try StorePlace(options)
+      let engine = try place.engine()
+      var seed = SplitMix64(seed: 7)
+      var bytes = beginning + seed.text(9_000)
+      let put = PutOptions(durability: .relaxed, replacement: .archiveCurrent, codec: codec)
+      for byte in [UInt8(ascii: "1"), UInt8(ascii: "2")] {
+        bytes[5_000] = byte
+        _ = try engine.put("k", bytes, put)
+      }
+      #expect(try Self.based(engine, "k") == (count, of: 1), "case \(index)")
+      try Self.check(engine, "k", bytes)
+      try engine.close()
+    }
+  }
+
+  @Test("is never a base of a base, however long the history is")
+  func oneHop() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    var seed = SplitMix64(seed: 8)
+    var bytes = seed.text(9_000)
+    for index in 0..<20 {
+      bytes.replaceSubrange(index * 400..<index * 400 + 200, with: seed.bytes(200))
+      try Way.allCases[index % 3].put(engine, "k", bytes, place)
+    }
+    let digests = try engine.versions("k").map(\.digest)
+    let basedCount = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var count = 0
+      for digest in digests {
+        guard let base = try transaction.chunkRow(digest)?.base else { continue }
+        let row = try transaction.chunkRow(base)
+        #expect(row != nil && row?.base == nil)
+        count += 1
+      }
+      return count
+    }
+    #expect(basedCount > 10 && basedCount < 20)
+    try engine.close()
+  }
+
   @Test("may be unreadable: the new one is put all the same")
   func unreadable() throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
     var engine = try place.engine()
-    var seed = CodecSeed(4)
+    var seed = SplitMix64(seed: 4)
     let bytes = seed.text(100_000)
     try Way.data.put(engine, "k", bytes, place)
     try engine.close()

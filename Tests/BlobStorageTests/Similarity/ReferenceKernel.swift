@@ -1,3 +1,5 @@
+import BlobStorageTestSupport
+
 /// The kernel's comment as plain Swift.
 struct ReferenceKernel {
   private let wordFactors: [UInt64]

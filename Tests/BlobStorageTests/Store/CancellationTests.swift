@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 import SystemPackage
@@ -52,5 +53,73 @@ struct CancellationTests {
     try await target.close()
     try await store.close()
     withExtendedLifetime(place) {}
+  }
+
+  @Test("leaves a key as it was when content streamed in, and hands on no more when it is read")
+  func streams() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    var random = SplitMix64(seed: 61)
+    let bytes = random.noise(16_000_000)
+    let old = try await store.put("k", .data(bytes)).version.id
+    for isRead in [false, true] {
+      let running = Mutex<Task<Void, any Error>?>(nil)
+      let doneByteCount = Mutex(0)
+      let cancel: @Sendable (Int) -> Void = { count in
+        doneByteCount.withLock { $0 += count }
+        // The work may begin before its task is known here.
+        while true {
+          let task = running.withLock { $0 }
+          task?.cancel()
+          if task != nil { return }
+        }
+      }
+      let task = Task<Void, any Error> {
+        if isRead {
+          guard let reader = try await store.reader(forKey: "k") else { return }
+          defer { reader.close() }
+          try await reader.stream { cancel($0.count) }
+        } else {
+          let content = BlobContent.stream {
+            cancel(1 << 20)
+            return doneByteCount.withLock { $0 } > 64 << 20 ? nil : Data(count: 1 << 20)
+          }
+          try await store.put("k", content)
+        }
+      }
+      running.withLock { $0 = task }
+      let error = await #expect(throws: BlobStorageError.self) { try await task.value }
+      #expect(error?.code == .cancelled)
+      let count = doneByteCount.withLock { $0 }
+      #expect(count > 0 && count < (isRead ? 16_000_000 : 64 << 20))
+    }
+    #expect(try await store.versions(of: "k").map(\.id) == [old])
+    #expect(try await store.data(forKey: "k") == bytes)
+    // Nothing of it is held any more.
+    try await store.delete("k")
+    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount > 100)
+    try await store.close()
+    withExtendedLifetime(place) {}
+  }
+
+  @Test("before it has begun changes nothing")
+  func beforehand() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    for byte in 0..<2 as Range<UInt8> {
+      _ = try engine.put("k", [byte], PutOptions(durability: .relaxed, replacement: .archiveCurrent))
+    }
+    let before = try contents(of: engine)
+    let calls: [() throws -> Void] = [
+      { _ = try engine.delete(prefix: "k", .relaxed) },
+      { _ = try engine.keep(upTo: 0, prefix: "k", .relaxed) },
+      { _ = try engine.put("k", .stream { nil }, .relaxed) },
+    ]
+    let flag = CancellationFlag()
+    flag.cancel()
+    let codes = CancellationFlag.$current.withValue(flag) { calls.map { failure($0)?.code } }
+    #expect(codes == [.cancelled, .cancelled, .cancelled])
+    #expect(try contents(of: engine) == before)
+    try engine.close()
   }
 }

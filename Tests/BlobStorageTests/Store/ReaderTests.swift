@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Dispatch
 import Foundation
 import Synchronization
@@ -103,6 +104,68 @@ struct ReaderTests {
     #expect(try await collect() > 1)
     withExtendedLifetime(kept) {}
     #expect(try await store.reader(forKey: "k") == nil)
+    try await store.close()
+  }
+
+  @Test("a reader calls the handler of a read once, on its queue, with the bytes or with why there are none")
+  func handler() async throws {
+    try await store.put("k", .data(Data("some bytes".utf8)))
+    let reader = try #require(try await store.reader(forKey: "k"))
+    let queue = DispatchQueue(label: "answers")
+    // A second call of the handler ends the process.
+    func answer(_ range: Range<Int64>) async -> Result<Data, BlobStorageError> {
+      await withCheckedContinuation { done in
+        reader.read(byteRange: range, queue: queue) { result in
+          dispatchPrecondition(condition: .onQueue(queue))
+          done.resume(returning: result.map { Data($0) })
+        }
+      }
+    }
+    #expect(try await answer(5..<99).get() == Data("bytes".utf8))
+    func code(_ range: Range<Int64>) async -> BlobStorageError.Code? {
+      guard case .failure(let error) = await answer(range) else { return nil }
+      return error.code
+    }
+    #expect(await code(11..<12) == .invalidArgument)
+    reader.close()
+    #expect(await code(0..<1) == .closed)
+    try await store.close()
+  }
+
+  @Test("a version is found by its ID under its own key, for as long as it is kept")
+  func versions() async throws {
+    let first = try await store.archive("k", andSet: Data("one".utf8)).version
+    let second = try await store.archive("k", andSet: Data("two".utf8)).version
+    let other = try await store.set("other", to: Data("three".utf8)).version
+    #expect(try await store.current("k") == second)
+    #expect(try await store.version(first.id, of: "k") == first)
+    #expect(try await store.data(forKey: "k", version: first.id) == Data("one".utf8))
+    let reader = try #require(try await store.reader(forKey: "k", version: first.id))
+    #expect(reader.digest == first.digest)
+    reader.close()
+    for (key, id) in [("k", other.id), ("other", first.id), ("nothing", first.id)] {
+      #expect(try await store.version(id, of: key) == nil)
+      #expect(try await store.data(forKey: key, version: id) == nil)
+      #expect(try await store.reader(forKey: key, version: id) == nil)
+    }
+    #expect(try await store.current("nothing") == nil)
+    #expect(try await store.versions(of: "nothing") == [])
+    // Only the current one is replaced.
+    let third = try await store.set("k", to: Data("four".utf8)).version
+    #expect(try await store.data(forKey: "k", version: second.id) == nil)
+    #expect(try await store.versions(of: "k") == [third, first])
+    #expect(try await store.keep(upTo: 0, of: "k").droppedVersionCount == 1)
+    #expect(try await store.version(first.id, of: "k") == nil)
+    #expect(try await store.data(forKey: "k") == Data("four".utf8))
+    // Texts are in the order of the versions, and JSON has them.
+    let ids = [first.id, second.id, third.id]
+    #expect(ids.map(\.description) == ids.map(\.description).sorted())
+    let json = try JSONEncoder().encode(ids)
+    #expect(try JSONDecoder().decode([String].self, from: json) == ids.map(\.description))
+    #expect(try JSONDecoder().decode([BlobVersion.ID].self, from: json) == ids)
+    #expect(throws: DecodingError.self) {
+      try JSONDecoder().decode([BlobVersion.ID].self, from: Data(#"["0123"]"#.utf8))
+    }
     try await store.close()
   }
 

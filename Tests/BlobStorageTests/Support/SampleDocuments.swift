@@ -1,3 +1,4 @@
+import BlobStorageTestSupport
 import Foundation
 
 /// Small documents of one kind: the same fields, with values of their own.

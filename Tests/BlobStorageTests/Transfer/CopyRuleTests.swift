@@ -1,6 +1,8 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("What a copy changes in its target")
@@ -211,6 +213,84 @@ struct CopyRuleTests {
     let target = try targetPlace.engine()
     let other = #expect(throws: BlobStorageError.self) { try runCopy(source, to: target) }
     #expect(other?.message.contains("names blobs by blake3") == true)
+  }
+
+  @Test("is a version that comes back as often as it was dropped there, each time under another ID")
+  func comesBack() throws {
+    let (sourcePlace, targetPlace) = (try CopyPlace(isRemote: false), try CopyPlace(isRemote: false))
+    let (source, target) = (try sourcePlace.engine(), try targetPlace.engine())
+    var ids: Set<BlobVersion.ID> = [try put(source, "k", "value")]
+    try runCopy(source, to: target)
+    #expect(try target.versions("k").map(\.id) == Array(ids))
+    for round in 2...5 {
+      _ = try target.delete(["k"], .relaxed)
+      #expect(try runCopy(source, to: target).newVersionCount == 1)
+      let again = try runCopy(source, to: target)
+      #expect(again.newVersionCount == 0 && again.unchangedVersionCount == 1)
+      #expect(try texts(target, "k") == ["value"])
+      #expect(try target.versions("k").map(\.created) == source.versions("k").map(\.created))
+      ids.formUnion(try target.versions("k").map(\.id))
+      #expect(ids.count == round)
+    }
+    #expect(try runCopy(source, to: target, isMirror: true).droppedVersionCount == 0)
+    #expect(try texts(target, "k") == ["value"])
+  }
+
+  @Test(
+    "is nothing when the same folder is reached by another path, and all of a folder that is a copy of it")
+  func sameFolder() throws {
+    let place = try StorePlace()
+    let engine = try place.engine()
+    _ = try put(engine, "k", "first")
+    let root = place.temporary.path.string
+    func open(_ path: String) throws -> Engine {
+      try Engine(
+        path: "\(root)/\(path)", configuration: StoreConfiguration(threadCount: 2),
+        environment: Engine.Environment())
+    }
+    try FileManager.default.createSymbolicLink(atPath: "\(root)/linked", withDestinationPath: ".")
+    let same = try open("linked/store")
+    let error = #expect(throws: BlobStorageError.self) { try runCopy(engine, to: same) }
+    #expect(error?.code == .invalidArgument)
+    #expect(error?.message.contains("cannot be copied to itself") == true)
+    try same.close()
+    try engine.close()
+    // A backup made by copying files has the same ID, and is another store all the same.
+    try FileManager.default.copyItem(atPath: place.path, toPath: "\(root)/backup")
+    try FileManager.default.removeItem(atPath: "\(root)/backup/catalog")
+    let (reopened, backup) = (try place.engine(), try open("backup"))
+    #expect(reopened.header.storeID == backup.header.storeID)
+    _ = try put(reopened, "k", "second")
+    let report = try runCopy(reopened, to: backup)
+    #expect(report.newVersionCount == 1 && report.unchangedVersionCount == 1)
+    #expect(try texts(backup, "k") == ["second", "first"])
+  }
+
+  @Test("reports nothing as left out that was dropped while it was copied", arguments: [false, true])
+  func droppedMeanwhile(_ isDropped: Bool) throws {
+    var random = SplitMix64(seed: 71)
+    let (from, to) = (try CopyPlace(isRemote: false), try CopyPlace(isRemote: false))
+    let whole = try from.engine()
+    for key in ["bad", "good"] { _ = try whole.put(key, random.bytes(10_000), PutOptions()) }
+    let digest = try #require(try whole.version("bad", nil)).digest
+    try whole.close()
+    try damageRecord(of: digest, in: from)
+    let (source, target) = (try from.engine(), try to.engine())
+    let count = Mutex(0)
+    let report = try Copier(from: source, to: target, CopyOptions()) { _ in
+      let number = count.withLock { count in
+        count += 1
+        return count
+      }
+      // It tells ten times a second: what the keys have is known by the second time, and nothing is read yet.
+      if number == 1 { Thread.sleep(forTimeInterval: 0.2) }
+      guard number == 2, isDropped else { return }
+      do { _ = try source.delete(["bad"], .relaxed) } catch { Issue.record(error) }
+    }.run()
+    #expect(count.withLock { $0 } > 1)
+    #expect(report.damaged.map(\.key) == (isDropped ? [] : ["bad"]))
+    #expect(report.newVersionCount == 1)
+    #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["good"])
   }
 
   @Test("is told by its progress, in bytes and keys")

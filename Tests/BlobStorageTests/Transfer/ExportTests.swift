@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Synchronization
 import SystemPackage
@@ -103,6 +104,55 @@ struct ExportTests {
     #expect(try Data(contentsOf: URL(filePath: "\(target)/k1390")) == Data("new".utf8))
     #expect(!FileManager.default.fileExists(atPath: "\(target)/k1395"))
     try await exporting.close()
+  }
+
+  @Test("restores times, strips the prefix, and replaces files only if asked, and only by whole ones")
+  func imported() async throws {
+    let manager = FileManager.default
+    let time = Date(timeIntervalSince1970: 1_234_567_890)
+    try manager.createDirectory(atPath: "\(root)/tree/d", withIntermediateDirectories: true)
+    for name in ["a", "d/b"] {
+      try Data(name.utf8).write(to: URL(filePath: "\(root)/tree/\(name)"))
+      try manager.setAttributes([.modificationDate: time], ofItemAtPath: "\(root)/tree/\(name)")
+    }
+    _ = try await store.importFiles(["\(root)/tree"], options: ImportOptions(prefix: "in/"))
+    try await put(["other"])
+    func text(_ name: String) throws -> String {
+      String(decoding: try Data(contentsOf: URL(filePath: "\(target)/\(name)")), as: UTF8.self)
+    }
+    let first = try await store.exportFiles(to: target, options: ExportOptions(stripped: "in/"))
+    #expect(first.fileCount == 3 && first.byteCount == 9)
+    #expect(try manager.subpathsOfDirectory(atPath: target).sorted() == ["a", "d", "d/b", "other"])
+    for name in ["a", "d/b"] {
+      #expect(try text(name) == name)
+      let modified = try manager.attributesOfItem(atPath: "\(target)/\(name)")[.modificationDate] as? Date
+      #expect(modified == time, "\(name)")
+    }
+
+    for name in ["a", "d/b"] { try Data("mine".utf8).write(to: URL(filePath: "\(target)/\(name)")) }
+    let second = try await store.exportFiles(to: target, options: ExportOptions(stripped: "in/"))
+    #expect(second.fileCount == 0 && second.damaged == [])
+    #expect(second.skipped.map(\.path).sorted() == ["in/a", "in/d/b", "other"])
+    #expect(second.skipped.map(\.isFailure) == [true, true, true])
+    for name in ["a", "d/b"] { #expect(try text(name) == "mine") }
+
+    // One of the keys names a blob that is nowhere.
+    let engine = try place.engine()
+    _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+      try commit.append(
+        .ref(
+          RefRecord(
+            key: Array("in/a".utf8), version: try commit.stamp(), replaced: .none,
+            digest: Digest.of(Array("nowhere".utf8)), byteCount: 7, created: 0, metadata: [])))
+    }
+    try engine.close()
+    let third = try await store.exportFiles(
+      to: target, options: ExportOptions(stripped: "in/", overwrites: true))
+    #expect(third.fileCount == 2 && third.skipped == [])
+    #expect(third.damaged.map(\.path) == ["in/a"])
+    #expect(try text("a") == "mine")
+    #expect(try text("d/b") == "d/b")
+    #expect(try manager.subpathsOfDirectory(atPath: target).sorted() == ["a", "d", "d/b", "other"])
   }
 
   @Test("of no keys makes no folder")

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import SystemPackage
 import Testing
@@ -191,6 +192,23 @@ struct ImportTrustTests {
       #expect(named.fileCount == 0)
       #expect(named.skipped.map(\.isFailure) == [true], "\(path)")
     }
+  }
+
+  @Test("a link to a folder that is named, and neither a link to a file nor what is no file")
+  func named() throws {
+    let root = place.temporary.path
+    try write("f", tree.appending("f"))
+    for (name, target) in [("folders", "tree"), ("file", "tree/f"), ("nowhere", "missing")] {
+      try FileManager.default.createSymbolicLink(
+        atPath: root.appending(name).string, withDestinationPath: target)
+    }
+    #expect(mkfifo(root.appending("pipe").string, 0o600) == 0)
+    let names = ["folders", "file", "nowhere", "pipe", "missing"]
+    let report = try Importer(engine, ImportOptions(), nil).run(names.map { root.appending($0).string })
+    #expect(report.newFileCount == 1)
+    #expect(try engine.keys("", after: nil, limit: 9).map(\.key) == ["f"])
+    #expect(report.skipped.map(\.path) == names.dropFirst().map { root.appending($0).string })
+    #expect(report.skipped.map(\.isFailure) == [false, false, false, true])
   }
 
   @Test("no name that would make too long a key, be it below a folder or named itself")

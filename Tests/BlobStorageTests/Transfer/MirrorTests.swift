@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -80,6 +81,26 @@ struct MirrorTests {
     // One that was opened since may know only that keys are missing.
     try source.close()
     #expect(throws: BlobStorageError.self) { try run(from.engine(), target) }
+    #expect(try contents(of: target) == before)
+  }
+
+  @Test("of a source that loses a pack meanwhile drops no key that the source may only have lost")
+  func lostMeanwhile() throws {
+    var random = SplitMix64(seed: 4)
+    let (source, target) = (try from.engine(), try to.engine())
+    for index in 0..<100 { _ = try source.put("\(index)", random.bytes(1_000)) }
+    try runCopy(source, to: target)
+    _ = try target.put("own", [1])
+    let packs = "\(from.folderPath)/packs"
+    let names = try FileManager.default.contentsOfDirectory(atPath: packs).sorted()
+    let before = try contents(of: target)
+    let error = #expect(throws: BlobStorageError.self) {
+      // It is whole when the mirror begins, and nothing has to be read of it.
+      _ = try Copier(from: source, to: target, CopyOptions(isMirror: true)) { _ in
+        try? FileManager.default.removeItem(atPath: "\(packs)/\(names[1])")
+      }.run()
+    }
+    #expect(error?.code == .corrupted)
     #expect(try contents(of: target) == before)
   }
 

@@ -28,10 +28,10 @@ final class Lab: @unchecked Sendable {
     didSet { disk.schedule(by: scheduler) }
   }
   fileprivate var boot = 1
-  private let random: Mutex<SeededGenerator>
+  private let random: Mutex<SplitMix64>
 
   init(_ options: StoreOptions = Lab.options, seed: UInt64 = 0) throws {
-    random = Mutex(SeededGenerator(seed: seed))
+    random = Mutex(SplitMix64(seed: seed))
     disk = SimulatedDisk()
     catalog = try CatalogFolder()
     try Engine.create(at: Self.storePath, options: options, environment: environment(disk.process()))
@@ -50,7 +50,7 @@ final class Lab: @unchecked Sendable {
 
   /// A store that something else left on `disk` when the power failed.
   init(_ disk: SimulatedDisk, _ model: Model) throws {
-    random = Mutex(SeededGenerator(seed: 0))
+    random = Mutex(SplitMix64(seed: 0))
     self.disk = disk
     self.model = model
     catalog = try CatalogFolder()
@@ -249,15 +249,13 @@ final class CatalogFolder: Sendable {
 
 /// Bytes that are the same for the same seed and do not compress.
 func noise(_ seed: UInt64, _ count: Int) -> Data {
-  var generator = SeededGenerator(seed: seed)
-  var data = Data(capacity: count + 8)
-  while data.count < count { withUnsafeBytes(of: generator.next()) { data.append(contentsOf: $0) } }
-  return data.prefix(count)
+  var random = SplitMix64(seed: seed)
+  return Data(random.bytes(count))
 }
 
 /// Bytes that compress well and are the same for the same seed.
 func prose(_ seed: UInt64, _ count: Int) -> Data {
-  var generator = SeededGenerator(seed: seed)
+  var generator = SplitMix64(seed: seed)
   let words = ["pack ", "chunk ", "manifest ", "ref ", "drop ", "lease ", "catalog ", "seal "]
   var text = ""
   while text.utf8.count < count { text += words[Int(generator.next() % 8)] }

@@ -4,7 +4,7 @@ import BlobStorageTestSupport
 /// long, some are killed.
 final class MachinePolicy: @unchecked Sendable {
   // Unchecked: called under the scheduler's lock, and set by who runs.
-  private var random: SeededGenerator
+  private var random: SplitMix64
   private let requestCountMax: Int
   private let percentSwitched: Int
   private let killsOneOf: Int
@@ -16,7 +16,7 @@ final class MachinePolicy: @unchecked Sendable {
   private var isAtRequest = false
 
   init(seed: UInt64, requestCountMax: Int, over: @escaping () -> Void) {
-    random = SeededGenerator(seed: seed)
+    random = SplitMix64(seed: seed)
     self.requestCountMax = requestCountMax
     self.over = over
     percentSwitched = [3, 15, 50].randomElement(using: &random) ?? 15

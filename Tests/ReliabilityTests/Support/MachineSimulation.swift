@@ -25,7 +25,7 @@ final class MachineSimulation: @unchecked Sendable {
   let seed: UInt64
   private let kind: Kind
   let store: SimulatedObjectStore
-  var random: SeededGenerator
+  var random: SplitMix64
   var model = MachineModel()
   /// Few, so that machines meet on the same chunks again and again.
   private(set) var contents: [Data] = []
@@ -63,7 +63,7 @@ final class MachineSimulation: @unchecked Sendable {
   init(seed: UInt64, weaknesses: Weaknesses = [], kind: Kind = .usual) {
     self.seed = seed
     self.kind = kind
-    random = SeededGenerator(seed: seed)
+    random = SplitMix64(seed: seed)
     var faults = ObjectFaults.some(&random)
     faults.attemptCountMax = max(2, faults.attemptCountMax)
     faults.ignoresIfAbsent = kind != .usual

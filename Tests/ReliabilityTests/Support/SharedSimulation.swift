@@ -25,7 +25,7 @@ final class SharedSimulation: @unchecked Sendable {
   let store: SimulatedObjectStore
   /// Whether the engine keeps puts if absent apart, so that writers can be fenced.
   let canFence: Bool
-  var random: SeededGenerator
+  var random: SplitMix64
   var oracle = SharedOracle()
   var spools: [Int: Spool] = [:]
   var lastVersion: UInt32 = 0
@@ -38,7 +38,7 @@ final class SharedSimulation: @unchecked Sendable {
   init(seed: UInt64, weaknesses: Weaknesses = [], keepsPutsApart: Bool = true) {
     self.seed = seed
     self.weaknesses = weaknesses
-    random = SeededGenerator(seed: seed)
+    random = SplitMix64(seed: seed)
     var faults = ObjectFaults.some(&random)
     faults.ignoresIfAbsent = !keepsPutsApart
     canFence = keepsPutsApart || weaknesses.contains(.trustsIfAbsent)
@@ -137,7 +137,7 @@ final class SharedSimulation: @unchecked Sendable {
 /// Who goes on: mostly who runs already, sometimes another; some sleep for long, some are killed.
 private final class SharedPolicy: @unchecked Sendable {
   // Unchecked: called under the scheduler's lock.
-  private var random: SeededGenerator
+  private var random: SplitMix64
   private let callCountMax: Int
   private let percentSwitched: Int
   private let killsOneOf: Int
@@ -146,7 +146,7 @@ private final class SharedPolicy: @unchecked Sendable {
   private let over: () -> Void
 
   init(seed: UInt64, callCountMax: Int, over: @escaping () -> Void) {
-    random = SeededGenerator(seed: seed)
+    random = SplitMix64(seed: seed)
     self.callCountMax = callCountMax
     self.over = over
     percentSwitched = [5, 25, 60].randomElement(using: &random) ?? 25
@@ -174,4 +174,14 @@ private final class SharedPolicy: @unchecked Sendable {
     let some = ready.isEmpty ? situation.ready : ready
     return .run(some[Int.random(in: 0..<some.count, using: &random)])
   }
+}
+
+/// Protections that only this model has a switch for.
+extension Weaknesses {
+  /// A collector fences writers on an engine that does not keep puts if absent apart.
+  static let trustsIfAbsent = Weaknesses(rawValue: 1 << 32)
+  /// A writer reads what is condemned before it registers.
+  static let registersAfterListing = Weaknesses(rawValue: 1 << 33)
+  /// Packs of a shared store are deleted without an entry that says so.
+  static let deletesWithoutEntry = Weaknesses(rawValue: 1 << 34)
 }

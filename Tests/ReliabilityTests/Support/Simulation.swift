@@ -13,7 +13,7 @@ final class Simulation: @unchecked Sendable {
   let seed: UInt64
   private let lab: Lab
   private let weaknesses: Weaknesses
-  private var random: SeededGenerator
+  private var random: SplitMix64
   private var contents: [Data] = []
   private var roles: [Role] = []
   private var processes: [SimulatedProcess?] = []
@@ -30,7 +30,7 @@ final class Simulation: @unchecked Sendable {
   init(seed: UInt64, weaknesses: Weaknesses = []) throws {
     self.seed = seed
     self.weaknesses = weaknesses
-    random = SeededGenerator(seed: seed)
+    random = SplitMix64(seed: seed)
     var options = Lab.options
     options.usesSimilarity = Bool.random(using: &random)
     lab = try Lab(options, seed: random.next())
@@ -332,7 +332,7 @@ final class Simulation: @unchecked Sendable {
 /// Who goes on: mostly who runs already, sometimes another; some are paused for long, some are killed.
 private final class Policy: @unchecked Sendable {
   // Unchecked: called under the scheduler's lock.
-  private var random: SeededGenerator
+  private var random: SplitMix64
   private let callCountMax: Int
   private let percentSwitched: Int
   private let killsOneOf: Int
@@ -341,7 +341,7 @@ private final class Policy: @unchecked Sendable {
   private let over: () -> Void
 
   init(seed: UInt64, callCountMax: Int, over: @escaping () -> Void) {
-    random = SeededGenerator(seed: seed)
+    random = SplitMix64(seed: seed)
     self.callCountMax = callCountMax
     self.over = over
     percentSwitched = [1, 4, 15, 50].randomElement(using: &random) ?? 15

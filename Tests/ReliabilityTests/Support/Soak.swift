@@ -66,7 +66,7 @@ enum Soak {
         end = nil
         return
       }
-      var generator = SeededGenerator(seed: Soak.firstSeed)
+      var generator = SplitMix64(seed: Soak.firstSeed)
       rest = all.shuffled(using: &generator)[...]
       end = Date().addingTimeInterval(Soak.seconds)
     }

@@ -37,13 +37,13 @@ final class ThreadTrial: Sendable {
   private let folder: FilePath
   /// Contents that the threads have in common.
   private let pieces: [Data]
-  private let random: Mutex<SeededGenerator>
+  private let random: Mutex<SplitMix64>
   private let callCount = Atomic<Int>(0)
 
   init(seed: UInt64, _ options: Options = Options()) throws {
     self.seed = seed
     self.options = options
-    random = Mutex(SeededGenerator(seed: seed))
+    random = Mutex(SplitMix64(seed: seed))
     pieces = (0..<16).map { noise(seed &* 1_000 &+ UInt64($0), 4_000 + 500 * $0) }
     folder = FilePath(FileManager.default.temporaryDirectory.path)
       .appending("blobstorage-threads-\(String(randomUInt64(), radix: 16))")
@@ -96,7 +96,7 @@ final class ThreadTrial: Sendable {
     for thread in 0..<options.threadCount {
       group.enter()
       Thread { [self] in
-        var generator = SeededGenerator(seed: seed &* 100 &+ UInt64(thread))
+        var generator = SplitMix64(seed: seed &* 100 &+ UInt64(thread))
         // A few changes a key, and none behind one that failed: which of them are there is found out by trying.
         var round = 0
         for number in 0..<options.changeCount {
@@ -118,7 +118,7 @@ final class ThreadTrial: Sendable {
   }
 
   private func change(
-    _ engine: Engine, _ number: Int, _ keys: [String], _ generator: inout SeededGenerator
+    _ engine: Engine, _ number: Int, _ keys: [String], _ generator: inout SplitMix64
   ) -> Bool {
     let durability: Durability = Int.random(in: 0..<3, using: &generator) == 0 ? .relaxed : .durable
     switch Int.random(in: 0..<20, using: &generator) {
@@ -138,7 +138,7 @@ final class ThreadTrial: Sendable {
     }
   }
 
-  private func content(_ count: ClosedRange<Int>, _ generator: inout SeededGenerator) -> Data {
+  private func content(_ count: ClosedRange<Int>, _ generator: inout SplitMix64) -> Data {
     var data = Data()
     for _ in 0..<Int.random(in: count, using: &generator) {
       data += pieces.randomElement(using: &generator) ?? Data()
@@ -262,7 +262,7 @@ final class ThreadTrial: Sendable {
       (record.start, record.ended.filter { record.model.changes[$0.key].isDurable }.map(\.value).sorted())
     }
     ofSyncs.removeAll { $0 < start }
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     let any = (0..<count).map { _ in Int.random(in: start...recorded.momentCount, using: &generator) }
     let some = [ofSyncs, returned].flatMap { $0.shuffled(using: &generator).prefix(count) }
     return Array(Set(any + some)).sorted()

@@ -1,9 +1,9 @@
-#if DEBUG && canImport(Glibc)
+#if THREAD_SANITIZER && canImport(Glibc)
   import Glibc
 
   // The thread sanitizer does not see what the standard library's lock orders on Linux, where it is made of
-  // futex calls inside a library that is not instrumented: each use would be reported as a race. Debug builds,
-  // which the sanitizer is for, take the system's lock instead, under the same name.
+  // futex calls inside a library that is not instrumented: each use would be reported as a race. Under it
+  // (tools/sanitize), the system's lock is taken instead, under the same name.
   typealias Mutex = VisibleMutex
 
   /// What `Synchronization.Mutex` is, as far as it is used here, on a lock that the thread sanitizer knows.
@@ -29,14 +29,6 @@
       _ body: (inout sending Value) throws(Failure) -> sending Result
     ) throws(Failure) -> sending Result {
       pthread_mutex_lock(lock)
-      defer { pthread_mutex_unlock(lock) }
-      return try body(&value.pointee)
-    }
-
-    package borrowing func withLockIfAvailable<Result: ~Copyable, Failure: Error>(
-      _ body: (inout sending Value) throws(Failure) -> sending Result
-    ) throws(Failure) -> sending Result? {
-      guard pthread_mutex_trylock(lock) == 0 else { return nil }
       defer { pthread_mutex_unlock(lock) }
       return try body(&value.pointee)
     }

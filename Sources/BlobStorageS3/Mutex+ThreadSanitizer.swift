@@ -1,4 +1,4 @@
-#if DEBUG && canImport(Glibc)
+#if THREAD_SANITIZER && canImport(Glibc)
   import BlobStorage
 
   // For the thread sanitizer, as in the engine.

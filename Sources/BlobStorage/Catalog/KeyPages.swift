@@ -1,0 +1,48 @@
+/// Walks the keys that begin with a prefix, in byte order and a page at a time.
+///
+/// Each page is read in a snapshot of its own, so that neither memory nor a transaction grows with the number of keys.
+/// A key that comes or goes meanwhile is found or not.
+struct KeyPages {
+  private let catalog: Catalog
+  private let prefix: [UInt8]
+  private let includesHidden: Bool
+  private let countMax: Int
+  private var last: [UInt8]?
+
+  /// - Parameters:
+  ///   - includesHidden: also walks keys without a version that can be seen.
+  ///   - countMax: a page ends with the key that brings the counts of its keys to so many.
+  init(_ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, countMax: Int) {
+    self.catalog = catalog
+    self.prefix = Array(prefix.utf8)
+    self.includesHidden = includesHidden
+    self.countMax = countMax
+  }
+
+  /// Makes an entry of a key, in the snapshot of its page, and says how much it counts; nil passes over the key.
+  typealias Reading<Entry> = (_ key: [UInt8], NameRow, Transaction) throws(BlobStorageError) -> (
+    entry: Entry, count: Int
+  )?
+
+  /// The entries of the next page, or nil behind the last key.
+  mutating func next<Entry>(_ read: Reading<Entry>) throws(BlobStorageError) -> [Entry]? {
+    try CancellationFlag.check()
+    let (page, end) = try catalog.read { (transaction) throws(BlobStorageError) -> ([Entry], [UInt8]?) in
+      var page: [Entry] = []
+      var count = 0
+      var end: [UInt8]?
+      try transaction.forEachKey(prefix: prefix, after: last, includesHidden: includesHidden) {
+        (key, name) throws(BlobStorageError) in
+        end = key
+        guard let found = try read(key, name, transaction) else { return true }
+        page.append(found.entry)
+        count += found.count
+        return count < countMax
+      }
+      return (page, end)
+    }
+    guard let end else { return nil }
+    last = end
+    return page
+  }
+}

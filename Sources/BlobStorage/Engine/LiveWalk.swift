@@ -1,0 +1,154 @@
+/// Follows a blob to what it needs: the lists of a long one, its chunks, and what those are encoded against.
+///
+/// A list is read once, however often a hostile manifest names it. Memory holds one list of chunks and one group.
+struct LiveWalk {
+  /// One thing that a blob needs.
+  struct Part {
+    enum Kind { case list, chunk, base }
+
+    let kind: Kind
+    let digest: Digest
+    /// Where it begins in the blob, for the first time.
+    let start: Int64
+    /// The list or chunk that is encoded against a base.
+    var dependent: Digest?
+  }
+
+  /// How far a blob could be followed.
+  enum Outcome {
+    case whole
+    /// The store does not have the blob.
+    case missing
+    /// Its manifest or one of its lists is damaged or missing.
+    case unreadable(BlobStorageError)
+  }
+
+  /// How many rows are looked up in one snapshot.
+  private static let rowCountOfGroup = 4_096
+
+  private let catalog: Catalog
+  private let blobs: BlobSource
+
+  init(_ engine: Engine) {
+    catalog = engine.catalog
+    blobs = engine.blobs
+  }
+
+  /// Runs `body` on the blob's layout; returns damage instead of throwing it.
+  func outcome(
+    of blob: Digest, _ body: (BlobLayout) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Outcome {
+    do throws(BlobStorageError) {
+      guard let layout = try blobs.layout(blob) else { return .missing }
+      try body(layout)
+      return .whole
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return .unreadable(error)
+    }
+  }
+
+  /// Calls `visit` with the blob's lists, each before it is read, and with its chunks, until it returns false.
+  ///
+  /// - Parameter follows: whether a list is visited and read.
+  /// - Throws: `corrupted` for a list that cannot be read.
+  func forEachPart(
+    of layout: BlobLayout, follows: (ListEntry) throws(BlobStorageError) -> Bool = { _ in true },
+    _ visit: (Part) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    func visitAll(_ chunks: [ChunkEntry], from start: Int64) throws(BlobStorageError) -> Bool {
+      var start = start
+      for chunk in chunks {
+        guard try visit(Part(kind: .chunk, digest: chunk.digest, start: start)) else { return false }
+        start += Int64(chunk.plainByteCount)
+      }
+      return true
+    }
+    switch layout.listed {
+    case .chunks(let chunks) where chunks.isEmpty:
+      // The empty blob is a chunk that no layout names.
+      _ = try visit(Part(kind: .chunk, digest: layout.digest, start: 0))
+    case .chunks(let chunks): _ = try visitAll(chunks, from: 0)
+    case .lists(let lists):
+      // With what the manifest says of each: one that names a list with another length is damaged.
+      var seen: Set<ListEntry> = []
+      var start: Int64 = 0
+      for list in lists {
+        if seen.insert(list).inserted, try follows(list) {
+          guard try visit(Part(kind: .list, digest: list.digest, start: start)),
+            try visitAll(try layout.chunks(of: list, from: blobs.chunks), from: start)
+          else { return }
+        }
+        start += list.spanByteCount
+      }
+    }
+  }
+
+  /// Calls `visit` with the blob's chunks, without its lists, `countMax` at a time, until it returns false.
+  ///
+  /// - Returns: false when `visit` did.
+  /// - Throws: `corrupted` for a list that cannot be read; the group that was begun is not visited then.
+  @discardableResult
+  func forEachGroup(
+    of layout: BlobLayout, countMax: Int, _ visit: ([Digest]) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Bool {
+    var group: [Digest] = []
+    var goesOn = true
+    try forEachPart(of: layout) { (part) throws(BlobStorageError) in
+      guard part.kind == .chunk else { return true }
+      group.append(part.digest)
+      guard group.count >= countMax else { return true }
+      goesOn = try visit(group)
+      group.removeAll(keepingCapacity: true)
+      return goesOn
+    }
+    return goesOn ? try visit(group) : false
+  }
+
+  /// Calls `visit` with the blob's lists, chunks and their bases, each with its row, nil when the store does not have
+  /// it. One that is needed twice may come twice.
+  ///
+  /// - Parameter sorts: looks rows up in the order of digests, which takes less time; parts come in that order.
+  /// - Throws: `corrupted` for a list that cannot be read, once that list and what comes before it were visited.
+  func forEachRow(
+    of layout: BlobLayout, sorts: Bool = false, _ visit: (Part, ChunkRow?) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var group: [Part] = []
+    func look() throws(BlobStorageError) {
+      guard !group.isEmpty else { return }
+      if sorts { group.sort { $0.digest < $1.digest } }
+      defer { group.removeAll(keepingCapacity: true) }
+      let found = try catalog.read { (transaction) throws(BlobStorageError) in
+        var found: [(part: Part, row: ChunkRow?)] = []
+        for part in group {
+          let row = try transaction.chunkRow(part.digest)
+          found.append((part, row))
+          guard let base = row?.base else { continue }
+          found.append(
+            (
+              Part(kind: .base, digest: base, start: part.start, dependent: part.digest),
+              try transaction.chunkRow(base)
+            ))
+        }
+        return found
+      }
+      for (part, row) in found { try visit(part, row) }
+    }
+    do throws(BlobStorageError) {
+      try forEachPart(of: layout) { (part) throws(BlobStorageError) in
+        group.append(part)
+        if part.kind == .list { try CancellationFlag.check() }
+        guard group.count >= Self.rowCountOfGroup else { return true }
+        try CancellationFlag.check()
+        try look()
+        return true
+      }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      // A list that cannot be read may be missing itself, or its base.
+      try look()
+      throw error
+    }
+    try look()
+  }
+}

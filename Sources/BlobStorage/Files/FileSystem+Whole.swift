@@ -1,0 +1,44 @@
+import SystemPackage
+
+extension FileSystem {
+  /// Opens a file; nil when it is not there.
+  func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
+    do { return try open(path, intent) } catch {
+      guard error.isMissingName else { throw error }
+      return nil
+    }
+  }
+
+  /// Removes a file's name; nothing happens when it is not there.
+  func removeIfThere(_ path: FilePath) throws(BlobStorageError) {
+    do { try remove(path) } catch {
+      guard error.isMissingName else { throw error }
+    }
+  }
+
+  /// Removes a file's name if that is possible: for what does no harm where it stays.
+  func discard(_ path: FilePath) { do throws(BlobStorageError) { try remove(path) } catch {} }
+
+  /// Replaces a file by one with these bytes, or makes it, durably. After a crash it is the one or the other, whole.
+  ///
+  /// The bytes go to a file with `.new` behind its name, and then get its name. The caller sees to it that nobody else
+  /// replaces the same file meanwhile.
+  ///
+  /// - Returns: the new file, for reading and writing.
+  func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {
+    let folder = path.removingLastComponent()
+    let temporary = folder.appending("\(path.lastComponent?.string ?? "").new")
+    let file = try open(temporary, .openOrCreate)
+    do throws(BlobStorageError) {
+      try file.truncate(to: 0)
+      try file.put(bytes, at: 0)
+      try file.synchronize()
+      try rename(temporary, to: path)
+      try syncDirectory(folder)
+      return file
+    } catch {
+      file.close()
+      throw error
+    }
+  }
+}

@@ -1,0 +1,128 @@
+/// Accepting a loss: what cannot be read is dropped, unless somebody has put the same bytes again meanwhile.
+extension Repairer {
+  private static let dropCountOfCommit = 1_000
+  /// How often a version is looked through because others go on changing what it is made of.
+  private static let lookCountMax = 8
+
+  /// What a blob lacks, by what the catalog says of it.
+  private struct Lack {
+    var layout: KnownLayout
+    var needs: [DamageSearch.Need]
+  }
+
+  /// Which record of the catalog in use says what a blob is made of. What that record says never changes.
+  private struct KnownLayout: Equatable {
+    var generation: String?
+    var chunk: Place?
+    var isSuspect: Bool
+    var manifest: Place?
+
+    init(
+      _ blob: Digest, generation: String?, _ transaction: Transaction
+    ) throws(BlobStorageError) {
+      self.generation = generation
+      let row = try transaction.chunkRow(blob)
+      chunk = row?.place
+      isSuspect = row?.isSuspect ?? false
+      manifest = try transaction.manifestRow(blob)?.place
+    }
+  }
+
+  /// Drops versions that cannot be read, so that their keys answer with the newest version that can be.
+  ///
+  /// Other processes write meanwhile, and what was missing may be there by now. Each version is looked through once more,
+  /// and the commit that drops it finds that it still lacks the same: nobody can write in between.
+  ///
+  /// - Parameter lost: chunks that were there and damaged.
+  /// - Returns: the versions that were dropped, and those that were changed by others all the time and stay.
+  func drop(
+    _ versions: [UnreadableVersion], lost: Set<Digest>
+  ) throws(BlobStorageError) -> (dropped: [UnreadableVersion], left: [UnreadableVersion]) {
+    let session = engine.newSession()
+    var dropped: [UnreadableVersion] = []
+    var left: [UnreadableVersion] = []
+    for start in stride(from: 0, to: versions.count, by: Self.dropCountOfCommit) {
+      var waiting = Array(versions[start..<min(start + Self.dropCountOfCommit, versions.count)])
+      for _ in 0..<Self.lookCountMax where !waiting.isEmpty {
+        // Not inside the commit, for which all other writers wait: a long blob has many lists.
+        let lacks = try lacks(waiting, lost)
+        let found = waiting.filter { lacks[$0.digest] != nil }
+        waiting = []
+        guard !found.isEmpty else { break }
+        let (gone, changed) = try session.commit { (commit) throws(BlobStorageError) in
+          var gone: [UnreadableVersion] = []
+          var changed: [UnreadableVersion] = []
+          for version in found {
+            guard let lack = lacks[version.digest],
+              try isStillThere(lack, version.digest, lost, commit.transaction)
+            else {
+              changed.append(version)
+              continue
+            }
+            try commit.drop([version.version.stamp], of: Array(version.key.utf8))
+            gone.append(version)
+          }
+          return (gone, changed)
+        }.result
+        dropped += gone
+        waiting = changed
+      }
+      left += waiting
+    }
+    try session.rollOver()
+    return (dropped, left)
+  }
+
+  /// What the blobs of these versions lack; those that lack nothing are left out.
+  private func lacks(
+    _ versions: [UnreadableVersion], _ lost: Set<Digest>
+  ) throws(BlobStorageError) -> [Digest: Lack] {
+    let search = DamageSearch(engine)
+    var lacks: [Digest: Lack] = [:]
+    var known: Set<Digest> = []
+    for version in versions where known.insert(version.digest).inserted {
+      try CancellationFlag.check()
+      let blob = version.digest
+      // In this order: what is changed after that is noticed by the commit.
+      let generation = engine.catalog.generation
+      let layout = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try KnownLayout(blob, generation: generation, transaction)
+      }
+      let needs = try search.needs(of: blob) { lost.contains($0) }
+      let missing = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        var missing: [DamageSearch.Need] = []
+        for need in needs where try isMissing(need, of: blob, lost, transaction) { missing.append(need) }
+        return missing
+      }
+      if !missing.isEmpty { lacks[blob] = Lack(layout: layout, needs: missing) }
+    }
+    return lacks
+  }
+
+  /// Whether a blob lacks what it lacked before. Called inside a write transaction, during which nobody rebuilds the
+  /// catalog.
+  private func isStillThere(
+    _ lack: Lack, _ blob: Digest, _ lost: Set<Digest>, _ transaction: Transaction
+  ) throws(BlobStorageError) -> Bool {
+    guard try KnownLayout(blob, generation: engine.catalog.generation, transaction) == lack.layout else {
+      return false
+    }
+    for need in lack.needs where try isMissing(need, of: blob, lost, transaction) { return true }
+    return false
+  }
+
+  private func isMissing(
+    _ need: DamageSearch.Need, of blob: Digest, _ lost: Set<Digest>, _ transaction: Transaction
+  ) throws(BlobStorageError) -> Bool {
+    // Stored anew, it may have another base, or none.
+    if let dependent = need.dependent, try transaction.chunkRow(dependent)?.base != need.digest {
+      return false
+    }
+    if let row = try transaction.chunkRow(need.digest), !row.isSuspect || !lost.contains(need.digest) {
+      return false
+    }
+    // What is not there as one chunk, or is damaged, may be there in several.
+    if need.digest != blob { return true }
+    return try transaction.manifestRow(blob) == nil
+  }
+}
