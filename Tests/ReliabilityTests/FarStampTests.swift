@@ -52,6 +52,38 @@ struct FarStampTests {
     }
   }
 
+  @Test("is given to one version only, also when the clock comes to it")
+  func once() throws {
+    let lab = try Lab()
+    let archiving = PutOptions(replacement: .archiveCurrent)
+    try lab.session { engine in
+      let first = try engine.put("source", .data(Data("first".utf8)), PutOptions()).version
+      // The wall clock is set back by two days: from now on the store's clock counts up.
+      lab.clock.set(lab.clock.now - 2 * Stamp.aheadMillisecondsMax)
+      _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
+        try commit.append(
+          .ref(
+            RefRecord(
+              key: Array("key".utf8), version: Stamp(time: first.id.stamp.time + 3, writer: 7),
+              replaced: .none,
+              digest: first.digest, byteCount: 5, created: 0, metadata: [])))
+      }
+      var stamps: Set<UInt64> = []
+      for (key, options) in [
+        ("key", archiving), ("b", PutOptions()), ("c", PutOptions()), ("d", PutOptions()),
+        ("key", PutOptions()),
+      ] {
+        stamps.insert(try engine.put(key, .data(Data("new".utf8)), options).version.id.stamp.time)
+      }
+      #expect(stamps.count == 5)
+    }
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      let versions = try engine.versions("key")
+      #expect(try versions.map { try engine.data("key", $0.id) } == [Data("new".utf8), Data("first".utf8)])
+    }
+  }
+
   @Test("is replaced by a version with a stamp of the present")
   func replaced() throws {
     let lab = try Self.store()

@@ -27,7 +27,9 @@ extension WriterSession {
     package func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
       let last =
         session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), box.state.lastTime)
-      let time = Stamp.timeAfter(last, wallClock: session.clock.now())
+      var time = Stamp.timeAfter(last, wallClock: session.clock.now())
+      // The clock may have caught up with stamps that were given out ahead of it.
+      for given in box.state.timesAhead where given.contains(time) { time = given.upperBound + 1 }
       guard time < Stamp.timeMax else {
         throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
       }
@@ -40,14 +42,19 @@ extension WriterSession {
 
     /// A stamp for a key whose newest version the clock does not follow. It leaves the clock as it is.
     private func stamp(farAfter other: Stamp) throws(BlobStorageError) -> Stamp {
-      let time = max(other.time, box.state.lastFarTime) + 1
+      let last = box.state.timesAhead.last
+      let time = max(other.time, last?.upperBound ?? 0) + 1
       guard time < Stamp.timeMax else {
         throw BlobStorageError(
           .limitExceeded,
           "A version of the key is stamped at the end of the clock, so that no version can follow it: delete or "
             + "replace it first.")
       }
-      box.state.lastFarTime = time
+      if let last, last.upperBound + 1 == time {
+        box.state.timesAhead[box.state.timesAhead.count - 1] = last.lowerBound...time
+      } else {
+        box.state.timesAhead.append(time...time)
+      }
       return Stamp(time: time, writer: session.writerID)
     }
 

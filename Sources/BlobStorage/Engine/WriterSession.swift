@@ -41,8 +41,8 @@ package final class WriterSession: Sendable {
     /// The time of the last stamp: also one whose commit failed is never given to another version, for its record may
     /// be found again after a power cut.
     var lastTime: UInt64 = 0
-    /// The same for stamps that follow one which is far ahead of the present.
-    var lastFarTime: UInt64 = 0
+    /// The times of all stamps that were given out ahead of the clock, in ascending order.
+    var timesAhead: [ClosedRange<UInt64>] = []
     /// A pack that could not be cut back for good, until the catalog says so.
     var unmarkedPoison: PackName?
     /// When the pack under way is full, if it was begun for so many bytes.

@@ -240,8 +240,17 @@ final class CatalogFolder: Sendable {
         try copy(source, target)
       } else {
         try FileManager.default.copyItem(atPath: source.string, toPath: target.string)
+        if name == "live" { try Self.makeItsOwn(target) }
       }
     }
+  }
+
+  /// A table of open packs names its inode, so that a copy counts for nothing. Here the copy stands for the table itself.
+  private static func makeItsOwn(_ table: FilePath) throws {
+    let file = try SystemFiles().open(table, .readWrite)
+    defer { file.close() }
+    let inode = try file.status().inode
+    try withUnsafeBytes(of: inode) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 8) }
   }
 
   deinit { try? FileManager.default.removeItem(atPath: path.string) }
