@@ -242,6 +242,7 @@ final class CatalogFolder: Sendable {
         try FileManager.default.copyItem(atPath: source.string, toPath: target.string)
       }
     }
+    try CopiedCatalog.adopt(to.string)
   }
 
   deinit { try? FileManager.default.removeItem(atPath: path.string) }
