@@ -97,7 +97,7 @@ struct StoreExamination: Sendable {
 
   private static func copy(_ store: URL) async throws -> Workshop {
     let workshop = try await Workshop(hasStore: false)
-    try FileManager.default.copyItem(at: store, to: URL(fileURLWithPath: workshop.storePath))
+    try Workshop.copyStore(store, to: URL(fileURLWithPath: workshop.storePath))
     return workshop
   }
 

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -80,7 +81,7 @@ final class StoreHistory: Sendable {
     try await store.close()
 
     let next = workshop.folder.appending(path: "step \(steps.count)")
-    try FileManager.default.copyItem(at: steps[steps.count - 1], to: next)
+    try Workshop.copyStore(steps[steps.count - 1], to: next)
     try await workshop.expect(0, ["list", "--store", next.path])
     steps.append(next)
     self.steps = steps
@@ -97,8 +98,14 @@ extension Workshop {
   /// Keeps a copy of the store as it is now.
   fileprivate func keepStep(_ number: Int) throws -> URL {
     let copy = folder.appending(path: "step \(number)")
-    try FileManager.default.copyItem(at: URL(fileURLWithPath: storePath), to: copy)
+    try Self.copyStore(URL(fileURLWithPath: storePath), to: copy)
     return copy
+  }
+
+  /// Copies a store's folder; the copy stands for the original.
+  static func copyStore(_ store: URL, to copy: URL) throws {
+    try FileManager.default.copyItem(at: store, to: copy)
+    try CopiedCatalog.adopt(copy.appending(path: "catalog").path)
   }
 }
 
@@ -259,13 +266,15 @@ struct StoreDamage: Sendable, CustomStringConvertible {
     try FileManager.default.removeItem(at: store.appending(path: name))
     guard let step else { return }
     try FileManager.default.copyItem(at: step.appending(path: name), to: store.appending(path: name))
+    if name == "catalog" { try CopiedCatalog.adopt(store.appending(path: name).path) }
   }
 
   private static func write(_ bytes: Data, _ path: String, _ store: URL) throws {
     let url = store.appending(path: path)
     try FileManager.default.createDirectory(
       at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
-    try bytes.write(to: url)
+    // A database that another program changes in its place, within the boot in which a writer was killed, is believed.
+    try bytes.write(to: url, options: url.lastPathComponent == "data.mdb" ? .atomic : [])
   }
 }
 

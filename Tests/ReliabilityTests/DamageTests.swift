@@ -174,7 +174,7 @@ struct DamageTests {
     }
   }
 
-  @Test("a catalog of noise, cut short, or with any page damaged is made anew")
+  @Test("a closed catalog of noise, cut short, or with any byte changed is made anew")
   func catalog() throws {
     let origin = try Self.store()
     let manager = FileManager.default
@@ -186,8 +186,10 @@ struct DamageTests {
     let whole = try Data(contentsOf: URL(fileURLWithPath: try data(origin)))
     func check(_ changed: Data, _ what: String) throws {
       let lab = try origin.copy()
-      try changed.write(to: URL(fileURLWithPath: try data(lab)))
+      let before = try data(lab)
+      try changed.write(to: URL(fileURLWithPath: before))
       do { try lab.session { try lab.checkSound($0, what) } } catch { Issue.record("\(what): \(error)") }
+      #expect(try data(lab) != before, "\(what): it was not made anew")
       Soak.count("damaged catalogs")
     }
     try check(noise(1, whole.count), "noise")
@@ -198,7 +200,7 @@ struct DamageTests {
     var generator = SplitMix64(seed: Soak.firstSeed)
     for round in 0..<(Soak.isOn ? 20_000 : 200) {
       var changed = whole
-      // Page headers and their lists of nodes are where it hurts most.
+      // Page headers and their lists of nodes are where it would hurt LMDB most.
       let page = Int(generator.next() % UInt64(whole.count / 4_096))
       let offset = round.isMultiple(of: 2) ? Int(generator.next() % 64) : Int(generator.next() % 4_096)
       let bit = UInt8(1) << UInt8(generator.next() % 8)

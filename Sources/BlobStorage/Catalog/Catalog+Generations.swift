@@ -13,14 +13,15 @@ extension Catalog {
     try files.createPart(place)
     try files.open(place.appending("data.mdb"), .create).close()
     let environment = try SharedEnvironments.open(
-      place, files: files, mapByteCount: mapByteCount, clock: clock, inspects: false)
+      place, files: files, mapByteCount: mapByteCount, clock: clock)
     try begin(environment)
     try fill(environment, true)
     try environment.write { (transaction) throws(BlobStorageError) in
       for name in poisoned { try transaction.poison(name) }
       try suspects?.note(in: transaction)
     }
-    let state = try writeState(generation: generation, identity.mark)
+    let state = try writeState(
+      CatalogState(generation: generation, mark: identity.mark, inode: try environment.inode()))
     current.withLock {
       $0 = Current(environment: environment, generation: generation, state: state)
     }
@@ -82,50 +83,86 @@ extension Catalog {
 
   // MARK: The state file
 
-  /// Which tables there are and what they mean: a catalog of another layout is rebuilt. 2 has those of a cache, 3 what was
-  /// promised of each pack.
-  package static let layout = "3"
-
-  func readState() throws(BlobStorageError) -> State? {
+  func readState() throws(BlobStorageError) -> OpenState? {
     let path = folder.appending("state")
-    guard try files.status(of: path)?.kind == .regular, let file = try files.openIfThere(path, .read) else {
-      return nil
-    }
-    let bytes = try file.bytesThere(at: 0, 512)
-    let words = String(decoding: bytes, as: UTF8.self).split(whereSeparator: { $0 == " " || $0 == "\n" })
-    guard words.count == 3, words[0] == Self.layout, words[1].hasPrefix("g"),
-      words[1].utf8.allSatisfy({ $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: ".") })
+    guard try files.status(of: path)?.kind == .regular, let file = try files.openIfThere(path, .read),
+      let state = CatalogState(String(decoding: try file.bytesThere(at: 0, 2_048), as: UTF8.self))
     else { return nil }
-    return State(generation: String(words[1]), mark: MediumIdentity.Mark(words[2]), file: file)
+    return OpenState(value: state, file: file)
   }
 
   /// Replaces the state durably, before anything that depends on it is written. `lock` is held exclusively.
-  func writeState(
-    generation: String, _ mark: MediumIdentity.Mark
-  ) throws(BlobStorageError) -> State {
-    let text = Array("\(Self.layout) \(generation) \(mark.text)\n".utf8)
-    let file = try files.replace(folder.appending("state"), with: text)
+  func writeState(_ state: CatalogState) throws(BlobStorageError) -> OpenState {
+    let file = try files.replace(folder.appending("state"), with: Array(state.text.utf8))
     live.table?.noteNewCatalog()
-    return State(generation: generation, mark: mark, file: file)
+    return OpenState(value: state, file: file)
   }
 
   /// Has `state` say that the generation is written to, before it is. `lock` is held exclusively.
   func markWritten() throws(BlobStorageError) {
-    guard let now = current.withLock({ $0?.state }), now.mark == .clean else { return }
-    let state = try writeState(generation: now.generation, identity.mark)
+    guard let now = current.withLock({ $0 }), let known = now.state?.value, known.clean != nil else { return }
+    let state = try writeState(
+      CatalogState(
+        generation: known.generation, mark: identity.mark, inode: try now.environment.inode()))
     current.withLock { $0?.state = state }
   }
 
-  /// The state, if its generation cannot have lost anything that was written to it; else nil.
+  /// The state, if a power cut cannot have torn its generation; else nil.
   ///
   /// Another mount of this boot may belong to another container that shares the file system. Or the disk was gone in
   /// between, and the catalog is torn. It is whole if a process that trusts it has it open.
-  func trusted(_ state: State, isAlone: Bool) throws(BlobStorageError) -> State? {
-    if state.mark == .clean || identity.trusts(state.mark) { return state }
-    guard identity.isOfThisBoot(state.mark) else { return nil }
+  func trusted(_ state: OpenState, isAlone: Bool) throws(BlobStorageError) -> OpenState? {
+    var value = state.value
+    if value.clean != nil || identity.trusts(value.mark) { return state }
+    guard identity.isOfThisBoot(value.mark) else { return nil }
     if isUser.withLock({ $0 }) { return state }
     // Only processes that trust it hold `users`, and none can join while this one holds `lock`.
     guard isAlone, !(try usersFile?.lock(.exclusive, wait: false) ?? false) else { return nil }
-    return try writeState(generation: state.generation, identity.mark(with: state.mark))
+    value.mark = identity.mark(with: value.mark)
+    return try writeState(value)
   }
+
+  /// The state, if the database's file is the one that it describes; else nil.
+  ///
+  /// While processes write to the file, only its inode is known. Once it is clean, all its bytes have to match the
+  /// checksum. They need not be read again while this boot's system says that nothing changed the file.
+  ///
+  /// - Complexity: O(1) within a boot. Reads the whole file after another boot, in a copy, and after any change of it.
+  func verified(_ state: OpenState, isAlone: Bool) throws(BlobStorageError) -> OpenState? {
+    var value = state.value
+    let path = database(value.generation)
+    guard try files.status(of: path)?.kind == .regular, let file = try files.openIfThere(path, .read) else {
+      return nil
+    }
+    defer { file.close() }
+    let status = try file.status()
+    guard let clean = value.clean else { return status.inode == value.inode ? state : nil }
+    let isUntouched =
+      identity.trusts(value.mark) && status.inode == value.inode && status.byteCount == clean.byteCount
+      && status.changed == clean.changed
+    // A change within the clock's tick in which `state` was written would leave the same time.
+    if isUntouched, clean.changed < (try state.file.status().changed) { return state }
+    var found: CleanFile?
+    do throws(BlobStorageError) {
+      if status.byteCount == clean.byteCount { found = try CleanFile(file) }
+    } catch {
+      // LMDB could not read the place either, and reads through a map: the process would end.
+      guard error.code == .io else { throw error }
+    }
+    guard let found, found.byteCount == clean.byteCount, found.checksum == clean.checksum else {
+      // Without `lock`, another process may have begun to write meanwhile.
+      if isAlone { logger.warning("The catalog's file does not match its checksum: it is rebuilt.") }
+      return nil
+    }
+    guard isAlone, !isUntouched else { return state }
+    value = CatalogState(
+      generation: value.generation, mark: identity.mark(with: value.mark), inode: status.inode, clean: found)
+    do throws(BlobStorageError) { return try writeState(value) } catch {
+      logger.debug("The catalog will be read whole again.", metadata: ["reason": "\(error.message)"])
+      return state
+    }
+  }
+
+  /// The database's file of a generation.
+  func database(_ generation: String) -> FilePath { folder.appending(generation).appending("data.mdb") }
 }

@@ -19,7 +19,7 @@ extension Catalog {
       try openLive(mayCreate: true)
       return try openLocked()
     }
-    // Other processes use it, and one of them has inspected it.
+    // Other processes use it.
     do throws(BlobStorageError) {
       if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
     } catch {
@@ -210,40 +210,41 @@ extension Catalog {
 
   /// Opens the generation that `state` names; nil if it cannot be used. Needs no lock.
   ///
-  /// - Parameter isAlone: whether `lock` is held exclusively. Then the file's pages are inspected first.
+  /// - Parameter isAlone: whether `lock` is held exclusively.
   func adopt(isAlone: Bool) throws(BlobStorageError) -> Environment? {
     var last: String?
     while let found = try readState(), let state = try trusted(found, isAlone: isAlone) {
-      if let known = current.withLock({ $0 }), known.generation == state.generation,
+      let generation = state.value.generation
+      if let known = current.withLock({ $0 }), known.generation == generation,
         !(try known.environment.isSuperseded())
       {
         current.withLock { $0?.state = state }
         return known.environment
       }
-      if let environment = try opened(state.generation, inspects: isAlone) {
+      if let state = try verified(state, isAlone: isAlone), let environment = try opened(generation) {
         current.withLock {
-          $0 = Current(environment: environment, generation: state.generation, state: state)
+          $0 = Current(environment: environment, generation: generation, state: state)
         }
         whenRenewed.withLock { $0 }?()
         return environment
       }
       // Either it was replaced and `state` names another by now, or it is missing.
-      if last == state.generation { return nil }
-      last = state.generation
+      if last == generation { return nil }
+      last = generation
     }
     return nil
   }
 
   /// The environment of a generation; nil when it is not there.
-  func opened(_ generation: String, inspects: Bool) throws(BlobStorageError) -> Environment? {
+  func opened(_ generation: String) throws(BlobStorageError) -> Environment? {
     let place = folder.appending(generation)
     guard try files.status(of: place)?.kind == .directory,
-      try files.status(of: place.appending("data.mdb"))?.kind == .regular
+      try files.status(of: database(generation))?.kind == .regular
     else { return nil }
     let environment: Environment
     do {
       environment = try SharedEnvironments.open(
-        place, files: files, mapByteCount: mapByteCount, clock: clock, inspects: inspects)
+        place, files: files, mapByteCount: mapByteCount, clock: clock)
     } catch {
       guard error.isMissingName else { throw error }
       return nil
@@ -258,7 +259,9 @@ extension Catalog {
     return environment
   }
 
-  /// Leaves the catalog clean if nobody else uses it.
+  /// Leaves the catalog clean if no other process uses it: on the medium, and with its checksum in `state`.
+  ///
+  /// - Complexity: Reads the whole file if anything was written to it since it was clean.
   func cleanUp(_ last: Current) throws(BlobStorageError) {
     guard let usersFile, last.state != nil, !isReadOnly else { return }
     // Unlocking first makes sure that the last of several closing processes gets it.
@@ -268,7 +271,7 @@ extension Catalog {
       try lock(.exclusive, wait: false)
     else { return }
     defer { unlock() }
-    guard let state = try readState(), state.mark != .clean, state.generation == last.generation,
+    guard let state = try readState()?.value, state.clean == nil, state.generation == last.generation,
       !(try last.environment.isSuperseded())
     else { return }
     do throws(BlobStorageError) {
@@ -283,7 +286,12 @@ extension Catalog {
       } else {
         try last.environment.synchronize()
       }
-      _ = try writeState(generation: generation, .clean)
+      let file = try files.open(database(generation), .read)
+      defer { file.close() }
+      _ = try writeState(
+        CatalogState(
+          generation: generation, mark: identity.mark(with: state.mark), inode: try file.status().inode,
+          clean: try CleanFile(file)))
       for old in try generations() where old != generation { try removeGeneration(old) }
     } catch {
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.

@@ -8,8 +8,8 @@ import SystemPackage
 /// Its folder holds `lock`, `users`, `state` and one folder a generation with LMDB's files in it. Invariants:
 /// 1. A write transaction holds `lock` shared. A rebuild, the first write after `clean`, and the recovery of dead
 ///    writers' packs hold it exclusively.
-/// 2. `state` names the generation in use. Its mark is `clean`, or the boot and the mounts that have written to the
-///    generation since. A generation of another boot or mount may be torn and is not used.
+/// 2. `state` names the generation in use, its file, and the boot and the mounts that have written to it. A generation
+///    of another boot or mount may be torn. It is not used unless it was left clean and has its checksum.
 /// 3. `state` is replaced, never changed. A process that has it open sees that the file lost its name, and reads the new one.
 /// 4. Opening, reading and closing never wait for a writer. They try to take a lock and do without it if it is taken.
 /// 5. A process holds `users` shared before it writes. It tries to when it opens. The last user to close leaves the
@@ -50,16 +50,15 @@ package final class Catalog: Sendable {
     var environment: Environment
     var generation: String
     /// The `state` that named it; nil for a private catalog.
-    var state: State?
+    var state: OpenState?
     /// How often `state` had been replaced when it was read, as the table of open packs counts.
     var stateCount: UInt64?
   }
 
-  /// What the file `state` says.
-  struct State: Sendable {
-    var generation: String
-    var mark: MediumIdentity.Mark
-    /// The open file. It has lost its name once another has replaced it.
+  /// A `state` that this process read or wrote.
+  struct OpenState: Sendable {
+    var value: CatalogState
+    /// The open file. It has lost its name once another process has replaced it.
     var file: any File
   }
 
@@ -280,7 +279,7 @@ package final class Catalog: Sendable {
     }
     _ = try lock(.shared, wait: true)
     let environment = try environmentLocked()
-    if current.withLock({ $0?.state?.mark != .clean }) { return environment }
+    if current.withLock({ $0?.state?.value.clean == nil }) { return environment }
     // Nobody writes: it is soon had alone.
     _ = try lock(.exclusive, wait: true)
     let marked = try environmentLocked()

@@ -31,11 +31,10 @@ package final class Environment: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - mapByteCount: how large the map is at first; it grows by itself.
-  ///   - inspects: whether to look at the file's pages before LMDB believes them: not while others write.
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
     folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, mapByteCount: Int,
-    clock: WallClock, inspects: Bool
+    clock: WallClock
   ) throws(BlobStorageError) {
     self.place = place
     self.folder = folder
@@ -49,11 +48,6 @@ package final class Environment: @unchecked Sendable {
     try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Environment.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Environment.check(mdb_env_set_mapsize(handle, mapByteCount), "set up")
-    if inspects {
-      let file = try files.open(folder.appending("data.mdb"), .read)
-      defer { file.close() }
-      try CatalogInspection.check(file)
-    }
     try Self.allocateLock(folder.appending("lock.mdb"), files)
     // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
@@ -88,8 +82,7 @@ package final class Environment: @unchecked Sendable {
     do throws(BlobStorageError) {
       outcome = .success(
         try Environment(
-          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock, inspects: false)
-      )
+          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock))
     } catch { outcome = .failure(error) }
     for name in try files.list(folder) { try files.remove(folder.appending(name)) }
     try files.removeDirectory(folder)
@@ -144,6 +137,9 @@ package final class Environment: @unchecked Sendable {
 
   /// Whether the file was put out of use: a rebuilt catalog has taken its place.
   package func isSuperseded() throws(BlobStorageError) -> Bool { try dataFile.status().linkCount == 0 }
+
+  /// Which file it is.
+  func inode() throws(BlobStorageError) -> UInt64 { try dataFile.status().inode }
 
   fileprivate var isNameless: Bool { (try? isSuperseded()) ?? false }
 
@@ -315,7 +311,7 @@ enum SharedEnvironments {
 
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
   static func open(
-    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock, inspects: Bool
+    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock
   ) throws(BlobStorageError) -> Environment {
     guard let status = try files.status(of: folder) else {
       throw BlobStorageError(
@@ -331,8 +327,7 @@ enum SharedEnvironments {
         }
         do throws(BlobStorageError) {
           let environment = try Environment(
-            folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock,
-            inspects: inspects)
+            folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock)
           known[place] = Weak(environment: environment)
           return .success(environment)
         } catch { return .failure(error) }

@@ -26,7 +26,7 @@ public struct FuzzTarget: Sendable {
 
   /// All of them.
   public static let all: [FuzzTarget] = [
-    .records, .texts, .patterns, .codec, .encoding, .pack, .packRecords, .footer, .lease, .catalog, .store,
+    .records, .texts, .patterns, .codec, .encoding, .pack, .packRecords, .footer, .lease, .state, .store,
     .parts,
   ]
 }

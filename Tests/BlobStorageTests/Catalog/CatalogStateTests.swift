@@ -118,6 +118,126 @@ struct CatalogStateTests {
     #expect(state.contains(" clean") == (missingByteCount == 0))
   }
 
+  // MARK: Which catalogs are trusted
+
+  /// Puts a key in one boot, and ends as the test says; the store was closed, or its process was killed.
+  private static func filled(_ place: StorePlace, isKilled: Bool) throws {
+    let engine = try place.engine(boot("one"))
+    _ = try engine.put("a", [1], PutOptions())
+    // The pack is sealed: the catalog may be called clean.
+    try engine.writer.rollOver()
+    try engine.catalog.settle()
+    let killed = try state(place)
+    try engine.close()
+    #expect(try state(place).hasSuffix(" clean\n"))
+    if isKilled { try Data(killed.utf8).write(to: place.catalogFolder.appending(path: "state")) }
+  }
+
+  private static func boot(_ name: String) -> Engine.Environment {
+    var environment = Engine.Environment()
+    environment.bootIdentity = name
+    return environment
+  }
+
+  /// Opens the store and reads it. Returns whether the catalog was kept.
+  private static func isKept(_ place: StorePlace, in boot: String) throws -> Bool {
+    let generations = try generations(place)
+    let engine = try place.engine(Self.boot(boot))
+    #expect(try engine.data("a", nil) == Data([1]))
+    try engine.close()
+    return try Self.generations(place) == generations
+  }
+
+  @Test(
+    "has the catalog kept within a boot, and after another one if it was closed",
+    arguments: [false, true], ["one", "two"])
+  func kept(isKilled: Bool, boot: String) throws {
+    let place = try StorePlace()
+    try Self.filled(place, isKilled: isKilled)
+    #expect(try Self.isKept(place, in: boot) == (!isKilled || boot == "one"))
+    // And so it is the next time, whether or not the first opening had to read the whole file.
+    #expect(try Self.isKept(place, in: boot))
+  }
+
+  @Test("has a closed catalog made anew that has a changed bit", arguments: ["one", "two"])
+  func flipped(boot: String) throws {
+    let place = try StorePlace()
+    try Self.filled(place, isKilled: false)
+    for round in 0..<40 {
+      // What a round before has made anew may be shorter.
+      let offset = round * 1_021 % (try Data(contentsOf: place.databaseFile()).count)
+      let handle = try FileHandle(forUpdating: try place.databaseFile())
+      try handle.seek(toOffset: UInt64(offset))
+      let byte = try #require(try handle.read(upToCount: 1)?.first)
+      try handle.seek(toOffset: UInt64(offset))
+      try handle.write(contentsOf: Data([byte ^ 1 << UInt8(offset % 8)]))
+      try handle.close()
+      #expect(try !Self.isKept(place, in: boot == "one" ? boot : "\(boot)-\(round)"), "byte \(offset)")
+      #expect(try Self.state(place).hasSuffix(" clean\n"))
+    }
+  }
+
+  @Test("has a copy of the folder trusted if it is of a closed catalog", arguments: [false, true])
+  func copied(isKilled: Bool) throws {
+    let place = try StorePlace()
+    try Self.filled(place, isKilled: isKilled)
+    let old = place.catalogFolder.deletingLastPathComponent().appending(path: "old")
+    try FileManager.default.moveItem(at: place.catalogFolder, to: old)
+    try FileManager.default.copyItem(at: old, to: place.catalogFolder)
+    #expect(try Self.isKept(place, in: "one") == !isKilled)
+  }
+
+  @Test("names the file anew once its checksum was found right, so that it is not read whole again")
+  func renewed() throws {
+    let place = try StorePlace()
+    try Self.filled(place, isKilled: false)
+    let before = try #require(CatalogState(try Self.state(place)))
+    #expect(before.mark.boot == "one")
+    #expect(try Self.isKept(place, in: "two"))
+    let after = try #require(CatalogState(try Self.state(place)))
+    #expect(after.mark.boot == "two")
+    #expect(after.clean == before.clean && after.inode == before.inode)
+  }
+
+  @Test("of a long file is as right as of a short one: a page far down counts", .timeLimit(.minutes(5)))
+  func deepPage() throws {
+    let place = try CatalogPlace(mapByteCount: 1 << 26)
+    var pack = SamplePack(PackPlace.header())
+    for number in 0..<60_000 { pack.append(.chunk(Array("chunk \(number)".utf8))) }
+    try place.apply(pack, 0..<pack.records.count, seals: true)
+    let generation = try #require(place.catalog.generation)
+    place.catalog.close()
+    let path = place.temporary.path.appending("catalog/\(generation)/data.mdb").string
+    let handle = try FileHandle(forUpdating: URL(filePath: path))
+    let byteCount = try handle.seekToEnd()
+    #expect(byteCount > 4 << 20)
+    // The header of a page.
+    try handle.seek(toOffset: byteCount / 4_096 / 2 * 4_096 + 12)
+    try handle.write(contentsOf: Data([0xff, 0xff]))
+    try handle.close()
+    let again = try CatalogPlace.open(in: place.temporary)
+    #expect(again.generation != generation)
+    again.close()
+  }
+
+  @Test("is read as it was written, and refused if no process can have written it")
+  func text() throws {
+    let written = CatalogState(
+      generation: "g1", mark: MediumIdentity.Mark(boot: "b", mounts: ["m", "n"]), inode: 7)
+    var clean = written
+    clean.clean = CleanFile(
+      byteCount: 8_192, changed: FileTime(seconds: -1, nanoseconds: 999_999_999), checksum: .max)
+    #expect(written.text == "4 g1 b/m/n 7\n")
+    #expect(clean.text == "4 g1 b/m/n 7 8192 -1 999999999 4294967295 clean\n")
+    for state in [written, clean] { #expect(CatalogState(state.text) == state) }
+    for text in [
+      "", "3 g1 clean\n", "3 g1 b/m 7\n", "4 g1 b/m\n", "4 g1 b/m x\n", "4 h1 b/m 7\n", "4 g../1 b/m 7\n",
+      "4 g1 b/m 7 8192 0 0 1 dirty\n", "4 g1 b/m 7 8192 0 0 4294967296 clean\n",
+      "4 g1 b/m 7 8192 0 0 clean\n",
+      "4 g\(String(repeating: "1", count: 300)) b/m 7\n",
+    ] { #expect(CatalogState(text) == nil, "\(text)") }
+  }
+
   @Test("leads to one generation after a rebuild, in which no pack has its number of before")
   func rebuilt() throws {
     let place = try StorePlace()

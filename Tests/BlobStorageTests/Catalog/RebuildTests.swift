@@ -49,8 +49,10 @@ struct RebuildTests {
       try Data(contentsOf: try other.databaseFile()).write(to: database)
     case .otherBoot:
       // As a power cut leaves it: written to in a boot that is over.
-      let text = try String(contentsOf: state, encoding: .utf8)
-      try Data(text.replacing("clean", with: "another-boot").utf8).write(to: state)
+      var written = try #require(CatalogState(try String(contentsOf: state, encoding: .utf8)))
+      written.clean = nil
+      written.mark.boot = "another-boot"
+      try Data(written.text.utf8).write(to: state)
       environment.bootIdentity = "this-boot"
     }
     let engine = try place.engine(environment)

@@ -217,6 +217,7 @@ struct OpeningTests {
     for name in try SystemFiles().list(to) where name.hasPrefix("g") {
       try SystemFiles().remove(to.appending(name).appending("lock.mdb"))
     }
+    try CopiedCatalog.adopt(to.string)
   }
 }
 

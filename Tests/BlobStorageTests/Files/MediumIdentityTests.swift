@@ -4,21 +4,21 @@ import Testing
 /// What was written without a sync is believed only where it is certain to be there still.
 @Suite("The identity of a medium")
 struct MediumIdentityTests {
+  typealias Mark = MediumIdentity.Mark
+
   private static let here = MediumIdentity(boot: "b1", mount: "m1")
 
   @Test(
     "trusts what was written in this start of the machine through this mount",
     arguments: [
-      (.written(boot: "b1", mounts: ["m1"]), true, true),
-      (.written(boot: "b1", mounts: ["m2", "m1"]), true, true),
-      (.written(boot: "b1", mounts: ["m2"]), true, false), (.written(boot: "b1", mounts: []), true, false),
-      (.written(boot: "b2", mounts: ["m1"]), false, false),
-      (.written(boot: "unknown", mounts: ["m1"]), false, false), (.clean, false, false),
-    ] as [(MediumIdentity.Mark, Bool, Bool)])
-  func trusts(mark: MediumIdentity.Mark, isOfThisBoot: Bool, isTrusted: Bool) {
+      (Mark(boot: "b1", mounts: ["m1"]), true, true), (Mark(boot: "b1", mounts: ["m2", "m1"]), true, true),
+      (Mark(boot: "b1", mounts: ["m2"]), true, false), (Mark(boot: "b1", mounts: []), true, false),
+      (Mark(boot: "b2", mounts: ["m1"]), false, false), (Mark(boot: "unknown", mounts: ["m1"]), false, false),
+    ] as [(Mark, Bool, Bool)])
+  func trusts(mark: Mark, isOfThisBoot: Bool, isTrusted: Bool) {
     #expect(Self.here.isOfThisBoot(mark) == isOfThisBoot)
     #expect(Self.here.trusts(mark) == isTrusted)
-    #expect(MediumIdentity.Mark(mark.text[...]) == mark)
+    #expect(Mark(mark.text[...]) == mark)
   }
 
   @Test("trusts nothing where the system does not tell the start")
@@ -26,20 +26,18 @@ struct MediumIdentityTests {
     let unknown = MediumIdentity(boot: "", mount: "m1")
     #expect(unknown.text.isEmpty)
     #expect(!unknown.trusts(unknown.mark) && !unknown.isOfThisBoot(unknown.mark))
-    let read = MediumIdentity.Mark(unknown.mark.text[...])
+    let read = Mark(unknown.mark.text[...])
     #expect(!unknown.trusts(read) && !Self.here.trusts(read))
-    #expect(read != .clean)
   }
 
   @Test("is added to a mark of the same start, and takes the place of any other")
   func mark() {
     let here = Self.here
     #expect(here.text == "b1/m1")
-    #expect(here.mark == .written(boot: "b1", mounts: ["m1"]))
-    #expect(here.mark(with: .clean) == here.mark)
-    #expect(here.mark(with: .written(boot: "b2", mounts: ["m2"])) == here.mark)
-    #expect(here.mark(with: .written(boot: "b1", mounts: ["m2", "m1", "m3"])).text == "b1/m1/m2/m3")
-    let many = MediumIdentity.Mark.written(boot: "b1", mounts: (2...20).map { "m\($0)" })
-    #expect(here.mark(with: many) == .written(boot: "b1", mounts: (1...8).map { "m\($0)" }))
+    #expect(here.mark == Mark(boot: "b1", mounts: ["m1"]))
+    #expect(here.mark(with: Mark(boot: "b2", mounts: ["m2"])) == here.mark)
+    #expect(here.mark(with: Mark(boot: "b1", mounts: ["m2", "m1", "m3"])).text == "b1/m1/m2/m3")
+    let many = Mark(boot: "b1", mounts: (2...20).map { "m\($0)" })
+    #expect(here.mark(with: many) == Mark(boot: "b1", mounts: (1...8).map { "m\($0)" }))
   }
 }

@@ -243,6 +243,7 @@ final class CatalogFolder: Sendable {
         if name == "live" { try Self.makeItsOwn(target) }
       }
     }
+    try CopiedCatalog.adopt(to.string)
   }
 
   /// A table of open packs names its inode, so that a copy counts for nothing. Here the copy stands for the table itself.

@@ -1,0 +1,20 @@
+import BlobStorage
+import Foundation
+import SystemPackage
+
+/// A copy of a catalog that stands for the original: what a killed process left, in a folder that a test may damage.
+package enum CopiedCatalog {
+  /// Has the `state` in a catalog's folder name the copied database's file, as it named the original.
+  ///
+  /// A store does not trust a copy of a catalog that a process was writing to. Nothing happens to a clean one, which
+  /// has a checksum, nor where no catalog is.
+  package static func adopt(_ folder: String) throws {
+    let path = folder + "/state"
+    guard let text = try? String(contentsOfFile: path, encoding: .utf8), var state = CatalogState(text),
+      state.clean == nil,
+      let status = try SystemFiles().status(of: FilePath("\(folder)/\(state.generation)/data.mdb"))
+    else { return }
+    state.inode = status.inode
+    try Data(state.text.utf8).write(to: URL(fileURLWithPath: path))
+  }
+}
