@@ -42,6 +42,10 @@ package final class Catalog: Sendable {
   package let tails: Tails?
   /// When it was last looked whether the table still has its name.
   let lastLook = Mutex<UInt64>(0)
+  /// By ``PassingTime/coarseMilliseconds()``.
+  let openedAt = PassingTime.coarseMilliseconds()
+  /// Up to this length a file is always read for its checksum when the catalog is closed.
+  static let checkedByteCount: Int64 = 32 << 20
   /// Whether recovering dead writers' packs was put off, because another process held `lock`.
   let isToCatchUp = Atomic<Bool>(true)
 
