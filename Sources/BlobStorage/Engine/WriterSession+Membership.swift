@@ -47,7 +47,10 @@ extension WriterSession {
   ///
   /// - Throws: when what was written may not be on the medium.
   package func close() throws(BlobStorageError) {
-    guard let member else { return try rollOver() }
+    guard let member else {
+      do throws(BlobStorageError) { try rollOver() } catch { try closePublished(because: error) }
+      return
+    }
     do throws(BlobStorageError) {
       repeat { try rollOver() } while !endIfIdle()
     } catch {
@@ -56,6 +59,20 @@ extension WriterSession {
       throw error
     }
     leave(member)
+  }
+
+  /// Leaves packs whose records are published but could not be settled, on a full disk for example. They are forced to
+  /// the medium. The next process to open the store settles them.
+  private func closePublished(because error: BlobStorageError) throws(BlobStorageError) {
+    let published = locked { (state) -> [Watermark] in
+      guard publishesInTable, state.poison == nil, state.pending.isEmpty,
+        state.full.allSatisfy({ state.slots[$0.name] != nil })
+      else { return [] }
+      return state.full.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
+    }
+    if published.isEmpty { throw error }
+    for watermark in published { try synchronize(watermark) }
+    logger.warning("The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
   }
 
   private func endIfIdle() -> Bool {
