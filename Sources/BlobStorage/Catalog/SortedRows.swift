@@ -17,52 +17,89 @@ package struct SortedRows {
     }
   }
 
+  /// A row and the beginning of its key: most comparisons need not look at the key itself.
+  private struct Place {
+    let beginning: UInt128
+    let row: Row
+  }
+
   private static let blockCountMax = 128
-  private var blocks: [ContiguousArray<Row>] = []
+  private var blocks: [ContiguousArray<Place>] = []
 
   package init() {}
 
   package var isEmpty: Bool { blocks.isEmpty }
 
   package func row(_ key: UnsafeRawBufferPointer) -> Row? {
-    let place = self.place(key)
-    return place.isFound ? blocks[place.block][place.index] : nil
+    if blocks.isEmpty { return nil }
+    let (block, index, isFound) = place(key, Self.beginning(key))
+    return isFound ? blocks[block][index].row : nil
   }
 
-  package mutating func set(_ row: Row) {
-    let (block, index, isFound) = place(row.key)
-    if isFound {
-      blocks[block][index] = row
-    } else if blocks.isEmpty {
-      blocks.append([row])
-    } else {
-      blocks[block].insert(row, at: index)
-      guard blocks[block].count > Self.blockCountMax else { return }
-      let half = blocks[block].count / 2
-      let upper = ContiguousArray(blocks[block][half...])
-      blocks[block].removeSubrange(half...)
-      blocks.insert(upper, at: block + 1)
+  /// Sets a row whose bytes live long enough.
+  package mutating func set(_ row: Row) { set(row.key, row.value) { $0 } }
+
+  /// Sets a row. The bytes that have to be kept are those that `kept` returns.
+  mutating func set(
+    _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?,
+    _ kept: (UnsafeRawBufferPointer) -> UnsafeRawBufferPointer
+  ) {
+    let beginning = Self.beginning(key)
+    let value = value.map(kept)
+    if blocks.isEmpty {
+      blocks.append([Place(beginning: beginning, row: Row(key: kept(key), value: value))])
+      return
     }
+    let (block, index, isFound) = place(key, beginning)
+    if isFound {
+      let known = blocks[block][index].row.key
+      blocks[block][index] = Place(beginning: beginning, row: Row(key: known, value: value))
+      return
+    }
+    blocks[block].insert(Place(beginning: beginning, row: Row(key: kept(key), value: value)), at: index)
+    guard blocks[block].count > Self.blockCountMax else { return }
+    let half = blocks[block].count / 2
+    let upper = ContiguousArray(blocks[block][half...])
+    blocks[block].removeSubrange(half...)
+    blocks.insert(upper, at: block + 1)
   }
 
-  /// Where the key is, or where it would be inserted.
-  private func place(_ key: UnsafeRawBufferPointer) -> (block: Int, index: Int, isFound: Bool) {
-    if blocks.isEmpty { return (0, 0, false) }
+  /// The first 16 bytes as a number, with zeros behind a shorter key: ordered as the keys, as far as they differ.
+  private static func beginning(_ key: UnsafeRawBufferPointer) -> UInt128 {
+    if key.count >= 16 { return UInt128(bigEndian: key.loadUnaligned(as: UInt128.self)) }
+    var number: UInt128 = 0
+    withUnsafeMutableBytes(of: &number) { $0.copyMemory(from: key) }
+    return UInt128(bigEndian: number)
+  }
+
+  private static func order(
+    _ one: Place, _ key: UnsafeRawBufferPointer, _ beginning: UInt128
+  ) -> Int {
+    if one.beginning != beginning { return one.beginning < beginning ? -1 : 1 }
+    return order(one.row.key, key)
+  }
+
+  /// Where the key is, or where it would be inserted. There is a block.
+  private func place(
+    _ key: UnsafeRawBufferPointer, _ beginning: UInt128
+  ) -> (block: Int, index: Int, isFound: Bool) {
     // The last block that does not begin behind the key, or the first.
     var (low, high) = (0, blocks.count)
     while low < high {
       let middle = (low + high) / 2
-      if Self.order(blocks[middle][0].key, key) <= 0 { low = middle + 1 } else { high = middle }
+      if Self.order(blocks[middle][0], key, beginning) <= 0 { low = middle + 1 } else { high = middle }
     }
     let block = max(0, low - 1)
-    (low, high) = (0, blocks[block].count)
-    while low < high {
-      let middle = (low + high) / 2
-      let order = Self.order(blocks[block][middle].key, key)
-      if order == 0 { return (block, middle, true) }
-      if order < 0 { low = middle + 1 } else { high = middle }
+    return blocks[block].withUnsafeBufferPointer { places in
+      var (low, high) = (0, places.count)
+      while low < high {
+        let middle = (low + high) / 2
+        let order = Self.order(places[middle], key, beginning)
+        if order == 0 { return (block, middle, true) }
+        if order < 0 { low = middle + 1 } else { high = middle }
+      }
+      return (block, low, false)
     }
-    return (block, low, false)
   }
 
   /// Less than, equal to or greater than 0, as LMDB compares keys.
@@ -83,12 +120,14 @@ package struct SortedRows {
 
     fileprivate init(_ rows: SortedRows, from start: UnsafeRawBufferPointer) {
       self.rows = rows
-      (block, index, _) = rows.place(start)
+      (block, index) = (0, 0)
+      guard !rows.isEmpty else { return }
+      (block, index, _) = rows.place(start, SortedRows.beginning(start))
       skipEnd()
     }
 
     /// The row that the walk has come to; nil at the end.
-    package var row: Row? { block < rows.blocks.count ? rows.blocks[block][index] : nil }
+    package var row: Row? { block < rows.blocks.count ? rows.blocks[block][index].row : nil }
 
     package mutating func advance() {
       index += 1
@@ -148,8 +187,9 @@ final class TailRows: @unchecked Sendable {
 
   subscript(_ table: Table) -> SortedRows { tables[table.rawValue] }
 
+  func row(_ table: Table, _ key: UnsafeRawBufferPointer) -> SortedRows.Row? { tables[table.rawValue].row(key) }
+
   func set(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?) {
-    let key = tables[table.rawValue].row(key)?.key ?? memory.copy(key)
-    tables[table.rawValue].set(SortedRows.Row(key: key, value: value.map(memory.copy)))
+    tables[table.rawValue].set(key, value) { memory.copy($0) }
   }
 }

@@ -74,19 +74,19 @@ extension Transaction {
 
   /// Bytes of a pack's records that have become garbage, as far as was noticed.
   package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
-    guard let value = try value(.packGarbage, Self.packKey(pack)) else { return 0 }
+    guard let value = try value(.packGarbage, fixed: pack.bigEndian) else { return 0 }
     var reader = ByteReader(value)
     return try reader.integer()
   }
 
   package func setGarbageByteCount(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
     guard byteCount > 0 else {
-      try remove(.packGarbage, Self.packKey(pack))
+      try remove(.packGarbage, fixed: pack.bigEndian)
       return
     }
     var writer = ByteWriter(capacity: 8)
     writer.integer(byteCount)
-    try put(.packGarbage, Self.packKey(pack), writer.bytes)
+    try put(.packGarbage, fixed: pack.bigEndian, writer.bytes)
   }
 
   package func addGarbage(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {

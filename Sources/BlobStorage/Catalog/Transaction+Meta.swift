@@ -1,25 +1,34 @@
 /// Single values of the catalog, and its packs.
 extension Transaction {
   /// The single values.
-  enum Meta: String {
-    /// The greatest time of any stamp that was not far ahead of the present.
-    case clock
-    /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
-    case epoch
-    /// The next number for a pack, a key, a long key's rest.
-    case nextPack, nextKey
-    /// How many small chunks there were when no dictionary was worth it.
-    case dictionaryTrial
-    /// The greatest tick of a cache's order, and whether the cache's tables are whole.
-    case cacheTick, cacheIndexed
-    /// Whether the versions of each blob are counted.
-    case countsVersions
-    /// Whether packs were taken out of it whose chunks may lie in others too, where a catalog made anew finds them.
-    case lacksCopies
-    /// Whether any chunk was ever found damaged.
-    case hasSuspects
+  struct Meta {
+    /// The row's key, in ASCII.
+    let key: StaticString
 
-    var bytes: [UInt8] { Array(rawValue.utf8) }
+    /// The greatest time of any stamp that was not far ahead of the present.
+    static let clock = Meta(key: "clock")
+    /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
+    static let epoch = Meta(key: "epoch")
+    /// The next number for a pack.
+    static let nextPack = Meta(key: "nextPack")
+    /// The next number for a key, or for the rest of a long key.
+    static let nextKey = Meta(key: "nextKey")
+    /// How many small chunks there were when no dictionary was worth it.
+    static let dictionaryTrial = Meta(key: "dictionaryTrial")
+    /// The greatest tick of a cache's order.
+    static let cacheTick = Meta(key: "cacheTick")
+    /// Whether the cache's tables are whole.
+    static let cacheIndexed = Meta(key: "cacheIndexed")
+    /// Whether the versions of each blob are counted.
+    static let countsVersions = Meta(key: "countsVersions")
+    /// Whether packs were taken out whose chunks may lie in others too, where a rebuild finds them.
+    static let lacksCopies = Meta(key: "lacksCopies")
+    /// Whether any chunk was ever found damaged.
+    static let hasSuspects = Meta(key: "hasSuspects")
+
+    var bytes: UnsafeRawBufferPointer {
+      UnsafeRawBufferPointer(start: key.utf8Start, count: key.utf8CodeUnitCount)
+    }
   }
 
   func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
@@ -29,9 +38,9 @@ extension Transaction {
   }
 
   func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
-    var writer = ByteWriter(capacity: 8)
-    writer.integer(value)
-    try put(.meta, name.bytes, writer.bytes)
+    try withUnsafeBytes(of: value.littleEndian) { (value) throws(BlobStorageError) in
+      try put(.meta, name.bytes, bytes: value)
+    }
   }
 
   private func take(_ name: Meta) throws(BlobStorageError) -> UInt64 {
@@ -65,17 +74,17 @@ extension Transaction {
   // MARK: Packs
 
   package func packRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
-    guard let value = try value(.packs, Self.packKey(number)) else { return nil }
+    guard let value = try value(.packs, fixed: number.bigEndian) else { return nil }
     return try PackRow(value)
   }
 
   package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
-    try put(.packs, Self.packKey(number), row.encoded())
+    try put(.packs, fixed: number.bigEndian, row.encoded())
   }
 
   /// The number of a pack in this catalog, or nil when the catalog does not know it.
   package func packNumber(_ name: PackName) throws(BlobStorageError) -> UInt32? {
-    guard let value = try value(.packNumbers, Self.nameKey(name)) else { return nil }
+    guard let value = try value(.packNumbers, fixed: Self.key(name)) else { return nil }
     var reader = ByteReader(value)
     return try reader.integer()
   }
@@ -85,7 +94,7 @@ extension Transaction {
     let number = UInt32(try take(.nextPack))
     var writer = ByteWriter(capacity: 4)
     writer.integer(number)
-    try put(.packNumbers, Self.nameKey(row.name), writer.bytes)
+    try put(.packNumbers, fixed: Self.key(row.name), writer.bytes)
     try setPackRow(number, row)
     try noteTime(row.created)
     return number
@@ -100,9 +109,9 @@ extension Transaction {
 
   /// Forgets a pack whose records have all been taken out.
   package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
-    try remove(.packNumbers, Self.nameKey(name))
-    try remove(.packs, Self.packKey(number))
-    try remove(.packGarbage, Self.packKey(number))
+    try remove(.packNumbers, fixed: Self.key(name))
+    try remove(.packs, fixed: number.bigEndian)
+    try remove(.packGarbage, fixed: number.bigEndian)
   }
 
   /// All packs, in the order in which this catalog came to know them.
@@ -127,12 +136,7 @@ extension Transaction {
     }
   }
 
-  static func packKey(_ number: UInt32) -> [UInt8] {
-    withUnsafeBytes(of: number.bigEndian) { Array($0) }
-  }
-
-  private static func nameKey(_ name: PackName) -> [UInt8] {
-    withUnsafeBytes(of: name.writer.bigEndian) { Array($0) }
-      + withUnsafeBytes(of: name.sequence.bigEndian) { Array($0) }
+  private static func key(_ name: PackName) -> (UInt64, UInt32) {
+    (name.writer.bigEndian, name.sequence.bigEndian)
   }
 }

@@ -101,6 +101,10 @@ extension Transaction {
   }
 
   private static func nameKey(_ parent: UInt64, _ part: ArraySlice<UInt8>) -> [UInt8] {
-    withUnsafeBytes(of: parent.bigEndian) { Array($0) } + part
+    [UInt8](unsafeUninitializedCapacity: 8 + part.count) { bytes, count in
+      withUnsafeBytes(of: parent.bigEndian) { UnsafeMutableRawBufferPointer(bytes).copyMemory(from: $0) }
+      count = 8 + part.count
+      _ = UnsafeMutableBufferPointer(rebasing: bytes[8...]).initialize(from: part)
+    }
   }
 }

@@ -6,7 +6,7 @@ extension Transaction {
   package func versionRow(
     key: UInt64, _ stamp: Stamp, algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> VersionRow? {
-    guard let value = try value(.versions, Self.versionKey(key, stamp)) else { return nil }
+    guard let value = try value(.versions, fixed: Self.versionKey(key, stamp)) else { return nil }
     return try VersionRow(value, algorithm: algorithm)
   }
 
@@ -15,7 +15,7 @@ extension Transaction {
     key: UInt64, algorithm: Digest.Algorithm,
     _ body: (StampedVersion) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    let first = Self.versionKey(key, Stamp(time: .max, writer: .max))
+    let first = withUnsafeBytes(of: Self.versionKey(key, Stamp(time: .max, writer: .max))) { Array($0) }
     try scan(.versions, from: first) { (bytes, value) throws(BlobStorageError) in
       let (found, stamp) = try Self.keyAndStamp(bytes)
       guard found == key else { return false }
@@ -58,7 +58,7 @@ extension Transaction {
   }
 
   package func maskRow(key: UInt64, _ stamp: Stamp) throws(BlobStorageError) -> MaskRow? {
-    guard let value = try value(.masks, Self.versionKey(key, stamp)) else { return nil }
+    guard let value = try value(.masks, fixed: Self.versionKey(key, stamp)) else { return nil }
     return try MaskRow(value)
   }
 
@@ -66,7 +66,7 @@ extension Transaction {
   func forEachHidden(
     key: UInt64, _ body: (Stamp) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    let first = Self.versionKey(key, Stamp(time: .max, writer: .max))
+    let first = withUnsafeBytes(of: Self.versionKey(key, Stamp(time: .max, writer: .max))) { Array($0) }
     try scan(.masks, from: first) { (bytes, _) throws(BlobStorageError) in
       let (found, stamp) = try Self.keyAndStamp(bytes)
       guard found == key else { return false }
@@ -77,23 +77,23 @@ extension Transaction {
 
   func setVersionRow(key: UInt64, _ stamp: Stamp, _ row: VersionRow?) throws(BlobStorageError) {
     if let row {
-      try put(.versions, Self.versionKey(key, stamp), row.encoded())
+      try put(.versions, fixed: Self.versionKey(key, stamp), row.encoded())
     } else {
-      try remove(.versions, Self.versionKey(key, stamp))
+      try remove(.versions, fixed: Self.versionKey(key, stamp))
     }
   }
 
   func setMaskRow(key: UInt64, _ stamp: Stamp, _ row: MaskRow?) throws(BlobStorageError) {
     if let row {
-      try put(.masks, Self.versionKey(key, stamp), row.encoded())
+      try put(.masks, fixed: Self.versionKey(key, stamp), row.encoded())
     } else {
-      try remove(.masks, Self.versionKey(key, stamp))
+      try remove(.masks, fixed: Self.versionKey(key, stamp))
     }
   }
 
   /// Stamps are stored turned over, so that the newest comes first.
-  private static func versionKey(_ key: UInt64, _ stamp: Stamp) -> [UInt8] {
-    withUnsafeBytes(of: (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)) { Array($0) }
+  private static func versionKey(_ key: UInt64, _ stamp: Stamp) -> (UInt64, UInt64, UInt64) {
+    (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)
   }
 
   private static func keyAndStamp(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) -> (UInt64, Stamp)

@@ -35,7 +35,7 @@ package struct Transaction {
   func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
     -> UnsafeRawBufferPointer?
   {
-    if let row = rows?[table].row(key) { return row.value }
+    if let rows, let row = rows.row(table, key) { return row.value }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var found = MDB_val()
     let code = mdb_get(handle, tables[table.rawValue], &keyValue, &found)
@@ -48,20 +48,40 @@ package struct Transaction {
     try bridge(key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
   }
 
+  /// The value under a key of fixed length: numbers, the first byte being the most significant.
+  func value(
+    _ table: Table, fixed key: some BitwiseCopyable
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
+  }
+
+  func put(_ table: Table, fixed key: some BitwiseCopyable, _ value: [UInt8]) throws(BlobStorageError) {
+    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
+  }
+
+  @discardableResult
+  func remove(_ table: Table, fixed key: some BitwiseCopyable) throws(BlobStorageError) -> Bool {
+    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
+  }
+
   func put(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: [UInt8]) throws(BlobStorageError) {
+    try bridge(value) { (value) throws(BlobStorageError) in try put(table, key, bytes: value) }
+  }
+
+  func put(
+    _ table: Table, _ key: UnsafeRawBufferPointer, bytes value: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) {
     if let rows {
       precondition(writesRows, "a view cannot be changed")
-      return value.withUnsafeBytes { rows.set(table, key, $0) }
+      return rows.set(table, key, value)
     }
-    let guardValue = Self.guardValue(key, value.withUnsafeBytes { CRC32C.checksum($0) })
+    let guardValue = Self.guardValue(key, CRC32C.checksum(value))
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
     try Environment.check(
       mdb_put(handle, tables[table.rawValue], &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
     guard let data = place.mv_data else { throw Environment.failure(Environment.outOfMemory, "write to") }
-    value.withUnsafeBytes {
-      if let start = $0.baseAddress { data.copyMemory(from: start, byteCount: $0.count) }
-    }
+    if let start = value.baseAddress { data.copyMemory(from: start, byteCount: value.count) }
     data.storeBytes(of: guardValue, toByteOffset: value.count, as: UInt16.self)
   }
 
@@ -153,7 +173,7 @@ package struct Transaction {
 
     /// The value under `key`, borrowed until the transaction ends, or nil.
     func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
-      if let row = rows?[table].row(key) { return row.value }
+      if let rows, let row = rows.row(table, key) { return row.value }
       var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
       var found = MDB_val()
       let code = mdb_cursor_get(handle, &keyValue, &found, MDB_SET)
