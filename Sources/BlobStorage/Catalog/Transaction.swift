@@ -1,6 +1,6 @@
 import CLMDB
 
-/// The catalog's tables. Architecture.md says what is in each.
+/// The catalog's tables. Catalog.md says what each contains.
 package enum Table: Int, CaseIterable, Sendable {
   case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features, bases
   case blobs, cacheKeys, cacheOrder, packGarbage
