@@ -4,7 +4,7 @@ import SystemPackage
 import Testing
 
 /// A table of open packs that is full, gone, old or wrong: never a crash, and never an old answer without an error.
-/// Each test names the invariant of the page Architecture that it would find broken.
+/// Each test names the invariant of the page Durability that it would find broken.
 @Suite("A store whose table of open packs")
 struct HostileTableTests {
   private static func words(_ place: StorePlace) -> LiveWords {

@@ -6,7 +6,7 @@ import SystemPackage
 import Testing
 
 /// Views of two processes on one store, while the catalog lags behind. Each test names the invariant of the page
-/// Architecture that it would find broken.
+/// Durability that it would find broken.
 @Suite("A view")
 struct ViewTests {
   /// V1: fails if a commit returns before its length is published, if a view does not look at what was published since

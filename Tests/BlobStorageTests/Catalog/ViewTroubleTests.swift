@@ -6,7 +6,7 @@ import SystemPackage
 import Testing
 
 /// Views while processes die, the disk is full, or the table of open packs says what it should not. Each test names the
-/// invariant of the page Architecture that it would find broken.
+/// invariant of the page Durability that it would find broken.
 @Suite("A view in trouble")
 struct ViewTroubleTests {
   private static let everything = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
