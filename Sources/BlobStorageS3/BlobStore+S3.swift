@@ -18,7 +18,7 @@ extension BlobStore {
   ) async throws(BlobStorageError) -> BlobStore {
     let objects = S3ObjectStore(try S3Client(place))
     let isMaintained = try await BlobStore.blocking { () throws(BlobStorageError) in
-      // What is there is told before anything is written.
+      // Reports existing objects before it writes anything.
       guard try objects.firstThatCounts().first == nil else { return false }
       return try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) != .holds
     }

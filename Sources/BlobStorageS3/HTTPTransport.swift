@@ -95,7 +95,7 @@ package final class HTTPTransport: Sendable {
     if let upload, let body {
       task.futureResult.whenComplete { _ in upload.end(nil) }
       do { try upload.run(body) } catch {
-        // The connection goes with the request: nobody may take the half of it for the whole.
+        // Closes the connection with the request, so that the server does not take half of it for the whole.
         task.fail(reason: TransportFailure.source(error))
       }
     }

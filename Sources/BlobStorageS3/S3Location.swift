@@ -12,7 +12,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   /// - Throws: `invalidArgument` for a name that is no bucket's, and for a prefix with an empty part, `.` or `..`,
   ///   which what lies between could take for another place.
   public init(_ text: String) throws(BlobStorageError) {
-    // Whoever writes a key before a bucket's name, as before a host's, does not want to read it in a log.
+    // A secret before the bucket's name, as before a host's, must not appear in a log.
     let shown = text.contains("@") ? "What is named" : "'\(text)'"
     guard text.hasPrefix(Self.scheme) else {
       throw BlobStorageError(

@@ -101,8 +101,8 @@ package final class S3ObjectStore: ObjectStore {
     let answer = try client.send(request, accepts: { $0.status == 416 || Self.isMissing($0) })
     switch answer.status {
     case 404: return nil
-    // Nothing of the object is in the range: it ends before, and how long it is nobody says. A suffix of an object
-    // is missing only where there is none.
+    // Nothing of the object is in the range: it ends before, and its length is unknown. A suffix of an object is
+    // missing only where there is none.
     case 416: return Part(bytes: [], start: 0, byteCount: 0)
     case 206:
       guard let text = answer.header("Content-Range"), let content = ContentRange(text),

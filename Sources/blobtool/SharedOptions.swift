@@ -46,7 +46,7 @@ struct SharedOptions: ParsableArguments {
 
   /// Where the store is.
   ///
-  /// - Throws: `ValidationError` when nobody has said so, or nobody can be where it is said to be.
+  /// - Throws: `ValidationError` when no store was named, or the named place cannot hold one.
   func place() throws -> StorePlace {
     let path = try StorePlace.path(storePath())
     let state = try state.map(StorePlace.path)

@@ -24,7 +24,7 @@ package struct ConditionalPutProbe: Sendable {
     self.contenderCount = contenderCount
   }
 
-  /// Runs the races under names below `folder` that nobody used before, and takes the objects away.
+  /// Runs the races under unused names below `folder`, and removes the objects.
   package func run(on store: any ObjectStore, below folder: String) throws(BlobStorageError) -> Finding {
     let run = Hex.text(UInt64.random(in: 0...UInt64.max))
     for round in 0..<roundCount {
@@ -69,7 +69,8 @@ package struct ConditionalPutProbe: Sendable {
     for (contender, outcome) in outcomes.withLock({ $0 }) where try outcome.get() == .stored {
       winners.append(contender)
     }
-    // A winner whose answer was lost was told on its second attempt that there is one. What is there is the winner's.
+    // A winner whose answer was lost was told on its second attempt that there is one. The stored object is the
+    // winner's.
     let kept = try store.get(name, 0..<Int64(Self.content(0).count))
     let isRight = winners.count == 1 ? kept == Self.content(winners[0]) : winners.isEmpty && kept != nil
     guard isRight, try store.put(name, .bytes(Self.content(contenderCount)), ifAbsent: true) == .exists else {

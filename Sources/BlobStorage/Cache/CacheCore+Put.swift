@@ -242,7 +242,7 @@ extension CacheCore {
       if page.isEmpty { return count }
       let removed = try remove(page.map { key(of: $0.key) })
       count += removed
-      // Somebody else removes them too.
+      // Another process removes them too.
       if removed == 0 { return count }
     }
   }

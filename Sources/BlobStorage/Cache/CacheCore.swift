@@ -21,7 +21,7 @@ package final class CacheCore: Sendable {
 
   struct State: Sendable {
     var limits: CacheLimits
-    /// Keys that were used since the order was last written, with the how-many-th use it was.
+    /// Keys that were used since the order was last written, with the ordinal of that use.
     var touched: [Transaction.CachedKeyID: Int] = [:]
     var touchCount = 0
     var touchedSince: ContinuousClock.Instant?

@@ -7,7 +7,7 @@
 /// entries, and each value's own guard. Of a larger one, all that lies near the roots is; a leaf further down that
 /// is damaged is found by the guard of its values, or not at all if its very structure is.
 ///
-/// To be run while nobody writes. Layout: `lmdb.h` and `mdb.c` of LMDB 0.9, 64-bit, little-endian.
+/// Runs while no process writes. Layout: `lmdb.h` and `mdb.c` of LMDB 0.9, 64-bit, little-endian.
 struct CatalogInspection {
   static let pageCountMax = 1_024
 

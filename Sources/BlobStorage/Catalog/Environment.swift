@@ -150,7 +150,7 @@ package final class Environment: @unchecked Sendable {
   /// Bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
 
-  /// Which snapshot a reader gets that begins now. Only inside of ``read(_:)``.
+  /// The snapshot that a reader would get now. Only inside of ``read(_:)``.
   ///
   /// Not what LMDB's pages say: a writer that was stopped in the middle of a commit has written those already.
   func newestSnapshot() throws(BlobStorageError) -> Int {

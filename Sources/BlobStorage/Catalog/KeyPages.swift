@@ -1,7 +1,7 @@
 /// Walks the keys that begin with a prefix, in byte order and a page at a time.
 ///
 /// Each page is read in a snapshot of its own, so that neither memory nor a transaction grows with the number of keys.
-/// A key that comes or goes meanwhile is found or not.
+/// A key that appears or disappears meanwhile may be missed.
 struct KeyPages {
   private let catalog: Catalog
   private let prefix: [UInt8]

@@ -1,9 +1,9 @@
 import Foundation
 
-/// Rows of one table that the database does not have yet, in byte order of their keys. Removed rows are rows without a value.
+/// Rows of one table that the database lacks, in byte order of their keys. A removed row has no value.
 ///
-/// Two levels: blocks of a bounded number of rows, in order. A copy shares its blocks with the original until one of the
-/// two changes them.
+/// Two levels: an array of blocks with a bounded number of rows each. A copy shares its blocks with the original until
+/// one of them changes.
 package struct SortedRows {
   /// A row. The bytes lie in a ``RowMemory`` that lives at least as long.
   package struct Row {
@@ -48,7 +48,7 @@ package struct SortedRows {
   /// Where the key is, or where it would be inserted.
   private func place(_ key: UnsafeRawBufferPointer) -> (block: Int, index: Int, isFound: Bool) {
     if blocks.isEmpty { return (0, 0, false) }
-    // The last block that does not begin behind the key, or the first.
+    // The last block whose first key is not greater, or the first block.
     var (low, high) = (0, blocks.count)
     while low < high {
       let middle = (low + high) / 2
@@ -129,9 +129,9 @@ package final class RowMemory {
   }
 }
 
-/// What tails add to the database: the rows that settling them would write, one collection for each table.
+/// The rows that settling the tails would write, one collection for each table.
 final class TailRows: @unchecked Sendable {
-  // Unchecked: changed only by the one that has the only reference, under the lock of ``Tails``.
+  // Unchecked: only the owner of the sole reference changes it, under the lock of ``Tails``.
   private var tables: [SortedRows]
   private let memory: RowMemory
 

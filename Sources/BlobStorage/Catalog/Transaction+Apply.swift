@@ -62,7 +62,7 @@ extension Transaction {
   private func counts(
     _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool
   ) throws(BlobStorageError) -> Bool {
-    // A copy that nobody may count on, as its pack is about to go or its base has gone, gives way to any other,
+    // A copy that no writer may share, because its pack is condemned or its base is gone, gives way to any other,
     // unless only that can be read by what is encoded against it.
     guard try chunkToShare(digest) != nil else {
       guard old.base == nil, new.base != nil else { return false }

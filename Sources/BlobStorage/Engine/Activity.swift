@@ -47,7 +47,7 @@ public struct Activity: Sendable, Hashable {
           }
         }
       } catch {
-        // It belongs to somebody whose work is not for us to see.
+        // It belongs to another user.
         continue
       }
     }

@@ -107,7 +107,7 @@ extension Engine {
         }
       }
     }
-    // Whoever only drops something wants room: that must not need room.
+    // A caller that only drops wants to free room, so dropping must not need room.
     let (stored, watermark) =
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()

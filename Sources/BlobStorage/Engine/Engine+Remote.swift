@@ -17,7 +17,7 @@ extension Engine {
       self.configuration = configuration
     }
 
-    /// Who alone collects garbage; nil where anybody may.
+    /// The only machine that collects garbage; nil if every machine may.
     func maintainer() throws(BlobStorageError) -> Maintainer? { extra.isEmpty ? nil : try Maintainer(extra) }
   }
 

@@ -4,7 +4,7 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// What one process does on one store: everything blocking and synchronous, on the caller's thread.
+/// The operations of one process on one store. All are synchronous and block the caller's thread.
 package final class Engine: Sendable {
   package let folder: StoreFolder
   package let header: StoreHeader
@@ -54,9 +54,9 @@ package final class Engine: Sendable {
     /// As the store's files tell it, if nil.
     package var mountIdentity: String?
     package var mapByteCount = 1 << 30
-    /// So long a reader waits for a catalog that another process is making.
+    /// Seconds that a reader waits for a catalog that another process is making.
     package var patienceSeconds = 10.0
-    /// So long a collection waits for a commit that has begun before it condemned packs.
+    /// Seconds that a collection waits for a commit that began before it condemned packs.
     package var commitPatienceSeconds = 10.0
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
@@ -218,7 +218,7 @@ package final class Engine: Sendable {
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
-    // Also what a repair of another process finds.
+    // Also reads what another process's repair found.
     catalog.onRenewal { [backend, uncertain] in
       guard let keys = try? backend.census?.read().uncertainKeys else { return }
       uncertain.set(keys)
@@ -301,7 +301,7 @@ package final class Engine: Sendable {
       })
   }
 
-  /// Has packs that are begun from now on be full at `byteCount`, if that is less than usual.
+  /// Limits packs that are begun from now on to `byteCount`, if that is less than usual.
   package func limitPacks(to byteCount: Int64) {
     writer.packByteCountTarget.store(min(byteCount, packByteCountTarget), ordering: .relaxed)
   }
@@ -317,7 +317,7 @@ package final class Engine: Sendable {
       chunkSizes: sizes, codec: codec.kind, level: codec.level,
       usesSimilarity: header.flags.contains(.similarity),
       created: Date(timeIntervalSince1970: Double(header.created) / 1_000),
-      // What is said there in another way than this build knows is told when something is collected.
+      // A collection reports an entry that this build does not understand.
       collectingMachine: (try? remote?.maintainer())?.machine)
   }
 

@@ -1,5 +1,5 @@
-/// A file that its key seems to hold already, compared with what is there: to put the same bytes again costs reading
-/// and hashing them, and nothing is cut.
+/// Compares a file with the current version of the same length: to put the same bytes again costs reading and hashing
+/// them, and nothing is cut.
 ///
 /// Each chunk of the key's current version is compared by its digest with the file's bytes at its place, on all
 /// threads, up to the first that differs. So a file that has changed costs no more than what it has in common with the

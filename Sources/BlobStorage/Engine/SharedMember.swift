@@ -12,7 +12,7 @@ package final class SharedMember: Sendable {
     /// A condemnation that was seen, and the last stream that had begun by then.
     var seenEpoch: UInt32 = 0
     var seenPut: UInt64 = 0
-    /// When it was last sure that nobody had fenced the writer.
+    /// When the writer was last known not to be fenced.
     var contact: Double?
   }
 
@@ -135,7 +135,7 @@ package final class SharedMember: Sendable {
         try unused.leave()
         marks.remove(unused.writer)
       } catch {
-        // It is fenced already, or will be: nobody publishes under it.
+        // It is fenced already, or will be: no process publishes under it.
       }
     }
     return isRenewed

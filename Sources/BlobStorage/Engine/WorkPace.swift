@@ -9,9 +9,9 @@ import Foundation
 public struct WorkPace: Sendable {
   /// After so many seconds, what was learned counts half.
   public static let halfLifeSeconds = 8.0
-  /// So long a phase goes on before anything is said of the time left.
+  /// Seconds of a phase before it reports the time left.
   public static let silenceSeconds = 2.0
-  /// After so long without anything done, nothing is said of the time left.
+  /// Seconds without progress after which it reports no time left.
   public static let stallSeconds = 10.0
 
   /// Bytes are counted in units about as costly as a file, so that neither drowns in the other's rounding.

@@ -15,7 +15,7 @@ package enum BootIdentity {
   }
 }
 
-/// A number that nobody can guess, for names and writer identities.
+/// An unpredictable number, for names and writer identities.
 package func randomUInt64() -> UInt64 {
   var generator = SystemRandomNumberGenerator()
   return generator.next()

@@ -85,7 +85,7 @@ package protocol File: AnyObject, Sendable {
 
   /// Closes the file; a second call does nothing.
   ///
-  /// It waits for nobody: calls under way end as if the file were open, and the last of them closes it.
+  /// It does not wait: calls under way end as if the file were open, and the last of them closes it.
   func close()
 }
 

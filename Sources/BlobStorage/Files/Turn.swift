@@ -1,4 +1,4 @@
-/// A lock for those who hold it while they wait for a network: who was cancelled waits for it no longer.
+/// A lock for threads that wait for the network while they hold it. A cancelled thread stops waiting for it.
 package final class Turn: Sendable {
   private let isTaken = Monitor(false)
 

@@ -1,4 +1,4 @@
-/// Which pack: its writer, and the how-many-th pack of that writer it is, counted without gaps from 1.
+/// Names a pack: its writer and its ordinal among that writer's packs, counted without gaps from 1.
 ///
 /// A writer's number is drawn at random from 2⁶⁴ each time a store is opened for writing, and a pack is created
 /// only where no such name exists: no name is used twice.

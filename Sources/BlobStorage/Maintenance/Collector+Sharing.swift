@@ -29,7 +29,7 @@ extension Collector {
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
   }
 
-  /// Notes packs that are neither listed nor removed: somebody has deleted objects, and what was in them may be needed.
+  /// Reports packs that are neither listed nor removed: their objects were deleted, and their records may be needed.
   func noteMissing(_ rows: [(number: UInt32, row: PackRow)]) {
     guard let backend = engine.backend as? RemoteBackend, let listing = backend.lastListing else { return }
     let lost = rows.lazy.map(\.row).filter { row in

@@ -1,22 +1,21 @@
 import Foundation
 import Logging
 
-/// Collects garbage: plans, condemns, marks again, copies what is live, and takes packs away.
+/// Collects garbage: plans, condemns, marks again, copies live records, and removes packs.
 ///
 /// Invariants, in the order of the steps; nothing rests on elapsed time:
 /// 1. One collector at a time (a lock that dies with its process).
-/// 2. Only packs go that were sealed before marking began: a chunk's row can move into any other meanwhile, and what
-///    was marked is the place where it lay. Packs to go are *condemned* in the catalog first: from then on no writer counts on what lies in them.
-/// 3. Then leases are read, versions are marked once more, and leases are read again. Whoever relied on a condemned
-///    pack before has its lease, or its version, seen by one of the three; whoever comes later sees the pack
-///    condemned.
-/// 4. What is live is copied into new packs, which are on the medium, names included, before anything goes.
-/// 5. A pack is retired in the catalog only after looking once more that no live row points into it. Then every pack
-///    still being written to is forced to the medium, because rows may point there instead. Then its file is
-///    renamed, durably. Only then are its records taken out of the catalog, and the file removed.
-/// 6. A record that hides versions goes only when no copy of their refs is left in another pack.
+/// 2. Only packs that were sealed before marking began can go: a chunk's row may move to any other pack meanwhile, and
+///    marks name places. First the catalog *condemns* the packs to go. From then on no writer relies on their records.
+/// 3. Then it waits for commits that began before, reads leases, marks versions again, and reads leases again. One of
+///    these sees every commit, version or lease that relied on a condemned pack. Later commits see the pack condemned.
+/// 4. It copies live records into new packs and syncs those packs and their names before anything goes.
+/// 5. It retires a pack in the catalog only after checking again that no live row points into it. Then it syncs every
+///    open pack, because rows may point there instead. Then it renames the file, durably. Only then it takes the
+///    records out of the catalog and removes the file.
+/// 6. A record that hides versions goes only when no other pack has a copy of their refs.
 ///
-/// Killed at any point, the store is valid, and the next collection goes on.
+/// After a kill at any point the store is valid, and the next collection continues.
 final class Collector {
   /// One pack that is to go.
   struct Candidate {
@@ -88,7 +87,7 @@ final class Collector {
       try withReserve { () throws(BlobStorageError) in
         try recover()
         if let count = options.archivedCountMax {
-          // Whoever is turned away has dropped nothing.
+          // A collection that is refused has dropped nothing.
           if engine.remote == nil { try checkSyncs() }
           _ = try engine.keep(upTo: count, prefix: "", .durable)
         }
@@ -154,7 +153,7 @@ final class Collector {
     _ = try markLeases()
   }
 
-  /// Marks what all leases hold, and says which packs of living writers have chunks of unfinished puts.
+  /// Marks what all leases hold. Returns which packs of living writers have chunks of unfinished puts.
   private func markLeases() throws(BlobStorageError) -> Leases {
     if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
@@ -194,7 +193,7 @@ final class Collector {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
-  /// What cannot be read might need anything: then nothing is removed (H11).
+  /// Unreadable records might need anything: then nothing is removed (H11).
   func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message) + damagedCopies
@@ -438,7 +437,7 @@ final class Collector {
     }
   }
 
-  /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
+  /// Called inside a write transaction, during which no process rebuilds the catalog (H5).
   func checkGeneration() throws(BlobStorageError) {
     if engine.weaknesses.contains(.ignoresRebuilds) { return }
     guard engine.catalog.generation == generation else {

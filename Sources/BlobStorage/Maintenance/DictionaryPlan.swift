@@ -20,7 +20,7 @@ struct DictionaryPlan: Sendable {
     Int64(Double(chunks.storedByteCount(pack)) * (1 - share))
   }
 
-  /// Looks once more which chunks may be encoded with it, now that nobody else counts on their packs.
+  /// Looks once more which chunks may be encoded with it, now that no writer relies on their packs.
   mutating func confirm(
     _ engine: Engine, _ marks: Marks, in packs: Set<UInt32>, leased: Set<LeaseFile.Held>
   ) throws(BlobStorageError) {

@@ -20,7 +20,7 @@ extension Engine {
     // Before anything is opened: two processes must not bring one catalog up to what each of them knows.
     let lock = try CollectionLock(self, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
-    // What was dropped here is known to nobody before it is published.
+    // Other machines learn of drops only when they are published.
     if !options.isDryRun { try writer.rollOver() }
     var configuration = remote.configuration
     configuration.intervalSeconds = 0

@@ -1,4 +1,4 @@
-/// A damaged pack that is published: nobody else has it whole, and nobody may take it away.
+/// Handles a damaged pack that is published: no machine has it whole, and no machine may remove it.
 extension Repairer {
   private static let countOfCommit = 1_000
 

@@ -1,4 +1,4 @@
-/// The small chunks that a dictionary could make smaller: live, stored without a base, and nobody's base.
+/// The small chunks that a dictionary could make smaller: live, stored without a base, and no base of another.
 struct SmallChunks: Sendable {
   private(set) var count = 0
   /// The first of them in the order of digests, which is no order of theirs: a fair sample.

@@ -42,7 +42,7 @@ public struct Usage: Sendable, Hashable {
   /// Keys that share chunks with it and do not hold it, those that share most first.
   public var sharers: [Sharer] = []
   public var sharerCount = 0
-  /// Stored bytes that the next collection would free if all holders were dropped. What nobody holds is garbage.
+  /// Stored bytes that the next collection would free if all holders were dropped. Bytes without a holder are garbage.
   public var exclusiveByteCount: Int64 = 0
   /// Why some blobs could not be followed to their chunks, which are not counted then; the first so many.
   public var unreadable: [String] = []

@@ -12,7 +12,7 @@ extension Verifier {
       .union(listing.missing)
   }
 
-  /// Has a pack read from where everybody reads it; false when its ends are not as they were.
+  /// Reads a pack from the object store; false if its ends have changed.
   func readsPublished(_ row: PackRow) throws(BlobStorageError) -> Bool {
     guard let backend = engine.backend as? any PublishingBackend, row.durableByteCount > 0 else {
       return true

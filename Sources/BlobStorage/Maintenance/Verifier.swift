@@ -55,7 +55,7 @@ struct Verifier {
     }
     let wrong = readsBlobs && !isQuick ? try wrongBlobs() : []
     findings += wrong
-    // Some nobody here has ever read.
+    // Some were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
       findings += Self.missing(name).findings
     }
@@ -450,7 +450,8 @@ struct Verifier {
     } isInteresting: { digest in
       indexByDigest[digest] != nil
     }
-    // Nobody may have needed a chunk when its base went; and who needs it since has stored one of the two anew.
+    // Perhaps no version needed the chunk when its base went. A put that needs it since has stored one of the two
+    // again.
     var baseless: Set<Digest> = []
     var passedOver: Set<Digest> = []
     for finding in findings where finding.isOnlyBase {

@@ -18,7 +18,7 @@ package final class PackFiles: Sendable {
     self.countMax = countMax
   }
 
-  /// The pack, opened; nil when it is not there any more.
+  /// The opened pack; nil if it no longer exists.
   package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     let known = state.withLock { state -> (any File)? in
       guard let file = state.files[name]?.file else { return nil }

@@ -20,8 +20,8 @@ package final class PackWriter {
   /// grown, because nothing has to be noted of the file. To readers the zeros are a torn tail.
   package var fillByteCount = 0
 
-  /// Whether sealing forces the pack to the medium. What is published need not be: until then nobody was told that it
-  /// is done, and whoever finds it after a power cut checks it.
+  /// Whether sealing syncs the pack. A pack that is to be published need not be synced: no durable call has returned
+  /// yet, and a process that finds it after a power cut checks it.
   package var synchronizes = true
 
   private var buffer: [UInt8] = []
@@ -130,7 +130,7 @@ package final class PackWriter {
       try file.put([UInt8](repeating: 0, count: fillByteCount), at: writtenByteCount)
       filledByteCount = writtenByteCount + Int64(fillByteCount)
     } catch {
-      // It works without; what is there of them goes with the seal.
+      // The zeros are optional; sealing removes those that were written.
       filledByteCount = .max
     }
   }

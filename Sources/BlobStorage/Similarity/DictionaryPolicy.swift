@@ -21,8 +21,8 @@ package enum DictionaryPolicy {
   /// The held-out samples have to shrink to this share of what they take without a new dictionary. Reading costs a
   /// second chunk, which is cached, and damage of the dictionary costs all of them.
   package static let shareMax = 0.75
-  /// What is there has to shrink by so many times the bytes of a new dictionary. A dictionary goes when it saves less
-  /// than its own bytes: what lies between keeps the two from taking turns.
+  /// The stored chunks have to shrink by so many times the bytes of a new dictionary. A dictionary goes when it saves
+  /// less than its own bytes: what lies between keeps the two from taking turns.
   package static let paybackMin: Int64 = 4
   /// A training that brought nothing is repeated when there are so many times as many small chunks.
   package static let retryGrowth = 1.5

@@ -14,7 +14,7 @@ extension BlobCache {
 
   /// Drops what is too old, finds keys that were put past the cache, and brings the folder below its limits.
   ///
-  /// Nobody needs to call it: puts make room by themselves. It is for a time when there is nothing else to do.
+  /// Calling it is optional: puts make room by themselves. Call it when the program is idle.
   ///
   /// - Complexity: follows every version of the store to its chunks.
   public func trim() async throws(BlobStorageError) -> CacheTrimReport {

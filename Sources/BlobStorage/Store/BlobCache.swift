@@ -5,10 +5,10 @@ import Synchronization
 /// A cache on a store, or on the keys of one that begin with a prefix: values that go by themselves so that the
 /// folder keeps its limit.
 ///
-/// The limit holds for what the folder really takes, garbage and catalog included; <doc:Caching> says how exactly. Room
-/// is made before it is needed, by whoever needs it: there is no daemon. Any number of processes share a cache, each
-/// with a `BlobCache` of its own. A value that is read is whole and right, or it is not there: whoever counts on a
-/// value to be in a cache is wrong. All methods may be called from any task.
+/// The limit covers what the folder really takes, garbage and catalog included; <doc:Caching> says how exactly. A put
+/// makes room before it needs it: there is no daemon. Any number of processes share a cache, each with a `BlobCache` of
+/// its own. A value is returned whole and right, or it is missing. Never rely on a value being present. All methods may
+/// be called from any task.
 public final class BlobCache: Sendable {
   /// The store that the cache is on.
   public let store: BlobStore
@@ -155,10 +155,10 @@ public final class BlobCache: Sendable {
 
   /// The value of a key, made and stored if it is missing: once in this process, however many ask at the same time.
   ///
-  /// Whoever asks meanwhile waits for the one that is being made, and gets its error if that fails. Two processes may
-  /// make the same value; the later put stays. `make` runs in a task of its own and goes on when the caller is
-  /// cancelled, because others may wait for it. A value that cannot be stored is returned all the same; one that is
-  /// stored and cannot be converted is made anew.
+  /// Other callers wait for the value that is being made, and get its error if that fails. Two processes may make the
+  /// same value; the later put stays. `make` runs in a task of its own and goes on when the caller is cancelled,
+  /// because others may wait for it. A value that cannot be stored is returned all the same; one that is stored and
+  /// cannot be converted is made anew.
   public func value<Value: BlobConvertible>(
     _ type: Value.Type = Value.self, forKey key: String, priority: CachePriority = .normal,
     lifetime: Duration? = nil, make: @escaping @Sendable () async throws -> Value
@@ -169,7 +169,7 @@ public final class BlobCache: Sendable {
       if let task = inFlight[bytes] { return task }
       let task = Task {
         defer { self.inFlight.withLock { $0[bytes] = nil } }
-        // Somebody may have finished making it since it was found missing.
+        // Another task may have made it since it was found missing.
         if let value: Value = try await self.stored(key) { return try value.blobData() }
         let data = try await make().blobData()
         do throws(BlobStorageError) {

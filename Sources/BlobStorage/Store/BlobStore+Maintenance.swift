@@ -136,8 +136,8 @@ extension BlobStore {
   /// The long work that processes do on the store at a path at this moment, this one included: imports, exports,
   /// collections, verifications, and puts of much.
   ///
-  /// The store is not opened. Only processes of the same user are seen; where nothing could be written, on a full
-  /// disk, nobody is.
+  /// The store is not opened. Only processes of the same user are seen, and none that could not write its activity
+  /// file, for example on a full disk.
   ///
   /// - Throws: `noStore`, `notAStore`.
   public static func activities(at path: String) async throws(BlobStorageError) -> [Activity] {

@@ -3,8 +3,8 @@ import Foundation
 /// A store whose operations run on the caller's thread and return when they are done: for programs without
 /// tasks.
 ///
-/// Not for use inside a task, which would keep one of the few threads that all tasks share. What each
-/// operation does and throws is said at the method of ``BlobStore`` that has its name.
+/// Not for use inside a task, which would keep one of the few threads that all tasks share. What each operation does
+/// and throws is documented at the ``BlobStore`` method of the same name.
 public struct BlockingBlobStore: Sendable {
   /// The same store for tasks.
   public let store: BlobStore

@@ -24,7 +24,7 @@ struct CopyPlan: Sendable {
     var row: VersionRow
   }
 
-  /// Oldest first, so that what is there when not all are is the beginning of the history.
+  /// Oldest first: a partial copy is a prefix of the history.
   private(set) var added: [Addition] = []
   private(set) var dropped: [Stamp] = []
 

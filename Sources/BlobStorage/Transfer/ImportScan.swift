@@ -1,5 +1,4 @@
-/// What an import has before it: counted before anything is read, so that somebody who watches can be told how much is
-/// left.
+/// What an import has before it: counted before anything is read, so that the progress can say how much is left.
 struct ImportScan {
   var count = 0
   var byteCount: Int64 = 0

@@ -10,7 +10,7 @@ package struct ObjectCall: Sendable, CustomStringConvertible {
   package let kind: ObjectCallKind
   /// The name, or the prefix of a listing.
   package let name: String
-  /// The how-many-th try of the same call it is, from 1.
+  /// The ordinal of this try of the same call, from 1.
   package let attempt: Int
 
   /// No request: a process begins anew.

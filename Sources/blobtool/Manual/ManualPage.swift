@@ -130,7 +130,7 @@ struct ManualText {
     if explanation.isEmpty { text += "\\&\n" }
   }
 
-  /// Backslashes would begin commands, and hyphens would become typographic ones that nobody can paste.
+  /// Backslashes would begin commands, and hyphens would become typographic ones that cannot be pasted.
   static func escaped(_ plain: String) -> String {
     plain.replacing("\\", with: "\\e").replacing("-", with: "\\-")
   }
