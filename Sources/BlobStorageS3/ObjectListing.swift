@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// A page of a bucket's listing (ListObjectsV2), as the engine wrote it.
+/// A page of a bucket's listing (ListObjectsV2), as the object store wrote it.
 package struct ObjectListing {
   package let page: ObjectPage
 

@@ -50,7 +50,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   private static let prefixByteCountMax = 512
   private static let scheme = "s3://"
 
-  // As wide as engines are: AWS takes no '_' and no upper case in new buckets.
+  // As wide as object stores are: AWS takes no '_' and no upper case in new buckets.
   private static func isBucket(_ text: Substring) -> Bool {
     (3...63).contains(text.utf8.count) && text.first != "." && text.first != "-"
       && text.utf8.allSatisfy { byte in

@@ -7,7 +7,7 @@ struct OutputOptions: ParsableArguments {
   @Flag(help: "Print the result as JSON.")
   var json = false
 
-  @Option(help: "How long work is shown on standard error: auto, bar, plain, json or none.")
+  @Option(help: "How standard error shows long work: auto, bar, plain, json or none.")
   var progress: ProgressStyle = .auto
 
   /// Shows how far the work of `body` has come, as the options say.

@@ -3,9 +3,9 @@ import Synchronization
 
 /// Finds out whether of all puts of one name with `ifAbsent` exactly one stores.
 ///
-/// Some engines ignore the condition, and some look first and store then, so that two at once may both store: only puts
-/// that are under way together tell. A probe proves nothing, but of those seen to fail none passes by luck: each round
-/// is one more chance to be found out.
+/// Some object stores ignore the condition, and some look first and store then, so that two at once may both store:
+/// only puts that are under way together tell. A probe proves nothing, but of those seen to fail none passes by luck:
+/// each round is one more chance to be found out.
 package struct ConditionalPutProbe: Sendable {
   /// What was found.
   package enum Finding: Hashable, Sendable {
@@ -85,10 +85,10 @@ package struct ConditionalPutProbe: Sendable {
 }
 
 extension ObjectStore {
-  /// Below this folder an engine is tried before a store is made.
+  /// Below this folder an object store is tried before a store is made.
   package var trialFolder: String { "probe" }
 
-  /// The first object that makes a place be taken, and what trials of an engine have left before it.
+  /// The first object that makes a place be taken, and what trials of an object store have left before it.
   package func firstThatCounts() throws(BlobStorageError) -> (trials: [String], first: String?) {
     var trials: [String] = []
     while true {

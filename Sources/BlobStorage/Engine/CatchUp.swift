@@ -200,7 +200,7 @@ package final class CatchUp: Sendable {
     let new = toldMissing.withLock { told in missing.filter { told.insert($0).inserted } }
     for name in new {
       logger.error(
-        "Pack \(name) was published once and somebody has deleted it: nothing is collected without it.")
+        "Pack \(name) was published, and its object was deleted: gc removes nothing without it.")
     }
   }
 

@@ -192,7 +192,7 @@ package final class ChunkSource: Sendable {
       try transaction.packNumber(pack) == nil
     }
     if isRemoved { return nil }
-    throw BlobStorageError(.corrupted, "\(reason) Nobody has removed it from the store.", pack: "\(pack)")
+    throw BlobStorageError(.corrupted, "\(reason) It was not removed from the store.", pack: "\(pack)")
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.

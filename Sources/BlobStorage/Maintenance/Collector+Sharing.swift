@@ -3,9 +3,9 @@ import SystemPackage
 
 /// Collecting on a store that machines share. The order of the steps, and why it is safe, stands in "Many machines".
 ///
-/// The engine is one that only collects, with a state folder of its own: its catalog knows nothing but what is published.
-/// What a process of this machine has dropped or copied, and not published yet, may never be. Condemned packs count in it
-/// like all others until the copying begins, so that where a chunk is looked for depends on the packs alone.
+/// The engine only collects and has a state folder of its own: its catalog knows only published packs. What a process
+/// of this machine has dropped or copied, and not published yet, may never be. Condemned packs count in it like all
+/// others until the copying begins, so that where a chunk is looked for depends on the packs alone.
 extension Collector {
   /// So many packs are condemned at once: an entry of the log says them all.
   private static let condemnedCountMax = 1 << 20
@@ -38,7 +38,7 @@ extension Collector {
         && !backend.said.removed.contains(row.name)
     }
     for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
-      report.obstacles.append("Pack \(name) is not there, and nobody has removed it.")
+      report.obstacles.append("Pack \(name) is missing, and no collection has removed it.")
     }
   }
 
@@ -66,7 +66,7 @@ extension Collector {
       let gone = error.pack.flatMap { PackName($0) }
       if let gone, backend.said.removed.contains(gone) { throw Self.another }
       throw BlobStorageError(
-        .corrupted, "\(error.message) Nobody has removed it: run verify.", pack: error.pack)
+        .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
     }
   }
 

@@ -13,8 +13,8 @@ extension Engine {
     {
       throw BlobStorageError(
         .invalidArgument,
-        "Garbage in \(remote.objects.place) is collected by the machine \(maintainer.machine) alone, because nobody can be"
-          + " kept from writing there: run it with the state folder that created the store.",
+        "Only the machine \(maintainer.machine) collects garbage in \(remote.objects.place), because the object store"
+          + " lacks conditional put: run gc there, with the state folder that created the store.",
         path: remote.objects.place)
     }
     // Before anything is opened: two processes must not bring one catalog up to what each of them knows.

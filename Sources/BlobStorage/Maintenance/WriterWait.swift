@@ -18,7 +18,7 @@ struct WriterWait {
 
   /// - Parameters:
   ///   - own: the collector's own number.
-  ///   - canFence: whether the engine keeps puts of one name apart.
+  ///   - canFence: whether the object store has conditional put.
   init(
     _ mine: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
   ) {

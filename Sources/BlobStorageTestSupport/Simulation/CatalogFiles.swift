@@ -148,7 +148,7 @@ private final class LockedFile: File {
       let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
       if locks.take(path, holder) { return true }
       guard wait else { return false }
-      guard let scheduler else { preconditionFailure("nobody would end this waiting") }
+      guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
     }
   }
@@ -162,7 +162,7 @@ private final class LockedFile: File {
       guard process.isAlive else { throw .simulatedStop }
       if locks.take(bytes, of: path, ObjectIdentifier(self), process) { return true }
       guard wait else { return false }
-      guard let scheduler else { preconditionFailure("nobody would end this waiting") }
+      guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
     }
   }

@@ -30,7 +30,7 @@ struct RemoteMaintainerTests {
       try machines.engine("two").collectGarbage(SharedMachines.everything)
     }
     #expect(error?.code == .invalidArgument)
-    #expect(error?.message.contains("alone") == true)
+    #expect(error?.message.contains("Only the machine") == true)
     #expect(machines.names("collections/") == [])
     #expect(try one.collectGarbage(SharedMachines.everything).deletedChunkCount == 1)
     try machines.check(["kept": bytes], "after the collection")
