@@ -36,7 +36,7 @@ struct RemoteMaintainerTests {
     try machines.check(["kept": bytes], "after the collection")
   }
 
-  @Test("fences nobody: it waits for all who are registered")
+  @Test("fences no writer: it waits for all registered ones")
   func waits() throws {
     var random = SplitMix64.announced()
     let one = try machines.engine("one")
