@@ -83,7 +83,7 @@ extension CacheCore {
 
   /// Frees until `wanted` bytes fit below the limit.
   ///
-  /// - Returns: how many bytes are missing all the same; 0 or less when none are.
+  /// - Returns: the bytes that are still missing; 0 or less when none are.
   private func free(
     _ wanted: Int64, _ limits: CacheLimits, atLeast least: Int64
   ) throws(BlobStorageError) -> Int64 {
@@ -105,8 +105,8 @@ extension CacheCore {
       missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
       goal = missing
       guard freed == 0 || missing >= last else { continue }
-      // Nothing came of it: a collection was killed and left packs condemned, which are not chosen then, writers were
-      // and left keys that are not noted, what was noticed of garbage is wrong, or there is nothing left to free.
+      // Nothing was freed. A killed collection left condemned packs, which are not chosen; or killed writers left
+      // unrecorded keys; or the recorded garbage is wrong; or nothing is left to free.
       if isCounted { break }
       try finishLastCollection()
       _ = try index()

@@ -40,7 +40,7 @@ extension Environment {
   /// Bytes of pages that are in no use.
   func freeByteCount() throws(BlobStorageError) -> Int64 {
     try read { (transaction) throws(BlobStorageError) in
-      // LMDB keeps its list of free pages as its table 0: under each transaction a count and so many page numbers.
+      // LMDB keeps its list of free pages as its table 0: for each transaction a count and that many page numbers.
       var cursor: OpaquePointer?
       try Self.check(mdb_cursor_open(transaction.handle, 0, &cursor), "read")
       defer { mdb_cursor_close(cursor) }

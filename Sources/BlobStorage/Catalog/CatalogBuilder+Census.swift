@@ -121,7 +121,7 @@ extension CatalogBuilder {
     let known = Set(census.packs.keys).union(rows.lazy.filter(\.wasDurable).map(\.name))
     losses.lostPacks = known.subtracting(present).sorted()
     if !losses.lostPacks.isEmpty {
-      // A collection that removed them meanwhile has said so before.
+      // A collection that removed them meanwhile has recorded that before.
       let now = try file.read()
       losses.lostPacks.removeAll { now.hasLeft($0) }
       try keepLost(losses.lostPacks, file, now, rows, catalog)

@@ -104,7 +104,7 @@ package final class Environment: @unchecked Sendable {
   }
 
   /// Makes room for LMDB's table of readers before it is mapped: on a full disk, touching a page of it that was never
-  /// written would end the process. Another who opens the environment at this moment does the same.
+  /// written would end the process. Another process that opens the environment now does the same.
   private static func allocateLock(_ path: FilePath, _ files: any FileSystem) throws(BlobStorageError) {
     let status = try files.status(of: path)
     guard status == nil || status?.kind == .regular else {

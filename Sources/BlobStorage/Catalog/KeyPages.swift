@@ -11,7 +11,7 @@ struct KeyPages {
 
   /// - Parameters:
   ///   - includesHidden: also walks keys without a version that can be seen.
-  ///   - countMax: a page ends with the key that brings the counts of its keys to so many.
+  ///   - countMax: a page ends with the key at which the counts of its keys reach this.
   init(_ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, countMax: Int) {
     self.catalog = catalog
     self.prefix = Array(prefix.utf8)

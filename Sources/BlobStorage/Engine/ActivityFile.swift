@@ -25,7 +25,7 @@ final class ActivityFile: Sendable {
   private let clock = ContinuousClock.now
   private let state = Mutex(State())
 
-  /// - Parameter byteCountMin: the work is reported once so many bytes are done.
+  /// - Parameter byteCountMin: bytes after which the work is reported.
   init(_ engine: Engine, _ operation: String, _ subject: String, byteCountMin: Int64) {
     self.engine = engine
     self.operation = operation

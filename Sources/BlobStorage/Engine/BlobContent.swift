@@ -20,7 +20,7 @@ extension BlobContent {
     switch self {
     case .data(let data): return Int64(data.count)
     case .file(let path):
-      // What is wrong with it is told when it is opened.
+      // Opening it reports errors.
       do { return try SystemFiles().status(of: FilePath(path))?.byteCount ?? 0 } catch { return 0 }
     case .descriptor, .stream: return 0
     }

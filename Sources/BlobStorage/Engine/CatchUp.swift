@@ -34,7 +34,7 @@ package final class CatchUp: Sendable {
   private struct Known {
     /// Published, and all of their records are in the catalog.
     var complete: Set<PackName> = []
-    /// Published, and taken in part.
+    /// Published, and applied in part.
     var partial: Set<PackName> = []
     var unpublished: Set<PackName> = []
     var state: State
@@ -76,8 +76,8 @@ package final class CatchUp: Sendable {
   /// was removed before is not.
   ///
   /// - Throws: `cancelled` also while another thread does it.
-  /// - Complexity: one listing of the packs, two of what collectors have said; one to three requests for each new
-  ///   pack, several at once.
+  /// - Complexity: one listing of the packs, two of the collectors' entries; one to three requests for each new pack,
+  ///   several at once.
   @discardableResult
   package func run() throws(BlobStorageError) -> Report {
     let asked = turns.withLock { turns in
@@ -173,7 +173,7 @@ package final class CatchUp: Sendable {
     knowsFenced.store(known.unpublished.contains(where: isFenced), ordering: .relaxed)
     // Before the others come: a copy that goes gives way to theirs.
     try retire(gone)
-    // With those that were taken in part, or published by a process that did not come to note it.
+    // Includes packs that were applied in part, or published by a process that did not record it.
     let incomplete = listed.subtracting(known.complete).subtracting(local)
     let taken = try take(incomplete)
     report.newPackCount += taken.subtracting(known.partial).subtracting(known.unpublished).count

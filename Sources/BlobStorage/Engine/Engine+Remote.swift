@@ -74,8 +74,8 @@ extension Engine {
     return adoption.failure
   }
 
-  /// What is done every so often, while the store is open: what was written is published, what others have published is
-  /// taken in, and collectors are told that this writer lives and what it has passed.
+  /// The periodic work of an open store: publishes what was written, applies what others published, and tells
+  /// collectors that this writer lives and what it has acknowledged.
   package func beat() {
     do throws(BlobStorageError) {
       try checkOpen()

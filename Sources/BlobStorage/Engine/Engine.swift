@@ -60,19 +60,20 @@ package final class Engine: Sendable {
     package var commitPatienceSeconds = 10.0
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
-    /// Content that streams in and ends before so many bytes is put like content in memory.
+    /// Streamed content that is shorter than this is put like content in memory.
     package var streamHeadByteCount = Engine.inMemoryByteCountMax
     /// Of what streams in, so much is cut and looked up at once.
     package var streamBatchByteCount = 1 << 20
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
-    /// After so many seconds without a word a writer of a shared store looks whether it was fenced, before it writes.
+    /// Seconds without a sign of life after which a writer of a shared store checks whether it was fenced, before it
+    /// writes.
     package var silenceSecondsMax = 30.0
     /// Whether it is for collecting on a shared store only: what lies in condemned packs is looked at like the rest.
     package var isForCollector = false
     /// Does the work of the pool on the caller's thread, so that what happens has one order.
     package var worksInline = false
-    /// Records that a transaction takes when packs are taken in.
+    /// Records that one transaction applies when packs are applied.
     package var recordCountOfBatch = 20_000
 
     package init() {}

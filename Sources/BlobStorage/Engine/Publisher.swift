@@ -5,7 +5,7 @@ import Logging
 /// the next.
 ///
 /// A failed attempt leaves the pack in the spool; the next caller that needs it published tries again. A pack that can
-/// never be published ends the writer, which is told once.
+/// never be published ends the writer, which reports that once.
 final class Publisher: Sendable {
   /// A sealed pack. Its file is locked, so that no process takes it for a dead writer's, and closed once it is
   /// published.
@@ -15,7 +15,7 @@ final class Publisher: Sendable {
     var byteCount: Int64
   }
 
-  /// What a writer is told that another machine has fenced.
+  /// The error of a writer that another machine has fenced.
   static let fenced =
     "Another machine collected garbage and waited for this writer too long: "
     + "what was not reported done was not stored; open the store anew and do it again."

@@ -174,7 +174,7 @@ public struct StoreStatistics: Sendable, Hashable {
   public var garbageByteCount: Int64 = 0
   /// Bytes of the medium that all files of the store take.
   public var diskByteCount: Int64 = 0
-  /// Why some blobs could not be followed to their chunks, which are not counted then; the first so many.
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
 }
 
@@ -192,7 +192,8 @@ public struct BlobInformation: Sendable, Hashable {
   public var storedByteCount: Int64
   /// Stored bytes of chunks that no other version needs: what dropping it would free.
   public var exclusiveByteCount: Int64
-  /// Why some other blobs could not be followed to their chunks; the first so many. They may need some of these bytes.
+  /// Why some other blobs, which may need some of these bytes, could not be followed to their chunks. Only the first
+  /// reasons.
   public var unreadable: [String] = []
 }
 

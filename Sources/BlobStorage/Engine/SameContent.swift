@@ -1,9 +1,8 @@
 /// Compares a file with the current version of the same length: to put the same bytes again costs reading and hashing
 /// them, and nothing is cut.
 ///
-/// Each chunk of the key's current version is compared by its digest with the file's bytes at its place, on all
-/// threads, up to the first that differs. So a file that has changed costs no more than what it has in common with the
-/// version, up to there.
+/// It hashes the file's bytes at the place of each chunk of the current version, on all threads, up to the first
+/// difference. A file that has changed costs only the part before that.
 struct SameContent {
   /// What is read, compared and reported at once: still in the processor's cache when it is hashed.
   private static let batchByteCount: Int64 = 256 << 10

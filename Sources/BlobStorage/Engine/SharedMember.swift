@@ -26,7 +26,7 @@ package final class SharedMember: Sendable {
   private let time: PassingTime
   private let state = Mutex(State())
 
-  /// - Parameter silenceSecondsMax: after so long without a word the writer looks whether it was fenced.
+  /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.
   init(
     backend: RemoteBackend, catalog: Catalog, marks: MemberMarks, leases: LeaseFile?,
     silenceSecondsMax: Double, time: PassingTime, newNumber: @escaping @Sendable () -> UInt64
@@ -50,7 +50,7 @@ package final class SharedMember: Sendable {
     try locked { (state) throws(BlobStorageError) in
       if state.hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
       if state.membership != nil { return }
-      // Kept whatever becomes of the registration: who opens the folder meanwhile must not take the writer for dead.
+      // Kept even if the registration fails: another opening of the folder must not take the writer for dead.
       if state.mark == nil { state.mark = try marks.make(writer) }
       state = try registered(writer, state.mark)
     }

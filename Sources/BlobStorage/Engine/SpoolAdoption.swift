@@ -182,8 +182,8 @@ struct SpoolAdoption {
 
   private func finish(_ name: PackName, byteCount: Int64) throws(BlobStorageError) {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      // Another process may have made the catalog anew from the torn file meanwhile. Not noted as published, the pack is
-      // taken in when the catalog is caught up.
+      // Another process may have rebuilt the catalog from the torn file meanwhile. Without a note of its publication,
+      // the pack is applied by the next catch-up.
       guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number),
         row.isSealed, !row.isDamaged
       else { return }

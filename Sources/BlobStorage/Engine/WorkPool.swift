@@ -62,8 +62,8 @@ package final class WorkPool: Sendable {
     }
   }
 
-  /// Takes inputs from `next`, transforms them on the pool's threads, and hands the outputs to `consume` in the
-  /// order of the inputs, on the caller's thread. At most `inFlightMax` are under way, so memory is bounded.
+  /// Transforms the inputs from `next` on the pool's threads. Passes the outputs to `consume` in the order of the
+  /// inputs, on the caller's thread. At most `inFlightMax` are under way, so memory is bounded.
   ///
   /// After the first error no more inputs are taken, and those under way are waited for.
   package func orderedMap<Input: Sendable, Output: Sendable>(

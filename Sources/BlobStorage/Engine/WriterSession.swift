@@ -44,7 +44,7 @@ package final class WriterSession: Sendable {
     var lastFarTime: UInt64 = 0
     /// A pack whose truncation may not survive a power cut, until the catalog marks it.
     var unmarkedPoison: PackName?
-    /// When the pack under way is full, if it was begun for so many bytes.
+    /// The length of the current pack, if it was begun for a known length.
     var packByteCountTarget: Int64?
     /// The slots in which unsealed packs publish their lengths.
     var slots: [PackName: LiveTable.Slot] = [:]
@@ -390,7 +390,7 @@ package final class WriterSession: Sendable {
   /// Whether nothing is written or published any more.
   var isEnded: Bool { locked { $0.poison != nil } }
 
-  /// - Parameter isPatient: whether a task that is cancelled waits for its turn all the same.
+  /// - Parameter isPatient: whether a cancelled task still waits for its turn.
   func inSyncTurn(
     isPatient: Bool = true, _ body: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

@@ -35,7 +35,7 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let ignoresRebuilds = Weaknesses(rawValue: 1 << 9)
   /// A reader whose pack has gone does not look again (H6).
   package static let looksUpOnce = Weaknesses(rawValue: 1 << 10)
-  /// What a dead writer left is not taken in (H9).
+  /// A dead writer's pack is not recovered (H9).
   package static let skipsRecovery = Weaknesses(rawValue: 1 << 11)
   /// A pack may take the name of another (H12).
   package static let reusesPackNames = Weaknesses(rawValue: 1 << 12)

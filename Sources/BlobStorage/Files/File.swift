@@ -54,7 +54,7 @@ package protocol File: AnyObject, Sendable {
   /// ``unlock()``, with ``close()`` or with the process.
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool
 
-  /// The same, but gives up waiting after so many seconds.
+  /// The same, but waits for at most `seconds`.
   func lock(_ kind: LockKind, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool
 
   /// Gives the lock back; nothing happens when there is none.

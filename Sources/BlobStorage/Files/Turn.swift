@@ -4,7 +4,7 @@ package final class Turn: Sendable {
 
   package init() {}
 
-  /// - Parameter isPatient: whether a task that is cancelled waits all the same.
+  /// - Parameter isPatient: whether a cancelled task still waits.
   /// - Throws: `cancelled`; then there is nothing to give back.
   package func take(isPatient: Bool) throws(BlobStorageError) {
     if isPatient {

@@ -7,7 +7,7 @@ import SystemPackage
 /// of this machine has dropped or copied, and not published yet, may never be. Condemned packs count in it like all
 /// others until the copying begins, so that where a chunk is looked for depends on the packs alone.
 extension Collector {
-  /// So many packs are condemned at once: an entry of the log says them all.
+  /// Packs to condemn at once: one entry of the log names them all.
   private static let condemnedCountMax = 1 << 20
 
   /// Gets ready: what others published is known, and what they removed is gone for good.

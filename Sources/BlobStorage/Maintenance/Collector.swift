@@ -179,7 +179,7 @@ final class Collector {
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
     var marks = marker.marks
     do throws(BlobStorageError) { try rebasing.run(&marks) } catch {
-      // It only saves space later: what needs no room can go all the same.
+      // It only saves space later: packs that need no room can still go.
       guard error.code == .noSpace else { throw error }
       engine.logger.warning("There is no room to store chunks without their bases.")
       return
@@ -336,7 +336,7 @@ final class Collector {
     }
   }
 
-  /// Whether copies of so many bytes fit on the disk before what they were copied from goes.
+  /// Whether copies of that many bytes fit on the disk before the old packs go.
   private func hasRoom(_ byteCount: Int64) throws(BlobStorageError) -> Bool {
     // A footer of tiny records is up to an eighth as long, and the catalog changes.
     try engine.folder.files.availableByteCount(at: engine.folder.packs) / 5 * 4 >= byteCount
@@ -392,8 +392,8 @@ final class Collector {
     account(retired)
   }
 
-  /// Renames retired packs out of the store. Inside a transaction, because a catalog that is rebuilt between the look
-  /// and the step does not know them as retired any more, and others may count on them (H5).
+  /// Renames retired packs out of the store, inside a transaction. A catalog that is rebuilt between check and rename
+  /// does not know them as retired, and others may rely on them (H5).
   func rename(_ names: [PackName]) throws(BlobStorageError) {
     let renamed = try engine.folder.withReserve { () throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in

@@ -2,8 +2,8 @@
 extension Repairer {
   private static let countOfCommit = 1_000
 
-  /// Has writers count chunks and manifests of a pack as missing, but for the records that are whole, so that the next
-  /// put of the same bytes stores them anew.
+  /// Marks chunks and manifests of a pack as missing, except for whole records, so that the next put of the same bytes
+  /// stores them again.
   ///
   /// - Returns: the chunks.
   func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<Digest> {

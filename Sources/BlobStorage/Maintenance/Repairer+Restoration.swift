@@ -6,8 +6,8 @@ extension Repairer {
   private static let recordCountOfCommit = 1_000
   private static let chunkCountOfPage = 10_000
 
-  /// Writes a record for every version that the catalog in use shows or hides and the packs would not, so that a catalog
-  /// that is made anew from the packs gives the same answers.
+  /// Writes a record for every version that the catalog shows or hides and the packs would not. So a catalog that is
+  /// rebuilt from the packs gives the same answers.
   ///
   /// Other processes may write meanwhile. What they have written since is restored in vain, and changes nothing.
   ///

@@ -1,8 +1,8 @@
 import Foundation
 import Logging
 
-/// Mends what can be mended: saves whole records out of damaged packs, sets those packs aside, and rebuilds the
-/// catalog, so that the next put of lost bytes stores them anew.
+/// Repairs a store: saves the whole records of damaged packs, sets those packs aside, and rebuilds the catalog. The
+/// next put of lost bytes then stores them again.
 ///
 /// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where it
 /// is, and what is damaged in it is no more counted on by this machine.

@@ -40,8 +40,8 @@ struct SmallChunks: Sendable {
 }
 
 extension Engine {
-  /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false: a snapshot for so
-  /// many at a time.
+  /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false. Each batch has a
+  /// snapshot of its own.
   func forEachChunk(
     _ body: (Digest, ChunkRow, Transaction) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {

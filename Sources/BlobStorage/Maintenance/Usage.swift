@@ -1,6 +1,7 @@
 import Foundation
 
-/// Who holds a key's blobs, a blob or a chunk, who shares parts of it, and what dropping it would free.
+/// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it
+/// would free.
 public struct Usage: Sendable, Hashable {
   /// What is asked about.
   public enum Subject: Sendable, Hashable {
@@ -44,6 +45,6 @@ public struct Usage: Sendable, Hashable {
   public var sharerCount = 0
   /// Stored bytes that the next collection would free if all holders were dropped. Bytes without a holder are garbage.
   public var exclusiveByteCount: Int64 = 0
-  /// Why some blobs could not be followed to their chunks, which are not counted then; the first so many.
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
 }

@@ -16,8 +16,8 @@ package final class PackWriter {
   package private(set) var failure: BlobStorageError?
   /// How many zeros to write behind the records whenever these have come to the end of those before; 0 for none.
   ///
-  /// To sync bytes where others were before takes ext4 less than half of the time that it takes to sync a file that has
-  /// grown, because nothing has to be noted of the file. To readers the zeros are a torn tail.
+  /// Syncing overwritten bytes takes ext4 less than half of the time of syncing a file that has grown, because the
+  /// file's length does not change. To readers the zeros are a torn tail.
   package var fillByteCount = 0
 
   /// Whether sealing syncs the pack. A pack that is to be published need not be synced: no durable call has returned
@@ -34,7 +34,7 @@ package final class PackWriter {
   /// Bytes whose writing to the medium has begun.
   private var begunByteCount: Int64 = 0
   private static let bufferByteCountTarget = 1 << 20
-  /// So much is left to the system before it is told to begin: a sync then finds most of a pack on the medium.
+  /// Bytes after which the system is asked to begin writing, so that a sync finds most of a pack on the medium.
   private static let begunByteCountStep: Int64 = 8 << 20
 
   package var name: PackName { header.name }

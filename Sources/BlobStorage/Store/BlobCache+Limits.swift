@@ -63,10 +63,10 @@ extension BlobStore {
   ///
   /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
   ///
-  /// - Parameter evictsExistingKeys: whether the cache may evict keys that the store had before it was a cache. A
-  ///   store that is a cache already evicts all the same; ``cacheForecast(prefix:limits:)`` says what would go.
-  /// - Throws: `invalidArgument` for limits out of range, when the store has a cache under another prefix, and when it
-  ///   has such keys, is no cache yet, and they may not be evicted.
+  /// - Parameter evictsExistingKeys: whether the cache may evict keys that the store had before it was a cache. An
+  ///   existing cache evicts anyway. ``cacheForecast(prefix:limits:)`` says what would go.
+  /// - Throws: `invalidArgument` for limits out of range, for a store with a cache under another prefix, and for a
+  ///   store whose keys may not be evicted and that is not a cache yet.
   public func cache(
     prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
     configuration: CacheConfiguration = CacheConfiguration()

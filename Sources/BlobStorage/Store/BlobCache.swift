@@ -156,9 +156,9 @@ public final class BlobCache: Sendable {
   /// The value of a key, made and stored if it is missing: once in this process, however many ask at the same time.
   ///
   /// Other callers wait for the value that is being made, and get its error if that fails. Two processes may make the
-  /// same value; the later put stays. `make` runs in a task of its own and goes on when the caller is cancelled,
-  /// because others may wait for it. A value that cannot be stored is returned all the same; one that is stored and
-  /// cannot be converted is made anew.
+  /// same value; the later put stays. `make` runs in a task of its own and continues when the caller is cancelled,
+  /// because others may wait for it. A value that cannot be stored is still returned. A stored value that cannot be
+  /// converted is made again.
   public func value<Value: BlobConvertible>(
     _ type: Value.Type = Value.self, forKey key: String, priority: CachePriority = .normal,
     lifetime: Duration? = nil, make: @escaping @Sendable () async throws -> Value

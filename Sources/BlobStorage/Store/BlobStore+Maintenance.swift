@@ -82,7 +82,7 @@ extension BlobStore {
   }
 
   /// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it
-  /// would free; nil when it is not in the store.
+  /// would free. Nil when it is not in the store.
   ///
   /// - Parameter listCountMax: the maximum number of holders and sharers to list. All are counted.
   /// - Complexity: follows every version of the store to its chunks.

@@ -7,8 +7,7 @@ public struct CopyOptions: Sendable, Hashable {
   public var prefix: String
   /// Whether to drop versions in the target that the source does not show, including those that it never had.
   ///
-  /// Refused for a source that is known to be damaged, and when more than a tenth of the target's keys that begin with
-  /// the prefix would go.
+  /// Refused for a source with known damage, and when more than a tenth of the target's keys with the prefix would go.
   public var isMirror: Bool
   /// Mirrors despite those checks.
   public var isForced: Bool
