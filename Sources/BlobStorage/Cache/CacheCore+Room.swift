@@ -201,7 +201,7 @@ extension CacheCore {
     guard prefix.isEmpty else { return }
     let report = try engine.repair(acceptsLosses: true)
     for path in report.setAside { try engine.removeSetAside(path) }
-    // A repair makes the catalog anew, without the notes: nothing would be found to go.
+    // A repair rebuilds the catalog, without the notes: nothing would be found to go.
     try indexIfNeeded()
   }
 

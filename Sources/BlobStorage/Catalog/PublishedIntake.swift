@@ -173,7 +173,7 @@ struct PublishedIntake {
         guard !pack.isBegun else { return (false, now) }
         var row = PackRow(name: pack.header.name, created: pack.header.created)
         row.durableByteCount = pack.byteCount
-        // At once: a put could else count on it before the collections are noted.
+        // At once: a put could else rely on it before the collections are noted.
         if builder.publishing?.isCountedOn(pack.header.name) == false { row.state = .condemned }
         _ = try transaction.addPack(row)
       }

@@ -48,7 +48,7 @@ extension Transaction {
     return found.sorted { $0.recordCount > $1.recordCount }
   }
 
-  /// The dictionary that a writer tries: the most needed one that is there to be counted on.
+  /// The dictionary that a writer tries: the most needed one that is there to be relied on.
   package func currentDictionary(
     algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {

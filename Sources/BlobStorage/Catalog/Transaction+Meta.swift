@@ -14,7 +14,7 @@ extension Transaction {
     case cacheTick, cacheIndexed
     /// Whether the versions of each blob are counted.
     case countsVersions
-    /// Whether packs were taken out of it whose chunks may lie in others too, where a catalog made anew finds them.
+    /// Whether packs were taken out of it whose chunks may lie in others too, where a rebuilt catalog finds them.
     case lacksCopies
     /// Whether any chunk was ever found damaged.
     case hasSuspects

@@ -99,7 +99,7 @@ struct BaseSearch: Sendable {
         found.other = placed.base
       }
     }
-    // What is replaced goes: nothing is gained by storing it anew.
+    // What is replaced goes: nothing is gained by storing it again.
     if !use.archives, found.kin == previous?.digest { found.kin = nil }
     guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
       let dictionary = try transaction.currentDictionary(algorithm: chunk.digest.algorithm),

@@ -130,7 +130,7 @@ package final class CatchUp: Sendable {
   /// Short enough for a user who lets another machine heal what is missing.
   private static let quietSeconds = 5.0
 
-  /// Makes the catalog anew if packs were taken out of it since it was made, and says whether it did, or another thread
+  /// Rebuilds the catalog if packs were taken out of it since it was made, and says whether it did, or another thread
   /// has: other packs may have what was found in those.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
@@ -204,7 +204,7 @@ package final class CatchUp: Sendable {
     }
   }
 
-  /// Condemned packs are read and not counted on.
+  /// Condemned packs are read and not relied on.
   private func noteCollections(_ collections: Collections) throws(BlobStorageError) {
     guard !collections.condemned.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in

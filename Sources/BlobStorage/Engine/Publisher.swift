@@ -93,7 +93,7 @@ final class Publisher: Sendable {
     state.withLock { $0.ending == nil && $0.waiting.isEmpty && $0.publishedSequence == sequence - 1 }
   }
 
-  /// Begins anew under another number. Nothing was left to publish.
+  /// Starts again under another number. Nothing was left to publish.
   func begin(as writer: UInt64) {
     state.withLock { state in
       precondition(state.waiting.isEmpty, "a number is given up once all of its packs are published")

@@ -61,9 +61,9 @@ public struct CollectionReport: Sendable, Hashable {
   public var deletedPackCount = 0
   /// Packs removed after their live records had been copied.
   public var compactedPackCount = 0
-  /// Chunks that were stored anew without their base, because the base cost more than it saved.
+  /// Chunks that were stored again without their base, because the base cost more than it saved.
   public var reencodedChunkCount = 0
-  /// Chunks that were stored anew with a dictionary on the way.
+  /// Chunks that were stored again with a dictionary on the way.
   public var dictionaryChunkCount = 0
   /// Dictionaries that were trained and stored.
   public var addedDictionaryCount = 0

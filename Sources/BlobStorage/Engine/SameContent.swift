@@ -82,7 +82,7 @@ struct SameContent {
         },
         consume: { if !$0 { isSame = false } })
     } catch {
-      // A list of the manifest that cannot be read: put anew, it heals.
+      // A list of the manifest that cannot be read: put again, it heals.
       guard error.code == .corrupted else { throw error }
       return false
     }
@@ -142,7 +142,7 @@ struct SameContent {
     }
   }
 
-  /// Whether a ref may count on what lies there, whatever becomes of the version: other machines may have dropped that.
+  /// Whether a ref may rely on what lies there, whatever becomes of the version: other machines may have dropped that.
   private static func canCountOn(
     _ place: Place, _ engine: Engine, _ transaction: Transaction
   ) throws(BlobStorageError) -> Bool {

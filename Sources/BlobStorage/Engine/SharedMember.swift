@@ -44,7 +44,7 @@ package final class SharedMember: Sendable {
   package var isJoined: Bool { state.withLock { $0.membership != nil && !$0.hasLeft } }
   package var passedEpoch: UInt32 { state.withLock { $0.passedEpoch } }
 
-  /// Registers the writer, and has the catalog count on nothing that was condemned or removed before. Only the first
+  /// Registers the writer, and has the catalog rely on nothing that was condemned or removed before. Only the first
   /// call does something.
   func join(_ writer: UInt64) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
@@ -82,7 +82,7 @@ package final class SharedMember: Sendable {
     }
   }
 
-  /// The last stream that had begun when a condemnation was first seen: it may count on what is condemned.
+  /// The last stream that had begun when a condemnation was first seen: it may rely on what is condemned.
   func put(before epoch: UInt32, last: UInt64) -> UInt64 {
     state.withLock { state in
       if state.seenEpoch != epoch {
@@ -93,7 +93,7 @@ package final class SharedMember: Sendable {
     }
   }
 
-  /// Tells collectors that nothing unpublished counts on what is condemned.
+  /// Tells collectors that nothing unpublished relies on what is condemned.
   func pass(_ epoch: UInt32) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       guard !state.hasLeft else { return }
@@ -117,7 +117,7 @@ package final class SharedMember: Sendable {
   }
 
   /// Registers another number in place of one that was fenced, and says whether it did: not while a stream is open,
-  /// which may count on what was removed since.
+  /// which may rely on what was removed since.
   ///
   /// - Parameter takeOver: has the writer go on under that number, unless something is left to publish of the old one.
   func renew(_ takeOver: (UInt64) -> Bool) throws(BlobStorageError) -> Bool {
@@ -158,10 +158,10 @@ package final class SharedMember: Sendable {
 }
 
 extension Engine {
-  /// Passes what collectors have condemned, if nothing here that is unpublished may count on it.
+  /// Passes what collectors have condemned, if nothing here that is unpublished may rely on it.
   ///
-  /// Puts in memory look everything up in the transaction that commits them; streams count on what they found before,
-  /// so that those are waited for that began before the catalog said that it is condemned.
+  /// Puts in memory look everything up in the transaction that commits them; streams rely on what they found before, so
+  /// that those are waited for that began before the catalog said that it is condemned.
   package func passCollections() throws(BlobStorageError) {
     guard let member = writer.member, member.isJoined, let backend = backend as? RemoteBackend else { return }
     let said = backend.said

@@ -2,7 +2,7 @@ import Logging
 
 /// Publishes what dead processes have left in the spool, in the order of each writer, and ends their registrations.
 ///
-/// What cannot be published for good is set aside, and the catalog made anew without it. What cannot be published now
+/// What cannot be published for good is set aside, and the catalog rebuilt without it. What cannot be published now
 /// stays, for the next opening or the next synchronization. A writer that is not registered any more was fenced, or had
 /// published everything.
 struct SpoolAdoption {

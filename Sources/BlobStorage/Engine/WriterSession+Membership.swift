@@ -3,7 +3,7 @@ import Synchronization
 
 /// Where packs are published: collectors wait for the writer, from before it looks anything up until all is published.
 extension WriterSession {
-  /// Registers the writer, unless it is. What was looked up before is not to be counted on.
+  /// Registers the writer, unless it is. What was looked up before is not to be relied on.
   package func join() throws(BlobStorageError) { try member?.join(writerID) }
 
   /// Goes on under another number if a collector has waited for this one in vain while nothing was left to publish.

@@ -13,7 +13,7 @@ package struct Weaknesses: OptionSet, Sendable {
     #endif
   }
 
-  /// Writers count on what lies in condemned packs (H2).
+  /// Writers rely on records in condemned packs (H2).
   package static let trustsCondemnedPacks = Weaknesses(rawValue: 1 << 0)
   /// gc does not look at leases (H3).
   package static let ignoresLeases = Weaknesses(rawValue: 1 << 1)
@@ -49,7 +49,7 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let removesBeforeAllPassed = Weaknesses(rawValue: 1 << 15)
   /// A writer takes any object under its pack's name for its own.
   package static let takesExistsForStored = Weaknesses(rawValue: 1 << 17)
-  /// A writer counts on packs of a shared store that were condemned when it began.
+  /// A writer relies on packs of a shared store that were condemned when it began.
   package static let pardonsSharedPacks = Weaknesses(rawValue: 1 << 18)
   /// Packs of a writer are published, or believed, without those before them.
   package static let acceptsGaps = Weaknesses(rawValue: 1 << 19)

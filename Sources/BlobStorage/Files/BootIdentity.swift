@@ -1,7 +1,7 @@
 import CBlobKernels
 import SystemPackage
 
-/// Tells whether the machine has been started anew since.
+/// Tells whether the machine has been started again since.
 package enum BootIdentity {
   /// A text that is the same until the machine is started again, and then never comes back.
   ///

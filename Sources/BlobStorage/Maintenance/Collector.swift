@@ -170,7 +170,7 @@ final class Collector {
     return leases
   }
 
-  /// Lets bases go that cost more than they save, by storing what depends on them anew.
+  /// Lets bases go that cost more than they save, by storing what depends on them again.
   func rebase() throws(BlobStorageError) {
     // One machine alone does not see what others are about to encode against a base.
     if engine.remote != nil { return }
@@ -228,7 +228,7 @@ final class Collector {
       let isSmall =
         scope != nil || condemned.contains(row.name)
         || (merges && row.recordsByteCount < Self.smallPackByteCount)
-      // What was not synced for sure is stored anew.
+      // What was not synced for sure is stored again.
       guard
         isSmall || row.isPoisoned
           || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin)
@@ -267,7 +267,7 @@ final class Collector {
 
   // MARK: Executing
 
-  /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
+  /// Marks again now that no writer relies on the candidates any more, and leaves out those that are protected.
   func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
     try markAgain(candidates)

@@ -108,7 +108,7 @@ struct Marker {
     try markPending()
   }
 
-  /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not count on it.
+  /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not rely on it.
   mutating func markHeld(blobs: [Digest], chunks: [Digest]) throws(BlobStorageError) {
     let known = (missing, damaged)
     try markChunks(chunks)

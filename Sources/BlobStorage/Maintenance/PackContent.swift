@@ -9,7 +9,7 @@ struct PackContent: Sendable {
     case copy(PackRecord)
     /// The same, and encoded with a dictionary if that is worth it.
     case small(PackRecord)
-    /// Written anew, without payload or with one of its own.
+    /// Written again, without payload or with one of its own.
     case ref(RefRecord)
     case drop(DropRecord)
   }

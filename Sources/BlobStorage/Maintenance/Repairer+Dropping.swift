@@ -114,7 +114,7 @@ extension Repairer {
   private func isMissing(
     _ need: DamageSearch.Need, of blob: Digest, _ lost: Set<Digest>, _ transaction: Transaction
   ) throws(BlobStorageError) -> Bool {
-    // Stored anew, it may have another base, or none.
+    // Stored again, it may have another base, or none.
     if let dependent = need.dependent, try transaction.chunkRow(dependent)?.base != need.digest {
       return false
     }

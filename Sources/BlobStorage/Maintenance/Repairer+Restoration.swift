@@ -93,7 +93,7 @@ extension Repairer {
     return records
   }
 
-  /// Stores chunks anew whose records the packs do not list any more, if they can still be read.
+  /// Stores chunks again whose records the packs do not list any more, if they can still be read.
   private func restoreChunks(
     _ known: Environment, _ packs: Environment, _ session: WriterSession
   ) throws(BlobStorageError) {

@@ -4,8 +4,8 @@ import Logging
 /// Repairs a store: saves the whole records of damaged packs, sets those packs aside, and rebuilds the catalog. The
 /// next put of lost bytes then stores them again.
 ///
-/// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where it
-/// is, and what is damaged in it is no more counted on by this machine.
+/// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where
+/// it is, and what is damaged in it is no more relied on by this machine.
 struct Repairer {
   let engine: Engine
   private let progress: ProgressHandler

@@ -51,7 +51,7 @@ package final class PackFiles: Sendable {
     }
   }
 
-  /// Forgets these packs: they are opened anew.
+  /// Forgets these packs: they are opened again.
   package func forget(_ names: Set<PackName>) {
     state.withLock { state in
       for name in names { state.files[name] = nil }

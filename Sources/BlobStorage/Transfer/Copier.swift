@@ -280,7 +280,7 @@ package final class Copier {
     guard try isInTarget(digest) else { return nil }
     let walk = LiveWalk(target)
     var whole: BlobLayout?
-    // What the target cannot read is brought anew.
+    // What the target cannot read is brought again.
     _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       guard try transfer.areThere(layout.listDigests) else { return }
       let isWhole = try walk.forEachGroup(of: layout, countMax: 1_024) { (digests) throws(BlobStorageError) in

@@ -12,7 +12,7 @@ package final class Scheduler: Sendable {
   package enum Decision: Sendable, Hashable {
     case run(Int)
     /// The actor's process dies: the actor runs, all its calls fail, and no other actor has a turn until it has ended
-    /// or begun anew.
+    /// or started again.
     case kill(Int)
   }
 
