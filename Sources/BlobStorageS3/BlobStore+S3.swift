@@ -4,12 +4,12 @@ import BlobStorage
 extension BlobStore {
   /// Creates an empty store in a place of a bucket that holds nothing, and opens it.
   ///
-  /// The engine is tried first: of several puts of one new name with `If-None-Match: *` under way at once, it has to
+  /// Tests the object store first: of several puts of one new name with `If-None-Match: *` under way at once, it has to
   /// store exactly one. Where it does not, a writer that sleeps cannot be kept out: the store then names this state
   /// folder, and only from it garbage is collected, once all writers have answered.
   ///
   /// - Parameter state: A folder for what this machine knows of the store, made when it is missing.
-  /// - Throws: `storeExists`, `notAStore` where there is anything else, or why the engine refuses or cannot be reached:
+  /// - Throws: `storeExists`, `notAStore` where there is anything else, or the object store's refusal:
   ///   `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
   public static func create(
     in place: S3Configuration, state: String, options: StoreOptions = StoreOptions(),
@@ -18,7 +18,7 @@ extension BlobStore {
   ) async throws(BlobStorageError) -> BlobStore {
     let objects = S3ObjectStore(try S3Client(place))
     let isMaintained = try await BlobStore.blocking { () throws(BlobStorageError) in
-      // What is there is told before anything is written.
+      // Reports existing objects before it writes anything.
       guard try objects.firstThatCounts().first == nil else { return false }
       return try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) != .holds
     }
@@ -31,8 +31,8 @@ extension BlobStore {
   ///
   /// - Parameter state: A folder for what this machine knows of the store, made when it is missing. Processes of one
   ///   machine share it; losing it loses nothing that was published.
-  /// - Throws: `noStore`, `notAStore`, or why the engine refuses or cannot be reached: `permissionDenied`, `noBucket`,
-  ///   `unreachable`.
+  /// - Throws: `noStore`, `notAStore`, or why the object store refuses or cannot be reached: `permissionDenied`,
+  ///   `noBucket`, `unreachable`.
   public static func open(
     _ place: S3Configuration, state: String, configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()

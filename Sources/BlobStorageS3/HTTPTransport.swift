@@ -30,7 +30,7 @@ package final class HTTPTransport: Sendable {
 
   private let client: HTTPClient
 
-  /// A transport for one engine.
+  /// A transport for one object store.
   ///
   /// - Throws: when the certificates cannot be read.
   package init(
@@ -77,8 +77,9 @@ package final class HTTPTransport: Sendable {
     method: String, url: String, headers: HTTPHeaders, body: ObjectContent?, answerByteCountMax: Int
   ) throws(TransportFailure) -> HTTPAnswer {
     var headers = headers
-    // An engine may answer before it has all of a body, and then go away. The client (1.37) would give a connection back
-    // that its pool has forgotten, which ends the process. One that is to be closed is never given back.
+    // An object store may answer before it has all of a body, and then go away. The client (1.37) would give a
+    // connection back that its pool has forgotten, which ends the process. One that is to be closed is never given
+    // back.
     if body != nil { headers.replaceOrAdd(name: "Connection", value: "close") }
     let upload = body.map { _ in Upload(on: client.eventLoopGroup.any()) }
     let collector = AnswerCollector(byteCountMax: answerByteCountMax, upload: upload)
@@ -95,7 +96,7 @@ package final class HTTPTransport: Sendable {
     if let upload, let body {
       task.futureResult.whenComplete { _ in upload.end(nil) }
       do { try upload.run(body) } catch {
-        // The connection goes with the request: nobody may take the half of it for the whole.
+        // Closes the connection with the request, so that the server does not take half of it for the whole.
         task.fail(reason: TransportFailure.source(error))
       }
     }

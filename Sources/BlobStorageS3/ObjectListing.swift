@@ -1,13 +1,13 @@
 import BlobStorage
 
-/// A page of a bucket's listing (ListObjectsV2), as the engine wrote it.
+/// A page of a bucket's listing (ListObjectsV2), as the object store wrote it.
 package struct ObjectListing {
   package let page: ObjectPage
 
   /// Reads an answer; `keyPrefix` is what all names in it begin with and what is taken off.
   ///
-  /// Nil for anything that is not a listing in byte order: a name that is out of order would be lost by whoever goes
-  /// on after the last one.
+  /// Nil for anything that is not a listing in byte order: a name that is out of order would be lost by a caller that
+  /// goes on after the last one.
   package init?(_ body: [UInt8], keyPrefix: String, prefix: String, after: String?) {
     guard let root = Markup(body), root.name == "ListBucketResult", let truncated = root["IsTruncated"],
       truncated == "true" || truncated == "false"

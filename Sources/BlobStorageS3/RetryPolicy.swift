@@ -3,7 +3,7 @@
 package struct RetryPolicy: Sendable {
   /// Attempts, the first one included.
   package var attemptCountMax: Int
-  /// Attempts while no request has ever been answered: whoever mistyped the engine's name learns it soon.
+  /// Attempts while no request has ever been answered: a mistyped endpoint is reported soon.
   package var firstContactCountMax: Int
   /// The longest pause after the first attempt; it doubles with each.
   package var pauseBase: Duration

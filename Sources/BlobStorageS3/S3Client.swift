@@ -62,8 +62,8 @@ package final class S3Client: Sendable {
   ///
   /// A request that is sent again may have been carried out the first time.
   ///
-  /// - Throws: What the engine refused or the network did not do, in one sentence, after all attempts; `cancelled`
-  ///   instead of another attempt for a task that was.
+  /// - Throws: What the object store refused or the network did not do, in one sentence, after all attempts;
+  ///   `cancelled` instead of another attempt for a task that was.
   package func send(
     _ request: Request, accepts: (HTTPAnswer) -> Bool = { _ in false }
   ) throws(BlobStorageError) -> HTTPAnswer {
@@ -127,14 +127,14 @@ package final class S3Client: Sendable {
     }
   }
 
-  /// Goes by the engine's time from now on; returns how many seconds this machine's is ahead.
+  /// Goes by the object store's time from now on; returns how many seconds this machine's is ahead.
   private func correctClock(by time: UTCTime) -> Int64 {
     let offset = time.secondsSince1970 - surroundings.now()
     state.withLock { $0.clockOffset = offset }
     return -offset
   }
 
-  /// Whatever an engine put into its answer.
+  /// Whatever an object store put into its answer.
   private func withoutSecrets(_ error: BlobStorageError) -> BlobStorageError {
     let secrets = [
       configuration.credentials.secretKey, configuration.credentials.sessionToken,

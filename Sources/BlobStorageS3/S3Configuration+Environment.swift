@@ -9,14 +9,14 @@ extension S3Configuration {
   /// |---|---|---|
   /// | credentials | `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` | the same, in lower case |
   /// | region | `AWS_REGION`, `AWS_DEFAULT_REGION` | `region` |
-  /// | engine | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | `endpoint_url` |
+  /// | endpoint | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | `endpoint_url` |
   /// | certificates | `AWS_CA_BUNDLE` | `ca_bundle` |
-  /// | proxy | `https_proxy`, `HTTPS_PROXY`, or `http_proxy` for an engine without TLS; `no_proxy`, `NO_PROXY` | |
+  /// | proxy | `https_proxy`, `HTTPS_PROXY`, or `http_proxy` for an endpoint without TLS; `no_proxy`, `NO_PROXY` | |
   /// | addressing | | `addressing_style` below `s3` |
   ///
   /// The profile is `AWS_PROFILE`, else `default`, of the files `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`,
-  /// else `~/.aws/credentials` and `~/.aws/config`. Without an engine it is AWS. An engine that is named is asked with
-  /// the bucket in the path, unless the profile says otherwise.
+  /// else `~/.aws/credentials` and `~/.aws/config`. Without an object store it is AWS. An object store that is named is
+  /// asked with the bucket in the path, unless the profile says otherwise.
   ///
   /// - Throws: `permissionDenied` when there are no credentials, `invalidArgument` for what cannot be understood.
   public init(
@@ -38,7 +38,7 @@ extension S3Configuration {
     switch profile["s3.addressing_style"] {
     case "path": addressing = .path
     case "virtual": addressing = .virtualHost
-    // A bucket with a dot has no certificate: it stands for one name below the engine's.
+    // A bucket with a dot has no certificate: it stands for one name below the object store's.
     default: addressing = engine == nil && !location.bucket.contains(".") ? .virtualHost : .path
     }
     self.init(
@@ -65,8 +65,8 @@ extension S3Configuration {
     }
     throw BlobStorageError(
       .permissionDenied,
-      "There are no credentials for the engine: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put them into "
-        + "~/.aws/credentials.")
+      "There are no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put them "
+        + "into ~/.aws/credentials.")
   }
 
   /// The settings of the profile in both files; those of the credentials' file go first.

@@ -7,15 +7,15 @@ import SystemPackage
 public struct S3Configuration: Sendable {
   /// The bucket, and what all names begin with.
   public var location: S3Location
-  /// Where the engine answers.
+  /// Where the object store answers.
   public var endpoint: S3Endpoint
   /// How requests name the bucket.
   public var addressing: S3Endpoint.Addressing
-  /// The region that requests are signed for. An engine of one's own takes any.
+  /// The region that requests are signed for. A self-hosted object store takes any.
   public var region: String
   /// Who asks.
   public var credentials: S3Credentials
-  /// Certificates in PEM that the engine's is checked against, instead of the system's.
+  /// Certificates in PEM that the object store's is checked against, instead of the system's.
   public var certificates: FilePath?
   /// What stands between.
   public var proxy: S3Proxy?
@@ -35,7 +35,7 @@ public struct S3Configuration: Sendable {
     self.proxy = proxy
   }
 
-  /// The region of engines that have none.
+  /// The region of object stores that have none.
   public static let regionDefault = "us-east-1"
 
   /// The host that requests go to.

@@ -1,10 +1,10 @@
 import BlobStorage
 
-/// Where an engine answers.
+/// Where an object store answers.
 public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
   /// How a bucket is named in a request.
   public enum Addressing: String, Hashable, Sendable {
-    /// `https://ENGINE/BUCKET/NAME`, what engines of one's own take.
+    /// `https://ENGINE/BUCKET/NAME`, what self-hosted object stores take.
     case path
     /// `https://BUCKET.ENGINE/NAME`, what AWS takes.
     case virtualHost
@@ -17,7 +17,7 @@ public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
   /// Its port, where it is not the scheme's own.
   public let port: Int?
 
-  /// The engine that `text` names: `http://` or `https://`, host, and a port.
+  /// The object store that `text` names: `http://` or `https://`, host, and a port.
   ///
   /// - Throws: `invalidArgument` for anything else, a path, a user or a password included.
   public init(_ text: String) throws(BlobStorageError) {
@@ -55,7 +55,7 @@ public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
 
   public var description: String { "\(isSecure ? "https" : "http")://\(authority(of: nil))" }
 
-  /// Host and port as a URL and the `Host` header have them, of a bucket by virtual host or of the engine.
+  /// Host and port as a URL and the `Host` header have them, of a bucket by virtual host or of the object store.
   package func authority(of bucket: String?) -> String {
     let name = host.contains(":") ? "[\(host)]" : host
     return (bucket.map { "\($0).\(name)" } ?? name) + (port.map { ":\($0)" } ?? "")
@@ -65,7 +65,7 @@ public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
   private static func notOne(_ text: String) -> BlobStorageError {
     BlobStorageError(
       .invalidArgument,
-      "The address of the engine (AWS_ENDPOINT_URL) is not one: it is written https://HOST or http://HOST:PORT, "
+      "The address of the object store (AWS_ENDPOINT_URL) is not valid: write https://HOST or http://HOST:PORT, "
         + "without a path, a user or a password.")
   }
 

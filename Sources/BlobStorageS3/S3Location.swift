@@ -12,7 +12,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   /// - Throws: `invalidArgument` for a name that is no bucket's, and for a prefix with an empty part, `.` or `..`,
   ///   which what lies between could take for another place.
   public init(_ text: String) throws(BlobStorageError) {
-    // Whoever writes a key before a bucket's name, as before a host's, does not want to read it in a log.
+    // A secret before the bucket's name, as before a host's, must not appear in a log.
     let shown = text.contains("@") ? "What is named" : "'\(text)'"
     guard text.hasPrefix(Self.scheme) else {
       throw BlobStorageError(
@@ -50,7 +50,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   private static let prefixByteCountMax = 512
   private static let scheme = "s3://"
 
-  // As wide as engines are: AWS takes no '_' and no upper case in new buckets.
+  // As wide as object stores are: AWS takes no '_' and no upper case in new buckets.
   private static func isBucket(_ text: Substring) -> Bool {
     (3...63).contains(text.utf8.count) && text.first != "." && text.first != "-"
       && text.utf8.allSatisfy { byte in

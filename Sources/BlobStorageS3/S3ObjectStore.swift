@@ -4,9 +4,10 @@ import BlobStorage
 ///
 /// An object is stored by a single PUT, whole or not at all: there are no parts that an interruption could leave
 /// behind. Its bytes are read twice, for the signature and to be sent, and are never in memory all at once. Only what
-/// every engine does right is asked for: `If-None-Match: *` on a PUT, ranges, and listings that go on after a name.
+/// every object store does right is asked for: `If-None-Match: *` on a PUT, ranges, and listings that go on after a
+/// name.
 package final class S3ObjectStore: ObjectStore {
-  /// Bytes of one object: what all engines take in one PUT is five times that.
+  /// Bytes of one object: what all object stores take in one PUT is five times that.
   package static let objectByteCountMax = Limits.packByteCountMax
 
   /// A name of 1 KiB may take three times that, and each comes with half a KiB more.
@@ -18,7 +19,7 @@ package final class S3ObjectStore: ObjectStore {
 
   private let pageCountMax: Int
 
-  /// - Parameter pageCountMax: Names asked for at a time; engines give no more than a thousand.
+  /// - Parameter pageCountMax: Names asked for at a time; object stores give no more than a thousand.
   package init(_ client: S3Client, pageCountMax: Int = 1000) {
     self.client = client
     self.pageCountMax = pageCountMax
@@ -86,7 +87,7 @@ package final class S3ObjectStore: ObjectStore {
     _ = try client.send(S3Client.Request("DELETE", name), accepts: Self.isMissing)
   }
 
-  /// A part of an object, as the engine sent it.
+  /// A part of an object, as the object store sent it.
   private struct Part {
     var bytes: [UInt8]
     var start: Int64
@@ -101,15 +102,15 @@ package final class S3ObjectStore: ObjectStore {
     let answer = try client.send(request, accepts: { $0.status == 416 || Self.isMissing($0) })
     switch answer.status {
     case 404: return nil
-    // Nothing of the object is in the range: it ends before, and how long it is nobody says. A suffix of an object
-    // is missing only where there is none.
+    // Nothing of the object is in the range: it ends before, and its length is unknown. A suffix of an object is
+    // missing only where there is none.
     case 416: return Part(bytes: [], start: 0, byteCount: 0)
     case 206:
       guard let text = answer.header("Content-Range"), let content = ContentRange(text),
         content.range.count == answer.body.count
       else { throw unfit(name) }
       return Part(bytes: answer.body, start: content.range.lowerBound, byteCount: content.byteCount)
-    // The whole object, which engines send for a range that covers it.
+    // The whole object, which object stores send for a range that covers it.
     case 200: return Part(bytes: answer.body, start: 0, byteCount: Int64(answer.body.count))
     default: throw unfit(name)
     }

@@ -1,14 +1,14 @@
 import BlobStorage
 import Foundation
 
-/// What stands between this machine and the engine: an HTTP proxy.
+/// What stands between this machine and the object store: an HTTP proxy.
 public struct S3Proxy: Hashable, Sendable {
   public var host: String
   public var port: Int
   public var user: String?
   public var password: Secret?
 
-  /// The proxy that the usual variables name for an engine: `https_proxy`, `HTTPS_PROXY`, or for one without TLS
+  /// The proxy that the usual variables name for an object store: `https_proxy`, `HTTPS_PROXY`, or for one without TLS
   /// `http_proxy`; `no_proxy` and `NO_PROXY` say for which hosts there is none.
   ///
   /// `HTTP_PROXY` in upper case is not read: a web server could have put it there from a request's header.

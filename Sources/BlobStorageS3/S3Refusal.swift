@@ -2,15 +2,15 @@ import BlobStorage
 
 /// An answer that says no: what it means, in one sentence for a person.
 struct S3Refusal {
-  /// The engine's name for it, such as `NoSuchBucket`; empty when it gives none.
+  /// The object store's name for it, such as `NoSuchBucket`; empty when it gives none.
   let code: String
   let status: Int
-  /// How long the engine asks to be left alone.
+  /// How long the object store asks to be left alone.
   let pauseAsked: Duration?
-  /// What time the engine has.
+  /// What time the object store has.
   let time: UTCTime?
   private let message: String
-  /// The region that the engine names.
+  /// The region that the object store names.
   private let region: String?
 
   init(_ answer: HTTPAnswer) {
@@ -24,8 +24,8 @@ struct S3Refusal {
     time = answer.header("Date").flatMap { UTCTime(httpDate: $0) }
   }
 
-  /// Whether the same request may be answered the next time: what the engine calls overload, a fault of its own, or
-  /// bytes that changed on their way to it.
+  /// Whether the same request may be answered the next time: what the object store calls overload, a fault of its own,
+  /// or bytes that changed on their way to it.
   var isTransient: Bool {
     switch code {
     case "QuotaExceeded", "XMinioStorageFull": false
@@ -40,7 +40,7 @@ struct S3Refusal {
 
   /// The error that the caller gets.
   ///
-  /// - Parameter clockError: Seconds that this machine's clock is ahead of the engine's.
+  /// - Parameter clockError: Seconds that this machine's clock is ahead of the object store's.
   func error(
     _ request: S3Client.Request, _ configuration: S3Configuration, attempts: Int, clockError: Int64?
   ) -> BlobStorageError {
@@ -118,7 +118,7 @@ extension TransportFailure {
       return BlobStorageError(
         .unreachable,
         "\(engine) cannot be reached (\(S3Refusal.printable(reason))): check AWS_ENDPOINT_URL, the network, and that "
-          + "the engine runs.")
+          + "the object store runs.")
     case .unknownHost:
       return BlobStorageError(
         .unreachable,
@@ -128,7 +128,7 @@ extension TransportFailure {
         .unreachable,
         isOtherHost
           ? "The certificate of \(engine) is another host's, not \(configuration.authority)'s: check AWS_ENDPOINT_URL."
-          : "The certificate of \(engine) is signed by nobody who is trusted here: AWS_CA_BUNDLE names the "
+          : "The certificate of \(engine) is signed by an authority that is not trusted here: AWS_CA_BUNDLE names the "
             + "certificates to trust.")
     case .proxy(let reason):
       return BlobStorageError(
@@ -151,8 +151,8 @@ extension TransportFailure {
 }
 
 extension BlobStorageError.Code {
-  /// The engine that keeps the packs cannot be reached; what was to be written may have been written.
+  /// The object store that keeps the packs cannot be reached; what was to be written may have been written.
   public static let unreachable = Self("unreachable")
-  /// The engine has no bucket of that name.
+  /// The object store has no bucket of that name.
   public static let noBucket = Self("noBucket")
 }

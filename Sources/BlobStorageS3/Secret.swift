@@ -1,4 +1,4 @@
-/// A text that nobody is to read by accident: however it is printed, it says that it is hidden.
+/// A text that must not leak into logs: every way of printing it says that it is hidden.
 ///
 /// ``text`` is for what signs or sends it. An error or a log that is given a value with a secret inside shows none.
 public struct Secret: Hashable, Sendable, CustomStringConvertible, CustomDebugStringConvertible,

@@ -4,8 +4,8 @@ import Foundation
 
 /// Signs requests by AWS Signature Version 4, in a header.
 ///
-/// What is signed is the *canonical request*: method, path, query, headers and the SHA-256 of the body, each written
-/// in the one way that both sides come to. The body's digest is never left out: it is what an engine checks the body
+/// What is signed is the *canonical request*: method, path, query, headers and the SHA-256 of the body, each written in
+/// the one way that both sides come to. The body's digest is never left out: it is what an object store checks the body
 /// by. The path is encoded once and not tidied, as S3 wants it.
 package struct SignatureV4: Sendable {
   /// What is signed of a request.

@@ -7,7 +7,7 @@ import SystemPackage
 
 /// Why there is no answer.
 package enum TransportFailure: Error, Sendable {
-  /// Nobody listens there, or nothing leads there.
+  /// No server listens there, or the host cannot be reached.
   case refused(String)
   /// The host's name is not known.
   case unknownHost
@@ -89,7 +89,7 @@ package enum TransportFailure: Error, Sendable {
 private enum IOErrorText {
   static func text(_ number: CInt) -> String { "\(Errno(rawValue: number))" }
 
-  /// Whether there was no connection yet: of one that was, nobody knows what has arrived.
+  /// Whether there was no connection yet: otherwise it is unknown what has arrived.
   static func isOfConnecting(_ number: CInt) -> Bool {
     [.connectionRefused, .networkUnreachable, .noRouteToHost, .addressNotAvailable]
       .contains(Errno(rawValue: number))

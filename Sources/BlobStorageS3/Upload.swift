@@ -70,7 +70,7 @@ final class Upload: Sendable {
     end(nil)
   }
 
-  /// Waits until another piece can be sent; nil when nobody wants one any more.
+  /// Waits until another piece can be sent; nil when the transfer has ended.
   private func nextTurn() -> HTTPClient.Body.StreamWriter? {
     progress.wait()
     return state.withLock { $0.isOver ? nil : $0.writer }

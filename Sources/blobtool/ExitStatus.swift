@@ -65,5 +65,5 @@ struct Failure: Error {
   }
 }
 
-/// Whoever read the output has had enough of it, which is no failure.
+/// The reader of the output closed it, which is not a failure.
 struct OutputEnded: Error {}

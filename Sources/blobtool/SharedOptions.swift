@@ -7,7 +7,7 @@ struct OutputOptions: ParsableArguments {
   @Flag(help: "Print the result as JSON.")
   var json = false
 
-  @Option(help: "How long work is shown on standard error: auto, bar, plain, json or none.")
+  @Option(help: "How standard error shows long work: auto, bar, plain, json or none.")
   var progress: ProgressStyle = .auto
 
   /// Shows how far the work of `body` has come, as the options say.
@@ -46,7 +46,7 @@ struct SharedOptions: ParsableArguments {
 
   /// Where the store is.
   ///
-  /// - Throws: `ValidationError` when nobody has said so, or nobody can be where it is said to be.
+  /// - Throws: `ValidationError` when no store was named, or the named place cannot hold one.
   func place() throws -> StorePlace {
     let path = try StorePlace.path(storePath())
     let state = try state.map(StorePlace.path)

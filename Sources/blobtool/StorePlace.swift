@@ -51,7 +51,7 @@ enum StorePlace: Sendable {
     return .bucket(configuration, state: try state ?? defaultState(configuration), remote)
   }
 
-  /// What the environment says of an engine and would count before a profile.
+  /// What the environment says of an object store and would count before a profile.
   private static let namesBesideProfile = [
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
     "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE",
@@ -107,7 +107,7 @@ enum StorePlace: Sendable {
     }
   }
 
-  /// A folder of its own for each place of each engine.
+  /// One folder for each place of each object store.
   private static func defaultState(_ place: S3Configuration) throws -> String {
     let environment = ProcessInfo.processInfo.environment
     // A path that is not absolute is to be passed over (XDG Base Directory Specification).

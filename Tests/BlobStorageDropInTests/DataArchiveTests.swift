@@ -103,7 +103,7 @@ final class Events: Sendable {
       events.add("deleted")
       deleted.finish()
     }
-    // Other keys, and whoever comes another way, go on.
+    // Other keys, and users of another path, continue.
     #expect(await archive.delete("other").isSuccess)
     let elsewhere = DataArchive(rootUrl: try root.detour())
     #expect(await elsewhere.set("k", "3").isSuccess)
@@ -186,7 +186,7 @@ final class Events: Sendable {
     #expect(sha256(data) == "74f81fe167d99b4cb41d6d0ccda82278caee9f3e2f25d5e5a3936ff3dcec60d0")
   }
 
-  @Test("DA-8: a reader that stops early is in nobody's way")
+  @Test("DA-8: a reader that stops early blocks no other")
   func keepAfterReader() async throws {
     for last in UInt8(1)...10 { archive.archiveCurrent(key: "data2", andSetNewData: Data([1, 2, 3, last])) }
     let reader = try #require(await archive.reader("data2"))

@@ -8,7 +8,7 @@ import Testing
 struct ConfigurationTests {
   static let keys = ["AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "very-secret"]
 
-  /// Without the files of whoever runs the tests.
+  /// Without the files of the user who runs the tests.
   static func configuration(
     _ more: [String: String] = keys, location: String = "s3://bucket/a/b"
   ) throws -> S3Configuration {

@@ -39,7 +39,7 @@ struct CreationTests {
     #expect(try await other.data(forKey: "key") == Data("value".utf8))
     try await other.close()
 
-    // What is there is told before anything is written.
+    // Existing objects are reported before anything is written.
     engine.set("q/holiday.jpg", [1, 2, 3])
     let count = putCount()
     let codes = [

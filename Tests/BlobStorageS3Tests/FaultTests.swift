@@ -149,7 +149,7 @@ struct FaultTests {
     #expect(server.requests.first?.header("Range") == "bytes=-10")
   }
 
-  @Test("may not answer with more than anybody asked for")
+  @Test("may not answer with more than was requested")
   func tooLong() throws {
     let server = try ScriptedServer { _, _ in .reply(206, [], String(repeating: "x", count: 2 << 20)) }
     let scripted = try Scripted(server)
@@ -181,7 +181,7 @@ struct FaultTests {
     #expect(scripted.pauses.count == 3)
   }
 
-  @Test("ends a connection: nobody knows what of a request has arrived, but of one that was never made")
+  @Test("ends a connection: it is unknown what has arrived, except if there was no connection")
   func reset() {
     func isBeforeContact(_ number: Errno) -> Bool {
       TransportFailure(IOError(errnoCode: number.rawValue, reason: "it failed")).isBeforeContact

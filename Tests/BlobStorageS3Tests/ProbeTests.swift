@@ -41,7 +41,7 @@ struct ProbeTests {
     #expect(store.objects.names.isEmpty)
   }
 
-  @Test("does not mind a winner whose answer was lost, and who is told that there is one")
+  @Test("accepts a winner whose answer was lost, and whose second attempt finds the object")
   func lostAnswer() throws {
     let store = MemoryObjectStore()
     store.trouble([.doubled])

@@ -97,7 +97,7 @@ struct RefusalTests {
     #expect(FaultTests.failure { _ = try store.list("", after: nil) }?.code == .noBucket)
   }
 
-  @Test("when the certificate is another host's or nobody's, and there is none when it is right")
+  @Test("when the certificate is another host's or untrusted, and there is none when it is right")
   func certificates() throws {
     let server = try ScriptedServer(certificate: .localhost) { _, _ in .reply(204) }
     let path = FilePath(

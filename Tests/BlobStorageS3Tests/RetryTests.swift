@@ -73,7 +73,7 @@ struct RetryTests {
     #expect(Set(chances).count > 1)
   }
 
-  @Test("to nobody else, wherever the engine points", arguments: [301, 302, 307, 308])
+  @Test("to no other host, wherever the object store points", arguments: [301, 302, 307, 308])
   func redirected(status: Int) throws {
     let other = try ScriptedServer { _, _ in .reply(200) }
     let elsewhere = "http://127.0.0.1:\(other.port)/bucket/p/packs/x"

@@ -31,7 +31,7 @@ struct ToolRefusalTests {
 
   static let cases = [
     Case(
-      testDescription: "an access key that nobody knows", arguments: ["list"],
+      testDescription: "an unknown access key", arguments: ["list"],
       phrase: "check AWS_ACCESS_KEY_ID"
     ) {
       _ in .refusal(403, "InvalidAccessKeyId")
@@ -83,7 +83,7 @@ struct ToolRefusalTests {
     Self.check(outcome, example.phrase)
   }
 
-  @Test("that nobody is there, and that the certificate is another's")
+  @Test("that no server answers, and that the certificate is another's")
   func network() throws {
     Self.check(try Self.run(["list"], ["AWS_ENDPOINT_URL": "http://127.0.0.1:1"]), "cannot be reached")
     Self.check(

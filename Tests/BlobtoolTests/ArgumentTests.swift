@@ -14,7 +14,7 @@ import Testing
     #expect(try await workshop.expect(0, ["list"]).bytes.isEmpty)
   }
 
-  @Test("an empty standard input that nobody feeds is refused, and `-` stores no bytes")
+  @Test("an empty standard input without a writer is refused, and `-` stores no bytes")
   func emptyInput() async throws {
     let workshop = try await Workshop()
     try await workshop.expect(0, ["put", "k"], input: Data("value".utf8))

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Names, links and permissions that somebody may have chosen to do harm.
+/// Names, links and permissions that may have been chosen to do harm.
 @Suite struct OddNameTests {
   @Test("file names of every byte come back as they were, and those that are no UTF-8 are reported")
   func everyByte() async throws {

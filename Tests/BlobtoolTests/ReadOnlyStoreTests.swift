@@ -108,7 +108,7 @@ struct ReadOnlyStoreTests {
   }
 
   @Test(
-    "by anybody but its owner still belongs to its owner after root's commands",
+    "by other users than its owner still belongs to its owner after root's commands",
     .enabled(
       if: getuid() == 0 && FileManager.default.isExecutableFile(atPath: setpriv), "only root can try this"))
   func owner() async throws {

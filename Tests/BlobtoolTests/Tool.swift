@@ -102,7 +102,7 @@ final class Workshop: Sendable {
     process.currentDirectoryURL = folder
     process.environment = ProcessInfo.processInfo.environment
       .merging(["BLOBTOOL_STORE": storePath]) { $1 }.merging(environment) { $1 }
-    // Files and not pipes: nobody has to empty them.
+    // Files instead of pipes: they need no reader.
     for name in ["out", "err"] {
       try Data().write(to: folder.appending(path: "\(id).\(name)"))
     }

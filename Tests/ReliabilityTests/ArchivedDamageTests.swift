@@ -150,7 +150,7 @@ struct ArchivedDamageTests {
     records.append((.chunk(chunk), there))
     let based = [UInt8](prose(3, 3_000))
     if ofBase { try encode(based, against: absent) }
-    // Nobody needs it.
+    // No version needs it.
     try encode([UInt8](prose(4, 3_000)), against: Digest.of(Array(noise(5, 300))))
     let blob = ofBase ? Digest.of(based) : absent
     let byteCount: Int64 = ofBase ? 3_000 : 300
@@ -163,7 +163,7 @@ struct ArchivedDamageTests {
       try #require(versions.count == 2)
       for isQuick in [true, false] {
         let report = try engine.verify(isQuick: isQuick)
-        // Only who reads the record finds it damaged itself.
+        // Only a read of the record finds it damaged.
         let expected: Set<Digest> = ofBase && !isQuick ? [absent, blob] : [absent]
         #expect(Set(report.damaged.compactMap(\.digest)) == expected, "\(report.damaged)")
         #expect(report.damaged.count == expected.count && report.damaged.allSatisfy { $0.keys == ["k"] })

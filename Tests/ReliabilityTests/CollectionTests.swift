@@ -15,7 +15,7 @@ struct CollectionTests {
   private static let everything = CollectionOptions(garbageShareMin: 0)
 
   @Test(
-    "that comes while a reader is about to write its lease leaves it what is there afterwards",
+    "that comes while a reader is about to write its lease leaves what the reader finds after it",
     arguments: [false, true], [false, true])
   func besideOpening(isReplaced: Bool, isHistory: Bool) throws {
     let lab = try Lab()
@@ -387,7 +387,7 @@ struct CollectionTests {
       // What is written to meanwhile is sealed, and nothing goes.
       let after = try engine.backend.packNames().live.count
       #expect(after >= before)
-      // Nobody needs it any more: then there is nothing in the way.
+      // No version needs it any more, so it no longer prevents the collection.
       _ = try engine.delete(["k"], .durable)
       let last = try engine.collectGarbage(Self.everything)
       #expect(last.obstacles == [])

@@ -105,7 +105,7 @@ struct CrashTests {
         _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
       }
     },
-    Scenario(name: "a collection beside changes that nobody has settled", setUp: garbageInEveryPack) { lab in
+    Scenario(name: "a collection beside unsettled changes", setUp: garbageInEveryPack) { lab in
       let writer = try lab.open()
       let engine = try lab.open()
       try lab.put(writer, [("a", noise(90, 900))], durability: .relaxed)
@@ -116,7 +116,7 @@ struct CrashTests {
       try engine.close()
       try writer.close()
     },
-    Scenario(name: "opening after the death of a writer that nobody has settled", setUp: unsettledPack) {
+    Scenario(name: "opening after the death of a writer with an unsettled tail", setUp: unsettledPack) {
       lab in
       try lab.session { try lab.put($0, [("a", noise(93, 400))]) }
     },

@@ -24,7 +24,7 @@ struct FarStampTests {
     return lab
   }
 
-  @Test("keeps nobody from putting, archiving and deleting", arguments: [false, true])
+  @Test("does not prevent putting, archiving and deleting", arguments: [false, true])
   func writing(rebuilds: Bool) throws {
     let lab = try Self.store()
     if rebuilds { try lab.forgetCatalog() }
@@ -113,7 +113,7 @@ struct FarStampTests {
     }
   }
 
-  @Test("is told by verify, and is no damage")
+  @Test("is reported by verify, and is no damage")
   func verified() throws {
     let lab = try Self.store()
     try lab.session { engine in

@@ -50,7 +50,7 @@ struct ImportSyncTests {
   }
 
   @Test(
-    "is on the medium when it has ended, also what it found unchanged in a pack under way, whoever writes to that",
+    "is on the medium when it has ended, also what it found unchanged in the open pack of any writer",
     arguments: [false, true])
   func unchanged(byAnother: Bool) throws {
     // Less than a pack.

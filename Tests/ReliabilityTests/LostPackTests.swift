@@ -4,7 +4,7 @@ import Foundation
 import SystemPackage
 import Testing
 
-/// A pack that is missing, cut short or replaced is a loss that is told until it is accepted; the census knows.
+/// A pack that is missing, cut short or replaced is a loss that is reported until it is accepted; the census knows.
 @Suite("Lost packs", .serialized)
 struct LostPackTests {
   static let census = FilePath("\(Lab.storePath)/census")
@@ -176,7 +176,7 @@ struct LostPackTests {
     try Self.checkLoss(lab, name)
   }
 
-  @Test("A lost pack that only the catalog knew is told also when the catalog is lost after that")
+  @Test("A lost pack that only the catalog knew is reported even if the catalog is lost after that")
   func catalogLostLater() throws {
     let whole = try Self.store()
     try whole.session { _ in }
@@ -476,7 +476,7 @@ struct LostPackTests {
         if hasCensus || content != foreign {
           #expect(throws: BlobStorageError.self) { try lab.open() }
         }
-        // Nobody makes a new store over what is left of this one.
+        // No call creates a new store over the rest of this one.
         #expect(throws: BlobStorageError.self) {
           try Engine.create(
             at: Lab.storePath, options: Lab.options, environment: lab.environment(lab.disk.process()))

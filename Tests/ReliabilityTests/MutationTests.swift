@@ -290,7 +290,7 @@ struct MutationTests {
     }
   }
 
-  @Test("a length that is not compared with what is there")
+  @Test("a length that is not compared with the actual bytes")
   func uncheckedLength() async throws {
     try Self.scanCut([])
     await #expect(processExitsWith: .failure) { try Self.scanCut(.trustsLengths) }

@@ -36,7 +36,7 @@ struct RaceTests {
       }
     },
     Race(
-      name: "puts by a process that is killed before anybody settles them, and a collection (V6)",
+      name: "puts by a process that is killed before they are settled, and a collection (V6)",
       setUp: garbage
     ) {
       lab in
@@ -101,7 +101,7 @@ struct RaceTests {
     },
   ]
 
-  /// The first makes `step` calls, then the second goes on as far as it can, then whoever can.
+  /// The first makes `step` calls, then the second runs as far as it can, then either.
   struct Outcome {
     /// Calls that the first made in all.
     var stepCount: Int

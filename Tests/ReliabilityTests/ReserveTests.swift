@@ -4,7 +4,7 @@ import Foundation
 import SystemPackage
 import Testing
 
-/// Whoever only drops something wants room, and must not need any.
+/// A caller that only drops wants to free room, and must not need any.
 @Suite("Several changes on a full disk")
 struct ReserveTests {
   private static let reserve = FilePath("\(Lab.storePath)/reserve")

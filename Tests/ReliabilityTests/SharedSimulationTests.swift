@@ -5,7 +5,7 @@ import Testing
 /// Machines that share a store by the protocol of "Many machines", at the level of its objects.
 @Suite("Machines that share a store", .serialized)
 struct SharedSimulationTests {
-  @Test("lose nothing, whoever sleeps or dies and whatever the engine answers")
+  @Test("lose nothing, whichever machine sleeps or dies and whatever the object store answers")
   func manySeeds() throws {
     for seed in Soak.seeds(120) {
       let simulation = SharedSimulation(seed: seed)

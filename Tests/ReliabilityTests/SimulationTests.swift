@@ -8,7 +8,7 @@ import Testing
 struct SimulationTests {
   static let eraCount = 4
 
-  @Test("loses nothing, whoever is paused or killed and whatever the clocks say")
+  @Test("loses nothing, whichever process is paused or killed and whatever the clocks say")
   func many() throws {
     for seed in Soak.seeds(6) {
       do {

@@ -240,7 +240,7 @@ struct WriteOrderTests {
     try engine.close()
   }
 
-  @Test("a pack whose sealing could not be synced is written once more before anybody takes it for sealed")
+  @Test("a pack whose sealing could not be synced is written again before it counts as sealed")
   func footerAgain() throws {
     var failureCount = 0
     for number in 1...20 {

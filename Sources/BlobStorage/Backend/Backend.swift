@@ -19,7 +19,7 @@ package protocol Backend: Sendable {
   func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
   /// Opens a pack for writing in place of its dead writer and locks it; nil when it is not there any more, or when
-  /// somebody holds its lock: a living writer, or another that recovers it.
+  /// another process holds its lock: a living writer, or one that recovers it.
   func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
   /// Takes packs out of the store: from the return on, durably, they are none of those that a catalog is made of.

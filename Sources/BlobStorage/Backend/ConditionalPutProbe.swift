@@ -3,9 +3,9 @@ import Synchronization
 
 /// Finds out whether of all puts of one name with `ifAbsent` exactly one stores.
 ///
-/// Some engines ignore the condition, and some look first and store then, so that two at once may both store: only puts
-/// that are under way together tell. A probe proves nothing, but of those seen to fail none passes by luck: each round
-/// is one more chance to be found out.
+/// Some object stores ignore the condition, and some look first and store then, so that two at once may both store:
+/// only puts that are under way together tell. A probe proves nothing, but of those seen to fail none passes by luck:
+/// each round is one more chance to be found out.
 package struct ConditionalPutProbe: Sendable {
   /// What was found.
   package enum Finding: Hashable, Sendable {
@@ -24,7 +24,7 @@ package struct ConditionalPutProbe: Sendable {
     self.contenderCount = contenderCount
   }
 
-  /// Runs the races under names below `folder` that nobody used before, and takes the objects away.
+  /// Runs the races under unused names below `folder`, and removes the objects.
   package func run(on store: any ObjectStore, below folder: String) throws(BlobStorageError) -> Finding {
     let run = Hex.text(UInt64.random(in: 0...UInt64.max))
     for round in 0..<roundCount {
@@ -69,7 +69,8 @@ package struct ConditionalPutProbe: Sendable {
     for (contender, outcome) in outcomes.withLock({ $0 }) where try outcome.get() == .stored {
       winners.append(contender)
     }
-    // A winner whose answer was lost was told on its second attempt that there is one. What is there is the winner's.
+    // A winner whose answer was lost was told on its second attempt that there is one. The stored object is the
+    // winner's.
     let kept = try store.get(name, 0..<Int64(Self.content(0).count))
     let isRight = winners.count == 1 ? kept == Self.content(winners[0]) : winners.isEmpty && kept != nil
     guard isRight, try store.put(name, .bytes(Self.content(contenderCount)), ifAbsent: true) == .exists else {
@@ -84,10 +85,10 @@ package struct ConditionalPutProbe: Sendable {
 }
 
 extension ObjectStore {
-  /// Below this folder an engine is tried before a store is made.
+  /// Below this folder an object store is tried before a store is made.
   package var trialFolder: String { "probe" }
 
-  /// The first object that makes a place be taken, and what trials of an engine have left before it.
+  /// The first object that makes a place be taken, and what trials of an object store have left before it.
   package func firstThatCounts() throws(BlobStorageError) -> (trials: [String], first: String?) {
     var trials: [String] = []
     while true {

@@ -85,8 +85,8 @@ package struct FolderBackend: Backend {
     guard let census = try census?.read() else { return }
     let names = try files.list(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
     guard !names.isEmpty else { return }
-    // Whoever wrote this down may have died before it was on the medium, or the sync has failed, and no later sync brings
-    // that back. A pack that lost its name without it would count as lost.
+    // The process that wrote this line may have died before the line was on the medium, or its sync failed. A pack that
+    // lost its name without the line would count as lost.
     try self.census?.append(
       names.map { name in
         census.isRemoved(name)

@@ -1,8 +1,8 @@
-/// Named byte sequences that somebody else keeps, as S3 speaks of them: what a store on many machines stands on.
+/// An object store: named byte sequences with the semantics of S3. Stores that several machines share rely on it.
 ///
 /// Names are relative to the store's place and made of letters, digits, `/`, `-` and `.`. Every call blocks, may run
 /// on any thread, and tries again by itself what can be tried again. What it relies on:
-/// 1. A put that returned is read by everybody, and is in every listing that begins afterwards.
+/// 1. After a put has returned, every read and every later listing sees it.
 /// 2. Of all puts of one name with `ifAbsent`, one stores.
 /// 3. A put is whole or not at all. One whose answer was lost may take place, or may take place later.
 package protocol ObjectStore: Sendable {

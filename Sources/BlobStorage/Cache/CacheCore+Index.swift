@@ -1,7 +1,7 @@
 import Foundation
 import Synchronization
 
-/// Notes that are made anew when they were lost with the catalog, and trimming, which looks at everything.
+/// Notes that are made again when they were lost with the catalog, and trimming, which looks at everything.
 extension CacheCore {
   private static let pageCount = 1_000
 

@@ -162,8 +162,8 @@ extension CacheCore {
   private static let attemptCount = 8
   private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
 
-  /// What else a pack takes that so many values are put into, roughly and rather too much: the drops of keys that are
-  /// evicted for them, and the footer's end.
+  /// The other bytes of a pack with that many values, an upper estimate: drops of the keys evicted for them, and the
+  /// end of the footer.
   fileprivate static func extraByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
 
   static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
@@ -242,7 +242,7 @@ extension CacheCore {
       if page.isEmpty { return count }
       let removed = try remove(page.map { key(of: $0.key) })
       count += removed
-      // Somebody else removes them too.
+      // Another process removes them too.
       if removed == 0 { return count }
     }
   }

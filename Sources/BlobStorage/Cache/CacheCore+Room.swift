@@ -5,8 +5,8 @@ import SystemPackage
 
 /// Holding the limit: room for a pack is made before the pack is begun, and reserved for it.
 ///
-/// Whoever begins a pack holds `cache.lock`, measures what the folder takes, frees what is missing, and reserves the
-/// pack's space in its file. So what is measured includes what others may still write, and nobody writes beyond it.
+/// A put that begins a pack holds `cache.lock`, measures what the folder takes, frees what is missing, and reserves the
+/// pack's space in its file. So the measurement includes what others may still write, and no put writes beyond it.
 extension CacheCore {
   private static let roundCountMax = 12
 
@@ -15,7 +15,7 @@ extension CacheCore {
   /// - Parameters:
   ///   - roomCount: how often room had been made when it was found missing.
   ///   - mediumIsFull: frees something also when the limit does not ask for it.
-  /// - Throws: `limitExceeded` when the limit leaves no room, `busy` when somebody else makes room for too long,
+  /// - Throws: `limitExceeded` when the limit leaves no room, `busy` when another process makes room for too long,
   ///   `noSpace` when the medium has none.
   func makeRoom(_ need: Int64, since roomCount: Int, mediumIsFull: Bool) throws(BlobStorageError) {
     try inTurn { () throws(BlobStorageError) in
@@ -83,7 +83,7 @@ extension CacheCore {
 
   /// Frees until `wanted` bytes fit below the limit.
   ///
-  /// - Returns: how many bytes are missing all the same; 0 or less when none are.
+  /// - Returns: the bytes that are still missing; 0 or less when none are.
   private func free(
     _ wanted: Int64, _ limits: CacheLimits, atLeast least: Int64
   ) throws(BlobStorageError) -> Int64 {
@@ -105,8 +105,8 @@ extension CacheCore {
       missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
       goal = missing
       guard freed == 0 || missing >= last else { continue }
-      // Nothing came of it: a collection was killed and left packs condemned that nobody chooses then, writers were and
-      // left keys that are not noted, what was noticed of garbage is wrong, or there is nothing left to free.
+      // Nothing was freed. A killed collection left condemned packs, which are not chosen; or killed writers left
+      // unrecorded keys; or the recorded garbage is wrong; or nothing is left to free.
       if isCounted { break }
       try finishLastCollection()
       _ = try index()
@@ -201,7 +201,7 @@ extension CacheCore {
     guard prefix.isEmpty else { return }
     let report = try engine.repair(acceptsLosses: true)
     for path in report.setAside { try engine.removeSetAside(path) }
-    // A repair makes the catalog anew, without the notes: nothing would be found to go.
+    // A repair rebuilds the catalog, without the notes: nothing would be found to go.
     try indexIfNeeded()
   }
 

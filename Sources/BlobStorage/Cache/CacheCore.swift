@@ -21,26 +21,26 @@ package final class CacheCore: Sendable {
 
   struct State: Sendable {
     var limits: CacheLimits
-    /// Keys that were used since the order was last written, with the how-many-th use it was.
+    /// Keys that were used since the order was last written, with the ordinal of that use.
     var touched: [Transaction.CachedKeyID: Int] = [:]
     var touchCount = 0
     var touchedSince: ContinuousClock.Instant?
-    /// Counts up whenever room was made, so that who waited for it tries again first.
+    /// Increases whenever room was made, so that a waiting put first tries again.
     var roomCount = 0
     /// Until when nothing is stored because there is no room to be had.
     var refusesUntil: ContinuousClock.Instant?
     var counts = CacheCounts()
   }
 
-  /// Used keys are written down when there are so many, or when they have waited so long.
+  /// Limits of recorded uses and of their age in memory before they are written.
   private static let touchedCountMax = 1_024
   private static let touchedSecondsMax = 30
 
   /// - Parameters:
   ///   - limits: written into the folder; nil takes those that the folder has.
   ///   - takesKeys: whether a store that has such keys already may become a cache, which can evict them.
-  /// - Throws: `invalidArgument` for limits out of range, for a folder without limits, for one whose cache has
-  ///   another prefix, and for keys that may not be taken.
+  /// - Throws: `invalidArgument` for limits out of range, a folder without limits, a cache with another prefix, and
+  ///   keys that may not be evicted.
   package init(
     engine: Engine, prefix: String, limits: CacheLimits?, memoryByteCountMax: Int, durability: Durability,
     takesKeys: Bool = true

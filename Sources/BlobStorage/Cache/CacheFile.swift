@@ -108,10 +108,10 @@ struct CacheMark: Hashable {
   /// How far a clock may go back without making all that is there too old.
   private static let clockStep: UInt64 = 60_000
 
-  /// Whether a value put at `created` is too old at `now`, both in milliseconds since 1970. One that seems to be put
-  /// in the future has an age that nobody knows: it is too old.
+  /// Whether a value put at `created` is too old at `now`, both in milliseconds since 1970. A value dated in the future
+  /// counts as expired.
   ///
-  /// - Parameter otherwise: the lifetime that holds if the put said none; 0 for ever.
+  /// - Parameter otherwise: the lifetime if the put named none; 0 for ever.
   func isExpired(created: UInt64, now: UInt64, otherwise: UInt64) -> Bool {
     let lifetime = lifetime > 0 ? lifetime : otherwise
     guard lifetime > 0 else { return false }

@@ -75,7 +75,7 @@ extension Engine {
     let lock = try folder.files.open(folder.cacheLock, .openOrCreate)
     defer { lock.close() }
     try lock.locked { () throws(BlobStorageError) in try CacheFile.remove(folder) }
-    // A later cache notes all keys anew: some will have been put without it.
+    // A later cache notes all keys again: some will have been put without it.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed(false) }
     limitPacks(to: .max)
     return true

@@ -6,7 +6,7 @@ public struct CacheLimits: Sendable, Hashable {
   public var byteCountMax: Int64
   /// How many keys there may be; nil for any number.
   public var countMax: Int?
-  /// How long a value is good, unless its put says otherwise; nil for ever. Holds for what is there already, too.
+  /// How long a value is good, unless its put says otherwise; nil for ever. Also applies to existing values.
   public var lifetime: Duration?
 
   /// The least that ``byteCountMax`` can be: below it, what every store takes would be most of it.

@@ -10,7 +10,7 @@ extension Engine {
     do throws(BlobStorageError) {
       if let (_, limits) = try cacheSettings() { limitPacks(to: limits.packByteCountTarget) }
     } catch {
-      // Whoever opens the cache is told.
+      // Opening the cache reports it.
       guard error.code == .corrupted else { throw error }
     }
   }

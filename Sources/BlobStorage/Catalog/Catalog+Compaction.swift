@@ -3,7 +3,7 @@ import Logging
 import SystemPackage
 
 /// LMDB takes free pages back but never makes its file shorter: a store that was filled in many small commits has more
-/// free pages than pages in use. Whoever leaves the catalog last leaves a copy without them.
+/// free pages than pages in use. The last process to close the catalog compacts it.
 extension Catalog {
   /// Below this the free pages are not worth a copy. Neither are they if they are less than a quarter: so the copy costs
   /// no more than a few times the commits that freed them.
@@ -29,7 +29,7 @@ extension Catalog {
     } catch {
       logger.debug("The catalog was not made smaller.", metadata: ["reason": "\(error.message)"])
       do throws(BlobStorageError) { try removeGeneration(generation) } catch {
-        // Whoever makes the next generation removes it.
+        // The next rebuild removes it.
       }
       return nil
     }
@@ -40,7 +40,7 @@ extension Environment {
   /// Bytes of pages that are in no use.
   func freeByteCount() throws(BlobStorageError) -> Int64 {
     try read { (transaction) throws(BlobStorageError) in
-      // LMDB keeps its list of free pages as its table 0: under each transaction a count and so many page numbers.
+      // LMDB keeps its list of free pages as its table 0: for each transaction a count and that many page numbers.
       var cursor: OpaquePointer?
       try Self.check(mdb_cursor_open(transaction.handle, 0, &cursor), "read")
       defer { mdb_cursor_close(cursor) }
@@ -62,7 +62,7 @@ extension Environment {
 
   /// Writes what is in use to a new file in `folder`, which is empty.
   func copy(to folder: FilePath) throws(BlobStorageError) {
-    // Not by name: LMDB would let everybody read the file.
+    // Not by name: LMDB would make the file readable for all users.
     let file = try OwnedDescriptor.create(folder.appending("data.mdb"))
     try Self.check(mdb_env_copyfd2(handle, file.number, UInt32(MDB_CP_COMPACT)), "copy")
   }

@@ -30,8 +30,8 @@ extension Catalog {
     for name in old { try removeGeneration(name) }
   }
 
-  /// The packs that may not have reached the medium, as far as the catalog in use still tells: no pack says it itself,
-  /// and the system gives their bytes back whole until it is started again.
+  /// The packs that may not have reached the medium, as far as the catalog in use knows. The packs themselves do not
+  /// say so, and the system returns their bytes whole until the next boot.
   func poisonedPacks() -> [PackName] {
     guard let environment = current.withLock({ $0?.environment }) else { return [] }
     do throws(BlobStorageError) {
@@ -44,7 +44,7 @@ extension Catalog {
     }
   }
 
-  /// What was found damaged, as far as the catalog in use still tells.
+  /// The damage that reads have found, as far as the catalog in use knows.
   func suspectChunks() -> SuspectChunks? {
     guard isPublished, let environment = current.withLock({ $0?.environment }) else { return nil }
     do throws(BlobStorageError) {
@@ -75,7 +75,7 @@ extension Catalog {
       for file in try files.list(place) { try files.remove(place.appending(file)) }
       try files.removeDirectory(place)
     } catch {
-      // Something that is not the catalog's lies in it; what tells the others is that this file is gone.
+      // The folder contains a foreign file. Other processes notice only that `data.mdb` is gone.
       guard try files.status(of: place.appending("data.mdb")) == nil else { throw error }
       logger.warning("\(place) cannot be removed.", metadata: ["reason": "\(error.message)"])
     }
@@ -98,7 +98,7 @@ extension Catalog {
     return OpenState(value: state, file: file)
   }
 
-  /// Has `state` say that the generation is written to, before it is. `lock` is held exclusively.
+  /// Marks the generation as written to in `state`, before it is. `lock` is held exclusively.
   func markWritten() throws(BlobStorageError) {
     guard let now = current.withLock({ $0 }), let known = now.state?.value, known.clean != nil else { return }
     let state = try writeState(

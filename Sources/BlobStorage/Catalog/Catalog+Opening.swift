@@ -13,7 +13,7 @@ extension Catalog {
     }
     try openLive(mayCreate: false)
     if live.table == nil, hasBoot, try LiveTable.isThere(in: folder, files) {
-      // It is not valid: another process is about to make it anew, or it was damaged.
+      // The table is invalid: another process is about to create it again, or it was damaged.
       guard try lockWithPatience() else { return try makeOwn() }
       defer { unlock() }
       try openLive(mayCreate: true)
@@ -31,12 +31,12 @@ extension Catalog {
     try openLocked()
   }
 
-  /// Opens the table of open packs. Only a process that has the store for itself makes one.
+  /// Opens the live table. Only a process that is alone creates one.
   ///
-  /// Without a table every commit is settled at once: slower, and correct as long as no process has one.
+  /// Without a table every commit settles at once: slower, and correct as long as no process has one.
   ///
   /// - Parameter mayCreate: whether `lock` is held exclusively.
-  /// - Throws: `corrupted` when others use a table that is not valid any more.
+  /// - Throws: `corrupted` when others use a table that is no longer valid.
   func openLive(mayCreate: Bool) throws(BlobStorageError) {
     guard live.table == nil, hasBoot else { return }
     var isAlone = false
@@ -44,7 +44,7 @@ extension Catalog {
     defer { if isAlone { do { try usersFile?.unlock() } catch {} } }
     do throws(BlobStorageError) {
       live.table = try LiveTable.open(in: folder, files, identity, isAlone: isAlone)
-      // It was counted by another table.
+      // Another table counted it.
       if live.table != nil { current.withLock { $0?.stateCount = nil } }
     } catch {
       let reasons = [Errno.notSupported, .isDirectory, .invalidArgument].map(\.rawValue)
@@ -59,11 +59,11 @@ extension Catalog {
     }
   }
 
-  /// Whether a table of this start of the machine can be told from others.
+  /// Whether a table of this boot can be distinguished from others.
   private var hasBoot: Bool { tails != nil && !identity.boot.isEmpty }
 
-  /// Frees the slots of dead writers whose packs the catalog has whole, and those of packs that are not there: a slot
-  /// is taken for a pack that has its name already.
+  /// Frees the slots of dead writers whose packs the catalog has sealed, and slots without a pack file: a writer claims
+  /// a slot only after its pack has a name.
   func reap(_ environment: Environment) throws(BlobStorageError) {
     guard let live = live.table else { return }
     try environment.read { (transaction) throws(BlobStorageError) in
@@ -107,7 +107,7 @@ extension Catalog {
     current.withLock { $0 = Current(environment: environment, generation: generation, state: nil) }
   }
 
-  /// Makes a private catalog anew, because gc has removed a pack that it names. Leaves a shared catalog alone.
+  /// Rebuilds a private catalog, because gc has removed a pack that it names. Leaves a shared catalog alone.
   package func renewOwn() throws(BlobStorageError) {
     if current.withLock({ $0 != nil && $0?.state == nil }) { try makeOwn() }
   }
@@ -115,12 +115,12 @@ extension Catalog {
   func begin(_ environment: Environment) throws(BlobStorageError) {
     try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.put(.meta, Array("store".utf8), store.storeID)
-      // Numbers of packs differ from those of the catalog before: who still has one of those finds no pack.
+      // Numbers of packs differ from those of the previous catalog, so that an old number finds no pack.
       try transaction.setMeta(.nextPack, randomNumber() >> 33)
     }
   }
 
-  /// Opens it, made anew if need be. `lock` is held exclusively.
+  /// Opens the catalog, rebuilt if necessary. `lock` is held exclusively.
   func openLocked() throws(BlobStorageError) {
     do throws(BlobStorageError) {
       if let environment = try adopt(isAlone: true) {
@@ -142,7 +142,7 @@ extension Catalog {
       try catchUp(environment) { () throws(BlobStorageError) in try markWritten() }
       try reap(environment)
     } catch {
-      // What a dead writer's pack has beyond the catalog was never said to be done: reading need not wait for room.
+      // Views still show what a dead writer published, so reading need not wait for room.
       guard error.code == .noSpace || error.code == .readOnly else { throw error }
       logger.warning("Packs are not taken in yet.", metadata: ["reason": "\(error.message)"])
     }
@@ -171,7 +171,7 @@ extension Catalog {
     throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use.")
   }
 
-  /// The environment in use, adopted anew if another process has rebuilt it. The lock is held.
+  /// The environment in use, opened again if another process has rebuilt it. The lock is held.
   func environmentLocked() throws(BlobStorageError) -> Environment {
     if let environment = try unchangedEnvironment() { return environment }
     if let environment = try adopt(isAlone: false) { return environment }
@@ -188,7 +188,7 @@ extension Catalog {
     let table = live.table
     let stateCount = table?.catalogCount
     if let table, stateCount == current.stateCount, self.current.withLock({ $0?.stateCount == stateCount }) {
-      // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
+      // From time to time it checks whether the whole catalog was removed: then the table no longer counts.
       guard isDue(), try table.isRemoved() else { return current.environment }
     }
     guard try state.file.status().linkCount > 0, !(try current.environment.isSuperseded()) else {
@@ -198,7 +198,7 @@ extension Catalog {
     return current.environment
   }
 
-  /// Whether a tenth of a second has passed since it was asked last. Costs no system call.
+  /// Whether a tenth of a second has passed since the last check. Costs no system call.
   private func isDue() -> Bool {
     let now = PassingTime.coarseMilliseconds()
     return lastLook.withLock { last in

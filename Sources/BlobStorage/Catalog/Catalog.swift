@@ -30,17 +30,17 @@ package final class Catalog: Sendable {
   /// Why the store cannot be written, if it cannot.
   let refusal = Mutex<BlobStorageError?>(nil)
   let current = Mutex<Current?>(nil)
-  /// One write at a time; also keeps threads of this process from sharing the lock file's one lock.
+  /// Orders the writes of this process, whose threads share the one lock of the lock file.
   let writeTurn = Mutex<Void>(())
-  /// Whether `users` is held. It is not if another process was leaving the catalog clean at that moment.
+  /// Whether this process holds `users`. It does not if another process was leaving the catalog clean at that moment.
   let isUser = Mutex(false)
-  /// One commit of this process at a time: threads share the locks of the table of open packs.
+  /// Orders the commits of this process, whose threads share the locks of the live table.
   let commitTurn = Mutex<Void>(())
-  /// The table of open packs; nil where there is none. Then every commit is settled at once.
+  /// The live table; nil without one. Then every commit settles at once.
   package let live: LiveHolder
-  /// What the open packs have beyond the catalog.
+  /// The records of open packs that the catalog lacks.
   package let tails: Tails?
-  /// When it was last looked whether the table still has its name.
+  /// When this process last checked that the live table still has its name.
   let lastLook = Mutex<UInt64>(0)
   /// By ``PassingTime/coarseMilliseconds()``.
   let openedAt = PassingTime.coarseMilliseconds()
@@ -87,12 +87,12 @@ package final class Catalog: Sendable {
   /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
   ///
   /// - Parameters:
-  ///   - isPublished: whether its packs are published. They cannot be set aside then: what was found damaged in them stays
-  ///     so when the catalog is rebuilt. And until they are, they need not be on the medium.
-  ///   - prepare: brings here what a later `fill` would have to wait for: no lock is held.
+  ///   - isPublished: whether its packs are published. Such packs cannot be set aside, so a rebuild keeps what was
+  ///     found damaged in them. Until they are published, they need not be on the medium.
+  ///   - prepare: downloads what a later `fill` needs, before any lock is taken.
   ///   - fill: applies all packs. It recovers dead writers' packs, or leaves all packs as they are.
-  ///   - catchUp: brings a usable catalog up to the packs that are there; run while nobody else writes. It calls its
-  ///     second argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
+  ///   - catchUp: applies what a usable catalog lacks, while no other process writes. It calls its second argument
+  ///     before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, identity: MediumIdentity, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
@@ -151,18 +151,18 @@ package final class Catalog: Sendable {
     try makeOwn()
   }
 
-  /// Has `body` called whenever this process or another has rebuilt the catalog, before anything is read from it.
+  /// Registers a callback for rebuilds by any process. It runs before anything is read from the new catalog.
   package func onRenewal(_ body: @escaping @Sendable () -> Void) { whenRenewed.withLock { $0 = body } }
 
-  /// Runs `body` on a view: a snapshot and what the tails add to it. Never waits for writers.
+  /// Runs `body` on a view: a snapshot plus the tails. Never waits for writers.
   package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     try mended(isPatient: false) { () throws(BlobStorageError) in
-      // A newer snapshot is soon had.
+      // A newer snapshot is soon available.
       for _ in 0..<100_000 {
         let table = live.table
         let catalogCount = table?.catalogCount ?? 0
         let environment = try environment()
-        // Nil if another thread has changed to another catalog meanwhile.
+        // Nil if another thread changed to another catalog meanwhile.
         let isShared = current.withLock { $0?.environment === environment ? $0?.state != nil : nil }
         guard let isShared, live.table === table else { continue }
         let outcome = try environment.read { (snapshot) throws(BlobStorageError) -> T? in
@@ -178,7 +178,7 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// Runs `body` on a snapshot without what tails add to it: what is settled, also where a tail cannot be read.
+  /// Runs `body` on a snapshot without the tails: settled records only, even if a tail cannot be read.
   func readSettled<T>(
     _ body: (Transaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
@@ -187,7 +187,7 @@ package final class Catalog: Sendable {
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
   ///
-  /// All tails are settled first.
+  /// Settles all tails first.
   ///
   /// - Parameters:
   ///   - undo: called when nothing was committed, before any other thread of the process can write; after a rebuild, or
@@ -211,7 +211,7 @@ package final class Catalog: Sendable {
     do { return try body() } catch { throw Self.final(error) }
   }
 
-  /// What the caller is told when even a catalog that was just made anew cannot be used.
+  /// The error when even a catalog that was just rebuilt cannot be used.
   static func final(_ error: BlobStorageError) -> BlobStorageError {
     guard error.code == .catalogDamaged else { return error }
     return BlobStorageError(
@@ -251,7 +251,7 @@ package final class Catalog: Sendable {
     } catch {
       guard error.code == .noSpace, !tails.isEmpty else { throw error }
     }
-    // On a full disk a few records at a time: LMDB takes the pages again that each transaction gives back.
+    // On a full disk it settles a few records at a time: LMDB reuses the pages that each transaction frees.
     var count = 1_000
     while true {
       do throws(BlobStorageError) {
@@ -268,13 +268,13 @@ package final class Catalog: Sendable {
     return try environment.write(body)
   }
 
-  /// Writes what the tails add to the catalog.
+  /// Applies all tails to the catalog.
   package func settle() throws(BlobStorageError) {
     guard tails != nil, live.table != nil else { return }
     try write { _ in }
   }
 
-  /// The environment in use, which `state` says is written to. `lock` is held afterwards.
+  /// The environment in use, after `state` says that it is written to. Returns with `lock` held.
   func lockedToWrite() throws(BlobStorageError) -> Environment {
     if isReadOnly { throw refused() }
     try becomeUser(wait: true)
@@ -293,7 +293,7 @@ package final class Catalog: Sendable {
 
   // MARK: Commits that are published
 
-  /// Whether commits are published in the table of open packs.
+  /// Whether commits are published in the live table.
   var hasTails: Bool { tails != nil && live.table != nil && current.withLock { $0?.state != nil } }
 
   /// Runs `body` while no other thread and no other process commits to the keys.
@@ -316,17 +316,17 @@ package final class Catalog: Sendable {
     return try result.get().value
   }
 
-  /// Goes on without a table of open packs that was removed together with the catalog: other processes do not see it.
+  /// Continues without a live table that was removed together with the catalog: other processes do not see it.
   private func leaveRemovedTable() throws(BlobStorageError) {
     guard let table = live.table, try table.isRemoved() else { return }
-    // The catalog in use is another one by now: it has to be looked for.
+    // Another catalog is in use by now: the next access looks for it.
     current.withLock { $0?.stateCount = nil }
     try settle()
     live.table = nil
     current.withLock { $0?.stateCount = nil }
   }
 
-  /// A slot for a pack that this process begins; nil if all are taken.
+  /// Claims a slot for a pack that this process begins; nil if all are taken.
   func claimSlot(_ pack: PackName) throws(BlobStorageError) -> LiveTable.Slot? {
     guard let live = live.table else { return nil }
     if let slot = try live.claim(pack) { return slot }
@@ -334,10 +334,10 @@ package final class Catalog: Sendable {
     return try live.claim(pack)
   }
 
-  /// Waits until every commit that may count on what was condemned before has ended.
+  /// Waits until every commit that may rely on packs condemned before has ended.
   ///
-  /// - Parameter ignoresDead: whether the packs of programs that died in a commit have been recovered.
-  /// - Returns: false if one has to be recovered first.
+  /// - Parameter ignoresDead: whether the packs of processes that died in a commit have been recovered.
+  /// - Returns: false if such a pack has to be recovered first.
   /// - Throws: `busy` when a commit does not end.
   func awaitCommits(seconds: Double, ignoresDead: Bool) throws(BlobStorageError) -> Bool {
     guard let live = live.table else { return true }
@@ -363,9 +363,9 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// Throws the catalog away and makes it again from the packs. Other processes wait with their writes.
+  /// Discards the catalog and rebuilds it from the packs. Other processes wait with their writes.
   ///
-  /// - Parameter isPatient: whether to wait for `lock` for as long as it takes. A reader makes do with a private catalog.
+  /// - Parameter isPatient: whether to wait for `lock` without limit. A reader uses a private catalog instead.
   package func rebuild(
     because reason: BlobStorageError?, isPatient: Bool = true
   ) throws(BlobStorageError) {
@@ -419,7 +419,7 @@ package final class Catalog: Sendable {
     }
   }
 
-  /// Gives it up; the last user leaves it clean, so that a later boot need not rebuild it.
+  /// Closes the catalog. The last user leaves it clean, so that a later boot need not rebuild it.
   package func close() {
     let last = current.withLock { current in
       defer { current = nil }
@@ -451,7 +451,7 @@ package final class Catalog: Sendable {
   }
 
   func unlock() {
-    // A lock that cannot be given back ends with the file.
+    // A lock that cannot be released ends with the file.
     do { try lockFile?.unlock() } catch { logger.error("The catalog's lock cannot be given back.") }
   }
 

@@ -60,10 +60,10 @@ extension CatalogBuilder {
       guard let number = try transaction.packNumber(name) else { return nil }
       return try transaction.packRow(number)
     }
-    // What a failed sync has lost, nobody was told to be done.
+    // No durable call has returned for what a failed sync lost.
     guard let census = backend.census, let row, !row.isPoisoned else { return false }
-    // What was published in this start of the machine is there until the next. A length that was changed since is not
-    // valid, and nothing is lost for that.
+    // What was published in this boot stays until the next. A length that was changed since is invalid, and proves no
+    // loss.
     let promised = max(row.promisedByteCount, live.entry(name)?.published ?? 0)
     guard promised > 0, try isCutShort(name, promised) else { return false }
     logger.error("Pack \(name) is shorter than it was when its writer ended.")
@@ -94,7 +94,7 @@ extension CatalogBuilder {
   package func compareCensus(with catalog: Catalog) throws(BlobStorageError) -> KnownLosses {
     var losses = KnownLosses()
     guard let file = backend.census else { return losses }
-    // Losses can also be told where a tail cannot be read.
+    // Losses can be reported even if a tail cannot be read.
     let rows = try catalog.readSettled { (transaction) throws(BlobStorageError) in
       try transaction.packRows().map(\.row)
     }
@@ -121,7 +121,7 @@ extension CatalogBuilder {
     let known = Set(census.packs.keys).union(rows.lazy.filter(\.wasDurable).map(\.name))
     losses.lostPacks = known.subtracting(present).sorted()
     if !losses.lostPacks.isEmpty {
-      // A collection that removed them meanwhile has said so before.
+      // A collection that removed them meanwhile has recorded that before.
       let now = try file.read()
       losses.lostPacks.removeAll { now.hasLeft($0) }
       try keepLost(losses.lostPacks, file, now, rows, catalog)

@@ -2,7 +2,7 @@ import Logging
 
 /// Packs that were published: by other machines, or by this one in another life.
 extension CatalogBuilder {
-  /// Has all here that it takes to make the catalog anew, so that nobody waits for a network under its lock.
+  /// Downloads what a rebuild needs before taking the lock.
   func prepareFilling() throws(BlobStorageError) {
     guard let publishing else { return }
     let names = try publishing.publishedPacks().packs.keys.sorted()
@@ -60,7 +60,7 @@ extension CatalogBuilder {
     if isNew { try transaction.bumpEpoch() }
   }
 
-  /// Notes that everybody can read a pack by now.
+  /// Marks a pack as published.
   package static func notePublished(
     _ name: PackName, byteCount: Int64, in transaction: Transaction
   ) throws(BlobStorageError) {

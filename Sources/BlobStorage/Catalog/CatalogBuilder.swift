@@ -1,10 +1,10 @@
 import Logging
 import Synchronization
 
-/// Brings a catalog up to the packs: all of them when it is made anew, those of dead writers when a store is opened.
+/// Applies packs to a catalog: all packs in a rebuild, those of dead writers when a store is opened.
 ///
-/// Runs while nobody else writes to the catalog. A pack whose writer lives is taken as far as it is written; its
-/// writer goes on from there.
+/// Runs while no other process writes to the catalog. It applies a living writer's pack as far as it is published; its
+/// writer continues from there.
 package struct CatalogBuilder: Sendable {
   let backend: any Backend
   /// The same, if packs are published.
@@ -15,7 +15,7 @@ package struct CatalogBuilder: Sendable {
   private let weaknesses: Weaknesses
   /// Records a transaction takes before the next begins, so that none grows without bound.
   let recordCountOfBatch: Int
-  /// Says up to where the records of living writers' packs count.
+  /// Knows how far the packs of living writers are published.
   let live: LiveHolder
 
   package init(
@@ -50,7 +50,7 @@ package struct CatalogBuilder: Sendable {
         defer { file.close() }
         let isAbandoned = try file.lock(.shared, wait: false)
         let entry = live.entry(name)
-        // Nobody tells a private catalog of the rest later.
+        // A private catalog never learns of the rest.
         if !isAbandoned, let entry, !entry.isValid { throw Tails.unreadable(entry, from: 0) }
         _ = try apply(
           name, file, into: environment,
@@ -123,7 +123,7 @@ package struct CatalogBuilder: Sendable {
     }
   }
 
-  /// The packs that nobody else takes care of.
+  /// The packs in this machine's folder.
   private func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
     if let publishing { return try publishing.localPackNames() }
     return try backend.packNames()
@@ -144,7 +144,7 @@ package struct CatalogBuilder: Sendable {
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
     let entry = live.entry(name)
-    // As long as nobody knows how far it is published, views wait for the rest.
+    // While the published length is unknown, views wait for the rest.
     let end = entry.map { $0.isValid ? $0.published : Int64(PackHeader.byteCount) }
     _ = try apply(name, file, into: environment, upTo: end)
   }
@@ -155,7 +155,7 @@ package struct CatalogBuilder: Sendable {
   {
     if try isPromiseBroken(name, environment) {
       guard let outcome = try apply(name, file, into: environment), outcome.gaps.isEmpty else { return }
-      // What is missing was in a tail only. No view may wait for it.
+      // The missing records were only in a tail. No view may wait for them.
       return try takeCutShort(name, into: environment)
     }
     let tail = try tornTail(name, file, environment)
@@ -185,7 +185,7 @@ package struct CatalogBuilder: Sendable {
       }
     } catch {
       if error.code == .poisoned {
-        // A second sync would succeed, whatever this one has lost: nobody may count on the pack.
+        // A second sync would succeed, whatever this one lost: no writer may share the pack's records.
         try environment.write { (transaction) throws(BlobStorageError) in
           guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number)
           else {
@@ -195,8 +195,8 @@ package struct CatalogBuilder: Sendable {
           try transaction.setPackRow(number, row)
         }
       }
-      // All that matters has been applied; the rest can wait for the next opening. A catalog that is given up here would
-      // take along that a sync has failed.
+      // All records have been applied; the rest can wait for the next opening. Discarding the catalog here would also
+      // discard the note of the failed sync.
       guard error.code == .noSpace || error.code == .readOnly || error.code == .poisoned else { throw error }
       logger.warning("Pack \(name) could not be ended.", metadata: ["reason": "\(error.message)"])
     }
@@ -289,7 +289,8 @@ package struct CatalogBuilder: Sendable {
   ///
   /// - Parameters:
   ///   - end: where to stop, if the rest of the pack does not count.
-  ///   - notesSeal: not for who has yet to force the pack to the medium: one that is noted is never looked at again.
+  ///   - notesSeal: false if the caller has yet to sync the pack. A pack that is noted as sealed is never looked at
+  ///     again.
   func apply(
     _ name: PackName, _ file: any File, into environment: Environment, notesSeal: Bool = true,
     upTo end: Int64? = nil
@@ -332,7 +333,7 @@ package struct CatalogBuilder: Sendable {
     row.isDamaged = !outcome.gaps.isEmpty
     // What this catalog has had before is not lost.
     if outcome.lost.contains(where: { $0.upperBound > knownByteCount }) { row.hasLostRecords = true }
-    // A footer that can be read was not yet synced for sure: whoever shares something here syncs first.
+    // A readable footer need not be synced: a put that shares something here syncs first.
     for gap in outcome.gaps {
       logger.error("Pack \(name) is damaged from \(gap.lowerBound) to \(gap.upperBound).")
     }

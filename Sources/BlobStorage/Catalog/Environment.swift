@@ -97,7 +97,7 @@ package final class Environment: @unchecked Sendable {
   }
 
   /// Makes room for LMDB's table of readers before it is mapped: on a full disk, touching a page of it that was never
-  /// written would end the process. Another who opens the environment at this moment does the same.
+  /// written would end the process. Another process that opens the environment now does the same.
   private static func allocateLock(_ path: FilePath, _ files: any FileSystem) throws(BlobStorageError) {
     let status = try files.status(of: path)
     guard status == nil || status?.kind == .regular else {
@@ -146,7 +146,7 @@ package final class Environment: @unchecked Sendable {
   /// Bytes of the database's file.
   package func byteCount() throws(BlobStorageError) -> Int64 { try dataFile.status().allocatedByteCount }
 
-  /// Which snapshot a reader gets that begins now. Only inside of ``read(_:)``.
+  /// The snapshot that a reader would get now. Only inside of ``read(_:)``.
   ///
   /// Not what LMDB's pages say: a writer that was stopped in the middle of a commit has written those already.
   func newestSnapshot() throws(BlobStorageError) -> Int {

@@ -1,7 +1,7 @@
 /// Walks the keys that begin with a prefix, in byte order and a page at a time.
 ///
 /// Each page is read in a snapshot of its own, so that neither memory nor a transaction grows with the number of keys.
-/// A key that comes or goes meanwhile is found or not.
+/// A key that appears or disappears meanwhile may be missed.
 struct KeyPages {
   private let catalog: Catalog
   private let prefix: [UInt8]
@@ -11,7 +11,7 @@ struct KeyPages {
 
   /// - Parameters:
   ///   - includesHidden: also walks keys without a version that can be seen.
-  ///   - countMax: a page ends with the key that brings the counts of its keys to so many.
+  ///   - countMax: a page ends with the key at which the counts of its keys reach this.
   init(_ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, countMax: Int) {
     self.catalog = catalog
     self.prefix = Array(prefix.utf8)

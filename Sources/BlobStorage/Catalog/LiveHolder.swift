@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The table of open packs, once it is open, for all who ask about packs of living writers.
+/// Holds the live table once it is open, for everything that asks about packs of living writers.
 package final class LiveHolder: Sendable {
   private let state = Mutex<LiveTable?>(nil)
 

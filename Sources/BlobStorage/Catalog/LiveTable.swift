@@ -1,13 +1,13 @@
 import Synchronization
 import SystemPackage
 
-/// What processes on one machine tell each other about the packs that they write: a small file that all of them map.
+/// Shared memory in which the processes of one machine publish how far each open pack is written: a small mapped file.
 ///
-/// The table is valid for one start of the machine and one mount. Each open pack has a slot. A lock on a byte of the file
-/// protects the slot and dies with its process: whoever gets that lock knows that the writer is dead.
+/// The table is valid for one boot and one mount. Each open pack has a slot. A lock on a byte of the file protects the
+/// slot and dies with its process, so a free lock proves that the writer is dead.
 ///
-/// The numbers are hints. The records of a pack and their checksums confirm a published length. A length has a checksum
-/// of its own, so that one that was changed otherwise is found out; its writer, who knows better, puts it right.
+/// The numbers are hints: the records of a pack and their checksums confirm a published length. Each length also
+/// carries a checksum of itself. Readers reject a length that was changed otherwise, and its writer restores it.
 package final class LiveTable: Sendable {
   package static let slotCount = 128
   private static let slotWordCount = 8
@@ -29,12 +29,13 @@ package final class LiveTable: Sendable {
     case turn, writer, sequence, published, promised, epoch
   }
 
-  /// Only for locks. The memory is mapped from another open file: a mapping would keep the locks beyond ``close()``.
+  /// Only for locks. The memory is mapped from another open file, because a mapping would keep the locks beyond
+  /// ``close()``.
   private let file: any File
   private let memory: SharedMemory
-  /// The slots whose locks this process holds, with what it has stored there. All that takes, looks at, changes and
-  /// gives back slots happens under it: a lock is no obstacle for another thread of its process, and without the lock a
-  /// slot may be another's.
+  /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex: a file
+  /// lock does not exclude another thread of the same process, and without the lock a slot may belong to another
+  /// process.
   private let own = Mutex<[Int: Entry]>([:])
 
   private init(_ file: any File, _ memory: SharedMemory) {
@@ -44,10 +45,10 @@ package final class LiveTable: Sendable {
 
   /// Opens the table in a folder.
   ///
-  /// Another mount of the same start may be another container's, on the same memory. A process that is alone takes no
-  /// table of another mount: the disk may have been gone in between.
+  /// Another mount in the same boot may belong to another container that shares the memory. A process that is alone
+  /// rejects a table of another mount: the disk may have been gone in between.
   ///
-  /// - Parameter isAlone: whether no other process uses the store: then a table that is missing or not valid is made anew.
+  /// - Parameter isAlone: whether no other process uses the store; then a missing or invalid table is created again.
   /// - Returns: nil if there is no valid table.
   package static func open(
     in folder: FilePath, _ files: any FileSystem, _ identity: MediumIdentity, isAlone: Bool
@@ -63,17 +64,17 @@ package final class LiveTable: Sendable {
       table.close()
     }
     guard isAlone else { return nil }
-    // Where none can be made, none is to be there: one that is not valid counts as damaged while others use the store.
+    // If no table can be created, none may remain: others take an invalid one for damage.
     do { try files.remove(path) } catch {}
     let new = folder.appending("live.new")
     do throws(BlobStorageError) {
       let file = try files.open(new, .openOrCreate)
       defer { file.close() }
       try file.truncate(to: 0)
-      // All blocks: storing into a hole ends the process when the disk is full.
+      // Allocates all blocks: a store into a hole kills the process when the disk is full.
       try file.allocate(byteCount: Int64(byteCount))
       let memory = try file.mapped(byteCount: byteCount)
-      // Where such locks do not work, there is no table.
+      // Without byte-range locks there is no table.
       guard try file.lock(bytes: byte(0), wait: false) else { return nil }
       try file.unlock(bytes: byte(0))
       memory[Word.inode.rawValue] = try file.status().inode
@@ -104,7 +105,7 @@ package final class LiveTable: Sendable {
     let mapped = try files.open(path, .readWrite)
     defer { mapped.close() }
     let memory = try mapped.mapped(byteCount: byteCount)
-    // A copy of the store's folder has a file of its own. And another may have made the table anew in between.
+    // A copy of the store's folder has another inode. Another process may also have created the table again.
     let inode = memory[Word.inode.rawValue]
     guard memory[Word.mark.rawValue] == mark, try mapped.status().inode == inode,
       try file.status().inode == inode
@@ -115,7 +116,7 @@ package final class LiveTable: Sendable {
     return LiveTable(file, memory)
   }
 
-  /// Gives all slots and stripes up. Nothing is stored in a slot from then on.
+  /// Releases all slots and stripes. Stores nothing in a slot afterwards.
   package func close() {
     own.withLock { own in
       own = [:]
@@ -123,7 +124,7 @@ package final class LiveTable: Sendable {
     }
   }
 
-  /// Whether the file has lost its name: then other processes use another table.
+  /// Whether the file lost its name: then other processes use another table.
   func isRemoved() throws(BlobStorageError) -> Bool { try file.status().linkCount == 0 }
 
   // MARK: Counts
@@ -131,7 +132,7 @@ package final class LiveTable: Sendable {
   /// Grows whenever a length is published.
   package var publishCount: UInt64 { memory[Word.publishCount.rawValue] }
 
-  /// Has all processes look at the slots again: one that finds a slot of its own changed puts it right.
+  /// Makes all processes read the slots again. A process that finds one of its own changed restores it.
   func askAgain() { memory.add(1, to: Word.publishCount.rawValue) }
 
   /// Grows whenever the file that names the catalog in use is replaced.
@@ -150,21 +151,21 @@ package final class LiveTable: Sendable {
 
   // MARK: Slots
 
-  /// What a slot says.
+  /// The contents of a slot.
   package struct Entry: Sendable, Hashable {
     package var slot: Int
     package var pack: PackName
     /// Records up to here are visible.
     package var published: Int64
-    /// Whether ``published`` is what a writer has stored: else nobody knows but its writer.
+    /// Whether the checksum of ``published`` matches. If not, only the writer knows the length.
     package var isValid = true
     /// Records up to here belong to durable changes.
     package var promised: Int64
-    /// When a commit is under way, the epoch in which it began; else 0.
+    /// The epoch in which the commit under way began; 0 without one.
     package var epoch: UInt64
   }
 
-  /// A length as it is stored: 32 bits, and above it a checksum of it and of what it belongs to.
+  /// A length as stored: 32 bits, and above them a checksum of the length and of its pack and purpose.
   package static func word(_ byteCount: Int64, of pack: PackName, isPromised: Bool) -> UInt64 {
     let length = UInt64(UInt32(truncatingIfNeeded: byteCount))
     let words = (pack.writer, UInt64(pack.sequence), length | (isPromised ? 1 << 63 : 0))
@@ -185,7 +186,7 @@ package final class LiveTable: Sendable {
     Self.headerWordCount + slot * Self.slotWordCount + word.rawValue
   }
 
-  /// The slots in use. Of its own a process knows what they say, and puts them right if they say anything else.
+  /// The slots in use. The process knows the contents of its own slots and restores them if they differ.
   package func entries() -> [Entry] {
     own.withLock { own in
       (0..<Self.slotCount).compactMap { slot in
@@ -224,12 +225,12 @@ package final class LiveTable: Sendable {
         slot: slot, pack: pack, published: published ?? 0, isValid: published != nil, promised: promised ?? 0,
         epoch: memory[word(slot, .epoch)])
       if turn & 1 == 0, memory[word(slot, .turn)] == turn { return entry }
-      // It changes hands. A process that died meanwhile has published nothing there.
+      // The slot changes hands. A process that died meanwhile has published nothing in it.
       if turn & 1 == 1 { return nil }
     }
   }
 
-  /// Takes a slot for a pack; nil if all are taken.
+  /// Claims a slot for a pack; nil if all are taken.
   package func claim(_ pack: PackName) throws(BlobStorageError) -> Slot? {
     try withOwn { (own) throws(BlobStorageError) in
       for slot in 0..<Self.slotCount where own[slot] == nil && isFree(slot) {
@@ -248,7 +249,7 @@ package final class LiveTable: Sendable {
     }
   }
 
-  /// Also if its writer died while it took the slot or gave it back.
+  /// Also true if the writer died while it claimed or released the slot.
   private func isFree(_ slot: Int) -> Bool {
     memory[word(slot, .sequence)] == 0 || memory[word(slot, .turn)] & 1 == 1
   }
@@ -265,7 +266,7 @@ package final class LiveTable: Sendable {
   }
 
   private func change(_ slot: Int, _ body: () -> Void) {
-    // Whoever died in the middle has left it odd.
+    // A process that died in the middle left it odd.
     let turn = memory[word(slot, .turn)] | 1
     memory.storeFirst(turn, at: word(slot, .turn))
     body()
@@ -307,7 +308,7 @@ package final class LiveTable: Sendable {
     let table: LiveTable
     package let number: Int
     let pack: PackName
-    /// Until it is given back or given up: from then on the slot may be another's.
+    /// False once the slot is released or abandoned: then it may belong to another process.
     private let isHeld = Atomic<Bool>(true)
 
     fileprivate init(table: LiveTable, number: Int, pack: PackName) {
@@ -316,19 +317,19 @@ package final class LiveTable: Sendable {
       self.pack = pack
     }
 
-    /// Without ``release()`` the slot is left as that of a dead writer: what it published still counts.
+    /// Without ``release()`` the slot stays as that of a dead writer, and its published records still count.
     deinit { giveUp() }
 
     private func giveUp() {
       table.own.withLock { own in
         guard isHeld.exchange(false, ordering: .acquiringAndReleasing), own.removeValue(forKey: number) != nil
         else { return }
-        // A lock that cannot be given back ends with the file.
+        // A lock that cannot be released ends with the file.
         do { try table.file.unlock(bytes: LiveTable.byte(number)) } catch {}
       }
     }
 
-    /// Changes the slot; false if it is this one's no more.
+    /// Changes the slot; false if it was released or abandoned.
     private func update(_ body: (inout Entry) -> Void) -> Bool {
       table.own.withLock { own in
         guard isHeld.load(ordering: .acquiring), var entry = own[number] else { return false }
@@ -340,15 +341,15 @@ package final class LiveTable: Sendable {
 
     private func word(_ word: SlotWord) -> Int { table.word(number, word) }
 
-    /// Makes the records up to `byteCount` visible to all processes. The system has their bytes.
+    /// Publishes the records up to `byteCount` to all processes. The system must have their bytes.
     ///
-    /// - Returns: false if the slot was given back or the table closed: then nothing is visible.
+    /// - Returns: false if the slot was released or the table closed; then nothing is published.
     @discardableResult
     package func publish(_ byteCount: Int64, isPromised: Bool) -> Bool {
       update { publish(byteCount, isPromised: isPromised, &$0) }
     }
 
-    /// Makes the records up to `byteCount` visible, which the catalog has already.
+    /// Publishes a length whose records the catalog already has.
     func raise(to byteCount: Int64) {
       _ = update { if byteCount > $0.published { publish(byteCount, isPromised: false, &$0) } }
     }
@@ -363,7 +364,7 @@ package final class LiveTable: Sendable {
       table.memory.add(1, to: Word.publishCount.rawValue)
     }
 
-    /// Says that a commit begins: it sees what is condemned in the catalog from here on.
+    /// Stores the current epoch: a commit begins, and sees every pack that was condemned before.
     package func enter() {
       _ = update { entry in
         entry.epoch = max(table.epoch, 1)
@@ -371,7 +372,7 @@ package final class LiveTable: Sendable {
       }
     }
 
-    /// Says that no commit is under way.
+    /// Stores that no commit is under way.
     package func leave() {
       _ = update { entry in
         entry.epoch = 0
@@ -379,7 +380,7 @@ package final class LiveTable: Sendable {
       }
     }
 
-    /// Gives the slot back. The catalog has all that was published.
+    /// Frees the slot. The catalog must have everything that was published.
     package func release() {
       _ = update { _ in table.free(number) }
       giveUp()
@@ -410,7 +411,7 @@ package final class LiveTable: Sendable {
   ) throws(BlobStorageError) -> T {
     var count = 0
     defer {
-      // A lock that cannot be given back ends with the file.
+      // A lock that cannot be released ends with the file.
       for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
     }
     for stripe in stripes {

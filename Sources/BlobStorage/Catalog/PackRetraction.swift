@@ -26,7 +26,7 @@ package struct PackRetraction {
   package mutating func run(_ file: any File) throws(BlobStorageError) {
     guard let row = try row() else { return }
     let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
-    // Of one that was taken in part, chunks without a base may be there that lie further on (`PublishedIntake`).
+    // A pack that was applied in part may have chunks without a base further on (`PublishedIntake`).
     if !row.isSealed {
       try Self.forEachWindow(of: scanner) { record in
         guard record.offset >= row.appliedByteCount, case .chunk(let chunk) = record.content else {
@@ -122,8 +122,8 @@ package struct PackRetraction {
     }
   }
 
-  /// Calls `body` with the records that `isIncluded` says, so many at a time: the last ones first, and each time in the
-  /// order of the pack.
+  /// Calls `body` with batches of the records that `isIncluded` selects: the last batch first, each in the order of the
+  /// pack.
   private static func forEachWindow(
     of scanner: PackScanner, where isIncluded: (PackRecord) -> Bool,
     body: ([PackRecord]) throws(BlobStorageError) -> Void

@@ -3,13 +3,13 @@ import Logging
 /// Published packs on their way into a catalog that is in use. Others may take in the same at the same time: it is done
 /// once.
 ///
-/// Records of many packs are taken together. Chunks without a base go first, in the order of their digests, so that
-/// neighbours of the tree are written at once: one after the other as packs have them, each would touch a page of its
-/// own. What they say does not depend on their order, and it may be said twice. What does and may not comes behind, as
-/// the packs have it, and moves on up to where each pack's row says that its records are in the catalog.
+/// It applies the records of many packs together. Chunks without a base go first, in the order of their digests, so
+/// that neighbours in the tree are written at once. In pack order each would touch a page of its own. Their result does
+/// not depend on order or repetition. Records whose result does follow in pack order, and advance the applied length in
+/// each pack's row.
 ///
-/// A pack's row says from the first on that the pack is published, and with the last that it is sealed: one that says
-/// only the former was taken in part, and is gone on with.
+/// A pack's row says from the first record on that the pack is published, and with the last that it is sealed. A row
+/// that says only the former was applied in part, and is continued.
 struct PublishedIntake {
   /// Packs all of whose records are in the catalog.
   private(set) var taken: Set<PackName> = []
@@ -25,12 +25,12 @@ struct PublishedIntake {
   private var packs: [Pack] = []
   private var chunks: [Chunk] = []
   private var recordCount = 0
-  /// Of the catalog that packs were taken into so far.
+  /// The catalog that packs were applied to so far.
   private var generation: String?
   /// The catalog is another one by now, or packs were taken out of it: the rest is left to the next try.
   private var isOutdated = false
 
-  /// A pack of the group, and of its records those that are taken in their order.
+  /// A pack of the group, with the records that are applied in order.
   private struct Pack {
     let header: PackHeader
     let byteCount: Int64
@@ -86,7 +86,7 @@ struct PublishedIntake {
     chunkCountOfBatch = max(1, builder.recordCountOfBatch / 4)
   }
 
-  /// Reads a pack, and takes in what has come together when that is enough.
+  /// Reads a pack, and applies the collected records when they are enough.
   ///
   /// - Throws: also `packGone`; then nothing more of this pack comes.
   mutating func take(_ name: PackName, _ file: any File) throws(BlobStorageError) {
@@ -173,7 +173,7 @@ struct PublishedIntake {
         guard !pack.isBegun else { return (false, now) }
         var row = PackRow(name: pack.header.name, created: pack.header.created)
         row.durableByteCount = pack.byteCount
-        // At once: a put could else count on it before the collections are noted.
+        // At once: a put could else rely on it before the collections are noted.
         if builder.publishing?.isCountedOn(pack.header.name) == false { row.state = .condemned }
         _ = try transaction.addPack(row)
       }

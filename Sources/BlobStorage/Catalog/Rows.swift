@@ -1,5 +1,4 @@
-/// Where a record lies: the pack by its number in this catalog, the offset of the record, and the how-many-th
-/// record of its pack it is.
+/// Where a record lies: its pack's number in this catalog, its offset, and its ordinal in the pack.
 package struct Place: Hashable, Sendable {
   package var pack: UInt32
   package var offset: Int64
@@ -40,7 +39,7 @@ package struct PackRow: Hashable, Sendable {
   package var recordCount: Int
   /// Records up to here are on the medium, as far as is known here.
   package var durableByteCount: Int64
-  /// Records up to here belong to durable changes: a sync follows their commit, before anybody is told that they are done.
+  /// Records up to here belong to durable changes: a sync follows the commit before its call returns.
   package var promisedByteCount: Int64
 
   package init(name: PackName, created: UInt64) {

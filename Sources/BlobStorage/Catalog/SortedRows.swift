@@ -1,9 +1,9 @@
 import Foundation
 
-/// Rows of one table that the database does not have yet, in byte order of their keys. Removed rows are rows without a value.
+/// Rows of one table that the database lacks, in byte order of their keys. A removed row has no value.
 ///
-/// Two levels: blocks of a bounded number of rows, in order. A copy shares its blocks with the original until one of the
-/// two changes them.
+/// Two levels: an array of blocks with a bounded number of rows each. A copy shares its blocks with the original until
+/// one of them changes.
 package struct SortedRows {
   /// A row. The bytes lie in a ``RowMemory`` that lives at least as long.
   package struct Row {
@@ -168,9 +168,9 @@ package final class RowMemory {
   }
 }
 
-/// What tails add to the database: the rows that settling them would write, one collection for each table.
+/// The rows that settling the tails would write, one collection for each table.
 final class TailRows: @unchecked Sendable {
-  // Unchecked: changed only by the one that has the only reference, under the lock of ``Tails``.
+  // Unchecked: only the owner of the sole reference changes it, under the lock of ``Tails``.
   private var tables: [SortedRows]
   private let memory: RowMemory
 

@@ -1,28 +1,30 @@
 import Synchronization
 
-/// What the open packs have beyond the catalog: the tails. Together with a snapshot of the catalog they make a view.
+/// The tails: the records of open packs that the catalog has not applied yet. A view is a catalog snapshot plus the
+/// tails.
 ///
-/// Each process reads the tails once, keeps their records, and keeps the rows that settling them would write. Invariants:
-/// 1. A view contains every commit that returned before the view was taken, and a commit entirely or not at all.
-/// 2. Rows belong to one snapshot of the catalog. Whenever the catalog has changed they are made anew from the records
-///    that the catalog still lacks.
-/// 3. Every write transaction of the catalog settles all tails first, so few records are left then.
+/// Each process reads a tail once. It keeps the records, and the rows that settling them would write. Invariants:
+/// 1. A view contains every commit that returned before the view was taken. It contains a commit entirely or not at
+///    all.
+/// 2. Rows belong to one catalog snapshot. When the catalog has changed, they are made again from the records that it
+///    still lacks.
+/// 3. Every write transaction of the catalog first settles all tails, so few records remain afterwards.
 package final class Tails: Sendable {
   /// Records and bytes of payload after which a process settles.
   package static let recordCountMax = 4_000
   package static let byteCountMax: Int64 = 32 << 20
-  /// Seconds after which a process settles what is not settled: whoever opens the store reads less.
+  /// Seconds after which a process settles. A process that opens the store then reads less.
   package static let ageMax = 1.0
 
   private struct Tail {
     var header: PackHeader
-    /// Up to where the pack has published, when it was last looked at. What this process adds counts at once.
+    /// The published length when it was last read. What this process publishes counts at once.
     var published: Int64
     /// Records that the catalog may lack, in the order of the pack.
     var records: [PackRecord]
     /// Where the records end.
     var end: Int64
-    /// How many of the records are among the rows.
+    /// How many of the records the rows contain.
     var rowCount = 0
     /// Nil for a pack of this process.
     var file: (any File)?
@@ -30,7 +32,7 @@ package final class Tails: Sendable {
     /// Where the records begin.
     var start: Int64 { records.first?.offset ?? end }
 
-    /// Whether the records are all that a catalog lacks which has those up to `applied`.
+    /// Whether the records are all that a catalog lacks if it has applied those up to `applied`.
     func covers(from applied: Int64) -> Bool { published <= applied || start <= applied && end >= published }
 
     mutating func forget() { (records, rowCount, end, published) = ([], 0, 0, 0) }
@@ -44,21 +46,21 @@ package final class Tails: Sendable {
     /// The snapshot that the rows belong to.
     var environment: UInt64 = 0
     var snapshot = 0
-    /// Whether the rows are there. Not when records were forgotten since.
+    /// Whether the rows are complete; false after records were forgotten.
     var isMade = false
     /// The table that the counts belong to.
     var table: LiveTable?
-    /// How often others have published, as far as the rows contain it.
+    /// How often others had published when the rows were made.
     var othersCount = UInt64.max
     /// How often this process has published.
     var ownCount: UInt64 = 0
-    /// Whether there is something that the rows lack.
+    /// Whether the rows lack a record.
     var isExtended = true
     var recordCount = 0
     var byteCount: Int64 = 0
-    /// Since when there have been records that are not settled.
+    /// When the oldest unsettled record appeared.
     var since: Double?
-    /// So many records are waited for before settling is tried again. It has failed.
+    /// After settling failed: the number of records at which it is tried again.
     var patience = 0
 
     func index(_ pack: PackName) -> Int? { tails.firstIndex { $0.header.name == pack } }
@@ -99,12 +101,12 @@ package final class Tails: Sendable {
     return try result.get().value
   }
 
-  /// How much the catalog lacks, as far as is known here.
+  /// How much the catalog lacks, as far as this process knows.
   package var size: (recordCount: Int, byteCount: Int64) {
     box.withLock { ($0.value.state.recordCount, $0.value.state.byteCount) }
   }
 
-  /// Whether there is so much that somebody should settle.
+  /// Whether the tails are long enough to settle.
   package var isLong: Bool {
     box.withLock {
       let state = $0.value.state
@@ -113,17 +115,17 @@ package final class Tails: Sendable {
     }
   }
 
-  /// Whether somebody should settle: there is much, or it has been there for long.
+  /// Whether the tails are long or old enough to settle.
   var isDue: Bool {
     if isLong { return true }
     guard let since = box.withLock({ $0.value.state.since }) else { return false }
     return !(0..<Self.ageMax ~= time.now() - since)
   }
 
-  /// Whether there is so much, because settling fails, that memory has to be protected.
+  /// Whether settling has failed for so long that memory must be protected: then commits are no longer published.
   var isFull: Bool { box.withLock { $0.value.state.recordCount >= 8 * Self.recordCountMax } }
 
-  /// Has ``isDue`` wait for more records, and for as much time again.
+  /// Makes ``isDue`` wait for more records, and for as long again.
   func noteFailedSettling() {
     box.withLock { box in
       box.value.state.patience = box.value.state.recordCount * 5 / 4
@@ -134,7 +136,7 @@ package final class Tails: Sendable {
   /// Whether the catalog may lack anything.
   var isEmpty: Bool { box.withLock { $0.value.state.recordCount == 0 } }
 
-  /// Notes that the catalog has everything that was published a moment ago.
+  /// Resets the counts after the catalog has applied everything that was published.
   func noteSettled() {
     box.withLock { box in
       box.value.state.countNone()
@@ -142,12 +144,12 @@ package final class Tails: Sendable {
     }
   }
 
-  /// Makes records of a pack of this process visible to all processes. The system has their bytes.
+  /// Publishes records of a pack of this process to all processes. The system must have their bytes.
   func publish(
     _ records: [PackRecord], of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot, isPromised: Bool
   ) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
-      // Under the lock, so that the two counts go together.
+      // Under the lock, so that both counts change together.
       guard slot.publish(end, isPromised: isPromised) else {
         throw BlobStorageError(.closed, "The store was closed.")
       }
@@ -169,9 +171,9 @@ package final class Tails: Sendable {
 
   // MARK: Views
 
-  /// The view for a snapshot of the catalog; nil if the snapshot is too old, and a newer one has to be taken.
+  /// The view of a catalog snapshot; nil if the snapshot is too old, so that the caller takes a newer one.
   ///
-  /// - Parameter catalogCount: what the table counted before the environment was chosen.
+  /// - Parameter catalogCount: the table's count of catalog replacements before the environment was chosen.
   func view(
     _ snapshot: Transaction, of environment: Environment, _ live: LiveTable, catalogCount: UInt64
   ) throws(BlobStorageError) -> Transaction? {
@@ -189,12 +191,12 @@ package final class Tails: Sendable {
     }
     if let known { return known.value }
     let entries = live.entries()
-    // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
+    // Otherwise the view would miss records that were settled since the snapshot, and whose slot was freed.
     guard try environment.newestSnapshot() == snapshot.id, live.catalogCount == catalogCount else {
       return nil
     }
     do throws(BlobStorageError) { for entry in entries { try fetch(entry, snapshot) } } catch {
-      // What was settled meanwhile need not be read, and its pack may be gone.
+      // Records that were settled meanwhile need no reading, and their pack may be gone.
       guard try environment.newestSnapshot() == snapshot.id, live.catalogCount == catalogCount else {
         return nil
       }
@@ -220,16 +222,16 @@ package final class Tails: Sendable {
   private func extend(
     _ state: inout State, _ snapshot: Transaction, _ place: UInt64
   ) throws(BlobStorageError) -> Bool {
-    // Records that a newer one has are forgotten.
+    // Records that a newer snapshot has were forgotten.
     if state.environment == place, snapshot.id < state.snapshot { return false }
     let isOther = !state.isMade || state.environment != place || state.snapshot != snapshot.id
-    // Until all is done, rows may be there in part.
+    // Until the end the rows are incomplete.
     state.isMade = false
     (state.environment, state.snapshot) = (place, snapshot.id)
     if isOther {
       state.rows = TailRows()
       state.isEmpty = true
-      // All tails were settled with the transaction that has made the snapshot.
+      // The transaction that made the snapshot settled all tails.
       state.countNone()
     } else if !isKnownUniquelyReferenced(&state.rows) {
       state.rows = TailRows(copying: state.rows)
@@ -249,13 +251,13 @@ package final class Tails: Sendable {
     return true
   }
 
-  /// Adds the rows of the records that are published; false if the snapshot lacks what lies before them.
+  /// Adds the rows of published records; false if the snapshot lacks the records before them.
   private func apply(_ tail: inout Tail, _ view: Transaction) throws(BlobStorageError) -> Bool {
     guard tail.rowCount < tail.records.count, tail.records[tail.rowCount].offset < tail.published else {
       return true
     }
     guard let (number, known) = try view.openPack(tail.header.name) else {
-      // It is read again if the pack was begun since the snapshot.
+      // If the pack was begun after the snapshot, it is read again.
       tail.forget()
       return true
     }
@@ -265,7 +267,7 @@ package final class Tails: Sendable {
       if record.offset >= tail.published { break }
       if record.offset >= row.appliedByteCount {
         guard record.offset == row.appliedByteCount else {
-          // The catalog was made anew and lacks what lies between: the pack is read again.
+          // The catalog was rebuilt and lacks the records between: the pack is read again.
           tail.forget()
           return false
         }
@@ -277,7 +279,8 @@ package final class Tails: Sendable {
     return true
   }
 
-  /// Forgets records that the snapshot has; false if others are missing that it lacks: the pack is read again.
+  /// Forgets records that the snapshot has; false if it lacks others that are not in memory, so that the pack is read
+  /// again.
   private func forgetSettled(_ tail: inout Tail, _ snapshot: Transaction) throws(BlobStorageError) -> Bool {
     tail.rowCount = 0
     guard let (_, row) = try snapshot.openPack(tail.header.name) else {
@@ -300,14 +303,14 @@ package final class Tails: Sendable {
     return true
   }
 
-  /// Reads what a pack of another process has beyond what is known here.
+  /// Reads the published records of another process's pack that this process lacks.
   private func fetch(_ entry: LiveTable.Entry, _ snapshot: Transaction) throws(BlobStorageError) {
     guard let (_, row) = try snapshot.openPack(entry.pack) else { return }
     guard entry.isValid else { throw Self.unreadable(entry, from: row.appliedByteCount) }
     let (known, file) = try locked { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
       guard let index = state.index(entry.pack) else { return (0, nil) }
       if state.tails[index].start > row.appliedByteCount {
-        // The catalog was made anew and lacks what had been settled before: the pack is read again.
+        // The catalog was rebuilt and lacks records that had been settled: the pack is read again.
         state.tails[index].forget()
         state.isMade = false
       }
@@ -341,7 +344,7 @@ package final class Tails: Sendable {
     }
   }
 
-  /// Once its writer has settled, nobody needs to read it.
+  /// The error for a tail that cannot be read. It goes away once the writer has settled.
   static func unreadable(_ entry: LiveTable.Entry, from end: Int64) -> BlobStorageError {
     BlobStorageError(
       .corrupted,
@@ -352,10 +355,10 @@ package final class Tails: Sendable {
 
   // MARK: Settling
 
-  /// Writes what is published to the catalog.
+  /// Applies what is published to the catalog.
   ///
   /// - Parameter countMax: about how many records at most; whole commits.
-  /// - Returns: whether that was all.
+  /// - Returns: whether everything was applied.
   @discardableResult
   func settle(
     _ transaction: Transaction, _ live: LiveTable, atMost countMax: Int = .max
@@ -373,7 +376,7 @@ package final class Tails: Sendable {
         tail.published = max(tail.published, entry?.published ?? 0)
         if try !settle(tail, entry?.promised ?? 0, transaction, &rest) {
           isWhole = false
-          // It is read again from where the catalog ends.
+          // The pack is read again from where the catalog ends.
           try locked { state in
             if let index = state.index(tail.header.name) { state.tails[index].forget() }
             state.isMade = false
@@ -386,7 +389,7 @@ package final class Tails: Sendable {
     throw BlobStorageError(.catalogDamaged, "The catalog lacks what open packs have published before.")
   }
 
-  /// False if the catalog lacks what lies before the tail.
+  /// False if the catalog lacks the records before the tail.
   private func settle(
     _ tail: Tail, _ promised: Int64, _ transaction: Transaction, _ rest: inout Int
   ) throws(BlobStorageError) -> Bool {
@@ -415,7 +418,7 @@ extension Tails {
 }
 
 extension Transaction {
-  /// A pack whose tail can count: the catalog knows it, and it is neither sealed nor about to go.
+  /// A pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
   fileprivate func openPack(
     _ name: PackName
   ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {

@@ -3,9 +3,9 @@
 /// Invariants, whatever the order in which packs and their records are applied:
 /// 1. Every record of every pack counts once: a pack's row says how far it has been applied.
 /// 2. A version can be seen if and only if a copy of its ref is in some pack and no record names it as gone.
-/// 3. A chunk's or manifest's row points at the copy in the youngest pack; a chunk's at one without a base, if there
-///    is one. A copy that comes while the pack of the other is condemned takes its place all the same, but not one with
-///    a base that another machine has published: what is encoded against the other may come later.
+/// 3. A chunk's or manifest's row points at the copy in the youngest pack; a chunk's at one without a base, if there is
+///    one. A new copy replaces one in a condemned pack. Exception: a copy with a base that another machine published
+///    does not, because chunks may still be encoded against the other.
 extension Transaction {
   /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
   ///
@@ -57,13 +57,13 @@ extension Transaction {
     if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
   }
 
-  /// Of two copies of a chunk, one without a base counts over one with, so that what is encoded against the chunk
-  /// can always be read in one hop; else the one in the younger pack.
+  /// A copy without a base has priority over one with a base, so that chunks encoded against it can be read in one hop.
+  /// Otherwise the copy in the younger pack has priority.
   private func counts(
     _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool
   ) throws(BlobStorageError) -> Bool {
-    // A copy that nobody may count on, as its pack is about to go or its base has gone, gives way to any other,
-    // unless only that can be read by what is encoded against it.
+    // A copy that no writer may share, because its pack is condemned or its base is gone, gives way to any other. It
+    // stays if chunks encoded against it can be read with it alone.
     guard try chunkToShare(digest) != nil else {
       guard old.base == nil, new.base != nil else { return false }
       if try isBase(digest) { return true }

@@ -1,7 +1,7 @@
 /// Bases: how many chunk records are encoded against each chunk, and with each dictionary.
 ///
-/// The counts go up and down with the records, whichever of those counts and whether the base is there, so that any
-/// order of packs gives the same.
+/// The counts follow all records, whether or not they are current and their bases exist. So any order of packs gives
+/// the same.
 extension Transaction {
   /// More dictionaries are in no store that is in order; a look-up is not to take for ever in one that is not.
   private static let dictionaryCountMax = 64
@@ -48,7 +48,7 @@ extension Transaction {
     return found.sorted { $0.recordCount > $1.recordCount }
   }
 
-  /// The dictionary that a writer tries: the most needed one that is there to be counted on.
+  /// The dictionary that a writer tries: the most needed one that is there to be relied on.
   package func currentDictionary(
     algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {

@@ -1,7 +1,7 @@
 /// What a cache notes about its keys: how recently each was used, and how much of each pack has become garbage.
 ///
-/// Unlike the rest of the catalog this does not come back with a rebuild: it is made anew, in the order in which keys
-/// were put. Nothing is ever removed because of it alone: it says where to look, and who removes looks again.
+/// Unlike the rest of the catalog, a rebuild does not restore this: it is made again, in the order of puts. Nothing is
+/// removed because of it alone: it says where to look, and a removal checks again.
 extension Transaction {
   /// Names a key here: the first 16 bytes of its digest.
   package typealias CachedKeyID = SIMD2<UInt64>

@@ -64,7 +64,7 @@ extension Transaction {
   /// Whether any chunk was found damaged since the catalog was made, or before and is still.
   package func hasSuspects() throws(BlobStorageError) -> Bool { try meta(.hasSuspects) != 0 }
 
-  /// Whether a writer may count on what lies in `pack`: it is there, and not about to go.
+  /// Whether a writer may rely on records in `pack`: it is there, and not about to go.
   package func isTrusted(_ pack: UInt32) throws(BlobStorageError) -> Bool {
     guard let row = try packRow(pack) else { return false }
     return row.state == .live && !row.isPoisoned && !row.isLost

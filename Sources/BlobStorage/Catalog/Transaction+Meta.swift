@@ -100,7 +100,8 @@ extension Transaction {
     return number
   }
 
-  /// Notes that a pack may not have reached the medium, whatever a later sync says: nobody counts on what is in it.
+  /// Marks a pack as poisoned: it may not have reached the medium, whatever a later sync says. Writers share nothing in
+  /// it.
   package func poison(_ name: PackName) throws(BlobStorageError) {
     guard let number = try packNumber(name), var row = try packRow(number) else { return }
     row.isPoisoned = true

@@ -53,9 +53,8 @@ extension Transaction {
     try put(.names, place, row.encoded())
   }
 
-  /// Calls `body` with the keys that begin with `prefix` and come after `after`, in byte order, with all that
-  /// hangs on them, until it returns false. Keys without a version that can be seen are left out, unless
-  /// `includesHidden`.
+  /// Calls `body` with the keys that begin with `prefix` and come after `after`, and their rows, in byte order, until
+  /// it returns false. Leaves out keys without a visible version, unless `includesHidden`.
   package func forEachKey(
     prefix: [UInt8], after: [UInt8]?, includesHidden: Bool = false,
     _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
@@ -66,7 +65,7 @@ extension Transaction {
     }
   }
 
-  /// Walks the parts under `parent`; `path` are the parts before. False when `body` said to stop.
+  /// Walks the parts under `parent`; `path` holds the parts before. False when `body` returned false.
   private func walk(
     parent: UInt64, path: [UInt8], prefix: [UInt8], after: [UInt8]?,
     _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool

@@ -1,6 +1,6 @@
 import CLMDB
 
-/// The catalog's tables. Architecture.md says what is in each.
+/// The catalog's tables. Catalog.md says what each contains.
 package enum Table: Int, CaseIterable, Sendable {
   case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features, bases
   case blobs, cacheKeys, cacheOrder, packGarbage
@@ -14,17 +14,17 @@ package enum Table: Int, CaseIterable, Sendable {
 package struct Transaction {
   let handle: OpaquePointer
   let tables: [MDB_dbi]
-  /// By which it is told which stamps are far ahead of the present.
+  /// Shows which stamps are far ahead of the present.
   let wallClock: WallClock
-  /// What tails add.
+  /// The rows that tails add.
   var rows: TailRows?
-  /// Whether what is written goes there and not to the database.
+  /// Whether writes go to ``rows`` instead of the database.
   var writesRows = false
 
-  /// Counts the changes of the database.
+  /// The number of the snapshot or change.
   var id: Int { mdb_txn_id(handle) }
 
-  /// The same snapshot with what tails add.
+  /// The same snapshot with the rows that tails add.
   func with(_ rows: TailRows?) -> Transaction {
     var view = self
     view.rows = rows

@@ -1,7 +1,7 @@
 /// Cuts a blob into chunks: where its content says so, and where the parts of its container end.
 ///
-/// A chunk ends at a border between two parts, and the search for cut points begins anew behind it: so what stands behind
-/// is cut the same way whatever stands before. Blobs of up to the average length of a chunk, and all that are no
+/// A chunk ends at a border between two parts, and the search for cut points starts again behind it: so what stands
+/// behind is cut the same way whatever stands before. Blobs of up to the average length of a chunk, and all that are no
 /// container, are cut by content alone.
 ///
 /// **Cut points may never change**, as those of ``Chunker``: what was stored by an older build would not be found again.

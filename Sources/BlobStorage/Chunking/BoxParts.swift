@@ -1,5 +1,5 @@
-/// The outermost boxes of an MP4 and its kin (ISO/IEC 14496-12, section 4.2): a long one, as that of all pictures and
-/// sounds is, stands alone.
+/// The outermost boxes of an MP4 or similar file (ISO/IEC 14496-12, section 4.2): a long one, as that of all pictures
+/// and sounds is, stands alone.
 struct BoxParts: ContainerParts {
   /// What may come first, behind the four bytes of its length.
   static let firstTypes = ["ftyp", "styp", "moov", "mdat", "wide", "free", "skip", "JXL ", "jP  "]

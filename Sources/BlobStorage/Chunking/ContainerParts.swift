@@ -2,7 +2,7 @@
 ///
 /// A header is a hint of where to cut and nothing else: whatever it says, every blob can be stored.
 protocol ContainerParts: Sendable {
-  /// - Parameter longByteCount: from so many bytes on, a part stands alone.
+  /// - Parameter longByteCount: the length from which a part stands alone.
   mutating func header(in window: PartWindow, longByteCount: UInt64) -> PartHeader
 }
 

@@ -14,7 +14,7 @@ struct PartFinder: Sendable {
 
   /// - Parameters:
   ///   - beginning: the blob's first bytes.
-  ///   - longByteCount: from so many bytes on, a part stands alone.
+  ///   - longByteCount: the length from which a part stands alone.
   init?(beginning: UnsafeRawBufferPointer, longByteCount: Int) {
     guard let kind = ContainerKind(beginning: PartWindow(beginning)) else { return nil }
     let (first, parts) = kind.parts

@@ -5,7 +5,7 @@ import Synchronization
 /// It never waits: there are as many as are lent at the same time, and at most `idleCountMax` of each kind
 /// are kept when they come back.
 package final class CodecPool: Sendable {
-  // What is idle is reached by nobody else, and what is lent is not in the pool.
+  // An idle codec is reachable only through the pool, and a lent one is not in the pool.
   private struct Idle: @unchecked Sendable {
     var encoders: [ChunkEncoder] = []
     var decoders: [ChunkDecoder] = []

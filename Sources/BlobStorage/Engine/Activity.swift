@@ -1,15 +1,16 @@
 import Foundation
 import SystemPackage
 
-/// Long work that a process does on a store at this moment, as it tells others.
+/// Long work that a process currently does on a store, as it reports it.
 public struct Activity: Sendable, Hashable {
-  /// What is done: "put", "import", "export", "copy", "gc", "verify", "repair", "report"; a later build may have others.
+  /// The kind of work: "put", "import", "export", "copy", "gc", "verify", "repair", "report"; a later build may have
+  /// others.
   public var operation: String
   /// What it works on: a key, paths or a folder; empty when that is the store.
   public var subject: String
   public var processID: Int32
   public var started: Date
-  /// When it last said something.
+  /// The time of its last report.
   public var updated: Date
   public var progress: WorkProgress
   public var bytesPerSecond: Double?
@@ -29,9 +30,9 @@ public struct Activity: Sendable, Hashable {
     secondsLeft = record.millisecondsLeft < 0 ? nil : Double(record.millisecondsLeft) / 1_000
   }
 
-  /// What is going on in a store, by its beginning; what dead processes left is removed.
+  /// The work in progress on a store, in order of its beginning. Removes the files of dead processes.
   ///
-  /// Each file is locked for as long as its process lives: a lock that can be taken is the proof of death.
+  /// Each file is locked for as long as its process lives, so a free lock proves that the process is dead.
   package static func all(_ folder: StoreFolder) throws(BlobStorageError) -> [Activity] {
     let files = folder.files
     guard try files.status(of: folder.activities)?.kind == .directory else { return [] }
@@ -47,7 +48,7 @@ public struct Activity: Sendable, Hashable {
           }
         }
       } catch {
-        // It belongs to somebody whose work is not for us to see.
+        // It belongs to another user.
         continue
       }
     }

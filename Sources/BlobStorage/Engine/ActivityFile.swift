@@ -3,7 +3,7 @@ import Synchronization
 import SystemPackage
 
 /// Tells other processes how far long work is. Nothing about it is ever a reason for the work to fail: where nothing
-/// can be written, nobody is told.
+/// can be written, the work stays unreported.
 final class ActivityFile: Sendable {
   static let suffix = ".activity"
   private static let secondsBetweenWrites = 0.25
@@ -25,7 +25,7 @@ final class ActivityFile: Sendable {
   private let clock = ContinuousClock.now
   private let state = Mutex(State())
 
-  /// - Parameter byteCountMin: nobody is told before so many bytes are done.
+  /// - Parameter byteCountMin: bytes after which the work is reported.
   init(_ engine: Engine, _ operation: String, _ subject: String, byteCountMin: Int64) {
     self.engine = engine
     self.operation = operation
@@ -54,7 +54,7 @@ final class ActivityFile: Sendable {
   /// The work has ended.
   func end() {
     state.withLock { state in
-      // What stays is removed by whoever looks next.
+      // The next reader removes what stays.
       if let path = state.path { engine.folder.files.discard(path) }
       state.file?.close()
       state.file = nil
@@ -65,7 +65,7 @@ final class ActivityFile: Sendable {
   private func create(_ state: inout State) throws(BlobStorageError) {
     let folder = engine.folder
     try folder.makePart(folder.activities)
-    // So that what the dead left does not add up where nobody ever looks.
+    // Otherwise files of dead processes would accumulate where no process reads them.
     _ = try Activity.all(folder)
     let name = Hex.text(randomUInt64()) + Self.suffix
     state.file = try OwnedFiles(folder: folder.activities, files: folder.files).create(name)

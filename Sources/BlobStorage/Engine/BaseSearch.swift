@@ -45,11 +45,10 @@ struct BaseSearch: Sendable {
     }
   }
 
-  /// Against a base that shrinks the chunk to less than this share of what it is expected to take alone, encoding it
-  /// alone is not even tried.
+  /// If a base shrinks the chunk to less than this share of its expected length alone, encoding it alone is not tried.
   private static let sureShare = 0.45
-  /// A base is used if it leaves at most this share of the chunk encoded alone: reading costs two chunks for one, and
-  /// a chunk that is stored alone can be a good base of the versions after, which one with a bad base cannot.
+  /// A base is used if it leaves at most this share of the chunk encoded alone, because reading then costs two chunks.
+  /// A chunk stored alone can also be a good base of later versions.
   private static let worthwhileShare = 0.5
 
   private let engine: Engine
@@ -100,7 +99,7 @@ struct BaseSearch: Sendable {
         found.other = placed.base
       }
     }
-    // What is replaced goes: nothing is gained by storing it anew.
+    // What is replaced goes: nothing is gained by storing it again.
     if !use.archives, found.kin == previous?.digest { found.kin = nil }
     guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
       let dictionary = try transaction.currentDictionary(algorithm: chunk.digest.algorithm),

@@ -1,26 +1,26 @@
 import Foundation
 import SystemPackage
 
-/// Where the bytes of a put come from.
+/// The source of a put's bytes.
 public enum BlobContent: Sendable {
   /// Bytes in memory.
   case data(Data)
   /// A regular file, read from front to back. A file that changes meanwhile is `sourceFailed`.
   case file(String)
-  /// An open descriptor, such as standard input (0), read from where it stands; it is not closed.
+  /// An open descriptor, such as standard input (0), read from its current offset. It is not closed.
   case descriptor(Int32)
-  /// Whatever the closure gives, until it gives nil or nothing; it runs on a thread of the store's. What it throws
-  /// ends the put as `sourceFailed`.
+  /// The bytes that the closure returns, until it returns nil or no bytes. It runs on a thread of the store's own. An
+  /// error that it throws ends the put as `sourceFailed`.
   case stream(@Sendable () throws -> Data?)
 }
 
 extension BlobContent {
-  /// How long it is, as far as that can be told beforehand; else 0.
+  /// Its length if it is known beforehand; else 0.
   func knownByteCount() -> Int64 {
     switch self {
     case .data(let data): return Int64(data.count)
     case .file(let path):
-      // What is wrong with it is told when it is opened.
+      // Opening it reports errors.
       do { return try SystemFiles().status(of: FilePath(path))?.byteCount ?? 0 } catch { return 0 }
     case .descriptor, .stream: return 0
     }

@@ -70,7 +70,7 @@ struct BlobDigest {
       running.leave()
     }
 
-    /// What waits, or nil once there is nothing: then the next to be added begins anew.
+    /// What waits, or nil once there is nothing: then the next to be added starts again.
     private func takeWaiting() -> [[UInt8]]? {
       state.withLock { state in
         if state.waiting.isEmpty {

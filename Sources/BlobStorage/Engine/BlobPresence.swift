@@ -1,11 +1,10 @@
-/// Whether what a blob is made of is there, as far as the catalog and the listing of the packs tell: no bytes of it are
-/// read.
+/// Checks whether a blob's chunks exist, by the catalog and the listing of the packs. Reads none of its bytes.
 ///
-/// As long as nothing is known to be damaged or lost, what has come to be visible is there, and only the blob itself is
-/// looked up. Otherwise its manifest is read and each of its chunks is looked up.
+/// While no damage or loss is known, everything visible exists, and it looks up only the blob itself. Otherwise it
+/// reads the manifest and looks up each chunk.
 struct BlobPresence: Sendable {
   private let looksAtChunks: Bool
-  /// Packs that the catalog knows and that are not there.
+  /// Packs that the catalog knows and that are missing.
   private let lostPacks: Set<UInt32>
 
   /// - Complexity: one row and one name a pack. Packs in a bucket are not listed.

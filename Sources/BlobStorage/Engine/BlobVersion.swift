@@ -2,7 +2,7 @@ import Foundation
 
 /// One immutable value that a key has or had.
 public struct BlobVersion: Sendable, Hashable, Identifiable {
-  /// Names a version for ever: it never changes and is never used again.
+  /// Names a version permanently: it never changes and is never reused.
   public struct ID: Sendable, Hashable, LosslessStringConvertible, Codable {
     package let stamp: Stamp
 
@@ -38,7 +38,7 @@ public struct BlobVersion: Sendable, Hashable, Identifiable {
   public let byteCount: Int64
   /// When it was put, by the writer's wall clock.
   public let created: Date
-  /// What the caller gave with the put.
+  /// The metadata of the put.
   public let metadata: [UInt8]
 
   package init(key: String, stamp: Stamp, row: VersionRow) {
@@ -60,7 +60,7 @@ public struct KeyEntry: Sendable, Hashable {
   public var key: String { current.key }
 }
 
-/// What a put did.
+/// The result of a put.
 public struct PutResult: Sendable, Hashable {
   public let version: BlobVersion
   /// Plain bytes of chunks that were not in the store before.

@@ -3,14 +3,14 @@ import Synchronization
 
 /// Brings the catalog up to what has been published, and to what has been removed, by any machine.
 ///
-/// It lists the packs and fetches the footers of those it does not know. One thread of a process does it at a time;
-/// whoever has waited for one that began after it asked need not do it again.
+/// It lists the packs and fetches the footers of those it does not know. One thread of a process does it at a time; a
+/// thread that waited for a run that began after its request need not run again.
 package final class CatchUp: Sendable {
   /// What came of it.
   package struct Report: Sendable, Hashable {
     package var newPackCount = 0
     package var removedPackCount = 0
-    /// Packs that were published once, and that somebody has deleted without a word. The first so many.
+    /// Packs that were published, and whose objects were deleted without a removal entry. The first so many.
     package var missing: [PackName] = []
   }
 
@@ -34,7 +34,7 @@ package final class CatchUp: Sendable {
   private struct Known {
     /// Published, and all of their records are in the catalog.
     var complete: Set<PackName> = []
-    /// Published, and taken in part.
+    /// Published, and applied in part.
     var partial: Set<PackName> = []
     var unpublished: Set<PackName> = []
     var state: State
@@ -76,8 +76,8 @@ package final class CatchUp: Sendable {
   /// was removed before is not.
   ///
   /// - Throws: `cancelled` also while another thread does it.
-  /// - Complexity: one listing of the packs, two of what collectors have said; one to three requests for each new
-  ///   pack, several at once.
+  /// - Complexity: one listing of the packs, two of the collectors' entries; one to three requests for each new pack,
+  ///   several at once.
   @discardableResult
   package func run() throws(BlobStorageError) -> Report {
     let asked = turns.withLock { turns in
@@ -105,7 +105,7 @@ package final class CatchUp: Sendable {
         }
         return report
       } catch {
-        // Whoever gives up does so for himself.
+        // Cancelling one waiting thread does not cancel the others.
         if error.code != .cancelled { turns.withLock { $0.failure = (number, error) } }
         throw error
       }
@@ -127,10 +127,10 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  /// Short enough for somebody who has another machine heal what is missing.
+  /// Short enough for a user who lets another machine heal what is missing.
   private static let quietSeconds = 5.0
 
-  /// Makes the catalog anew if packs were taken out of it since it was made, and says whether it did, or another thread
+  /// Rebuilds the catalog if packs were taken out of it since it was made, and says whether it did, or another thread
   /// has: other packs may have what was found in those.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
@@ -173,7 +173,7 @@ package final class CatchUp: Sendable {
     knowsFenced.store(known.unpublished.contains(where: isFenced), ordering: .relaxed)
     // Before the others come: a copy that goes gives way to theirs.
     try retire(gone)
-    // With those that were taken in part, or published by a process that did not come to note it.
+    // Includes packs that were applied in part, or published by a process that did not record it.
     let incomplete = listed.subtracting(known.complete).subtracting(local)
     let taken = try take(incomplete)
     report.newPackCount += taken.subtracting(known.partial).subtracting(known.unpublished).count
@@ -187,8 +187,8 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  /// Whether the catalog had packs of this machine, when it was brought up last, that cannot be published any more:
-  /// nobody has waited for what they need.
+  /// Whether the catalog had packs of this machine, when it was brought up last, that cannot be published any more: no
+  /// collector has waited for what they need.
   package var hasFencedPacks: Bool { knowsFenced.load(ordering: .relaxed) }
 
   private func catalogState(_ transaction: Transaction) throws(BlobStorageError) -> State {
@@ -200,11 +200,11 @@ package final class CatchUp: Sendable {
     let new = toldMissing.withLock { told in missing.filter { told.insert($0).inserted } }
     for name in new {
       logger.error(
-        "Pack \(name) was published once and somebody has deleted it: nothing is collected without it.")
+        "Pack \(name) was published, and its object was deleted: gc removes nothing without it.")
     }
   }
 
-  /// Condemned packs are read and not counted on.
+  /// Condemned packs are read and not relied on.
   private func noteCollections(_ collections: Collections) throws(BlobStorageError) {
     guard !collections.condemned.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
@@ -245,7 +245,7 @@ package final class CatchUp: Sendable {
     return intake.taken
   }
 
-  /// Makes the catalog anew if a pack that nobody else has is not here either.
+  /// Rebuilds the catalog if a pack that exists only on this machine is gone.
   private func checkNothingLost(_ names: Set<PackName>) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
     let local = Set(try backend.localPackNames().live)
@@ -264,7 +264,7 @@ package final class CatchUp: Sendable {
         .catalogDamaged, "Pack \(lost) is in the catalog and neither here nor published."))
   }
 
-  /// Has nobody count on packs any more that were removed.
+  /// Marks removed packs as retired.
   private func retire(_ names: Set<PackName>) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
@@ -292,7 +292,7 @@ package final class CatchUp: Sendable {
         try retraction.run(file)
       } catch {
         guard error.code == .packGone || error.code == .corrupted else { throw error }
-        // Without its footer nobody knows what to take out.
+        // Without its footer the records to remove are unknown.
         try catalog.rebuild(because: error)
         break
       }

@@ -1,9 +1,9 @@
-/// What must hold for a change to be made.
+/// The condition of a change.
 ///
-/// The commit itself compares, so that no other change can come between the comparison and the change. A change whose
-/// condition does not hold throws `conditionFailed` with the key's current version, and nothing is changed.
+/// The commit itself compares, so no other change can come between comparison and change. A change whose condition does
+/// not hold throws `conditionFailed` with the key's current version, and nothing is changed.
 public enum ChangeCondition: Sendable, Hashable {
-  /// Nothing.
+  /// No condition.
   case always
   /// The key's current version is this one.
   case current(BlobVersion.ID)
@@ -59,7 +59,7 @@ extension Transaction {
 }
 
 extension Engine {
-  /// Throws at once what the commit would throw, so that nothing is read and stored in vain.
+  /// Throws at once what the commit would throw, before any content is read or stored.
   func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     if condition == .always { return }
     guard remote == nil else {
@@ -107,7 +107,7 @@ extension Engine {
         }
       }
     }
-    // Whoever only drops something wants room: that must not need room.
+    // A caller that only drops wants to free room, so dropping must not need room.
     let (stored, watermark) =
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()

@@ -2,9 +2,9 @@ import Synchronization
 
 /// Plain bytes of chunks that were read not long ago, up to a number of bytes.
 ///
-/// What has to go is chosen at random. Whoever imports version after version of something reads the same bases in the
-/// same order again and again; when these are a little more than fits, a cache that drops what was not used for longest
-/// never has the one that is needed next, and this one has a good part of them. Every operation is constant time.
+/// Evicts at random. An import of version after version reads the same bases in the same order again and again. If
+/// these are slightly more than fits, a cache that evicts the least recently used never has the next one; this one has
+/// a good part of them. Every operation is constant time.
 package final class ChunkCache: Sendable {
   private struct State: Sendable {
     var chunks: [(digest: Digest, bytes: [UInt8])] = []

@@ -192,7 +192,7 @@ package final class ChunkSource: Sendable {
       try transaction.packNumber(pack) == nil
     }
     if isRemoved { return nil }
-    throw BlobStorageError(.corrupted, "\(reason) Nobody has removed it from the store.", pack: "\(pack)")
+    throw BlobStorageError(.corrupted, "\(reason) It was not removed from the store.", pack: "\(pack)")
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
@@ -204,7 +204,7 @@ package final class ChunkSource: Sendable {
       }
     }
     if try hasBase() {
-      // One without may be in another pack, if the catalog is made anew.
+      // One without may be in another pack, if the catalog is rebuilt.
       guard let catchUp, try catchUp.completeCatalog(), try !hasBase() else {
         throw BlobStorageError(
           .corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
@@ -398,7 +398,7 @@ package final class ChunkSource: Sendable {
     var result: Result<DispatchData, BlobStorageError>?
   }
 
-  /// Remembers that the chunk is damaged, so that the next put of the same bytes stores it anew.
+  /// Remembers that the chunk is damaged, so that the next put of the same bytes stores it again.
   private func noteSuspect(_ digest: Digest, _ place: Place) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in

@@ -29,8 +29,8 @@ package final class CommitTally: Sendable {
 
   /// Waits until as many commits have ended as had begun by now, for one thread at a time.
   ///
-  /// - Parameter patience: longer than commits take, and shorter than anybody notices: another process may be in the
-  ///   middle of a long one.
+  /// - Parameter patience: longer than commits take, and too short to notice: another process may be in the middle of a
+  ///   long one.
   /// - Returns: false when it took longer.
   @discardableResult
   package func waitForBegun(patience: DispatchTimeInterval = .milliseconds(2)) -> Bool {

@@ -50,7 +50,7 @@ extension Engine {
         let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm),
         try writer.stays(at: current.row.place, transaction)
       else { return nil }
-      // A later sync says nothing of what a sync that failed has lost.
+      // A later sync does not report what a failed sync lost.
       if let pack = try transaction.packRow(current.row.place.pack), pack.isPoisoned,
         pack.durableByteCount <= current.row.place.offset
       {
@@ -138,7 +138,7 @@ extension Engine {
     return max(count, try makeCertain(bytes))
   }
 
-  /// Each of the keys once: a commit looks up what was there before it, and would count one again that is named twice.
+  /// Each key once: a commit looks up the versions before it, and would count a key twice that is named twice.
   private static func distinctBytes(_ keys: [String]) throws(BlobStorageError) -> [[UInt8]] {
     var distinct: [[UInt8]] = []
     var seen: Set<[UInt8]> = []
@@ -203,7 +203,7 @@ extension Engine {
   private func drop(
     _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always
   ) throws(BlobStorageError) -> RetentionResult {
-    // Whoever drops something wants room: that must not need room.
+    // A caller that drops wants to free room, so dropping must not need room.
     try folder.withReserve { () throws(BlobStorageError) in
       try dropOnce(keys, keeping: count, durability, condition)
     }

@@ -246,8 +246,8 @@ extension Engine {
       digest: digest)
   }
 
-  /// What is said of a version that cannot be read. That another machine has fenced this one is told before what may come
-  /// of that: what was stored relaxed may count on chunks that are gone.
+  /// The error for a version that cannot be read. If another machine has fenced this one, the error says so first:
+  /// relaxed puts may refer to chunks that are gone.
   private func named(_ error: BlobStorageError, _ key: String) -> BlobStorageError {
     guard error.key == nil, error.code == .corrupted else { return error }
     let isFenced = publishedPacks?.hasFencedPacks ?? false

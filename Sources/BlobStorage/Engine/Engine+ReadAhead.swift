@@ -6,7 +6,7 @@ extension Engine {
   private static let gapByteCountMax: Int64 = 128 << 10
   private static let requestByteCountMax: Int64 = 4 << 20
 
-  /// Begins to fetch what chunks are stored in. Whoever reads one meanwhile waits for it; what fails is told there.
+  /// Begins to fetch what chunks are stored in. A read of such a chunk waits for the fetch, and reports its failure.
   func prefetch(_ entries: some Collection<ChunkEntry>) {
     guard let readAhead, !entries.isEmpty else { return }
     do throws(BlobStorageError) {

@@ -17,7 +17,7 @@ extension Engine {
       self.configuration = configuration
     }
 
-    /// Who alone collects garbage; nil where anybody may.
+    /// The only machine that collects garbage; nil if every machine may.
     func maintainer() throws(BlobStorageError) -> Maintainer? { extra.isEmpty ? nil : try Maintainer(extra) }
   }
 
@@ -74,8 +74,8 @@ extension Engine {
     return adoption.failure
   }
 
-  /// What is done every so often, while the store is open: what was written is published, what others have published is
-  /// taken in, and collectors are told that this writer lives and what it has passed.
+  /// The periodic work of an open store: publishes what was written, applies what others published, and tells
+  /// collectors that this writer lives and what it has acknowledged.
   package func beat() {
     do throws(BlobStorageError) {
       try checkOpen()

@@ -4,7 +4,7 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// What one process does on one store: everything blocking and synchronous, on the caller's thread.
+/// The operations of one process on one store. All are synchronous and block the caller's thread.
 package final class Engine: Sendable {
   package let folder: StoreFolder
   package let header: StoreHeader
@@ -54,25 +54,26 @@ package final class Engine: Sendable {
     /// As the store's files tell it, if nil.
     package var mountIdentity: String?
     package var mapByteCount = 1 << 30
-    /// So long a reader waits for a catalog that another process is making.
+    /// Seconds that a reader waits for a catalog that another process is making.
     package var patienceSeconds = 10.0
-    /// So long a collection waits for a commit that has begun before it condemned packs.
+    /// Seconds that a collection waits for a commit that began before it condemned packs.
     package var commitPatienceSeconds = 10.0
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
-    /// Content that streams in and ends before so many bytes is put like content in memory.
+    /// Streamed content that is shorter than this is put like content in memory.
     package var streamHeadByteCount = Engine.inMemoryByteCountMax
     /// Of what streams in, so much is cut and looked up at once.
     package var streamBatchByteCount = 1 << 20
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
-    /// After so many seconds without a word a writer of a shared store looks whether it was fenced, before it writes.
+    /// Seconds without a sign of life after which a writer of a shared store checks whether it was fenced, before it
+    /// writes.
     package var silenceSecondsMax = 30.0
     /// Whether it is for collecting on a shared store only: what lies in condemned packs is looked at like the rest.
     package var isForCollector = false
     /// Does the work of the pool on the caller's thread, so that what happens has one order.
     package var worksInline = false
-    /// Records that a transaction takes when packs are taken in.
+    /// Records that one transaction applies when packs are applied.
     package var recordCountOfBatch = 20_000
 
     package init() {}
@@ -218,7 +219,7 @@ package final class Engine: Sendable {
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
-    // Also what a repair of another process finds.
+    // Also reads what another process's repair found.
     catalog.onRenewal { [backend, uncertain] in
       guard let keys = try? backend.census?.read().uncertainKeys else { return }
       uncertain.set(keys)
@@ -301,7 +302,7 @@ package final class Engine: Sendable {
       })
   }
 
-  /// Has packs that are begun from now on be full at `byteCount`, if that is less than usual.
+  /// Limits packs that are begun from now on to `byteCount`, if that is less than usual.
   package func limitPacks(to byteCount: Int64) {
     writer.packByteCountTarget.store(min(byteCount, packByteCountTarget), ordering: .relaxed)
   }
@@ -317,7 +318,7 @@ package final class Engine: Sendable {
       chunkSizes: sizes, codec: codec.kind, level: codec.level,
       usesSimilarity: header.flags.contains(.similarity),
       created: Date(timeIntervalSince1970: Double(header.created) / 1_000),
-      // What is said there in another way than this build knows is told when something is collected.
+      // A collection reports an entry that this build does not understand.
       collectingMachine: (try? remote?.maintainer())?.machine)
   }
 

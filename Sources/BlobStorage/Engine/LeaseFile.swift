@@ -1,11 +1,11 @@
 import Synchronization
 import SystemPackage
 
-/// What a writer or reader at work needs, told to gc of every process before it is relied on.
+/// Tells gc what a writer or reader at work needs, before it relies on that.
 ///
-/// One file a writer, locked for as long as its process lives: a lock that can be taken is the proof of death. The
-/// file is an array of 40-byte slots, each with a checksum of its own; slot 0 says from which of the writer's packs
-/// on unfinished puts have chunks. Format.md, "Leases".
+/// One file per writer, locked for as long as its process lives: a free lock proves that the writer is dead. The file
+/// is an array of 40-byte slots, each with a checksum of its own; slot 0 says from which of the writer's packs on
+/// unfinished puts have chunks. Format.md, "Leases".
 ///
 /// The order that makes it safe: a holder writes its slot and then looks the thing up, in a new snapshot; gc
 /// condemns packs and then reads the slots. Either gc sees the slot, or the holder sees the pack condemned.
@@ -63,8 +63,8 @@ package final class LeaseFile: Sendable {
     }
   }
 
-  /// The same for readers, who go without where nothing can be written: on a full disk or one that can only be read,
-  /// that is worth more than that no collection takes away what is dropped while it is read.
+  /// The same for readers, which do without a lease on a full or read-only disk. Reading matters more there than
+  /// protection from a collection of what is dropped meanwhile.
   package func holdWhereThereIsRoom(_ held: [Held]) throws(BlobStorageError) -> Hold {
     do { return try hold(held) } catch {
       guard error.code == .noSpace || error.isRefusal else { throw error }
@@ -72,7 +72,7 @@ package final class LeaseFile: Sendable {
     }
   }
 
-  /// Lets go of them.
+  /// Releases them.
   package func release(_ hold: Hold) {
     guard !hold.slots.isEmpty else { return }
     state.withLock { state in letGo(hold.slots, &state) }

@@ -1,7 +1,7 @@
 import SystemPackage
 
 /// Which writers of this state folder are registered: a file each, named by the number and locked for as long as its
-/// process lives. So whoever opens the folder next can end the registrations of the dead, and no collector waits for
+/// process lives. So the next opening of the folder can end the registrations of the dead, and no collector waits for
 /// them.
 ///
 /// A file says in which start of the machine its writer lived: of one that a power cut has ended, what it wrote last may
@@ -18,7 +18,7 @@ struct MemberMarks: Sendable {
     }
   }
 
-  /// Whether the machine has been on ever since that writer began: false also where nobody can tell.
+  /// Whether the machine has been on ever since that writer began: false also if that is unknown.
   func isOfThisBoot(_ writer: UInt64) throws(BlobStorageError) -> Bool {
     guard let file = try files.openIfThere(path(writer), .read) else { return false }
     defer { file.close() }
@@ -32,7 +32,7 @@ struct MemberMarks: Sendable {
     files.discard(path(writer))
   }
 
-  /// Calls `body` with each writer whose process is dead, while nobody else does.
+  /// Calls `body` with each writer whose process is dead, while no other process does.
   func forEachDead(_ body: (UInt64) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     for name in try files.list(folder) {
       guard let writer = Hex.integer(UInt64.self, name.prefix(16)) else { continue }

@@ -2,8 +2,8 @@ import Synchronization
 
 /// Finds further copies of a chunk or a manifest in the packs, once the copy that the catalog knows was found damaged.
 ///
-/// The catalog keeps one place of each. Others are found by scanning all packs, which is slow: one scan looks for
-/// copies of everything that the damaged pack lists, and what it finds is kept for the next damaged record of that pack.
+/// The catalog keeps one place of each. Finding others scans all packs, which is slow. So one scan looks for copies of
+/// everything that the damaged pack lists, and keeps the result for its next damaged record.
 package final class OtherCopies: Sendable {
   /// A copy in a pack.
   struct Copy: Sendable {

@@ -4,7 +4,7 @@ import Synchronization
 ///
 /// The system reports the failure of a sync once to each open file, and to none that is opened later. So a sync that
 /// begins after another has failed can succeed without the bytes that the other has lost. All sessions of an engine
-/// share one value: a collection may sync what a put counts on.
+/// share one value: a collection may sync what a put relies on.
 package final class PackSyncs: Sendable {
   private final class Pack: Sendable {
     let turn = Mutex<Void>(())

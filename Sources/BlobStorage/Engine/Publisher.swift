@@ -4,17 +4,18 @@ import Logging
 /// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of
 /// the next.
 ///
-/// A failed attempt leaves the pack in the spool; whoever needs it published tries again. A pack that can never be
-/// published ends the writer, which is told once.
+/// A failed attempt leaves the pack in the spool; the next caller that needs it published tries again. A pack that can
+/// never be published ends the writer, which reports that once.
 final class Publisher: Sendable {
-  /// A sealed pack. Its file is locked, so that nobody takes it for a dead writer's, and closed once it is published.
+  /// A sealed pack. Its file is locked, so that no process takes it for a dead writer's, and closed once it is
+  /// published.
   struct Item: Sendable {
     var name: PackName
     var file: any File
     var byteCount: Int64
   }
 
-  /// What a writer is told that another machine has fenced.
+  /// The error of a writer that another machine has fenced.
   static let fenced =
     "Another machine collected garbage and waited for this writer too long: "
     + "what was not reported done was not stored; open the store anew and do it again."
@@ -79,7 +80,7 @@ final class Publisher: Sendable {
     if begins { go() }
   }
 
-  /// Publishes on a thread that nobody waits on, so that who is cancelled need not wait for an answer.
+  /// Publishes on a thread of its own, so that a cancelled caller need not wait for an answer.
   private func go() {
     if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
   }
@@ -92,7 +93,7 @@ final class Publisher: Sendable {
     state.withLock { $0.ending == nil && $0.waiting.isEmpty && $0.publishedSequence == sequence - 1 }
   }
 
-  /// Begins anew under another number. Nothing was left to publish.
+  /// Starts again under another number. Nothing was left to publish.
   func begin(as writer: UInt64) {
     state.withLock { state in
       precondition(state.waiting.isEmpty, "a number is given up once all of its packs are published")
@@ -135,7 +136,7 @@ final class Publisher: Sendable {
     }
   }
 
-  /// Publishes what is there, until there is no more or it fails.
+  /// Publishes all waiting packs, until none is left or one fails.
   private func run() {
     while let item = next() {
       do throws(BlobStorageError) {
@@ -165,7 +166,7 @@ final class Publisher: Sendable {
       } catch {
         logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
         state.withLock { state in
-          // Who was cancelled gave up for himself.
+          // Cancelling one caller does not cancel the others.
           if error.code != .cancelled { state.failure = (state.runCount, error) }
           state.isRunning = false
         }
@@ -202,7 +203,7 @@ final class Publisher: Sendable {
         try backend.settle(item.name)
       }
     } catch {
-      // Published it is. Whoever opens the store next finds it in the spool and sees that it is.
+      // The pack is published. The next opening finds it in the spool and notices that.
       logger.warning(
         "Pack \(item.name) was published and not noted.", metadata: ["reason": "\(error.message)"])
     }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// How far long work has come.
+/// The progress of long work.
 public struct WorkProgress: Sendable, Hashable {
   /// What is being done, in a word or two: "planning", "importing", "copying", "marking", "compacting", "verifying".
   public var phase: String
@@ -23,20 +23,20 @@ public struct WorkProgress: Sendable, Hashable {
   }
 }
 
-/// Is told how far the work has come, some times a second at most, on a thread of the store's; it should not wait.
+/// Receives the progress of long work, a few times per second, on a thread of the store's own. It should not block.
 public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
 
 /// How garbage is collected.
 public struct CollectionOptions: Sendable, Hashable {
   /// Only says what would be done, with the same numbers.
   public var isDryRun: Bool
-  /// Before that, each key keeps its current version and so many archived ones; nil keeps them all.
+  /// The number of archived versions that each key keeps beside the current one; nil keeps all.
   public var archivedCountMax: Int?
   /// A pack is compacted when at least this share of its record bytes is garbage.
   public var garbageShareMin: Double
-  /// How long to wait for another process that is collecting.
+  /// Seconds to wait for another process that is collecting.
   public var waitSeconds: Double
-  /// Live bytes that are copied before what they were copied from is removed.
+  /// Live bytes to copy before the old packs are removed.
   package var batchByteCountMax = Limits.packByteCountTarget
   /// Whether space is kept for a collection on a full disk.
   package var keepsReserve = true
@@ -52,31 +52,31 @@ public struct CollectionOptions: Sendable, Hashable {
   }
 }
 
-/// What a collection did, or would do.
+/// The result of a collection or dry run.
 public struct CollectionReport: Sendable, Hashable {
   public var isDryRun = false
-  /// Chunks that are gone.
+  /// Chunks that were removed.
   public var deletedChunkCount = 0
   /// Packs removed without copying anything.
   public var deletedPackCount = 0
-  /// Packs removed after what was live in them had been copied.
+  /// Packs removed after their live records had been copied.
   public var compactedPackCount = 0
-  /// Chunks that were stored anew without their base, because the base cost more than it saved.
+  /// Chunks that were stored again without their base, because the base cost more than it saved.
   public var reencodedChunkCount = 0
-  /// Chunks that were stored anew with a dictionary on the way.
+  /// Chunks that were stored again with a dictionary on the way.
   public var dictionaryChunkCount = 0
   /// Dictionaries that were trained and stored.
   public var addedDictionaryCount = 0
   /// Bytes by which the packs became smaller.
   public var freedByteCount: Int64 = 0
-  /// Bytes of records that nothing needs and that are still there.
+  /// Bytes of unneeded records that remain.
   public var garbageByteCount: Int64 = 0
   /// Keys of a cache that were dropped to hold its limits.
   public var evictedKeyCount = 0
   /// Bytes of live records that were copied.
   public var copiedByteCount: Int64 = 0
   public var seconds = 0.0
-  /// Why nothing could be removed: what could not be read. Empty when all is well.
+  /// Why nothing could be removed, such as records that could not be read. Empty after success.
   public var obstacles: [String] = []
 }
 
@@ -98,10 +98,10 @@ public struct VerificationReport: Sendable, Hashable {
   /// Plain bytes that were read and checked; 0 when only the structure was looked at.
   public var byteCount: Int64 = 0
   public var damaged: [Damage] = []
-  /// What is lost and not accepted.
+  /// The losses that were not accepted.
   public var losses = StoreLosses()
-  /// Versions whose time lies more than a day ahead of this machine's clock: it was set wrong where they were put, or is
-  /// here. They can be read; the first so many.
+  /// Versions whose time is more than a day ahead of this machine's clock: one of the two clocks was set wrong. They
+  /// can be read. Only the first ones are listed.
   public var versionsAhead: [VersionAhead] = []
   public var seconds = 0.0
 }
@@ -112,11 +112,11 @@ public struct VersionAhead: Sendable, Hashable {
   public var version: BlobVersion.ID
 }
 
-/// What a repair did.
+/// The result of a repair.
 public struct RepairReport: Sendable, Hashable {
   /// Where damaged packs are now.
   public var setAside: [String] = []
-  /// What was damaged in them.
+  /// The damage in those packs.
   public var damaged: [Damage] = []
   /// Versions that cannot be read until the same bytes are put again.
   public var unreadable: [UnreadableVersion] = []
@@ -124,7 +124,7 @@ public struct RepairReport: Sendable, Hashable {
   public var hasLaterRecords = false
   /// Versions that could not be read, and were dropped because their loss was accepted.
   public var dropped: [UnreadableVersion] = []
-  /// What is lost, before it was accepted if the repair did so.
+  /// The losses, before the repair accepted them.
   public var losses = StoreLosses()
   public var packCount = 0
   public var keyCount = 0
@@ -138,11 +138,11 @@ public struct UnreadableVersion: Sendable, Hashable {
   public var digest: Digest
 }
 
-/// What is in a store and what it takes.
+/// The contents of a store and the space they take.
 public struct StoreStatistics: Sendable, Hashable {
   public var keyCount = 0
   public var versionCount = 0
-  /// Different blobs that versions point at.
+  /// Distinct blobs that versions point at.
   public var blobCount = 0
   /// Chunks that versions need.
   public var chunkCount = 0
@@ -174,7 +174,7 @@ public struct StoreStatistics: Sendable, Hashable {
   public var garbageByteCount: Int64 = 0
   /// Bytes of the medium that all files of the store take.
   public var diskByteCount: Int64 = 0
-  /// Why some blobs could not be followed to their chunks, which are not counted then; the first so many.
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
 }
 
@@ -192,13 +192,14 @@ public struct BlobInformation: Sendable, Hashable {
   public var storedByteCount: Int64
   /// Stored bytes of chunks that no other version needs: what dropping it would free.
   public var exclusiveByteCount: Int64
-  /// Why some other blobs could not be followed to their chunks; the first so many. They may need some of these bytes.
+  /// Why some other blobs, which may need some of these bytes, could not be followed to their chunks. Only the first
+  /// reasons.
   public var unreadable: [String] = []
 }
 
-/// What `keep` did.
+/// The result of `keep`.
 public struct RetentionResult: Sendable, Hashable {
-  /// Keys that were looked at.
+  /// Keys that were examined.
   public var keyCount: Int
   public var droppedVersionCount: Int
 }

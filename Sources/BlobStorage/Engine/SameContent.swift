@@ -1,9 +1,8 @@
-/// A file that its key seems to hold already, compared with what is there: to put the same bytes again costs reading
-/// and hashing them, and nothing is cut.
+/// Compares a file with the current version of the same length: to put the same bytes again costs reading and hashing
+/// them, and nothing is cut.
 ///
-/// Each chunk of the key's current version is compared by its digest with the file's bytes at its place, on all
-/// threads, up to the first that differs. So a file that has changed costs no more than what it has in common with the
-/// version, up to there.
+/// It hashes the file's bytes at the place of each chunk of the current version, on all threads, up to the first
+/// difference. A file that has changed costs only the part before that.
 struct SameContent {
   /// What is read, compared and reported at once: still in the processor's cache when it is hashed.
   private static let batchByteCount: Int64 = 256 << 10
@@ -83,7 +82,7 @@ struct SameContent {
         },
         consume: { if !$0 { isSame = false } })
     } catch {
-      // A list of the manifest that cannot be read: put anew, it heals.
+      // A list of the manifest that cannot be read: put again, it heals.
       guard error.code == .corrupted else { throw error }
       return false
     }
@@ -143,7 +142,7 @@ struct SameContent {
     }
   }
 
-  /// Whether a ref may count on what lies there, whatever becomes of the version: other machines may have dropped that.
+  /// Whether a ref may rely on what lies there, whatever becomes of the version: other machines may have dropped that.
   private static func canCountOn(
     _ place: Place, _ engine: Engine, _ transaction: Transaction
   ) throws(BlobStorageError) -> Bool {

@@ -12,7 +12,7 @@ package final class SharedMember: Sendable {
     /// A condemnation that was seen, and the last stream that had begun by then.
     var seenEpoch: UInt32 = 0
     var seenPut: UInt64 = 0
-    /// When it was last sure that nobody had fenced the writer.
+    /// When the writer was last known not to be fenced.
     var contact: Double?
   }
 
@@ -26,7 +26,7 @@ package final class SharedMember: Sendable {
   private let time: PassingTime
   private let state = Mutex(State())
 
-  /// - Parameter silenceSecondsMax: after so long without a word the writer looks whether it was fenced.
+  /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.
   init(
     backend: RemoteBackend, catalog: Catalog, marks: MemberMarks, leases: LeaseFile?,
     silenceSecondsMax: Double, time: PassingTime, newNumber: @escaping @Sendable () -> UInt64
@@ -44,13 +44,13 @@ package final class SharedMember: Sendable {
   package var isJoined: Bool { state.withLock { $0.membership != nil && !$0.hasLeft } }
   package var passedEpoch: UInt32 { state.withLock { $0.passedEpoch } }
 
-  /// Registers the writer, and has the catalog count on nothing that was condemned or removed before. Only the first
+  /// Registers the writer, and has the catalog rely on nothing that was condemned or removed before. Only the first
   /// call does something.
   func join(_ writer: UInt64) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       if state.hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
       if state.membership != nil { return }
-      // Kept whatever becomes of the registration: who opens the folder meanwhile must not take the writer for dead.
+      // Kept even if the registration fails: another opening of the folder must not take the writer for dead.
       if state.mark == nil { state.mark = try marks.make(writer) }
       state = try registered(writer, state.mark)
     }
@@ -82,7 +82,7 @@ package final class SharedMember: Sendable {
     }
   }
 
-  /// The last stream that had begun when a condemnation was first seen: it may count on what is condemned.
+  /// The last stream that had begun when a condemnation was first seen: it may rely on what is condemned.
   func put(before epoch: UInt32, last: UInt64) -> UInt64 {
     state.withLock { state in
       if state.seenEpoch != epoch {
@@ -93,7 +93,7 @@ package final class SharedMember: Sendable {
     }
   }
 
-  /// Tells collectors that nothing unpublished counts on what is condemned.
+  /// Tells collectors that nothing unpublished relies on what is condemned.
   func pass(_ epoch: UInt32) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       guard !state.hasLeft else { return }
@@ -117,7 +117,7 @@ package final class SharedMember: Sendable {
   }
 
   /// Registers another number in place of one that was fenced, and says whether it did: not while a stream is open,
-  /// which may count on what was removed since.
+  /// which may rely on what was removed since.
   ///
   /// - Parameter takeOver: has the writer go on under that number, unless something is left to publish of the old one.
   func renew(_ takeOver: (UInt64) -> Bool) throws(BlobStorageError) -> Bool {
@@ -135,7 +135,7 @@ package final class SharedMember: Sendable {
         try unused.leave()
         marks.remove(unused.writer)
       } catch {
-        // It is fenced already, or will be: nobody publishes under it.
+        // It is fenced already, or will be: no process publishes under it.
       }
     }
     return isRenewed
@@ -158,10 +158,10 @@ package final class SharedMember: Sendable {
 }
 
 extension Engine {
-  /// Passes what collectors have condemned, if nothing here that is unpublished may count on it.
+  /// Passes what collectors have condemned, if nothing here that is unpublished may rely on it.
   ///
-  /// Puts in memory look everything up in the transaction that commits them; streams count on what they found before,
-  /// so that those are waited for that began before the catalog said that it is condemned.
+  /// Puts in memory look everything up in the transaction that commits them; streams rely on what they found before, so
+  /// that those are waited for that began before the catalog said that it is condemned.
   package func passCollections() throws(BlobStorageError) {
     guard let member = writer.member, member.isJoined, let backend = backend as? RemoteBackend else { return }
     let said = backend.said

@@ -2,9 +2,9 @@ import Logging
 
 /// Publishes what dead processes have left in the spool, in the order of each writer, and ends their registrations.
 ///
-/// What cannot be published for good is set aside, and the catalog made anew without it. What cannot be published now
-/// stays, for the next opening or the next time that somebody synchronizes. A writer that is not registered any more
-/// was fenced, or had published everything.
+/// What cannot be published for good is set aside, and the catalog rebuilt without it. What cannot be published now
+/// stays, for the next opening or the next synchronization. A writer that is not registered any more was fenced, or had
+/// published everything.
 struct SpoolAdoption {
   private let engine: Engine
   private let backend: RemoteBackend
@@ -25,7 +25,7 @@ struct SpoolAdoption {
   }
 
   /// Sets aside what lies behind a pack without a footer, of each writer that a power cut may have ended: what the
-  /// footer would be behind may be lost, and what comes later may need it. Run before anybody seals that pack.
+  /// footer would be behind may be lost, and what comes later may need it. Runs before any process seals that pack.
   ///
   /// Where the machine went on, all is there that was written, and a footer is missing only because it came last.
   static func setAsideTorn(
@@ -76,7 +76,7 @@ struct SpoolAdoption {
     }
   }
 
-  /// Leaves a writer as it is if something fails: a full engine keeps nobody from reading.
+  /// Leaves a writer as it is if something fails: a full object store must not prevent reading.
   private mutating func attempt(
     _ writer: UInt64, _ body: (inout Self) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -182,8 +182,8 @@ struct SpoolAdoption {
 
   private func finish(_ name: PackName, byteCount: Int64) throws(BlobStorageError) {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      // Another process may have made the catalog anew from the torn file meanwhile. Not noted as published, the pack is
-      // taken in when the catalog is caught up.
+      // Another process may have rebuilt the catalog from the torn file meanwhile. Without a note of its publication,
+      // the pack is applied by the next catch-up.
       guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number),
         row.isSealed, !row.isDamaged
       else { return }

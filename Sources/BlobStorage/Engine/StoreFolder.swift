@@ -60,15 +60,15 @@ package struct StoreFolder: Sendable {
     do throws(BlobStorageError) {
       let lock = try files.open(lockPath, .readWrite)
       defer { lock.close() }
-      // Whoever is still creating it removes the file.
+      // The process that is still creating the store removes the file.
       if try lock.lock(.exclusive, wait: false) { try files.remove(lockPath) }
     } catch {
       // It does no harm: what stays is looked at again by the next opening.
     }
   }
 
-  /// Forces the names of the store's folder and of those that lead to it to the medium: an earlier creation, cut short,
-  /// may have made any of them.
+  /// Syncs the names of the store's folder and of its parents: an earlier creation that was interrupted may have made
+  /// any of them.
   private func synchronizeParents() throws(BlobStorageError) {
     var folder = path
     while folder != folder.removingLastComponent() {
@@ -101,7 +101,7 @@ package struct StoreFolder: Sendable {
   package func withReserve<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     do throws(BlobStorageError) { return try body() } catch {
       guard error.code == .noSpace, try files.status(of: reserve) != nil else { throw error }
-      // Another process may give it free at this moment.
+      // Another process may release it at this moment.
       try files.removeIfThere(reserve)
     }
     return try body()
@@ -130,7 +130,7 @@ package struct StoreFolder: Sendable {
     guard let status = try statusOrNil(header), status.kind == .regular else {
       if let status = try statusOrNil(path) {
         let names = status.kind == .directory ? try files.list(path) : ["?"]
-        // Somebody may be creating a store here: that is none yet, and may be one by now.
+        // Another process may be creating a store here, and may have finished by now.
         if names.contains("store"), try statusOrNil(header)?.kind == .regular { return try readHeader() }
         if status.kind == .directory, try holdsPacks() { throw lacksHeader }
         guard names.allSatisfy({ Self.namesOfCreation.contains($0) }) else {

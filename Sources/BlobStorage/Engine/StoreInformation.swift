@@ -3,7 +3,7 @@ import Foundation
 /// Where a store is and what was decided when it was created.
 public struct StoreInformation: Sendable, Hashable {
   public let path: String
-  /// 32 hexadecimal digits, the same for ever.
+  /// 32 hexadecimal digits that never change.
   public let id: String
   public let digestAlgorithm: Digest.Algorithm
   public let chunkSizes: ChunkSizes
@@ -11,6 +11,6 @@ public struct StoreInformation: Sendable, Hashable {
   public let level: Int
   public let usesSimilarity: Bool
   public let created: Date
-  /// The one machine that may collect garbage, where the packs' engine does not keep puts of one name apart; else nil.
+  /// The only machine that may collect garbage, if the object store lacks conditional put; else nil.
   public let collectingMachine: String?
 }

@@ -1,17 +1,17 @@
 import Logging
 
-/// What `create` decides for good.
+/// The options that `create` fixes permanently.
 public struct StoreOptions: Sendable, Hashable {
-  /// What names blobs.
+  /// The digest algorithm that names blobs.
   public var digestAlgorithm: Digest.Algorithm
   /// The average plain length of a chunk in bytes: a power of two from 1 KiB to 2 MiB. The shortest is a quarter of
   /// it, the longest four times.
   public var chunkByteCountAverage: Int
-  /// The codec that chunks are encoded by where it pays, unless a put names another.
+  /// The codec for chunks that it makes smaller, unless a put names another.
   public var codec: CodecKind
   /// The codec's level, or nil for its default: 3 for zstd, 6 for zlib.
   public var level: Int?
-  /// Whether new chunks are tried against similar ones.
+  /// Whether to encode new chunks against similar ones.
   public var usesSimilarity: Bool
 
   /// The options of a store for everything.
@@ -30,11 +30,11 @@ public struct StoreOptions: Sendable, Hashable {
 
 /// How this process uses a store.
 public struct StoreConfiguration: Sendable {
-  /// Where the store tells what it noticed; nothing is logged by default.
+  /// The store's log; by default nothing is logged.
   public var logger: Logger
   /// Bytes of recently read chunks that are kept in memory.
   public var cacheByteCountMax: Int
-  /// Threads that hash, encode and decode; 0 for one a core.
+  /// Threads that hash, encode and decode; 0 for one per core.
   public var threadCount: Int
 
   /// A configuration with these values.
@@ -56,7 +56,7 @@ public enum Durability: Sendable, Hashable {
   case relaxed
 }
 
-/// What happens to the version that was current.
+/// What happens to the previous version.
 public enum Replacement: Sendable, Hashable {
   /// It is dropped.
   case replaceCurrent
@@ -68,7 +68,7 @@ public enum Replacement: Sendable, Hashable {
 public struct PutOptions: Sendable, Hashable {
   public var durability: Durability
   public var replacement: Replacement
-  /// What must hold of the key; otherwise the put throws `conditionFailed` and changes nothing.
+  /// The condition for the put; otherwise it throws `conditionFailed` and changes nothing.
   public var condition: ChangeCondition
   /// Another codec than the store's, at its default level.
   public var codec: CodecKind?
@@ -87,6 +87,6 @@ public struct PutOptions: Sendable, Hashable {
     self.metadata = metadata
   }
 
-  /// Relaxed, replacing: what a cache wants.
+  /// Relaxed and replacing, as for a cache.
   public static let relaxed = PutOptions(durability: .relaxed)
 }

@@ -2,16 +2,16 @@ import Foundation
 
 /// How fast work goes, and how long the rest of it will take, learned from what it has reported.
 ///
-/// What is recent counts most: half as much for every ``halfLifeSeconds`` that have passed. What a byte costs and what
-/// a file costs are told apart, because a thousand small files take longer than one that is as long as all of them.
-/// There is no time left where there is nothing to go by: in the first two seconds of a phase, without a total, and
-/// when nothing has got done for ten seconds. The caller says what time it is.
+/// Recent work counts most: half as much for every ``halfLifeSeconds`` that have passed. Bytes and files have separate
+/// costs, because a thousand small files take longer than one of the same length. There is no estimate without
+/// evidence: in the first two seconds of a phase, without a total, and after ten seconds without progress. The caller
+/// provides the time.
 public struct WorkPace: Sendable {
-  /// After so many seconds, what was learned counts half.
+  /// Seconds after which what was learned counts half.
   public static let halfLifeSeconds = 8.0
-  /// So long a phase goes on before anything is said of the time left.
+  /// Seconds of a phase before it reports the time left.
   public static let silenceSeconds = 2.0
-  /// After so long without anything done, nothing is said of the time left.
+  /// Seconds without progress after which it reports no time left.
   public static let stallSeconds = 10.0
 
   /// Bytes are counted in units about as costly as a file, so that neither drowns in the other's rounding.

@@ -11,12 +11,12 @@ package final class WorkPool: Sendable {
   }
 
   fileprivate final class Job: Sendable {
-    /// Until somebody runs it: a job stays in the queue for a while after that, and what it holds does not.
+    /// Nil once the job runs: the job may stay in the queue, but releases what it captured.
     private let body: Mutex<(@Sendable () -> Void)?>
 
     init(_ body: @escaping @Sendable () -> Void) { self.body = Mutex(body) }
 
-    /// Runs the job unless somebody else does already.
+    /// Runs the job unless another thread does already.
     func run() {
       if let body = body.withLock({ $0.take() }) { body() }
     }
@@ -26,7 +26,7 @@ package final class WorkPool: Sendable {
   private let available = DispatchSemaphore(value: 0)
   package let width: Int
 
-  /// A pool of `width` threads, which end with ``close()``; without any, whoever waits for work does it.
+  /// A pool of `width` threads, which end with ``close()``; without threads, the caller that waits for work does it.
   package init(width: Int) {
     self.width = width
     for index in 0..<width { Thread.start(named: "blob-work-\(index)") { [self] in work() } }
@@ -38,7 +38,7 @@ package final class WorkPool: Sendable {
     for _ in 0..<width { available.signal() }
   }
 
-  /// Runs `body` once: on one of the threads, or on that of whoever calls what is returned before one is free.
+  /// Runs `body` once: on one of the threads, or on the thread that calls the returned closure before one is free.
   package func run(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
     let job = Job(body)
     submit(job)
@@ -46,7 +46,7 @@ package final class WorkPool: Sendable {
   }
 
   fileprivate func submit(_ job: Job) {
-    // Nobody would take it out again, and what it holds may hold this pool.
+    // No thread would take it out again, and what it captures may retain this pool.
     if width == 0 { return }
     state.withLock { $0.jobs.append(job) }
     available.signal()
@@ -62,8 +62,8 @@ package final class WorkPool: Sendable {
     }
   }
 
-  /// Takes inputs from `next`, transforms them on the pool's threads, and hands the outputs to `consume` in the
-  /// order of the inputs, on the caller's thread. At most `inFlightMax` are under way, so memory is bounded.
+  /// Transforms the inputs from `next` on the pool's threads. Passes the outputs to `consume` in the order of the
+  /// inputs, on the caller's thread. At most `inFlightMax` are under way, so memory is bounded.
   ///
   /// After the first error no more inputs are taken, and those under way are waited for.
   package func orderedMap<Input: Sendable, Output: Sendable>(

@@ -1,13 +1,13 @@
 extension WriterSession {
   /// One commit under way: the catalog's transaction, and the way to append to it.
   ///
-  /// Refs and drops are held back to the end and stand side by side in the pack, each but the last marked as going
-  /// on, so that a crash leaves all of them or none.
+  /// Refs and drops are held back to the end and stand side by side in the pack. Each but the last is marked as
+  /// continued, so that a crash leaves all of them or none.
   package struct Commit {
     package let transaction: Transaction
     let session: WriterSession
     let box: Box
-    /// Whether a sync follows before anybody is told that the commit is done.
+    /// Whether a sync follows before the caller's operation returns.
     var isPromised = false
     private var deferred: [(content: PackRecord.Content, payload: [UInt8])] = []
     private var lastVersions: [[UInt8]: Stamp] = [:]
@@ -22,8 +22,8 @@ extension WriterSession {
       self.box = box
     }
 
-    /// Takes the next stamp of the clock: later than any in the store that is not far ahead of the present, and later
-    /// than `other`, which may be.
+    /// The next stamp of the clock: later than any in the store that is not far ahead of the present, and later than
+    /// `other`, which may be.
     package func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
       let last =
         session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), box.state.lastTime)
@@ -149,7 +149,7 @@ extension WriterSession {
     package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks.contains(digest) }
   }
 
-  /// Gives the catalog the records that were appended.
+  /// Applies appended records to the catalog.
   func apply(
     _ pending: [(header: PackHeader, record: PackRecord)], to transaction: Transaction,
     isPromised: Bool = false

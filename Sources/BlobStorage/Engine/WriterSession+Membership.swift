@@ -3,12 +3,12 @@ import Synchronization
 
 /// Where packs are published: collectors wait for the writer, from before it looks anything up until all is published.
 extension WriterSession {
-  /// Registers the writer, unless it is. What was looked up before is not to be counted on.
+  /// Registers the writer, unless it is. What was looked up before is not to be relied on.
   package func join() throws(BlobStorageError) { try member?.join(writerID) }
 
   /// Goes on under another number if a collector has waited for this one in vain while nothing was left to publish.
   ///
-  /// Whoever writes at this moment comes before it, and then the number stays, or finds the other one registered.
+  /// A thread that writes at this moment comes first, and then the number stays, or it finds the new number registered.
   func renewIfFenced() throws(BlobStorageError) {
     guard let member, let publisher else { return }
     guard let next = nextIfIdle(), try member.isFenced(before: next) else { return }
@@ -54,7 +54,7 @@ extension WriterSession {
     do throws(BlobStorageError) {
       repeat { try rollOver() } while !endIfIdle()
     } catch {
-      // Nothing is published under that number any more, and nobody need wait for it.
+      // Nothing is published under that number any more, so no collector needs to wait for it.
       if error.code == .fenced { leave(member) }
       throw error
     }
@@ -85,7 +85,7 @@ extension WriterSession {
 
   private func leave(_ member: SharedMember) {
     do throws(BlobStorageError) { try member.leave() } catch {
-      // Whoever opens the state folder next ends the registration, or a collector.
+      // The next opening of the state folder, or a collector, ends the registration.
       logger.warning("The writer is still registered.", metadata: ["reason": "\(error.message)"])
     }
   }

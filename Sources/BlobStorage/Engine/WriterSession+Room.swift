@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Beginning packs, and those of a known length, for which there is space before anything is written.
+/// Begins packs, and reserves space for packs of known length before anything is written.
 extension WriterSession {
   /// Bytes that long work appends between commits: a pack ends with a commit, when it is full.
   package var commitByteCountMax: Int64 { min(16 << 20, packByteCountTarget.load(ordering: .relaxed)) }
@@ -9,7 +9,7 @@ extension WriterSession {
     state.packByteCountTarget ?? packByteCountTarget.load(ordering: .relaxed)
   }
 
-  /// Begins the next pack and takes it into the catalog, with a slot in the table of open packs if one is free.
+  /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
   func beginPack() throws(BlobStorageError) {
     let result: Result<Void, BlobStorageError> = beginning.withLock { _ in
       do throws(BlobStorageError) { return .success(try beginPackInTurn()) } catch { return .failure(error) }
@@ -33,18 +33,18 @@ extension WriterSession {
           _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
         }
       }
-      // Nothing is written to the pack before it has a slot: a rebuild takes it only as far as the slot says.
+      // The pack gets a slot before any record: a rebuild applies it only up to the slot's length.
       let slot = try catalog.claimSlot(writer.name)
       let begun = Unchecked(value: writer)
       locked { state in
         state.writer = begun.value
-        // Not before: what forces names to the medium counts on the packs before, and so do leases.
+        // Only now: syncing of names, and leases, rely on the packs up to this number.
         state.nextSequence = sequence + 1
         state.slots[begun.value.name] = slot
         state.packByteCountTarget = nil
       }
     } catch {
-      // The next opening removes it, or takes it for an empty one.
+      // The next opening removes it or seals it as an empty pack.
       writer.file.close()
       locked { $0.nextSequence = sequence + 1 }
       throw error
@@ -70,8 +70,8 @@ extension WriterSession {
     state.nextSequence += 1
   }
 
-  /// Has the pack under way, begun if there is none, take `byteCount` more bytes, and reserves the space for them.
-  /// It is full when it has them.
+  /// Makes the current pack, begun if necessary, accept `byteCount` more bytes, and reserves the space for them. It is
+  /// full when it has them.
   package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
     try waitForRoom()
     if publishesInTable { try beginPack() }

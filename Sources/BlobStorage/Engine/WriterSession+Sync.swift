@@ -8,7 +8,7 @@ extension WriterSession {
     locked { ($0.durable[watermark.pack] ?? 0) >= watermark.byteCount }
   }
 
-  /// What a sync of the pack under way has to do.
+  /// What a sync of the current pack has to do.
   private struct SyncPlan {
     var writer: PackWriter
     /// How much of it is on the medium afterwards.
@@ -71,7 +71,7 @@ extension WriterSession {
         .poisoned, "A sync of pack \(watermark.pack) has failed: open the store anew to go on.",
         pack: watermark.pack.description)
     }
-    // Another thread's sync of the pack may have failed: then this one has said nothing about what that one lost.
+    // Another thread's sync of the pack may have failed. Then this sync proves nothing about what that one lost.
     try checkNotPoisoned()
   }
 
@@ -163,11 +163,10 @@ extension WriterSession {
     return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
   }
 
-  /// What collectors are known to have said is asked besides the catalog: another process, which knows less, may have
-  /// taken in a pack since.
+  /// Also asks the known condemnations: another process that knows less may have applied the pack since.
   private func isCountedOn(_ name: PackName) -> Bool { publishing?.isCountedOn(name) ?? true }
 
-  /// What is left to do before anybody counts on a pack that is not written to any more.
+  /// Ends the sealing of a pack, so that commits may rely on it.
   func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {
     locked { state in
       if byteCount > 0 { state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount) }
@@ -187,7 +186,7 @@ extension WriterSession {
       }
       guard let byteCount else { throw lost(writer) }
       try synchronizeNames()
-      // What another thread's sync of the pack has lost, this one does not tell.
+      // This sync does not report what another thread's sync lost.
       if publisher == nil { try checkNotPoisoned() }
       enter(.sealed(writer.name, recordsEnd: writer.byteCount))
       return byteCount
@@ -248,12 +247,12 @@ extension WriterSession {
     if publisher == nil { writer.file.close() }
   }
 
-  /// Tells all writers of a pack that could not be cut back for good.
+  /// Marks a pack whose truncation may not survive a power cut, for all writers.
   func markUncut() {
     if let name = locked({ $0.unmarkedPoison.take() }) { markPoisoned(name) }
   }
 
-  /// Tells all writers not to count on what may not have reached the medium.
+  /// Marks a pack that may not have reached the medium, for all writers.
   func markPoisoned(_ name: PackName) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }

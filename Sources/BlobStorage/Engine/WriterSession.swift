@@ -2,12 +2,12 @@ import Dispatch
 import Logging
 import Synchronization
 
-/// This process's writing: its packs, one after the other, and the commits that make records visible.
+/// Writes the packs of one session, one after the other, and runs the commits that make records visible.
 ///
-/// Order of locks: the turn of commits and the stripes of keys; the catalog's write transaction; this; the tails. Records
-/// are appended in any order by any thread. They become visible in the order of the pack, by whichever commit comes next.
+/// Lock order: commit turn and key stripes, then the catalog's write transaction, then this session, then the tails.
+/// Any thread appends records in any order. The next commit makes them visible in the order of the pack.
 package final class WriterSession: Sendable {
-  /// What has to be on the medium for a commit to be durable.
+  /// What must be on the medium for a commit to be durable.
   package struct Watermark: Sendable {
     package var pack: PackName
     package var byteCount: Int64
@@ -19,7 +19,7 @@ package final class WriterSession: Sendable {
     var full: [PackWriter] = []
     var nextSequence: UInt32 = 1
     var pending: [(header: PackHeader, record: PackRecord)] = []
-    /// How many records have left `pending`: two commits may have applied the same ones.
+    /// Number of records that left `pending`. Two commits may have applied the same ones.
     var settledCount = 0
     var pendingChunks: Set<Digest> = []
     var pendingManifests: Set<Digest> = []
@@ -31,40 +31,39 @@ package final class WriterSession: Sendable {
     var sealingCount = 0
     /// Up to that number the names of this session's packs are on the medium.
     var namedSequence: UInt32 = 0
-    /// Counts up whenever records were lost before they were applied.
+    /// Increases whenever records were lost before they were applied.
     var lossCount = 0
     var lossCause: BlobStorageError?
     var poison: BlobStorageError?
     /// Why the last pack could not be sealed.
     var sealFailure: BlobStorageError?
     var addedByteCount: Int64 = 0
-    /// The time of the last stamp: also one whose commit failed is never given to another version, for its record may
-    /// be found again after a power cut.
+    /// The time of the last stamp. Never reused, even if its commit failed: its record may reappear after a power cut.
     var lastTime: UInt64 = 0
     /// The times of all stamps that were given out ahead of the clock, in ascending order.
     var timesAhead: [ClosedRange<UInt64>] = []
     /// A pack that could not be cut back for good, until the catalog says so.
     var unmarkedPoison: PackName?
-    /// When the pack under way is full, if it was begun for so many bytes.
+    /// The length of the current pack, if it was begun for a known length.
     var packByteCountTarget: Int64?
-    /// Where packs that are not sealed publish their lengths.
+    /// The slots in which unsealed packs publish their lengths.
     var slots: [PackName: LiveTable.Slot] = [:]
 
-    /// The slots of the packs that are not sealed, and what the system has of those packs.
+    /// The slots of unsealed packs, with the lengths that the system has.
     var writtenEnds: [(slot: LiveTable.Slot, end: Int64)] {
       (full + (writer.map { [$0] } ?? [])).compactMap { writer in
         slots[writer.name].map { ($0, writer.writtenByteCount) }
       }
     }
 
-    /// Whether a commit can be published by a length: all that is pending lies in one pack, which has a slot.
+    /// Whether one published length can make a commit visible: all pending records lie in one pack that has a slot.
     func canPublish(in table: LiveTable?) -> Bool {
       guard let writer else { return pending.isEmpty }
       return slots[writer.name]?.table === table && pending.allSatisfy { $0.header.name == writer.name }
     }
   }
 
-  /// The number that its packs and stamps have; where packs are published it may be given up for another.
+  /// The number in its pack names and stamps. In a shared store it may be replaced by another.
   package var writerID: UInt64 { number.load(ordering: .relaxed) }
   let number: Atomic<UInt64>
   /// Those of the engine.
@@ -85,7 +84,7 @@ package final class WriterSession: Sendable {
   private let syncTurn = Turn()
   let beginning = Mutex<Void>(())
   private let tally = CommitTally()
-  /// Waited for by commits: what they make visible may need a pack that another thread is just sealing.
+  /// Commits wait for it: their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
   /// Both only where packs are published.
@@ -118,7 +117,7 @@ package final class WriterSession: Sendable {
   /// The sequence number of the pack that the next record goes to.
   package var currentSequence: UInt32 {
     locked { state in
-      // Packs that are full may still have chunks that no version needs yet.
+      // Full packs may still have chunks that no version needs yet.
       state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence
     }
   }
@@ -144,7 +143,7 @@ package final class WriterSession: Sendable {
       let count: Int?
       do throws(BlobStorageError) {
         count = try tryLocked { (state) throws(BlobStorageError) -> Int? in
-          // A new pack needs a time, and the catalog is not to be asked for it under this lock.
+          // A new pack needs a time, which the catalog must not provide under this lock.
           if state.writer == nil, time == 0 { return nil }
           return try self.append(content, payload: payload, to: &state, time: time)
         }
@@ -163,16 +162,17 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Whether lengths are published in the table of open packs.
+  /// Whether commits are published in the live table.
   var publishesInTable: Bool { publisher == nil && catalog.hasTails }
 
-  /// Makes everything appended so far, and what `body` appends, visible to all processes, or nothing of it.
+  /// Commits everything appended so far and what `body` appends: all of it becomes visible to all processes, or
+  /// nothing.
   ///
   /// What was committed survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
   ///
   /// - Parameters:
   ///   - keys: the keys whose versions `body` reads or changes; nil for any.
-  ///   - settles: whether the commit changes the catalog beside its records. It costs a transaction of the catalog.
+  ///   - settles: whether the commit also changes tables that no record determines. It costs a catalog transaction.
   package func commit<T>(
     on keys: [[UInt8]]? = nil, settles: Bool = false,
     _ body: (inout Commit) throws(BlobStorageError) -> T
@@ -192,7 +192,7 @@ package final class WriterSession: Sendable {
   private func commitOnce<T>(
     on keys: [[UInt8]]?, settles: Bool, _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T> {
-    // Nobody waits for a pack inside of what keeps others waiting: a pack that has begun to be sealed sends it back here.
+    // No thread waits for a pack while it holds locks that others need: if sealing has begun, the commit returns here.
     while true {
       try settleFull()
       try waitForRoom()
@@ -219,7 +219,7 @@ package final class WriterSession: Sendable {
     var appliedEnd: Int
   }
 
-  /// Appends what a commit writes, and hands it to the system. What fails leaves nothing of the commit in the pack.
+  /// Appends what a commit writes and hands it to the system. If that fails, nothing of the commit stays in the pack.
   private func attempt<T>(
     _ commit: inout Commit, _ body: (inout Commit) throws(BlobStorageError) -> T,
     finish: (Commit) throws(BlobStorageError) -> Void
@@ -240,7 +240,7 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Publishes a commit in the table of open packs.
+  /// Publishes a commit in the live table.
   private func commitToTail<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
@@ -249,8 +249,7 @@ package final class WriterSession: Sendable {
     defer { slot?.leave() }
     return try catalog.read { (view) throws(BlobStorageError) in
       if let slot, try !Tails.canGrow(slot.pack, view) {
-        // A catalog that was made anew has found the pack damaged and takes no tail of it: from now on each commit is
-        // settled at once.
+        // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
         locked { if $0.writer?.name == slot.pack { $0.slots[slot.pack] = nil } }
         return nil
       }
@@ -272,7 +271,7 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Makes a commit visible by a transaction of the catalog.
+  /// Makes a commit visible through a catalog transaction.
   private func commitToCatalog<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
@@ -292,7 +291,7 @@ package final class WriterSession: Sendable {
         return attempt
       }
     } undo: { error in
-      // The catalog did not take it after all.
+      // The catalog transaction failed.
       locked { cutBack(to: commitOffset, &$0, error) }
       commitOffset = nil
     } done: {
@@ -300,7 +299,7 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Applies what is pending in full packs, and seals them.
+  /// Applies the pending records of full packs and seals them.
   ///
   /// Threads may append to a pack between a commit's transaction and its end. If that end fills the pack, it has pending
   /// records and cannot be sealed yet. No commit writes to the next pack before this one is on the medium: its refs may
@@ -358,17 +357,17 @@ package final class WriterSession: Sendable {
     for writer in full.value { seal(writer) }
   }
 
-  /// Writes the tails to the catalog once they are long or old.
+  /// Settles once the tails are long or old.
   private func settleTails() {
     guard catalog.tails?.isDue ?? false else { return }
     do throws(BlobStorageError) { try catalog.settle() } catch {
-      // Everything is visible. It is tried again after the next commit.
+      // Everything is visible. The next commit tries again.
       catalog.tails?.noteFailedSettling()
       logger.warning("The catalog could not be brought up to date.", metadata: ["reason": "\(error.message)"])
     }
   }
 
-  /// Gives back the slot of a pack that is sealed in the catalog.
+  /// Frees the slot of a pack that the catalog has as sealed.
   func releaseSlot(_ name: PackName) {
     locked { $0.slots.removeValue(forKey: name) }?.release()
   }
@@ -380,7 +379,7 @@ package final class WriterSession: Sendable {
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     if weaknesses.contains(.skipsSync) { return }
     if let publisher { return try publish(watermark, by: publisher) }
-    // A sync that fails while sealing is reported once only, to whoever does it.
+    // A failed sync is reported once, to the thread that seals.
     sealing.wait()
     try inSyncTurn { () throws(BlobStorageError) in
       if !isDurable(watermark) { tally.waitForBegun() }
@@ -391,7 +390,7 @@ package final class WriterSession: Sendable {
   /// Whether nothing is written or published any more.
   var isEnded: Bool { locked { $0.poison != nil } }
 
-  /// - Parameter isPatient: whether a task that is cancelled waits for its turn all the same.
+  /// - Parameter isPatient: whether a cancelled task still waits for its turn.
   func inSyncTurn(
     isPatient: Bool = true, _ body: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -407,7 +406,7 @@ package final class WriterSession: Sendable {
   package func rollOver() throws(BlobStorageError) {
     sealWhenSettled { _ in true }
     try settleFull()
-    // Told once: what comes later is not concerned.
+    // Reported once: later packs are not affected.
     if let failure = locked({ $0.poison ?? $0.sealFailure.take() }) { throw failure }
     if let publisher { try publishSealed(by: publisher) }
   }
@@ -424,7 +423,7 @@ package final class WriterSession: Sendable {
 
   // MARK: Inside
 
-  /// Has the pack under way take no more records, if it is one of these.
+  /// Ends the current pack, if it is one of these.
   func sealWhenSettled(_ isToSeal: (PackWriter) -> Bool) {
     locked { state in
       guard let writer = state.writer, isToSeal(writer) else { return }
@@ -494,8 +493,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Gives up a pack that cannot be written any more: what the system does not have of it is gone, and what it has
-  /// of a commit that was under way goes too.
+  /// Gives up a pack that cannot be written any more. Loses what the system does not have of it, and truncates what it
+  /// has of a commit under way.
   private func lose(
     _ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
@@ -511,9 +510,9 @@ package final class WriterSession: Sendable {
     state.lossCause = cause
     if state.writer === writer { state.writer = nil }
     state.full.removeAll { $0 === writer }
-    // What it has published stays visible, as that of a dead writer.
+    // What it published stays visible, like a dead writer's tail.
     state.slots[writer.name] = nil
-    // For good: what was cut off would else be there again after a power cut, though it was reported as failed.
+    // Synced, because a power cut would otherwise bring back records that were reported as failed.
     do throws(BlobStorageError) {
       try writer.file.truncate(to: end)
       try writer.file.synchronize()
@@ -527,7 +526,7 @@ package final class WriterSession: Sendable {
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 
-  /// Takes a commit that failed out of the pack again: refs and drops that stayed would be applied by the next.
+  /// Truncates a failed commit: the next commit would apply refs and drops that stayed.
   private func cutBack(to offset: Int64?, _ state: inout State, _ cause: BlobStorageError) {
     state.commitOffset = nil
     guard let offset, let writer = state.writer else { return }
@@ -548,6 +547,6 @@ package final class WriterSession: Sendable {
 }
 
 extension BlobStorageError.Code {
-  /// A commit needs a pack, which is begun outside of all locks. Never leaves the library.
+  /// A commit needs a new pack, which is begun without locks. Never leaves the library.
   static let needsPack = Self("needsPack")
 }

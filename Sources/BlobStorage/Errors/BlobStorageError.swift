@@ -1,11 +1,11 @@
 /// What went wrong, in one sentence for a person and one code for a program.
 ///
-/// The message names the thing (key, digest, pack, path) and, where there is one, the way out. `code` can grow:
-/// switch over it with a default.
+/// The message names the thing (key, digest, pack, path) and the remedy, if there is one. `code` can grow: switch over
+/// it with a default.
 public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   /// A stable name for a kind of failure.
   public struct Code: Hashable, Sendable, CustomStringConvertible {
-    /// The name, as it stands in logs and JSON.
+    /// The name, as in logs and JSON.
     public let name: String
 
     /// A code of that name.
@@ -60,7 +60,7 @@ extension BlobStorageError.Code {
   public static let noStore = Self("noStore")
   /// The path holds something that is not a store.
   public static let notAStore = Self("notAStore")
-  /// There is a store at the path already.
+  /// The path already holds a store.
   public static let storeExists = Self("storeExists")
   /// The store, pack or record was written by a later build.
   public static let unsupportedFormat = Self("unsupportedFormat")
@@ -76,18 +76,18 @@ extension BlobStorageError.Code {
   public static let readOnly = Self("readOnly")
   /// A system call failed in a way that has no code of its own.
   public static let io = Self("io")
-  /// A sync failed: what this writer wrote may not be on the medium. Open the store anew to go on.
+  /// A sync failed: what this writer wrote may not be on the medium. Open the store again to continue.
   public static let poisoned = Self("poisoned")
-  /// Another process holds what is needed, and waiting did not solve it.
+  /// Another process holds a needed resource, and waiting did not help.
   public static let busy = Self("busy")
-  /// Another machine has collected garbage while this one did not answer: what was not published is not in the store.
-  /// Open it anew and run again.
+  /// Another machine collected garbage while this one did not answer: unpublished changes are not in the store. Open it
+  /// again and repeat them.
   public static let fenced = Self("fenced")
   /// The store or reader was closed before.
   public static let closed = Self("closed")
   /// The caller's task was cancelled; nothing half done is visible.
   public static let cancelled = Self("cancelled")
-  /// The key is not as the change's ``ChangeCondition`` says; nothing was changed.
+  /// The change's ``ChangeCondition`` does not hold; nothing was changed.
   public static let conditionFailed = Self("conditionFailed")
   /// Two files would get the same key; nothing was changed.
   public static let keysCollide = Self("keysCollide")

@@ -13,7 +13,7 @@ package struct Weaknesses: OptionSet, Sendable {
     #endif
   }
 
-  /// Writers count on what lies in condemned packs (H2).
+  /// Writers rely on records in condemned packs (H2).
   package static let trustsCondemnedPacks = Weaknesses(rawValue: 1 << 0)
   /// gc does not look at leases (H3).
   package static let ignoresLeases = Weaknesses(rawValue: 1 << 1)
@@ -35,11 +35,11 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let ignoresRebuilds = Weaknesses(rawValue: 1 << 9)
   /// A reader whose pack has gone does not look again (H6).
   package static let looksUpOnce = Weaknesses(rawValue: 1 << 10)
-  /// What a dead writer left is not taken in (H9).
+  /// A dead writer's pack is not recovered (H9).
   package static let skipsRecovery = Weaknesses(rawValue: 1 << 11)
   /// A pack may take the name of another (H12).
   package static let reusesPackNames = Weaknesses(rawValue: 1 << 12)
-  /// Lengths in packs are not compared with what is there.
+  /// Lengths in packs are not compared with the actual bytes.
   package static let trustsLengths = Weaknesses(rawValue: 1 << 13)
   /// gc does not mark the bases of chunks that were put while it ran.
   package static let forgetsNewBases = Weaknesses(rawValue: 1 << 14)
@@ -49,7 +49,7 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let removesBeforeAllPassed = Weaknesses(rawValue: 1 << 15)
   /// A writer takes any object under its pack's name for its own.
   package static let takesExistsForStored = Weaknesses(rawValue: 1 << 17)
-  /// A writer counts on packs of a shared store that were condemned when it began.
+  /// A writer relies on packs of a shared store that were condemned when it began.
   package static let pardonsSharedPacks = Weaknesses(rawValue: 1 << 18)
   /// Packs of a writer are published, or believed, without those before them.
   package static let acceptsGaps = Weaknesses(rawValue: 1 << 19)

@@ -1,7 +1,7 @@
 import CBlobKernels
 import SystemPackage
 
-/// Tells whether the machine has been started anew since.
+/// Tells whether the machine has been started again since.
 package enum BootIdentity {
   /// A text that is the same until the machine is started again, and then never comes back.
   ///
@@ -15,7 +15,7 @@ package enum BootIdentity {
   }
 }
 
-/// A number that nobody can guess, for names and writer identities.
+/// An unpredictable number, for names and writer identities.
 package func randomUInt64() -> UInt64 {
   var generator = SystemRandomNumberGenerator()
   return generator.next()

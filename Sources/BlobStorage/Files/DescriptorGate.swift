@@ -1,11 +1,11 @@
 import CBlobKernels
 import Synchronization
 
-/// Owns a file descriptor and closes it when nobody is inside a call on it.
+/// Owns a file descriptor and closes it when no call uses it.
 ///
-/// A descriptor's number is given out again the moment it is closed: a call still on its way would then read or
-/// write another file. So every call goes through the gate, and closing shuts the gate first; whoever is the
-/// last to leave closes the descriptor.
+/// A descriptor's number is given out again the moment it is closed: a call still on its way would then read or write
+/// another file. So every call goes through the gate, and closing shuts the gate first; the last call to leave closes
+/// the descriptor.
 package struct DescriptorGate: ~Copyable, Sendable {
   private let descriptor: Int32
   /// The count of calls inside; the top bit once it is shut.
@@ -35,7 +35,7 @@ package struct DescriptorGate: ~Copyable, Sendable {
     return try body(descriptor)
   }
 
-  /// Lets nobody in any more; returns at once, also when somebody is inside.
+  /// Refuses new calls. Returns at once, even while calls are inside.
   package func shutGate() {
     let before = state.bitwiseOr(Self.shut, ordering: .acquiringAndReleasing).oldValue
     if before == 0 { closeDescriptor() }

@@ -54,7 +54,7 @@ package protocol File: AnyObject, Sendable {
   /// ``unlock()``, with ``close()`` or with the process.
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool
 
-  /// The same, but gives up waiting after so many seconds.
+  /// The same, but waits for at most `seconds`.
   func lock(_ kind: LockKind, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool
 
   /// Gives the lock back; nothing happens when there is none.
@@ -85,7 +85,7 @@ package protocol File: AnyObject, Sendable {
 
   /// Closes the file; a second call does nothing.
   ///
-  /// It waits for nobody: calls under way end as if the file were open, and the last of them closes it.
+  /// It does not wait: calls under way end as if the file were open, and the last of them closes it.
   func close()
 }
 

@@ -16,13 +16,12 @@ extension FileSystem {
     }
   }
 
-  /// Removes a file's name if that is possible: for what does no harm where it stays.
+  /// Removes a file's name if possible, for files that do no harm if they stay.
   func discard(_ path: FilePath) { do throws(BlobStorageError) { try remove(path) } catch {} }
 
-  /// Replaces a file by one with these bytes, or makes it, durably. After a crash it is the one or the other, whole.
+  /// Replaces or creates a file with these bytes, durably. After a crash the file is the old or the new one, whole.
   ///
-  /// The bytes go to a file with `.new` behind its name, and then get its name. The caller sees to it that nobody else
-  /// replaces the same file meanwhile.
+  /// Writes a file with the suffix `.new` and renames it. The caller excludes concurrent replacements of the same file.
   ///
   /// - Returns: the new file, for reading and writing.
   func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {

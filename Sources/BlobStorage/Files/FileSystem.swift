@@ -26,9 +26,9 @@ package protocol FileSystem: Sendable {
   func removeDirectory(_ path: FilePath) throws(BlobStorageError)
   /// Forces the folder's names to the medium.
   func syncDirectory(_ path: FilePath) throws(BlobStorageError)
-  /// A text that is another one once the file system at `path` was mounted anew; empty where nothing tells.
+  /// A text that is another one once the file system at `path` was mounted again; empty where nothing tells.
   func mountIdentity(of path: FilePath) -> String
-  /// Gives what root has made to the owner of the folder that it is in; nothing happens for anybody else.
+  /// Gives a file that root created to the owner of its folder; does nothing for other users.
   func shareOwner(of path: FilePath)
 }
 

@@ -18,7 +18,7 @@ package final class InputFile: Sendable {
   /// Opens a file as `name` means it in a folder; `path` is what messages call it.
   init(_ directory: Int32, _ name: FilePath, _ path: FilePath) throws(BlobStorageError) {
     self.path = path
-    // Non-blocking, because opening a named pipe would wait for somebody to write into it.
+    // Non-blocking, because opening a named pipe would wait for a writer.
     let options = Int32(BS_OPEN_NONBLOCK)
     let opened = uninterrupted {
       name.withPlatformString { bs_open_at(directory, $0, options) }

@@ -1,7 +1,7 @@
 /// In which start of the machine, and through which mount, a store is used.
 ///
 /// What was written without a sync is still there while both are the same. A disk that went away and came back is
-/// mounted anew.
+/// mounted again.
 package struct MediumIdentity: Sendable, Hashable {
   /// Empty where the system does not tell: then it is another start every time.
   package let boot: String

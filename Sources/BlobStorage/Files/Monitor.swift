@@ -1,8 +1,8 @@
 import Foundation
 
-/// A value that one thread at a time uses, and whose changes other threads can wait for.
+/// A value that one thread at a time uses. Other threads can wait for its changes.
 ///
-/// Who changes what others wait for wakes them afterwards, with ``wakeAll()`` or ``wakeOne()``.
+/// A thread that changes the value wakes the waiting ones afterwards, with ``wakeAll()`` or ``wakeOne()``.
 package final class Monitor<State: Sendable>: @unchecked Sendable {
   private let condition = NSCondition()
   // Unchecked: guarded by `condition`.
@@ -17,7 +17,7 @@ package final class Monitor<State: Sendable>: @unchecked Sendable {
     return body(&state)
   }
 
-  /// Waits until `isReady`, or until so many seconds have passed, and then runs `body`.
+  /// Waits until `isReady` or for at most `seconds`, and then runs `body`.
   package func withLock<T>(
     when isReady: (State) -> Bool, withinSeconds seconds: Double? = nil, _ body: (inout State) -> T
   ) -> T {
@@ -48,7 +48,7 @@ package final class Monitor<State: Sendable>: @unchecked Sendable {
         continue
       }
       try CancellationFlag.check()
-      // Nobody wakes a thread whose task is cancelled: it looks from time to time.
+      // Cancelling a task wakes no thread: a waiting thread checks from time to time.
       _ = condition.wait(until: Date(timeIntervalSinceNow: 0.2))
       try CancellationFlag.check()
     }

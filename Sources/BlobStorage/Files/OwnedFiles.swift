@@ -1,17 +1,17 @@
 import SystemPackage
 
-/// Files of a folder that are each locked for as long as the process lives that made them: a lock that can be taken is
-/// the proof of death.
+/// Files of a folder, each locked for as long as the process lives that created it. A free lock proves that the owner
+/// is dead.
 struct OwnedFiles: Sendable {
   let folder: FilePath
   let files: any FileSystem
 
   private static let attemptCount = 8
 
-  /// Makes a file that is locked, and has what `write` writes, before it has its name. It belongs to this process until
-  /// it is closed.
+  /// Creates a file that is locked, and complete, before it gets its name. It belongs to this process until it is
+  /// closed.
   ///
-  /// - Parameter name: one that no file has. Until it has it, the file's name ends with `.new` instead.
+  /// - Parameter name: a name that no file has. Until it is renamed, the file's name ends with `.new` instead.
   func create(
     _ name: String, _ write: (any File) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> any File {
@@ -21,7 +21,7 @@ struct OwnedFiles: Sendable {
       let temporary = folder.appending(stem + (attempt == 1 ? ".new" : "-\(attempt).new"))
       let file = try files.open(temporary, .create)
       do throws(BlobStorageError) {
-        // A scan that found it before it was locked may hold it, and may be stopped: another name helps.
+        // A scan that found the file before it was locked may hold it, and may be stopped: use another name.
         guard try file.lock(.exclusive, wait: false) else {
           throw BlobStorageError(
             .io, "\(temporary) is held by another process.", errno: Errno.noSuchFileOrDirectory.rawValue)
@@ -32,19 +32,19 @@ struct OwnedFiles: Sendable {
       } catch {
         file.close()
         guard error.isMissingName, attempt < Self.attemptCount else {
-          // What stays is removed by the next scan.
+          // The next scan removes what stays.
           files.discard(temporary)
           throw error
         }
-        // A scan came before the lock, took it for a dead process's, and removed it.
+        // A scan came before the lock, took the file for a dead process's, and removed it.
         attempt += 1
       }
     }
   }
 
-  /// Calls `body` with a file, and whether its owner is dead; nothing happens if it has lost its name.
+  /// Calls `body` with a file and whether its owner is dead. Does nothing if the file lost its name.
   ///
-  /// - Parameter intent: to write, if nobody else is to find the owner dead meanwhile.
+  /// - Parameter intent: to write, if no other process may find the owner dead meanwhile.
   func visit(
     _ name: String, _ intent: OpenIntent = .readWrite,
     _ body: (_ file: any File, _ isDead: Bool) throws(BlobStorageError) -> Void

@@ -5,7 +5,7 @@ import Foundation
 package struct PassingTime: Sendable {
   /// Seconds since some moment in the past.
   package var now: @Sendable () -> Double
-  /// Returns after so many seconds.
+  /// Waits for that many seconds.
   package var wait: @Sendable (_ seconds: Double) -> Void
 
   /// Time that passes as these say.

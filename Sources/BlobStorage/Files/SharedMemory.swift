@@ -2,12 +2,12 @@ import CBlobKernels
 
 /// A part of a file as memory that processes share: 64-bit words, each read and written whole.
 ///
-/// What another process stored is to be checked before it is believed.
+/// Check every word that another process may have stored.
 package final class SharedMemory: @unchecked Sendable {
   // Unchecked: the words are only touched by atomic operations.
   private let words: UnsafeMutablePointer<UInt64>
   private let byteCount: Int
-  /// For tests: whether the process still lives. What a dead one stores is not seen.
+  /// For tests: whether the process still lives. Stores of a dead process have no effect.
   private let isAlive: (@Sendable () -> Bool)?
   /// The mapping, if it is another object's.
   private let owner: SharedMemory?
@@ -20,7 +20,7 @@ package final class SharedMemory: @unchecked Sendable {
     owner = nil
   }
 
-  /// The same memory as a process has it that may die.
+  /// The same memory, as seen by a process that may die.
   package init(_ other: SharedMemory, whileAlive: @escaping @Sendable () -> Bool) {
     words = other.words
     byteCount = other.byteCount
@@ -30,7 +30,7 @@ package final class SharedMemory: @unchecked Sendable {
 
   deinit { if owner == nil { bs_unmap(words, byteCount) } }
 
-  /// Everything that the thread which stored the value did before is visible after the load.
+  /// A load acquires and a store releases: the load sees everything that the storing thread did before.
   subscript(_ index: Int) -> UInt64 {
     get { bs_load(words + checked(index)) }
     set { if isAlive?() ?? true { bs_store(words + checked(index), newValue) } }

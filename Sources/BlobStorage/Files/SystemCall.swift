@@ -14,7 +14,7 @@ func systemCall(
 
 /// Fills a buffer, or stops where a call reads nothing more; returns the count of bytes.
 ///
-/// - Parameter call: a shim call that reads into the rest of the buffer, whose first so many bytes are filled.
+/// - Parameter call: a shim call that reads into the rest of the buffer, after the `done` bytes that are filled.
 func readAll(
   into buffer: UnsafeMutableRawBufferPointer, _ path: @autoclosure () -> FilePath,
   _ call: (_ rest: UnsafeMutableRawBufferPointer, _ done: Int) -> Int

@@ -98,7 +98,7 @@ package struct SystemFiles: FileSystem {
 
 extension OpenIntent {
   fileprivate var options: Int32 {
-    // Non-blocking, because opening a named pipe would wait for somebody to write; regular files ignore it.
+    // Non-blocking, because opening a named pipe would wait for a writer; regular files ignore it.
     let base = Int32(BS_OPEN_NONBLOCK)
     let write = Int32(BS_OPEN_WRITE)
     let create = Int32(BS_OPEN_CREATE | BS_OPEN_SHARE_OWNER)

@@ -1,10 +1,10 @@
-/// A lock for those who hold it while they wait for a network: who was cancelled waits for it no longer.
+/// A lock for threads that wait for the network while they hold it. A cancelled thread stops waiting for it.
 package final class Turn: Sendable {
   private let isTaken = Monitor(false)
 
   package init() {}
 
-  /// - Parameter isPatient: whether a task that is cancelled waits all the same.
+  /// - Parameter isPatient: whether a cancelled task still waits.
   /// - Throws: `cancelled`; then there is nothing to give back.
   package func take(isPatient: Bool) throws(BlobStorageError) {
     if isPatient {

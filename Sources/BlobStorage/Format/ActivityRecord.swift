@@ -1,7 +1,6 @@
-/// What a process says of long work that it does on a store, for anybody who asks: one slot of 512 bytes that is
-/// written over and over.
+/// Describes long work that a process does on a store: one slot of 512 bytes that is overwritten repeatedly.
 ///
-/// It is no part of what a store keeps: whoever does not understand it goes without. Format.md, "Activities".
+/// It is not part of a store's content: a reader that does not understand it ignores it. Format.md, "Activities".
 package struct ActivityRecord: Hashable, Sendable {
   package static let byteCount = 512
   private static let tag: [UInt8] = [0x41, 0x43, 0x54, 0x31]  // ACT1

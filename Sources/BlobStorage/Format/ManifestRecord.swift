@@ -1,8 +1,8 @@
 /// The meta of a manifest record: this blob is these chunks in this order.
 ///
-/// The payload lists what the blob is made of. At depth 0 these are its chunks, as ``ChunkEntry``. At depth 1 they
-/// are lists, as ``ListEntry``: each list is the entries of up to ``listedCountTarget`` chunks, stored as a chunk
-/// of its own, so that a blob of any size is written and read in bounded memory.
+/// The payload lists the blob's parts. At depth 0 these are its chunks, as ``ChunkEntry``. At depth 1 they are lists,
+/// as ``ListEntry``. Each list holds the entries of up to ``listedCountTarget`` chunks and is stored as a chunk of its
+/// own. So blobs of any size are written and read in bounded memory.
 package struct ManifestRecord: Hashable, Sendable {
   /// How many chunks a writer puts into one list.
   package static let listedCountTarget = 4_096

@@ -1,7 +1,7 @@
-/// Which pack: its writer, and the how-many-th pack of that writer it is, counted without gaps from 1.
+/// Names a pack: its writer and its ordinal among that writer's packs, counted without gaps from 1.
 ///
-/// A writer's number is drawn at random from 2⁶⁴ each time a store is opened for writing, and a pack is created
-/// only where no such name exists: no name is used twice.
+/// Each opening for writing draws a number at random from 2⁶⁴. A pack is created only if no such name exists, so no
+/// name is used twice.
 package struct PackName: Hashable, Comparable, Sendable, CustomStringConvertible {
   package static let byteCount = 12
 
@@ -38,8 +38,8 @@ package struct PackName: Hashable, Comparable, Sendable, CustomStringConvertible
     left.writer != right.writer ? left.writer < right.writer : left.sequence < right.sequence
   }
 
-  /// What every record header's checksum begins with, so that a record of another pack, or of another place in
-  /// this one, is not taken for one that belongs here.
+  /// The beginning of every record header's checksum. It prevents a record of another pack, or of another place in this
+  /// one, from being valid here.
   package func checksumSeed(offset: Int64) -> UInt32 {
     var bytes = (writer.littleEndian, offset.littleEndian, UInt64(sequence).littleEndian)
     return withUnsafeBytes(of: &bytes) { CRC32C.checksum($0) }

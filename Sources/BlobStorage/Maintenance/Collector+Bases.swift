@@ -2,9 +2,9 @@
 extension Collector {
   /// Marks the bases of all chunks in packs that were not sealed when marking began.
   ///
-  /// A put may find a base before its pack is condemned, be committed after that, and give up its lease before that is
-  /// read. The row of its chunk can then replace one without a base, and the manifest that names the chunk was marked
-  /// before, so that it is not walked again.
+  /// A put may find a base before its pack is condemned, commit after that, and release its lease before gc reads it.
+  /// The row of its chunk can then replace one without a base. The manifest that names the chunk was marked before, so
+  /// it is not walked again.
   func markNewBases() throws(BlobStorageError) {
     if engine.weaknesses.contains(.forgetsNewBases) { return }
     for (number, row) in try packRows() where !sealed.contains(number) {

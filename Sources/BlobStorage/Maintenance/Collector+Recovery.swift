@@ -1,17 +1,17 @@
 import Logging
 
-/// Going on after a collection that was killed, and on a full disk.
+/// Continues after a killed collection, and collects on a full disk.
 extension Collector {
-  /// Ends what a collection that was killed has begun, and takes in the packs of dead writers.
+  /// Finishes what a killed collection began, and recovers the packs of dead writers.
   func recover() throws(BlobStorageError) {
     try finishLast()
     try engine.recoverDeadWriters()
   }
 
-  /// Ends what a collection that was killed has begun.
+  /// Finishes what a killed collection began.
   func finishLast() throws(BlobStorageError) {
     if engine.remote != nil { return try finishLastShared() }
-    // Before all else: on a full disk their space is what the rest needs.
+    // First, because on a full disk the rest needs their space.
     try engine.backend.finishLeaving()
     // Its writer may have ended since.
     if try unsyncedPack() != nil { try engine.recoverDeadWriters() }
@@ -31,11 +31,11 @@ extension Collector {
     if lacksFile { try forgetRetired() }
   }
 
-  /// Waits for the commits that may count on the condemned packs, also for those of programs that died in one.
+  /// Waits for the commits that may rely on condemned packs, including those whose process died.
   func awaitCommits() throws(BlobStorageError) {
     let seconds = engine.environment.commitPatienceSeconds
     if try engine.catalog.awaitCommits(seconds: seconds, ignoresDead: false) { return }
-    // With a pack that is recovered, the catalog has what its last commit counts on.
+    // After recovery the catalog has what the dead writer's last commit relies on.
     try withReserve { () throws(BlobStorageError) in try engine.recoverDeadWriters() }
     _ = try engine.catalog.awaitCommits(seconds: seconds, ignoresDead: true)
   }
@@ -50,7 +50,7 @@ extension Collector {
     }
   }
 
-  /// Lifts the sentence from packs that stay.
+  /// Pardons condemned packs that stay.
   func pardon() {
     if engine.remote != nil { return }
     do throws(BlobStorageError) {
@@ -69,7 +69,7 @@ extension Collector {
     }
   }
 
-  /// Rows may point into packs that are being written to, relaxed: they must not be all that is left (H1, H7).
+  /// Syncs open packs. Rows may point into them, and unsynced copies must not be the only ones (H1, H7).
   func synchronizeOpenPacks() throws(BlobStorageError) {
     if engine.weaknesses.contains(.retiresBeforeSync) { return }
     for (_, row) in try packRows() where !row.isSealed && row.state == .live {
@@ -83,8 +83,8 @@ extension Collector {
     if let name = try unsyncedPack() { throw Self.failedSync(name) }
   }
 
-  /// A pack under way whose sync has failed. What the catalog counts on may not be on the medium, and no later sync
-  /// tells: its writer has to end, so that the next opening writes it anew.
+  /// An open pack whose sync has failed. What the catalog relies on may not be on the medium, and no later sync reports
+  /// that. Its writer has to end, so that the next opening writes the pack again.
   private func unsyncedPack() throws(BlobStorageError) -> PackName? {
     try packRows().first { $0.row.isPoisoned && !$0.row.isSealed && $0.row.state == .live }?.row.name
   }
@@ -95,7 +95,7 @@ extension Collector {
       pack: name.description)
   }
 
-  /// While anything is lost, nothing may be removed: what is left may be all that tells of it.
+  /// While something is lost, nothing may be removed: the rest may be the only evidence.
   func noteLosses() throws(BlobStorageError) -> Bool {
     if engine.remote != nil || engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
     let losses = try engine.losses()
@@ -112,7 +112,7 @@ extension Collector {
     return !losses.isEmpty
   }
 
-  /// Replaces the census by one without what is said twice, if that makes it much smaller.
+  /// Replaces the census by one without repetitions, if that makes it much smaller.
   func shortenCensus() {
     guard let file = engine.backend.census, scope == nil, !options.isDryRun else { return }
     do throws(BlobStorageError) {
@@ -126,12 +126,12 @@ extension Collector {
 
   // MARK: A full disk
 
-  /// Runs `body`, with the reserve given free if the disk is full.
+  /// Runs `body`, and releases the reserve if the disk is full.
   func withReserve(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     try engine.folder.withReserve(body)
   }
 
-  /// Puts the reserve back, where there is room for it.
+  /// Restores the reserve if there is room for it.
   func keepReserve() {
     guard !options.isDryRun else { return }
     do throws(BlobStorageError) {

@@ -3,11 +3,11 @@ import SystemPackage
 
 /// Collecting on a store that machines share. The order of the steps, and why it is safe, stands in "Many machines".
 ///
-/// The engine is one that only collects, with a state folder of its own: its catalog knows nothing but what is published.
-/// What a process of this machine has dropped or copied, and not published yet, may never be. Condemned packs count in it
-/// like all others until the copying begins, so that where a chunk is looked for depends on the packs alone.
+/// The engine only collects and has a state folder of its own: its catalog knows only published packs. What a process
+/// of this machine has dropped or copied, and not published yet, may never be. Condemned packs count in it like all
+/// others until the copying begins, so that where a chunk is looked for depends on the packs alone.
 extension Collector {
-  /// So many packs are condemned at once: an entry of the log says them all.
+  /// Packs to condemn at once: one entry of the log names them all.
   private static let condemnedCountMax = 1 << 20
 
   /// Gets ready: what others published is known, and what they removed is gone for good.
@@ -29,7 +29,7 @@ extension Collector {
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
   }
 
-  /// Notes packs that are neither listed nor removed: somebody has deleted objects, and what was in them may be needed.
+  /// Reports packs that are neither listed nor removed: their objects were deleted, and their records may be needed.
   func noteMissing(_ rows: [(number: UInt32, row: PackRow)]) {
     guard let backend = engine.backend as? RemoteBackend, let listing = backend.lastListing else { return }
     let lost = rows.lazy.map(\.row).filter { row in
@@ -38,7 +38,7 @@ extension Collector {
         && !backend.said.removed.contains(row.name)
     }
     for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
-      report.obstacles.append("Pack \(name) is not there, and nobody has removed it.")
+      report.obstacles.append("Pack \(name) is missing, and no collection has removed it.")
     }
   }
 
@@ -66,7 +66,7 @@ extension Collector {
       let gone = error.pack.flatMap { PackName($0) }
       if let gone, backend.said.removed.contains(gone) { throw Self.another }
       throw BlobStorageError(
-        .corrupted, "\(error.message) Nobody has removed it: run verify.", pack: error.pack)
+        .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
     }
   }
 

@@ -1,22 +1,21 @@
 import Foundation
 import Logging
 
-/// Collects garbage: plans, condemns, marks again, copies what is live, and takes packs away.
+/// Collects garbage: plans, condemns, marks again, copies live records, and removes packs.
 ///
 /// Invariants, in the order of the steps; nothing rests on elapsed time:
 /// 1. One collector at a time (a lock that dies with its process).
-/// 2. Only packs go that were sealed before marking began: a chunk's row can move into any other meanwhile, and what
-///    was marked is the place where it lay. Packs to go are *condemned* in the catalog first: from then on no writer counts on what lies in them.
-/// 3. Then leases are read, versions are marked once more, and leases are read again. Whoever relied on a condemned
-///    pack before has its lease, or its version, seen by one of the three; whoever comes later sees the pack
-///    condemned.
-/// 4. What is live is copied into new packs, which are on the medium, names included, before anything goes.
-/// 5. A pack is retired in the catalog only after looking once more that no live row points into it. Then every pack
-///    still being written to is forced to the medium, because rows may point there instead. Then its file is
-///    renamed, durably. Only then are its records taken out of the catalog, and the file removed.
-/// 6. A record that hides versions goes only when no copy of their refs is left in another pack.
+/// 2. Only packs that were sealed before marking began can go: a chunk's row may move to any other pack meanwhile, and
+///    marks name places. First the catalog *condemns* the packs to go. From then on no writer relies on their records.
+/// 3. Then it waits for commits that began before, reads leases, marks versions again, and reads leases again. One of
+///    these sees every commit, version or lease that relied on a condemned pack. Later commits see the pack condemned.
+/// 4. It copies live records into new packs and syncs those packs and their names before anything goes.
+/// 5. It retires a pack in the catalog only after checking again that no live row points into it. Then it syncs every
+///    open pack, because rows may point there instead. Then it renames the file, durably. Only then it takes the
+///    records out of the catalog and removes the file.
+/// 6. A record that hides versions goes only when no other pack has a copy of their refs.
 ///
-/// Killed at any point, the store is valid, and the next collection goes on.
+/// After a kill at any point the store is valid, and the next collection continues.
 final class Collector {
   /// One pack that is to go.
   struct Candidate {
@@ -88,7 +87,7 @@ final class Collector {
       try withReserve { () throws(BlobStorageError) in
         try recover()
         if let count = options.archivedCountMax {
-          // Whoever is turned away has dropped nothing.
+          // A collection that is refused has dropped nothing.
           if engine.remote == nil { try checkSyncs() }
           _ = try engine.keep(upTo: count, prefix: "", .durable)
         }
@@ -154,7 +153,7 @@ final class Collector {
     _ = try markLeases()
   }
 
-  /// Marks what all leases hold, and says which packs of living writers have chunks of unfinished puts.
+  /// Marks what all leases hold. Returns which packs of living writers have chunks of unfinished puts.
   private func markLeases() throws(BlobStorageError) -> Leases {
     if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
@@ -171,7 +170,7 @@ final class Collector {
     return leases
   }
 
-  /// Lets bases go that cost more than they save, by storing what depends on them anew.
+  /// Lets bases go that cost more than they save, by storing what depends on them again.
   func rebase() throws(BlobStorageError) {
     // One machine alone does not see what others are about to encode against a base.
     if engine.remote != nil { return }
@@ -180,7 +179,7 @@ final class Collector {
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
     var marks = marker.marks
     do throws(BlobStorageError) { try rebasing.run(&marks) } catch {
-      // It only saves space later: what needs no room can go all the same.
+      // It only saves space later: packs that need no room can still go.
       guard error.code == .noSpace else { throw error }
       engine.logger.warning("There is no room to store chunks without their bases.")
       return
@@ -194,7 +193,7 @@ final class Collector {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
-  /// What cannot be read might need anything: then nothing is removed (H11).
+  /// Unreadable records might need anything: then nothing is removed (H11).
   func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message) + damagedCopies
@@ -229,7 +228,7 @@ final class Collector {
       let isSmall =
         scope != nil || condemned.contains(row.name)
         || (merges && row.recordsByteCount < Self.smallPackByteCount)
-      // What was not synced for sure is stored anew.
+      // What was not synced for sure is stored again.
       guard
         isSmall || row.isPoisoned
           || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin)
@@ -268,7 +267,7 @@ final class Collector {
 
   // MARK: Executing
 
-  /// Marks again now that no writer counts on the candidates any more, and leaves out those that are protected.
+  /// Marks again now that no writer relies on the candidates any more, and leaves out those that are protected.
   func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     let before = try markLeases()
     try markAgain(candidates)
@@ -337,7 +336,7 @@ final class Collector {
     }
   }
 
-  /// Whether copies of so many bytes fit on the disk before what they were copied from goes.
+  /// Whether copies of that many bytes fit on the disk before the old packs go.
   private func hasRoom(_ byteCount: Int64) throws(BlobStorageError) -> Bool {
     // A footer of tiny records is up to an eighth as long, and the catalog changes.
     try engine.folder.files.availableByteCount(at: engine.folder.packs) / 5 * 4 >= byteCount
@@ -393,8 +392,8 @@ final class Collector {
     account(retired)
   }
 
-  /// Renames retired packs out of the store. Inside a transaction, because a catalog that is rebuilt between the look
-  /// and the step does not know them as retired any more, and others may count on them (H5).
+  /// Renames retired packs out of the store, inside a transaction. A catalog that is rebuilt between check and rename
+  /// does not know them as retired, and others may rely on them (H5).
   func rename(_ names: [PackName]) throws(BlobStorageError) {
     let renamed = try engine.folder.withReserve { () throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
@@ -438,7 +437,7 @@ final class Collector {
     }
   }
 
-  /// Called inside a write transaction, during which nobody rebuilds the catalog (H5).
+  /// Called inside a write transaction, during which no process rebuilds the catalog (H5).
   func checkGeneration() throws(BlobStorageError) {
     if engine.weaknesses.contains(.ignoresRebuilds) { return }
     guard engine.catalog.generation == generation else {

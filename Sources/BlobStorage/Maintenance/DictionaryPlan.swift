@@ -1,8 +1,8 @@
 /// A dictionary for the small chunks that compaction copies, and what it makes of them.
 ///
-/// It is one that the store has, if that does for a sample of them, or a new one, trained on one part of the sample
-/// and kept only if it shrinks the other part enough: ``DictionaryPolicy``. A new one is written where the first
-/// chunk is that is encoded with it. From then on it is live while such a chunk is, like any base.
+/// It uses a dictionary of the store if that suits a sample of the chunks. Otherwise it trains a new one on part of the
+/// sample, and keeps it only if it shrinks the other part enough: ``DictionaryPolicy``. A new dictionary is written
+/// before the first chunk that is encoded with it. From then on it is live while such a chunk is, like any base.
 struct DictionaryPlan: Sendable {
   let digest: Digest
   let bytes: [UInt8]
@@ -20,7 +20,7 @@ struct DictionaryPlan: Sendable {
     Int64(Double(chunks.storedByteCount(pack)) * (1 - share))
   }
 
-  /// Looks once more which chunks may be encoded with it, now that nobody else counts on their packs.
+  /// Looks once more which chunks may be encoded with it, now that no writer relies on their packs.
   mutating func confirm(
     _ engine: Engine, _ marks: Marks, in packs: Set<UInt32>, leased: Set<LeaseFile.Held>
   ) throws(BlobStorageError) {
@@ -133,7 +133,7 @@ extension DictionaryPlan {
     return nil
   }
 
-  /// Remembers that no dictionary was worth it for so many chunks.
+  /// Remembers that no dictionary was worth it for this number of chunks.
   static func noteTrial(_ count: Int, _ engine: Engine) throws(BlobStorageError) {
     try engine.folder.withReserve { () throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in

@@ -1,6 +1,6 @@
 import SystemPackage
 
-/// Maintenance from the engine on, for those who have no `BlobStore`.
+/// Maintenance operations of an engine, without a `BlobStore`.
 extension Engine {
   /// Plans and executes one collection of garbage.
   package func collectGarbage(
@@ -10,12 +10,12 @@ extension Engine {
     return try Collector(self, options, progress).run()
   }
 
-  /// Takes away these packs, by their numbers, after copying what is live in them.
+  /// Removes these packs, by their numbers, after copying their live records.
   package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> CollectionReport {
     try Collector(self, CollectionOptions(garbageShareMin: 0, waitSeconds: 5), nil, scope: packs).run()
   }
 
-  /// Takes in the packs of writers that are dead.
+  /// Recovers the packs of dead writers.
   func recoverDeadWriters() throws(BlobStorageError) {
     let builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses,
@@ -25,7 +25,7 @@ extension Engine {
     }
   }
 
-  /// - Throws: `invalidArgument` where packs are shared by machines, none of which may take one away by itself.
+  /// - Throws: `invalidArgument` in a shared store, where no machine may remove a pack by itself.
   func checkPacksAreOwn(_ work: String) throws(BlobStorageError) {
     guard backend is any PublishingBackend else { return }
     throw BlobStorageError(
@@ -45,15 +45,15 @@ extension Engine {
     try Verifier(self, nil).run(isQuick: isQuick, readsBlobs: readsBlobs)
   }
 
-  /// Mends what can be mended.
+  /// Repairs what can be repaired.
   package func repair(
     waitSeconds: Double = 60, acceptsLosses: Bool = false
   ) throws(BlobStorageError) -> RepairReport {
     try Repairer(self, nil, waitSeconds: waitSeconds).run(acceptsLosses: acceptsLosses)
   }
 
-  /// Writes down, durably, that what is lost is accepted: what is left of the store is all there is. The caller holds the
-  /// collection lock.
+  /// Records durably that losses are accepted: what is left of the store is complete. The caller holds the collection
+  /// lock.
   func acceptLosses() throws(BlobStorageError) {
     guard let census = backend.census else { return }
     let losses = try knownLosses()

@@ -13,14 +13,14 @@ extension Engine {
     {
       throw BlobStorageError(
         .invalidArgument,
-        "Garbage in \(remote.objects.place) is collected by the machine \(maintainer.machine) alone, because nobody can be"
-          + " kept from writing there: run it with the state folder that created the store.",
+        "Only the machine \(maintainer.machine) collects garbage in \(remote.objects.place), because the object store"
+          + " lacks conditional put: run gc there, with the state folder that created the store.",
         path: remote.objects.place)
     }
     // Before anything is opened: two processes must not bring one catalog up to what each of them knows.
     let lock = try CollectionLock(self, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
-    // What was dropped here is known to nobody before it is published.
+    // Other machines learn of drops only when they are published.
     if !options.isDryRun { try writer.rollOver() }
     var configuration = remote.configuration
     configuration.intervalSeconds = 0

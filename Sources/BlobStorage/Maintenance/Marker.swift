@@ -37,7 +37,7 @@ struct Marker {
   ///
   /// - Parameters:
   ///   - countsRefs: whether the versions and their refs are counted; a second pass does not.
-  ///   - archivedCountMax: leaves out what a key has beyond so many archived versions.
+  ///   - archivedCountMax: ignores a key's archived versions beyond this number.
   mutating func markVersions(
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
@@ -64,7 +64,7 @@ struct Marker {
     }
   }
 
-  /// What is remembered of a version until its page has been read.
+  /// The part of a version that is kept until its page has been read.
   private struct Version {
     let blob: Digest
     let byteCount: Int64
@@ -108,7 +108,7 @@ struct Marker {
     try markPending()
   }
 
-  /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not count on it.
+  /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not rely on it.
   mutating func markHeld(blobs: [Digest], chunks: [Digest]) throws(BlobStorageError) {
     let known = (missing, damaged)
     try markChunks(chunks)
@@ -137,7 +137,7 @@ struct Marker {
         let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in
           try transaction.chunkRow(list.digest)
         }
-        // One that is not there cannot be read: that is told.
+        // A missing list counts as unreadable.
         return row.map { markedLists.insert($0.place) } ?? true
       } _: { (part) throws(BlobStorageError) in
         pending.append(part.digest)

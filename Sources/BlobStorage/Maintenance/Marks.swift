@@ -70,7 +70,7 @@ struct Marks: Sendable {
     setOnlyBase(row, true)
   }
 
-  /// Takes a mark back: the chunk has been stored anew elsewhere, or its last dependant has.
+  /// Takes a mark back: the chunk has been stored again elsewhere, or its last dependant has.
   mutating func remove(_ row: ChunkRow, base: ChunkRow?) {
     guard contains(row.place) else { return }
     dictionaries[row.place] = nil

@@ -7,7 +7,7 @@ final class NeededChunks {
 
   init(_ engine: Engine) { walk = LiveWalk(engine) }
 
-  /// Why blobs could not be followed, each reason once; the first so many.
+  /// Why blobs could not be followed, each reason once; only the first ones.
   var unreadableMessages: [String] { Array(Set(unreadable.map(\.message)).sorted().prefix(20)) }
 
   /// Calls `body` with the lists and chunks of a blob, bases included; one that it needs twice may come twice, and what

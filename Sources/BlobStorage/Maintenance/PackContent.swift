@@ -1,7 +1,7 @@
 /// What must be kept of a pack when it goes: worked out from its records and the catalog, without its payloads.
 ///
-/// A record that names versions as gone is kept, or its names are, as long as a copy of such a version's ref is in
-/// any other pack (H4). Copies in the same pack go with it in one step.
+/// A record that hides versions is kept, or its list is, while any other pack has a copy of such a version's ref (H4).
+/// Copies in the same pack go with it in one step.
 struct PackContent: Sendable {
   /// A record of the new pack.
   enum Kept: Sendable {
@@ -9,7 +9,7 @@ struct PackContent: Sendable {
     case copy(PackRecord)
     /// The same, and encoded with a dictionary if that is worth it.
     case small(PackRecord)
-    /// Written anew, without payload or with one of its own.
+    /// Written again, without payload or with one of its own.
     case ref(RefRecord)
     case drop(DropRecord)
   }

@@ -1,4 +1,4 @@
-/// Stores chunks anew without their base, where the base is there for them alone and costs more than it saves.
+/// Stores chunks again without their base, where the base is there for them alone and costs more than it saves.
 ///
 /// After `keep` has dropped a long history, what is left of it would else be bases: the current version's chunks
 /// encoded against chunks of the first one. Only adds chunks; what they replace is garbage for the collection that

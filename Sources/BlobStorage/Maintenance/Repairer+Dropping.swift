@@ -1,7 +1,7 @@
-/// Accepting a loss: what cannot be read is dropped, unless somebody has put the same bytes again meanwhile.
+/// Accepts a loss: drops versions that cannot be read, unless the same bytes were put again meanwhile.
 extension Repairer {
   private static let dropCountOfCommit = 1_000
-  /// How often a version is looked through because others go on changing what it is made of.
+  /// How often a version is examined while other processes keep changing its chunks.
   private static let lookCountMax = 8
 
   /// What a blob lacks, by what the catalog says of it.
@@ -30,11 +30,11 @@ extension Repairer {
 
   /// Drops versions that cannot be read, so that their keys answer with the newest version that can be.
   ///
-  /// Other processes write meanwhile, and what was missing may be there by now. Each version is looked through once more,
-  /// and the commit that drops it finds that it still lacks the same: nobody can write in between.
+  /// Other processes write meanwhile, and the missing bytes may have been put again. So each version is examined again,
+  /// and the commit that drops it checks that it still lacks the same. No other process can write in between.
   ///
   /// - Parameter lost: chunks that were there and damaged.
-  /// - Returns: the versions that were dropped, and those that were changed by others all the time and stay.
+  /// - Returns: the versions that were dropped, and those that stay because other processes kept changing them.
   func drop(
     _ versions: [UnreadableVersion], lost: Set<Digest>
   ) throws(BlobStorageError) -> (dropped: [UnreadableVersion], left: [UnreadableVersion]) {
@@ -83,7 +83,7 @@ extension Repairer {
     for version in versions where known.insert(version.digest).inserted {
       try CancellationFlag.check()
       let blob = version.digest
-      // In this order: what is changed after that is noticed by the commit.
+      // In this order, so that the commit notices later changes.
       let generation = engine.catalog.generation
       let layout = try engine.catalog.read { (transaction) throws(BlobStorageError) in
         try KnownLayout(blob, generation: generation, transaction)
@@ -99,7 +99,7 @@ extension Repairer {
     return lacks
   }
 
-  /// Whether a blob lacks what it lacked before. Called inside a write transaction, during which nobody rebuilds the
+  /// Whether a blob still lacks the same. Called inside a write transaction, during which no process rebuilds the
   /// catalog.
   private func isStillThere(
     _ lack: Lack, _ blob: Digest, _ lost: Set<Digest>, _ transaction: Transaction
@@ -114,7 +114,7 @@ extension Repairer {
   private func isMissing(
     _ need: DamageSearch.Need, of blob: Digest, _ lost: Set<Digest>, _ transaction: Transaction
   ) throws(BlobStorageError) -> Bool {
-    // Stored anew, it may have another base, or none.
+    // Stored again, it may have another base, or none.
     if let dependent = need.dependent, try transaction.chunkRow(dependent)?.base != need.digest {
       return false
     }

@@ -1,9 +1,9 @@
-/// A damaged pack that is published: nobody else has it whole, and nobody may take it away.
+/// Handles a damaged pack that is published: no machine has it whole, and no machine may remove it.
 extension Repairer {
   private static let countOfCommit = 1_000
 
-  /// Has writers count chunks and manifests of a pack as missing, but for the records that are whole, so that the next
-  /// put of the same bytes stores them anew.
+  /// Marks chunks and manifests of a pack as missing, except for whole records, so that the next put of the same bytes
+  /// stores them again.
   ///
   /// - Returns: the chunks.
   func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<Digest> {

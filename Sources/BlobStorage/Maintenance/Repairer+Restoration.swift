@@ -6,8 +6,8 @@ extension Repairer {
   private static let recordCountOfCommit = 1_000
   private static let chunkCountOfPage = 10_000
 
-  /// Writes a record for every version that the catalog in use shows or hides and the packs would not, so that a catalog
-  /// that is made anew from the packs gives the same answers.
+  /// Writes a record for every version that the catalog shows or hides and the packs would not. So a catalog that is
+  /// rebuilt from the packs gives the same answers.
   ///
   /// Other processes may write meanwhile. What they have written since is restored in vain, and changes nothing.
   ///
@@ -93,7 +93,7 @@ extension Repairer {
     return records
   }
 
-  /// Stores chunks anew whose records the packs do not list any more, if they can still be read.
+  /// Stores chunks again whose records the packs do not list any more, if they can still be read.
   private func restoreChunks(
     _ known: Environment, _ packs: Environment, _ session: WriterSession
   ) throws(BlobStorageError) {

@@ -1,11 +1,11 @@
 import Foundation
 import Logging
 
-/// Mends what can be mended: saves whole records out of damaged packs, sets those packs aside, and rebuilds the
-/// catalog, so that the next put of lost bytes stores them anew.
+/// Repairs a store: saves the whole records of damaged packs, sets those packs aside, and rebuilds the catalog. The
+/// next put of lost bytes then stores them again.
 ///
-/// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where it
-/// is, and what is damaged in it is no more counted on by this machine.
+/// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where
+/// it is, and what is damaged in it is no more relied on by this machine.
 struct Repairer {
   let engine: Engine
   private let progress: ProgressHandler
@@ -61,7 +61,7 @@ struct Repairer {
         report.setAside.append(try save(result.whole, row.name))
       }
     }
-    // Some nobody here has ever read.
+    // Some were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
       findings += Verifier.missing(name).findings
     }
@@ -90,7 +90,7 @@ struct Repairer {
       let outcome = try drop(report.unreadable, lost: lost)
       (report.dropped, report.unreadable) = (outcome.dropped, outcome.left)
     }
-    // A chunk whose base has been collected, and that nobody needs, is garbage and no damage.
+    // A chunk that no version needs, and whose base was collected, is garbage, not damage.
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Self.damage(finding))
     }

@@ -1,4 +1,4 @@
-/// The small chunks that a dictionary could make smaller: live, stored without a base, and nobody's base.
+/// The small chunks that a dictionary could make smaller: live, stored without a base, and no base of another.
 struct SmallChunks: Sendable {
   private(set) var count = 0
   /// The first of them in the order of digests, which is no order of theirs: a fair sample.
@@ -40,8 +40,8 @@ struct SmallChunks: Sendable {
 }
 
 extension Engine {
-  /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false: a snapshot for so
-  /// many at a time.
+  /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false. Each batch has a
+  /// snapshot of its own.
   func forEachChunk(
     _ body: (Digest, ChunkRow, Transaction) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {

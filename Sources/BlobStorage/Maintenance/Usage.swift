@@ -1,6 +1,7 @@
 import Foundation
 
-/// Who holds a key's blobs, a blob or a chunk, who shares parts of it, and what dropping it would free.
+/// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it
+/// would free.
 public struct Usage: Sendable, Hashable {
   /// What is asked about.
   public enum Subject: Sendable, Hashable {
@@ -42,8 +43,8 @@ public struct Usage: Sendable, Hashable {
   /// Keys that share chunks with it and do not hold it, those that share most first.
   public var sharers: [Sharer] = []
   public var sharerCount = 0
-  /// Stored bytes that the next collection would free if all holders were dropped. What nobody holds is garbage.
+  /// Stored bytes that the next collection would free if all holders were dropped. Bytes without a holder are garbage.
   public var exclusiveByteCount: Int64 = 0
-  /// Why some blobs could not be followed to their chunks, which are not counted then; the first so many.
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
 }

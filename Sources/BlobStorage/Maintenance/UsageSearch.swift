@@ -1,4 +1,4 @@
-/// Finds out who uses something, in one walk over all versions.
+/// Finds the holders of a key, blob or chunk in one walk over all versions.
 ///
 /// Memory: a bit for each record of the packs that the subject lies in, and the answers for the last many blobs.
 package final class UsageSearch {

@@ -1,7 +1,7 @@
 /// Where packs are published, it is the published pack that is verified, and not what this machine keeps of it.
 extension Verifier {
-  /// The packs that are to be there, by what the catalog says or because later ones of their writers are there, and that
-  /// no listing has; one that a collector has removed is not among them.
+  /// The packs that should be listed and are not, because the catalog or later packs of their writers say so. Packs
+  /// that a collector has removed are not among them.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
     guard let backend = engine.backend as? any PublishingBackend else {
       return Set(try engine.knownLosses().lostPacks)
@@ -12,7 +12,7 @@ extension Verifier {
       .union(listing.missing)
   }
 
-  /// Has a pack read from where everybody reads it; false when its ends are not as they were.
+  /// Reads a pack from the object store; false if its ends have changed.
   func readsPublished(_ row: PackRow) throws(BlobStorageError) -> Bool {
     guard let backend = engine.backend as? any PublishingBackend, row.durableByteCount > 0 else {
       return true
@@ -22,7 +22,7 @@ extension Verifier {
     return try !backend.hasOtherFooter(row.name)
   }
 
-  /// What is to be said of a pack that went while it was read: nothing, if another machine has collected it.
+  /// The findings for a pack that disappeared while it was read: none, if another machine has collected it.
   func resultOfGone(_ row: PackRow) throws(BlobStorageError) -> PackResult {
     try engine.catchUp()
     let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in

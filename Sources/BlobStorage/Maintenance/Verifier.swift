@@ -55,7 +55,7 @@ struct Verifier {
     }
     let wrong = readsBlobs && !isQuick ? try wrongBlobs() : []
     findings += wrong
-    // Some nobody here has ever read.
+    // Some were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
       findings += Self.missing(name).findings
     }
@@ -176,7 +176,7 @@ struct Verifier {
 
   /// Reads one pack: its structure, and unless `isQuick` every payload, decoded and hashed on all cores.
   ///
-  /// - Parameter progress: is told how many bytes of the pack are done.
+  /// - Parameter progress: receives the bytes of the pack that are done.
   func verify(
     _ row: PackRow, isQuick: Bool, keepsWhole: Bool = false, progress: (Int64) -> Void = { _ in }
   ) throws(BlobStorageError) -> PackResult {
@@ -366,8 +366,8 @@ struct Verifier {
     }
   }
 
-  /// Whether the content of a record that is damaged on the medium can be read: refs and drops are whole in the footer,
-  /// a payload may match a checksum that begins with what the footer says, and a chunk is guarded by its digest.
+  /// Whether the content of a damaged record can still be read. Refs and drops are whole in the footer, a payload may
+  /// match a checksum that begins with the footer's fields, and a chunk is guarded by its digest.
   private static func isReadable(
     _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) -> Bool {
@@ -450,7 +450,8 @@ struct Verifier {
     } isInteresting: { digest in
       indexByDigest[digest] != nil
     }
-    // Nobody may have needed a chunk when its base went; and who needs it since has stored one of the two anew.
+    // Perhaps no version needed the chunk when its base went. A put that needs it since has stored one of the two
+    // again.
     var baseless: Set<Digest> = []
     var passedOver: Set<Digest> = []
     for finding in findings where finding.isOnlyBase {

@@ -1,6 +1,6 @@
 /// Waits until each writer of a shared store has passed a condemnation, has left, or is fenced.
 ///
-/// How long it waits is a matter of manners. Nobody is fenced who shows a sign of life meanwhile.
+/// The wait is a courtesy: a writer that renews its registration is never fenced.
 struct WriterWait {
   /// Writers pass at an interval of theirs: they are waited for longer than another collection.
   private static let patience = 3.0
@@ -18,7 +18,7 @@ struct WriterWait {
 
   /// - Parameters:
   ///   - own: the collector's own number.
-  ///   - canFence: whether the engine keeps puts of one name apart.
+  ///   - canFence: whether the object store has conditional put.
   init(
     _ mine: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
   ) {
@@ -29,9 +29,9 @@ struct WriterWait {
     self.own = own
   }
 
-  /// Returns those who are fenced, by whichever collector.
+  /// Returns the writers that are fenced, by any collector.
   ///
-  /// - Throws: `busy` when somebody lives and has not passed.
+  /// - Throws: `busy` when a live writer has not passed.
   mutating func run(
     seconds: Double, progress: ProgressHandler, _ waiting: (Collections) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Set<UInt64> {

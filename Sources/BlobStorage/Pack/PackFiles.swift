@@ -18,7 +18,7 @@ package final class PackFiles: Sendable {
     self.countMax = countMax
   }
 
-  /// The pack, opened; nil when it is not there any more.
+  /// The opened pack; nil if it no longer exists.
   package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
     let known = state.withLock { state -> (any File)? in
       guard let file = state.files[name]?.file else { return nil }
@@ -51,7 +51,7 @@ package final class PackFiles: Sendable {
     }
   }
 
-  /// Forgets these packs: they are opened anew.
+  /// Forgets these packs: they are opened again.
   package func forget(_ names: Set<PackName>) {
     state.withLock { state in
       for name in names { state.files[name] = nil }

@@ -1,6 +1,7 @@
 /// Ends the pack of a writer that is gone.
 package enum PackRecovery {
-  /// Cuts off the torn tail, writes anew what may not be on the medium, and the footer, and syncs. The pack's lock is held. Returns its length.
+  /// Cuts off the torn tail, writes again what may not be on the medium, and the footer, and syncs. The pack's lock is
+  /// held. Returns its length.
   ///
   /// A crash at any point leaves the same whole records, and the next recovery does the same again.
   package static func seal(
@@ -29,10 +30,10 @@ package enum PackRecovery {
     return try writer.seal()
   }
 
-  /// Writes bytes anew as they are.
+  /// Writes bytes again as they are.
   ///
   /// A sync of them may have failed. The system then takes for written what never was: another sync would succeed and
-  /// change nothing. What is written anew it has to write. A crash in between finds the same bytes.
+  /// change nothing. What is written again it has to write. A crash in between finds the same bytes.
   package static func rewrite(_ file: any File, _ range: Range<Int64>) throws(BlobStorageError) {
     var offset = range.lowerBound
     while offset < range.upperBound {

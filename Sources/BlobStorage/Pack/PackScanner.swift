@@ -2,9 +2,9 @@ import SystemPackage
 
 /// Finds the records of a pack: from the footer of a sealed one, record by record in any other.
 ///
-/// A record's checksum names the pack by its file name alone, so records are found although the pack's header is
-/// damaged. Where the footer of a sealed pack is damaged, records come from the pack's body, and those that are damaged
-/// there come from the blocks of the footer that can be read.
+/// A record's checksum names the pack by its file name alone, so records are found even if the pack's header is
+/// damaged. If the footer of a sealed pack is damaged, records come from the pack's body. Records that are damaged
+/// there come from the readable blocks of the footer.
 package struct PackScanner {
   /// What a scan found beside the records.
   package struct Outcome: Sendable {
@@ -99,8 +99,8 @@ package struct PackScanner {
   /// Calls `body` with every record in the pack's order.
   ///
   /// - Parameter verifiesPayloads: also where the footer would do, reads every record and checks its payload.
-  /// - Throws: `corrupted` only for a header that is not this pack's; what else is damaged is told as a gap. A
-  ///   record that an older build must not skip is `unsupportedFormat`.
+  /// - Throws: `corrupted` only for a header that is not this pack's. Other damage becomes a gap. A record that an
+  ///   older build must not skip is `unsupportedFormat`.
   package func scan(
     verifiesPayloads: Bool = false, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {

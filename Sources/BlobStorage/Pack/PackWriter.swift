@@ -16,12 +16,12 @@ package final class PackWriter {
   package private(set) var failure: BlobStorageError?
   /// How many zeros to write behind the records whenever these have come to the end of those before; 0 for none.
   ///
-  /// To sync bytes where others were before takes ext4 less than half of the time that it takes to sync a file that has
-  /// grown, because nothing has to be noted of the file. To readers the zeros are a torn tail.
+  /// Syncing overwritten bytes takes ext4 less than half of the time of syncing a file that has grown, because the
+  /// file's length does not change. To readers the zeros are a torn tail.
   package var fillByteCount = 0
 
-  /// Whether sealing forces the pack to the medium. What is published need not be: until then nobody was told that it
-  /// is done, and whoever finds it after a power cut checks it.
+  /// Whether sealing syncs the pack. A pack that is to be published need not be synced: no durable call has returned
+  /// yet, and a process that finds it after a power cut checks it.
   package var synchronizes = true
 
   private var buffer: [UInt8] = []
@@ -34,7 +34,7 @@ package final class PackWriter {
   /// Bytes whose writing to the medium has begun.
   private var begunByteCount: Int64 = 0
   private static let bufferByteCountTarget = 1 << 20
-  /// So much is left to the system before it is told to begin: a sync then finds most of a pack on the medium.
+  /// Bytes after which the system is asked to begin writing, so that a sync finds most of a pack on the medium.
   private static let begunByteCountStep: Int64 = 8 << 20
 
   package var name: PackName { header.name }
@@ -130,7 +130,7 @@ package final class PackWriter {
       try file.put([UInt8](repeating: 0, count: fillByteCount), at: writtenByteCount)
       filledByteCount = writtenByteCount + Int64(fillByteCount)
     } catch {
-      // It works without; what is there of them goes with the seal.
+      // The zeros are optional; sealing removes those that were written.
       filledByteCount = .max
     }
   }

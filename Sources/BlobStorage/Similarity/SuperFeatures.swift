@@ -2,11 +2,11 @@ import CBlobKernels
 
 /// Three keys of a chunk's content; a chunk that shares one of them is worth trying as a base.
 ///
-/// Each key stands for three features, each the greatest of one random function over places chosen by content
-/// (the kernel says how, and after which papers). Two chunks have a feature in common with a probability of
-/// about the share of content they have in common: nearly always if they are versions of each other, nearly
-/// never if not. A key is compared with keys of the same index only. With ten million chunks in a store, one
-/// key in 400 meets another by chance: that costs a try, and never correctness.
+/// Each key stands for three features. Each is the greatest of one random function over places chosen by content (the
+/// kernel says how, and after which papers). Two chunks have a feature in common with a probability of about the share
+/// of content they have in common. That is nearly always if they are versions of each other, and nearly never if not. A
+/// key is compared with keys of the same index only. With ten million chunks in a store, one key in 400 meets another
+/// by chance: that costs a try, and never correctness.
 ///
 /// The keys of given bytes never change: they are kept for as long as the chunk is.
 package struct SuperFeatures: Hashable, Sendable {

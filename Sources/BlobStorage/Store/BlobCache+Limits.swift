@@ -1,38 +1,38 @@
 extension BlobCache {
-  /// What the cache may take.
+  /// The limits of the cache.
   public var limits: CacheLimits { core.limits }
 
-  /// What all its keys begin with in the store; not part of the keys that its methods take.
+  /// The prefix of all its keys in the store. Its methods take keys without it.
   public var prefix: String { core.prefix }
 
-  /// Sets other limits, for all processes, and holds them at once.
+  /// Sets new limits for all processes and applies them at once.
   ///
   /// - Throws: `invalidArgument` for limits out of range; nothing was changed.
   public func setLimits(_ limits: CacheLimits) async throws(BlobStorageError) {
     try await run { (core) throws(BlobStorageError) in try core.setLimits(limits) }
   }
 
-  /// Drops what is too old, finds keys that were put past the cache, and brings the folder below its limits.
+  /// Drops expired values, finds keys that were put around the cache, and brings the folder below its limits.
   ///
-  /// Nobody needs to call it: puts make room by themselves. It is for a time when there is nothing else to do.
+  /// Calling it is optional: puts make room by themselves. Call it when the program is idle.
   ///
   /// - Complexity: follows every version of the store to its chunks.
   public func trim() async throws(BlobStorageError) -> CacheTrimReport {
     try await run { (core) throws(BlobStorageError) in try core.trim() }
   }
 
-  /// Takes in keys that were put past the cache, with ``BlobStore/put(_:_:options:)``, as just used, and brings the
+  /// Adopts keys that were put around the cache, with ``BlobStore/put(_:_:options:)``, as just used, and brings the
   /// folder below its limits.
   public func adopt(_ keys: [String]) async throws(BlobStorageError) {
     try await run { (core) throws(BlobStorageError) in try core.adopt(keys) }
   }
 
-  /// How the cache stands.
+  /// The current state of the cache.
   public func statistics() async throws(BlobStorageError) -> CacheStatistics {
     try await run { (core) throws(BlobStorageError) in try core.statistics() }
   }
 
-  /// Writes down which keys were used, which otherwise happens with later puts.
+  /// Writes the recorded uses, which later puts would write otherwise.
   public func flush() async throws(BlobStorageError) {
     try await run { (core) throws(BlobStorageError) in try core.flushTouches() }
   }
@@ -42,7 +42,7 @@ extension BlobCache {
 public struct CacheConfiguration: Sendable {
   /// How it uses the store, if the cache opens it.
   public var store: StoreConfiguration
-  /// Bytes of recently used values that are kept in memory.
+  /// Bytes of recently used values to keep in memory.
   public var memoryByteCountMax: Int
   /// How far a value is on its way to the medium when a put returns.
   public var durability: Durability
@@ -59,14 +59,14 @@ public struct CacheConfiguration: Sendable {
 }
 
 extension BlobStore {
-  /// Makes the store's keys that begin with `prefix` a cache, or opens the cache that they are.
+  /// Turns the keys that begin with `prefix` into a cache, or opens the existing cache.
   ///
-  /// The byte limit is one for the whole folder: what other keys take, the cache cannot. A store has one cache.
+  /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
   ///
-  /// - Parameter evictsExistingKeys: whether the cache may evict keys that the store had before it was a cache. A
-  ///   store that is a cache already evicts all the same; ``cacheForecast(prefix:limits:)`` says what would go.
-  /// - Throws: `invalidArgument` for limits out of range, when the store has a cache under another prefix, and when it
-  ///   has such keys, is no cache yet, and they may not be evicted.
+  /// - Parameter evictsExistingKeys: whether the cache may evict keys that the store had before it was a cache. An
+  ///   existing cache evicts anyway. ``cacheForecast(prefix:limits:)`` says what would go.
+  /// - Throws: `invalidArgument` for limits out of range, for a store with a cache under another prefix, and for a
+  ///   store whose keys may not be evicted and that is not a cache yet.
   public func cache(
     prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
     configuration: CacheConfiguration = CacheConfiguration()
@@ -79,7 +79,7 @@ extension BlobStore {
     return BlobCache(store: self, core: core)
   }
 
-  /// What making the keys that begin with `prefix` a cache, or giving it other limits, would evict at once.
+  /// What turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store in a bucket.
   /// - Complexity: looks at every such key twice.
@@ -91,7 +91,7 @@ extension BlobStore {
     }
   }
 
-  /// Makes an ordinary store of one with a cache: its keys stay and nothing evicts them any more.
+  /// Turns a cache into an ordinary store: its keys stay, and nothing evicts them.
   ///
   /// Other processes that have the cache open can still read it; their next put that needs room fails.
   ///
@@ -102,7 +102,7 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.removeCache() }
   }
 
-  /// The cache that the store has, with the limits it has; nil when it has none.
+  /// The store's cache with its limits; nil when it has none.
   public func cache(
     configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache? {

@@ -2,13 +2,13 @@ import Foundation
 import Logging
 import Synchronization
 
-/// A cache on a store, or on the keys of one that begin with a prefix: values that go by themselves so that the
-/// folder keeps its limit.
+/// A cache on a store, or on the keys of one that begin with a prefix. It evicts values to keep the folder below its
+/// limit.
 ///
-/// The limit holds for what the folder really takes, garbage and catalog included; <doc:Caching> says how exactly. Room
-/// is made before it is needed, by whoever needs it: there is no daemon. Any number of processes share a cache, each
-/// with a `BlobCache` of its own. A value that is read is whole and right, or it is not there: whoever counts on a
-/// value to be in a cache is wrong. All methods may be called from any task.
+/// The limit covers what the folder really takes, garbage and catalog included; <doc:Caching> says how exactly. A put
+/// makes room before it needs it: there is no daemon. Any number of processes share a cache, each with a `BlobCache` of
+/// its own. A value is returned whole and right, or it is missing. Never rely on a value being present. All methods may
+/// be called from any task.
 public final class BlobCache: Sendable {
   /// The store that the cache is on.
   public let store: BlobStore
@@ -21,7 +21,7 @@ public final class BlobCache: Sendable {
     self.core = core
   }
 
-  /// Opens the cache at a path: a store that is nothing but a cache, created if there is none.
+  /// Opens the cache at a path, and creates it if there is none. The whole store is the cache.
   ///
   /// - Throws: `notAStore` for a path that holds anything else, `invalidArgument` for limits out of range and for a
   ///   store that is no cache and has keys: ``BlobStore/cache(prefix:limits:evictsExistingKeys:configuration:)`` can make
@@ -43,7 +43,7 @@ public final class BlobCache: Sendable {
     return try await opened.cache(limits: limits, configuration: configuration)
   }
 
-  /// Ends the use of the cache and of its store here.
+  /// Closes the cache and its store.
   public func close() async throws(BlobStorageError) {
     let core = core
     try await store.run { (engine) throws(BlobStorageError) in
@@ -56,7 +56,7 @@ public final class BlobCache: Sendable {
 
   /// The bytes of a key; nil when there are none, or when they are too old.
   ///
-  /// - Complexity: no write. That the key was used is noted in memory and written with later puts.
+  /// - Complexity: no write. The use is recorded in memory and written with later puts.
   public func data(forKey key: String) async throws(BlobStorageError) -> Data? {
     try await run { (core) throws(BlobStorageError) in try core.data(key) }
   }
@@ -73,7 +73,7 @@ public final class BlobCache: Sendable {
     }
   }
 
-  /// Whether a key has a value; this is not a use of it.
+  /// Whether a key has a value. This does not count as a use.
   public func contains(_ key: String) async throws(BlobStorageError) -> Bool {
     try await run { (core) throws(BlobStorageError) in try core.contains(key) }
   }
@@ -111,13 +111,13 @@ public final class BlobCache: Sendable {
     try await run { (core) throws(BlobStorageError) in try core.put(key, data, options) }
   }
 
-  /// Drops keys; says how many were there.
+  /// Drops keys and returns how many existed.
   @discardableResult
   public func remove(_ keys: [String]) async throws(BlobStorageError) -> Int {
     try await run { (core) throws(BlobStorageError) in try core.remove(keys) }
   }
 
-  /// Drops all keys of the cache and gives their space back.
+  /// Drops all keys of the cache and frees their space.
   @discardableResult
   public func removeAll() async throws(BlobStorageError) -> Int {
     try await run { (core) throws(BlobStorageError) in try core.removeAll() }
@@ -155,10 +155,10 @@ public final class BlobCache: Sendable {
 
   /// The value of a key, made and stored if it is missing: once in this process, however many ask at the same time.
   ///
-  /// Whoever asks meanwhile waits for the one that is being made, and gets its error if that fails. Two processes may
-  /// make the same value; the later put stays. `make` runs in a task of its own and goes on when the caller is
-  /// cancelled, because others may wait for it. A value that cannot be stored is returned all the same; one that is
-  /// stored and cannot be converted is made anew.
+  /// Other callers wait for the value that is being made, and get its error if that fails. Two processes may make the
+  /// same value; the later put stays. `make` runs in a task of its own and continues when the caller is cancelled,
+  /// because others may wait for it. A value that cannot be stored is still returned. A stored value that cannot be
+  /// converted is made again.
   public func value<Value: BlobConvertible>(
     _ type: Value.Type = Value.self, forKey key: String, priority: CachePriority = .normal,
     lifetime: Duration? = nil, make: @escaping @Sendable () async throws -> Value
@@ -169,7 +169,7 @@ public final class BlobCache: Sendable {
       if let task = inFlight[bytes] { return task }
       let task = Task {
         defer { self.inFlight.withLock { $0[bytes] = nil } }
-        // Somebody may have finished making it since it was found missing.
+        // Another task may have made it since it was found missing.
         if let value: Value = try await self.stored(key) { return try value.blobData() }
         let data = try await make().blobData()
         do throws(BlobStorageError) {

@@ -1,10 +1,10 @@
 import Foundation
 
-/// A value that can be stored as bytes and made from them again.
+/// A value that converts to bytes and back.
 public protocol BlobConvertible: Sendable {
-  /// The value that `data` stands for; throws when there is none.
+  /// Makes the value from its bytes; throws when they are not such a value.
   init(blobData data: Data) throws
-  /// The bytes that stand for the value.
+  /// The bytes of the value.
   func blobData() throws -> Data
 }
 

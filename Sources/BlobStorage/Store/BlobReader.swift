@@ -3,7 +3,7 @@ import Foundation
 
 /// A blob that is open for reading any part of it. Ranges are half-open and count plain bytes.
 ///
-/// It holds a lease: what it has open stays readable until ``close()`` or until the reader is gone.
+/// It holds a lease: the blob stays readable until ``close()``, or until the reader is released.
 public final class BlobReader: Sendable {
   private let blob: OpenBlob
   private let pool: OperationPool
@@ -23,8 +23,8 @@ public final class BlobReader: Sendable {
   /// The bytes of a range, clamped at the blob's end; verified.
   ///
   /// - Throws: `invalidArgument` for a range that begins past the end or below 0, `corrupted`, `closed`.
-  /// - Complexity: only the chunks that the range touches are read; those in the page cache with one system call
-  ///   each, the others through DispatchIO.
+  /// - Complexity: reads only the chunks that the range touches. Chunks in the page cache take one system call each,
+  ///   others go through DispatchIO.
   public func read(_ range: Range<Int64>) async throws(BlobStorageError) -> DispatchData {
     let blob = blob
     // Immutable, but not marked so on every platform.
@@ -46,8 +46,9 @@ public final class BlobReader: Sendable {
     }
   }
 
-  /// Hands a range's bytes to `sink` in order, a chunk's worth at a time, in bounded memory; verified before they
-  /// are handed over. The digest of a whole blob is compared at the end as well. The sink runs on a thread of the store's; what it throws ends the reading as `sourceFailed`.
+  /// Passes a range's bytes to `sink` in order, chunk by chunk, in bounded memory. Each chunk is verified before it is
+  /// passed. The digest of a whole blob is compared at the end as well. The sink runs on a thread of the store's own;
+  /// an error that it throws ends the reading as `sourceFailed`.
   public func stream(
     _ range: Range<Int64>? = nil, to sink: @escaping @Sendable (UnsafeRawBufferPointer) throws -> Void
   ) async throws(BlobStorageError) {
@@ -57,11 +58,11 @@ public final class BlobReader: Sendable {
     }
   }
 
-  /// Lets go of the blob. Later reads throw `closed`.
+  /// Releases the blob. Later reads throw `closed`.
   public func close() { blob.close() }
 }
 
-/// The versions a key had at one moment, newest first, each readable until ``close()``.
+/// The versions that a key had at one moment, newest first. Each stays readable until ``close()``.
 public final class VersionHistory: Sendable {
   let held: HeldVersions
   private let engine: Engine
@@ -87,6 +88,6 @@ public final class VersionHistory: Sendable {
     return try await pool.run { () throws(BlobStorageError) in try held.data(at: index, engine) }
   }
 
-  /// Lets go of the versions.
+  /// Releases the versions.
   public func close() { held.close() }
 }

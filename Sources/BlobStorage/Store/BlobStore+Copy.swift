@@ -1,12 +1,12 @@
 extension BlobStore {
-  /// Copies what this store shows into another: keys with all their versions, under the same IDs. See ``CopyOptions``.
+  /// Copies all keys of this store with all their versions into another, under the same IDs. See ``CopyOptions``.
   ///
-  /// Chunks go over as they are stored, and only those that the target lacks. Repeated, it goes on where it ended,
-  /// whatever ended it. Keys that change meanwhile are copied as they were at some moment of it.
+  /// Sends only the chunks that the target lacks, as they are stored. A repeated copy continues where the last one
+  /// ended. A key that changes meanwhile is copied as of some moment.
   ///
-  /// - Throws: `invalidArgument` for the same store, or another digest; what ends the whole copy. A version that cannot be
-  ///   read is in the report, and the others are copied.
-  /// - Durability: all that was copied is on the medium on return; published, where the target's packs are objects.
+  /// - Throws: `invalidArgument` for the same store or another digest, and errors that end the whole copy. A version
+  ///   that cannot be read is in the report, and the others are copied.
+  /// - Durability: everything copied is on the medium on return, or published if the target is in a bucket.
   public func copy(
     to target: BlobStore, options: CopyOptions = CopyOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> CopyReport {

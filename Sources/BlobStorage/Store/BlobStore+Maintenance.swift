@@ -1,9 +1,9 @@
 import Foundation
 
 extension BlobStore {
-  /// Removes what no version needs. Safe at any time beside readers and writers of any process.
+  /// Collects garbage: removes what no version needs. Safe at any time beside readers and writers of any process.
   ///
-  /// A store that has a cache is brought below the cache's limits first.
+  /// Trims a cache to its limits first.
   ///
   /// - Throws: `busy` when another process has been collecting for longer than `options.waitSeconds`.
   public func collectGarbage(
@@ -32,12 +32,12 @@ extension BlobStore {
     }
   }
 
-  /// Rebuilds the catalog from the packs, and sets damaged packs aside after saving what is whole in them, so that
+  /// Rebuilds the catalog from the packs. Saves the whole records of damaged packs and sets those packs aside, so that
   /// the next put of the same bytes heals what was lost.
   ///
-  /// - Parameter acceptsLosses: whether what stays lost is accepted, for good. Then versions that cannot be read are
-  ///   dropped, their keys answer with the version before them, if there is one, and ``losses()`` is empty.
-  /// - Durability: what was accepted is on the medium on return.
+  /// - Parameter acceptsLosses: whether to accept losses for good. Then versions that cannot be read are dropped, their
+  ///   keys answer with the version before them, if there is one, and ``losses()`` is empty.
+  /// - Durability: the acceptance is on the medium on return.
   public func repair(
     acceptsLosses: Bool = false, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> RepairReport {
@@ -48,24 +48,24 @@ extension BlobStore {
     }
   }
 
-  /// What the store has lost, unless it was accepted. While there is anything, answers may be out of date.
+  /// The losses that were not accepted. While there are any, answers may be out of date.
   ///
-  /// A store whose packs are objects has no losses here; ``verify(isQuick:progress:)`` finds what it lacks.
+  /// Always empty for a store in a bucket; ``verify(isQuick:progress:)`` finds what such a store lacks.
   public func losses() async throws(BlobStorageError) -> StoreLosses {
     try await run { (engine) throws(BlobStorageError) in try engine.losses() }
   }
 
-  /// Puts the file `store` of a store's folder back if it is missing, damaged or another store's; the store can be
-  /// opened then. False when nothing was wrong with it.
+  /// Restores the file `store` of a store's folder if it is missing, damaged or another store's, so that the store can
+  /// be opened. False when the file was right.
   ///
-  /// - Throws: `noStore`, `notAStore` when nothing there tells what it was.
+  /// - Throws: `noStore`, `notAStore` when no pack says what the file contained.
   public static func restoreStoreFile(at path: String) async throws(BlobStorageError) -> Bool {
     try await OperationPool.shared.run { () throws(BlobStorageError) in
       try Engine.restoreHeader(at: path)
     }
   }
 
-  /// What is in the store and what it takes.
+  /// The contents of the store and the space they take.
   ///
   /// - Complexity: follows every version to its chunks.
   public func statistics() async throws(BlobStorageError) -> StoreStatistics {
@@ -81,10 +81,10 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try BlobInformation.take(engine, key, version) }
   }
 
-  /// Who holds a key's blobs, a blob or a chunk, who shares parts of it, and what dropping it would free; nil when it is
-  /// not in the store.
+  /// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it
+  /// would free. Nil when it is not in the store.
   ///
-  /// - Parameter listCountMax: how many holders and sharers are listed; all are counted.
+  /// - Parameter listCountMax: the maximum number of holders and sharers to list. All are counted.
   /// - Complexity: follows every version of the store to its chunks.
   public func usage(
     of subject: Usage.Subject, listCountMax: Int = 100
@@ -94,11 +94,11 @@ extension BlobStore {
     }
   }
 
-  /// Where the space is, what saved it, and which keys take most.
+  /// Where the space went, what saved some, and which keys take most.
   ///
   /// - Parameter keyCountMax: how many keys are listed.
-  /// - Complexity: follows every version to its chunks three times; memory grows with the number of chunks, by some
-  ///   bits for each, and not with that of keys.
+  /// - Complexity: follows every version to its chunks three times. Memory grows by some bits for each chunk, and not
+  ///   with the number of keys.
   public func report(
     keyCountMax: Int = 20, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> StoreReport {
@@ -111,7 +111,7 @@ extension BlobStore {
 
   /// Stores files and whole trees of files. See ``ImportOptions``.
   ///
-  /// - Throws: only what ends the whole import; a file that cannot be read is in the report.
+  /// - Throws: errors that end the whole import. A file that cannot be read is in the report.
   public func importFiles(
     _ paths: [String], options: ImportOptions = ImportOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> ImportReport {
@@ -133,11 +133,11 @@ extension BlobStore {
     }
   }
 
-  /// The long work that processes do on the store at a path at this moment, this one included: imports, exports,
-  /// collections, verifications, and puts of much.
+  /// The long work that processes, this one included, currently do on the store at a path: imports, exports,
+  /// collections, verifications, and long puts.
   ///
-  /// The store is not opened. Only processes of the same user are seen; where nothing could be written, on a full
-  /// disk, nobody is.
+  /// The store is not opened. Only processes of the same user are seen, and none that could not write its activity
+  /// file, for example on a full disk.
   ///
   /// - Throws: `noStore`, `notAStore`.
   public static func activities(at path: String) async throws(BlobStorageError) -> [Activity] {

@@ -5,12 +5,12 @@ extension BlobStore {
   ///
   /// - Parameters:
   ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
-  ///   - progress: is told how many bytes of long content have been read, and of how many if that is known.
-  /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `poisoned`, `io`, `cancelled`: then the key is as it was.
-  ///   Where packs are published also what keeps a durable put from it, or `cancelled` while it waits: then this machine
-  ///   has the new version, and publishes it later.
-  /// - Durability: as `options` says, together with every chunk that the blob shares with others.
-  /// - Complexity: memory is bounded whatever the length; one append and, if durable, one sync for a small blob.
+  ///   - progress: receives the bytes of long content that were read, and the total if it is known.
+  /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `poisoned`, `io`, `cancelled`; the key
+  ///   is then unchanged. In a store in a bucket a durable put also throws why it cannot be published, or `cancelled`
+  ///   while it waits. Then this machine has the new version and publishes it later.
+  /// - Durability: as `options` says, including every chunk that the blob shares with others.
+  /// - Complexity: memory is bounded for any length. A small blob takes one append and, if durable, one sync.
   @discardableResult
   public func put(
     _ key: String, _ content: BlobContent, options: PutOptions = PutOptions(),
@@ -24,7 +24,7 @@ extension BlobStore {
     }
   }
 
-  /// Stores bytes as the current version of a key, in place of the one that was current.
+  /// Stores bytes as the current version of a key and drops the previous one.
   @discardableResult
   public func set(
     _ key: String, to data: Data, durability: Durability = .durable
@@ -32,7 +32,7 @@ extension BlobStore {
     try await put(key, .data(data), options: PutOptions(durability: durability))
   }
 
-  /// Stores bytes as the current version of a key; the one that was current stays in its history.
+  /// Stores bytes as the current version of a key and keeps the previous one in its history.
   @discardableResult
   public func archive(
     _ key: String, andSet data: Data, durability: Durability = .durable
@@ -42,8 +42,8 @@ extension BlobStore {
 
   /// Stores several blobs in one commit: all of them or none. Meant for many small ones.
   ///
-  /// - Parameter options: its metadata is not used, the items have their own.
-  /// - Returns: one result an item, in their order.
+  /// - Parameter options: its metadata is ignored; the items have their own.
+  /// - Returns: one result per item, in their order.
   @discardableResult
   public func put(
     _ items: [PutItem], options: PutOptions = PutOptions()
@@ -51,12 +51,12 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
   }
 
-  /// Makes several changes in one commit: all of them or none. Deletions alone succeed on a full disk, too.
+  /// Makes several changes in one commit: all of them or none. A batch of deletions succeeds on a full disk.
   ///
-  /// - Parameter changes: one a key at most.
+  /// - Parameter changes: at most one per key.
   /// - Returns: for each change, in their order, what a put stored, and nil for a deletion.
-  /// - Throws: `conditionFailed` when the condition of one of them does not hold; `invalidArgument` for conditions in a
-  ///   store in a bucket, which other machines change.
+  /// - Throws: `conditionFailed` when a condition does not hold; `invalidArgument` for conditions in a store in a
+  ///   bucket.
   @discardableResult
   public func apply(
     _ changes: [BlobChange], durability: Durability = .durable
@@ -66,7 +66,7 @@ extension BlobStore {
 
   /// Drops keys with all their versions, in one commit.
   ///
-  /// - Returns: how many of them were there.
+  /// - Returns: the number of keys that existed.
   @discardableResult
   public func delete(
     _ keys: [String], durability: Durability = .durable
@@ -74,9 +74,9 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.delete(keys, durability) }
   }
 
-  /// Drops a key with all its versions; false when it was not there.
+  /// Drops a key with all its versions; false when it did not exist.
   ///
-  /// - Throws: `conditionFailed` when the key is not as `condition` says.
+  /// - Throws: `conditionFailed` when `condition` does not hold.
   @discardableResult
   public func delete(
     _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
@@ -88,7 +88,7 @@ extension BlobStore {
 
   /// Drops every key that begins with `prefix`.
   ///
-  /// - Returns: how many there were.
+  /// - Returns: the number of keys that existed.
   /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
   ///   drops every key.
   @discardableResult
@@ -102,7 +102,7 @@ extension BlobStore {
 
   /// Drops every key.
   ///
-  /// - Returns: how many there were.
+  /// - Returns: the number of keys that existed.
   @discardableResult
   public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
     try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }

@@ -3,7 +3,7 @@ import Foundation
 extension BlobStore {
   /// The bytes of a key's current or named version; nil when there is none.
   ///
-  /// - Throws: `corrupted` when they cannot be read whole and right.
+  /// - Throws: `corrupted` when the bytes are damaged or missing.
   public func data(
     forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> Data? {
@@ -15,9 +15,9 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.data(digest) }
   }
 
-  /// Opens a key's current or named version for reading here and there; nil when there is none.
+  /// Opens a key's current or named version for random access; nil when there is none.
   ///
-  /// What the reader has open stays readable until it is closed, whatever is written, dropped or collected.
+  /// The version stays readable until the reader is closed, even if it is dropped and collected.
   public func reader(
     forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> BlobReader? {
@@ -52,7 +52,7 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.versions(key) }
   }
 
-  /// All versions of a key as they are now: they stay readable until the history is closed.
+  /// All current versions of a key. They stay readable until the history is closed.
   public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
     let pool = pool
     return try await run { (engine) throws(BlobStorageError) in
@@ -69,7 +69,7 @@ extension BlobStore {
 
   /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
   ///
-  /// Keys put or dropped while it runs may or may not be in it; every other key is in it once.
+  /// Keys that are put or dropped meanwhile may be missing. Every other key appears once.
   public func keys(prefix: String = "") -> KeySequence { KeySequence(store: self, prefix: prefix) }
 }
 

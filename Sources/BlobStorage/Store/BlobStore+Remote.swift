@@ -1,9 +1,9 @@
 extension BlobStore {
   /// Creates an empty store of objects and opens it.
   ///
-  /// - Parameter isMaintained: whether puts of one name are not kept apart there: then garbage is collected from this
+  /// - Parameter isMaintained: whether the object store lacks conditional put. Then garbage is collected from this
   ///   state folder only.
-  /// - Throws: `storeExists`, `notAStore` where there is anything else.
+  /// - Throws: `storeExists`, `notAStore` if the place holds other objects.
   package static func create(
     in objects: any ObjectStore, state: String, options: StoreOptions = StoreOptions(),
     isMaintained: Bool = false, configuration: StoreConfiguration = StoreConfiguration(),
@@ -19,10 +19,10 @@ extension BlobStore {
     return try await open(objects, state: state, configuration: configuration, remote: remote)
   }
 
-  /// Opens a store of objects, and brings this machine up to it.
+  /// Opens a store of objects and applies what other machines have published.
   ///
-  /// - Parameter state: a folder for what this machine knows of it, made when it is missing. Processes of one machine
-  ///   share it; losing it loses nothing that was published.
+  /// - Parameter state: this machine's folder for the store, created if missing. Processes of one machine share it.
+  ///   Losing it loses nothing that was published.
   /// - Throws: `noStore`, `notAStore`, also for a state folder that belongs to another store.
   package static func open(
     _ objects: any ObjectStore, state: String, configuration: StoreConfiguration = StoreConfiguration(),
@@ -36,22 +36,22 @@ extension BlobStore {
     }
   }
 
-  /// Runs what waits for a network or a medium on a thread that may.
+  /// Runs `body`, which waits for a network or a medium, on a thread that may block.
   package static func blocking<T: Sendable>(
     _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     try await OperationPool.opening.run(body)
   }
 
-  /// Makes durable what was stored with ``Durability/relaxed``: by this value, before the call.
+  /// Makes durable what this value stored with ``Durability/relaxed`` before the call.
   ///
-  /// - Durability: on the medium; published, where packs are shared by several machines.
+  /// - Durability: on the medium; in a store in a bucket, published.
   public func synchronize() async throws(BlobStorageError) {
     try await run { (engine) throws(BlobStorageError) in try engine.synchronize() }
   }
 
-  /// Takes in what other machines have published before the call, and says how many packs that were. For a store in a
-  /// folder there is nothing to do: all processes see the same.
+  /// Applies what other machines published before the call, and returns the number of packs. In a folder it does
+  /// nothing: all processes see the same.
   @discardableResult
   public func catchUp() async throws(BlobStorageError) -> Int {
     try await run { (engine) throws(BlobStorageError) in try engine.catchUp().newPackCount }
@@ -62,7 +62,7 @@ extension BlockingBlobStore {
   /// Makes durable what was stored with ``Durability/relaxed``.
   public func synchronize() throws(BlobStorageError) { try store.engine.synchronize() }
 
-  /// Takes in what other machines have published before the call.
+  /// Applies what other machines published before the call.
   @discardableResult
   public func catchUp() throws(BlobStorageError) -> Int { try store.engine.catchUp().newPackCount }
 }

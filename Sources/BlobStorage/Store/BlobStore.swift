@@ -3,12 +3,13 @@ import Logging
 
 /// A content-addressed store of blobs in a folder: keys with versions, deduplicated and compressed chunks.
 ///
-/// Any number of processes, and of `BlobStore` values in each, read, write and collect garbage on one folder at the
-/// same time. Readers never wait for writers or for gc. All methods may be called from any task; each does its work
-/// on a thread of the store's own, in one hop, and suspends the caller when all of them are busy. Cancelling the
-/// caller's task ends long work with `cancelled`; a change is then done whole or not at all.
+/// Any number of processes, and of `BlobStore` values in each, can use one folder at the same time. Readers never wait
+/// for writers or for gc. All methods may be called from any task. Each runs on a thread of the store's own and
+/// suspends the caller while all threads are busy. Cancelling the caller's task ends long work with `cancelled`; the
+/// change is then made whole or not at all.
 ///
-/// Missing is nil or `notFound`, damage is `corrupted`; bytes that do not match their digest are never returned.
+/// A missing thing is nil or `notFound`, damage is `corrupted`. Bytes that do not match their digest are never
+/// returned.
 public final class BlobStore: Sendable {
   package let engine: Engine
   let pool: OperationPool
@@ -20,7 +21,7 @@ public final class BlobStore: Sendable {
 
   /// Creates an empty store and opens it.
   ///
-  /// - Parameter path: a folder that is empty or does not exist; missing parents are made.
+  /// - Parameter path: a folder that is empty or does not exist. Missing parents are created.
   /// - Throws: `storeExists`, `notAStore` for a path that holds anything else, `invalidArgument`; nothing was changed.
   /// - Durability: the store is on the medium on return.
   public static func create(
@@ -42,7 +43,7 @@ public final class BlobStore: Sendable {
     return BlobStore(engine: engine, pool: .shared)
   }
 
-  /// Opens the store at a path, recovering what writers that died left unfinished.
+  /// Opens the store at a path and recovers the packs of dead writers.
   ///
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, `corrupted` for a damaged header.
   /// - Complexity: lists the packs; no chunk is read, unless the catalog has to be rebuilt.
@@ -57,9 +58,9 @@ public final class BlobStore: Sendable {
   /// Whether there is a store at a path.
   public static func exists(at path: String) -> Bool { Engine.storeExists(at: path) }
 
-  /// Ends the use of the store here: seals the pack under way, forces it to the medium, lets go of everything.
+  /// Closes the store: seals the current pack, syncs it, and releases all resources.
   ///
-  /// Later calls throw `closed`. A store that is not closed loses nothing: the next to open it does the rest.
+  /// Later calls throw `closed`. A store that is not closed loses nothing: the next opening recovers it.
   public func close() async throws(BlobStorageError) {
     try await run { (engine) throws(BlobStorageError) in try engine.close() }
   }
@@ -67,7 +68,7 @@ public final class BlobStore: Sendable {
   /// Where the store is and what `create` decided.
   public var information: StoreInformation { engine.information }
 
-  /// Moves a blocking operation to a thread of the store's.
+  /// Runs a blocking operation on a thread of the store's own.
   func run<T: Sendable>(
     _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {

@@ -3,8 +3,8 @@ import Foundation
 /// A store whose operations run on the caller's thread and return when they are done: for programs without
 /// tasks.
 ///
-/// Not for use inside a task, which would keep one of the few threads that all tasks share. What each
-/// operation does and throws is said at the method of ``BlobStore`` that has its name.
+/// Do not use it inside a task: it would block one of the few threads that all tasks share. What each operation does
+/// and throws is documented at the ``BlobStore`` method of the same name.
 public struct BlockingBlobStore: Sendable {
   /// The same store for tasks.
   public let store: BlobStore
@@ -40,7 +40,7 @@ public struct BlockingBlobStore: Sendable {
     try BlobStore.open(at: path, StoreConfiguration(), environment).blocking
   }
 
-  /// Ends the use of the store here.
+  /// Closes the store.
   public func close() throws(BlobStorageError) { try store.engine.close() }
 
   /// Stores bytes as the current version of a key.
@@ -67,7 +67,7 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.change(changes, durability)
   }
 
-  /// Drops a key with all its versions; false when it was not there.
+  /// Drops a key with all its versions; false when it did not exist.
   @discardableResult
   public func delete(
     _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
@@ -113,7 +113,7 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.versions(key)
   }
 
-  /// All versions of a key as they are now.
+  /// All current versions of a key.
   public func history(of key: String) throws(BlobStorageError) -> VersionHistory {
     VersionHistory(versions: try store.engine.holdVersions(key), engine: store.engine, pool: store.pool)
   }
@@ -123,7 +123,7 @@ public struct BlockingBlobStore: Sendable {
     try history.held.data(at: index, store.engine)
   }
 
-  /// Opens a key's current or named version for reading here and there; nil when there is none.
+  /// Opens a key's current or named version for random access; nil when there is none.
   public func reader(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError)
     -> BlobReader?
   {

@@ -1,15 +1,15 @@
 import Foundation
 
-/// Threads for operations that wait for files: a bounded number, so that callers are suspended and not threads made.
+/// A bounded number of threads for operations that wait for files. Callers are suspended instead of creating threads.
 ///
-/// They are its own. Those of Dispatch are few beyond the number of cores, and Swift's tasks run on them too: operations
-/// that wait for an engine that does not answer would keep all tasks of the process from running.
+/// The threads are its own. Dispatch has few beyond the number of cores, and Swift's tasks run on those too. Operations
+/// that wait for an object store that does not answer would block all tasks of the process.
 final class OperationPool: Sendable {
   static let defaultWidth = 16
-  /// The one that all stores in folders use. Those that are shared by machines have one each: one that cannot reach its
-  /// engine keeps no other waiting.
+  /// The pool of all stores in folders. Each store in a bucket has its own, so that an unreachable object store delays
+  /// no other.
   static let shared = OperationPool(width: defaultWidth)
-  /// For the making and opening of stores that are shared by machines.
+  /// Creates and opens stores in buckets.
   static let opening = OperationPool(width: defaultWidth)
 
   private typealias Job = @Sendable () -> Void
@@ -22,7 +22,7 @@ final class OperationPool: Sendable {
 
   private let width: Int
   private let state = Monitor(State())
-  /// A thread that has had nothing to do for so long ends.
+  /// Idle seconds after which a thread ends.
   private static let idleSeconds = 5.0
 
   init(width: Int) { self.width = width }

@@ -71,7 +71,7 @@ final class ChunkTransfer {
     for item in items {
       if let base = item.row?.base, known.insert(base).inserted { bases.append(base) }
     }
-    // A base with a base is read by nobody.
+    // Readers refuse a base that has a base.
     items += try self.items(of: try missing(of: bases)).filter { $0.row?.base == nil }
     try copy(items.filter { $0.row?.base == nil }, usable: [:])
     let based = items.filter { $0.row?.base != nil }

@@ -97,7 +97,7 @@ package final class Copier {
         pack: name.description)
     }
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }
-    // What is there already may have been put by this process, and not be durable.
+    // This process may have put what the target already has, and not durably.
     try target.synchronize()
     report.seconds = Date().timeIntervalSince(start)
     return report
@@ -212,7 +212,7 @@ package final class Copier {
     let lossCount = target.writer.lossCount
     let put = try target.leases.beginPut(from: target.writer.currentSequence)
     defer { target.leases.endPut(put) }
-    // What is there to be shared is looked up long before it is counted on.
+    // The lookup of chunks to share comes long before the commit that relies on them.
     try target.writer.join()
     let digests = Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) })
     let hold = try source.leases.holdWhereThereIsRoom(digests.map { .blob($0) })
@@ -280,7 +280,7 @@ package final class Copier {
     guard try isInTarget(digest) else { return nil }
     let walk = LiveWalk(target)
     var whole: BlobLayout?
-    // What the target cannot read is brought anew.
+    // What the target cannot read is brought again.
     _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       guard try transfer.areThere(layout.listDigests) else { return }
       let isWhole = try walk.forEachGroup(of: layout, countMax: 1_024) { (digests) throws(BlobStorageError) in

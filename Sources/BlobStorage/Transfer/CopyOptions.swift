@@ -1,18 +1,17 @@
 /// How one store is copied into another.
 ///
-/// Afterwards the target shows every version that the source shows, under the same ID, with the same time and metadata;
-/// what the source knows as dropped is dropped there too. What only the target has stays.
+/// Afterwards the target shows every version that the source shows, with the same ID, time and metadata. What the
+/// source has dropped is dropped there too. What only the target has stays.
 public struct CopyOptions: Sendable, Hashable {
-  /// Only keys that begin with it.
+  /// The prefix of the keys to copy.
   public var prefix: String
-  /// Whether versions are dropped in the target that the source does not show, also those that it never had.
+  /// Whether to drop versions in the target that the source does not show, including those that it never had.
   ///
-  /// Refused for a source that is known to be damaged, and when more than a tenth of the target's keys that begin with
-  /// the prefix would go.
+  /// Refused for a source with known damage, and when more than a tenth of the target's keys with the prefix would go.
   public var isMirror: Bool
-  /// Mirrors all the same.
+  /// Mirrors despite those checks.
   public var isForced: Bool
-  /// Looks at everything, and changes nothing.
+  /// Examines everything but changes nothing.
   public var isDryRun: Bool
 
   public init(
@@ -34,7 +33,7 @@ public struct UncopiedVersion: Sendable, Hashable {
   public var reason: String
 }
 
-/// What a copy did, or would do.
+/// The result of a copy or dry run.
 public struct CopyReport: Sendable, Hashable {
   /// Keys and versions that the source shows, and their bytes.
   public var keyCount = 0
@@ -42,9 +41,9 @@ public struct CopyReport: Sendable, Hashable {
   public var byteCount: Int64 = 0
   /// Versions that the target did not show before.
   public var newVersionCount = 0
-  /// Versions that the target showed already.
+  /// Versions that the target already showed.
   public var unchangedVersionCount = 0
-  /// Versions that the target showed and shows no more.
+  /// Versions that the target no longer shows.
   public var droppedVersionCount = 0
   /// Keys that the target showed and a mirror drops, and the first hundred of them in a dry run.
   public var droppedKeyCount = 0

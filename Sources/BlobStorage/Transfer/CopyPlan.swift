@@ -14,9 +14,9 @@ struct CopiedKey: Sendable {
 /// The source is right about what it knows: what it shows is shown, and what it knows as dropped is not. What the target
 /// has besides, and the source never had or has forgotten, stays unless the target is to be a mirror.
 ///
-/// A version keeps its ID. Only one that was dropped in the target and is shown by the source comes back under another,
-/// because what hides an ID hides it for good: of the same time, so that it has the same place in the key's history. The
-/// IDs to try follow from the first, so that the next copy finds the version there.
+/// A version keeps its ID. Exception: a version that the target dropped and the source shows gets a new one, because a
+/// hidden ID stays hidden. The new ID has the same time, so the version keeps its place in the key's history. The IDs
+/// to try follow from the first, so that the next copy finds the version there.
 struct CopyPlan: Sendable {
   struct Addition: Sendable {
     /// What it will be called in the target.
@@ -24,7 +24,7 @@ struct CopyPlan: Sendable {
     var row: VersionRow
   }
 
-  /// Oldest first, so that what is there when not all are is the beginning of the history.
+  /// Oldest first: a partial copy is a prefix of the history.
   private(set) var added: [Addition] = []
   private(set) var dropped: [Stamp] = []
 
@@ -83,8 +83,8 @@ struct CopyPlan: Sendable {
       "A version was dropped in the target and copied again \(returnCountMax) times: collect garbage there.")
   }
 
-  /// One of the numbers that follow from a writer's, as far apart as if they were drawn (Steele, Lea and Flood,
-  /// "Fast Splittable Pseudorandom Number Generators", OOPSLA'14).
+  /// One of the numbers that follow from a writer's, as if drawn at random (Steele, Lea and Flood, "Fast Splittable
+  /// Pseudorandom Number Generators", OOPSLA'14).
   private static func other(_ writer: UInt64, _ count: UInt64) -> UInt64 {
     var mixed = writer &+ count &* 0x9E37_79B9_7F4A_7C15
     mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9

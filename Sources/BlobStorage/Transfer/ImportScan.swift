@@ -1,5 +1,4 @@
-/// What an import has before it: counted before anything is read, so that somebody who watches can be told how much is
-/// left.
+/// What an import has before it: counted before anything is read, so that the progress can say how much is left.
 struct ImportScan {
   var count = 0
   var byteCount: Int64 = 0
@@ -18,7 +17,7 @@ struct ImportScan {
   ///
   /// - Parameters:
   ///   - sourceCountMax: how many files to read are kept.
-  ///   - progress: is told how many files and bytes were found so far, and which file was just found unchanged.
+  ///   - progress: receives the files and bytes found so far, and the file that was just found unchanged.
   static func take(
     _ paths: [String], _ engine: Engine, _ options: ImportOptions, _ context: ImportContext,
     sourceCountMax: Int,

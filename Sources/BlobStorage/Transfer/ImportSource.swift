@@ -45,7 +45,7 @@ struct ImportSource: Sendable {
       else { return false }
       return try presence.isPresent(current.digest, in: engine)
     } catch {
-      // What cannot be read is stored anew.
+      // What cannot be read is stored again.
       guard error.code == .corrupted else { throw error }
       return false
     }

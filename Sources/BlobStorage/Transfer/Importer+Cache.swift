@@ -1,7 +1,7 @@
 import SystemPackage
 
-/// Importing into a cache: what goes under its prefix is stored as a put to the cache would store it, so that the
-/// limit holds at every moment of the import and not at its end only.
+/// Imports into a cache: keys under its prefix are stored as a put to the cache would store them. So the limit holds at
+/// every moment of the import, not only at its end.
 extension Importer {
   /// The store's cache; nil when it has none, or when nothing is to be changed.
   func openCache() throws(BlobStorageError) -> CacheCore? {

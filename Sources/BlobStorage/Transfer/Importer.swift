@@ -98,7 +98,7 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      // Whoever has stored what was found unchanged may not have done so durably, or not yet.
+      // The earlier import of an unchanged file may not have been durable.
       if report.unchangedFileCount > 0 || engine.writer.publisher != nil {
         try engine.makeDurableWhatIsThere(options.durability)
       }

@@ -1,4 +1,4 @@
-/// A chunk as a store keeps it: checked against its checksum and its digest, and not encoded anew.
+/// A chunk as a store keeps it: checked against its checksum and its digest, and not encoded again.
 struct StoredChunk: Sendable {
   var record: ChunkRecord
   var stored: [UInt8]

@@ -1,18 +1,18 @@
 /// How files are imported.
 ///
 /// Every regular file below a path is stored under the prefix and its path relative to it, '/'-separated; a path that
-/// is a file is stored under the prefix and its name. Paths of which two files would get the same key are refused
-/// before anything is stored (`keysCollide`).
+/// is a file is stored under the prefix and its name. If two files would get the same key, the import throws
+/// `keysCollide` before it stores anything.
 ///
-/// A file whose size, modification time, change time and inode are as at the last import is not read again, unless what
-/// its key holds is known to be unreadable. Symbolic links, sockets, unreadable files, files that change while being read,
-/// and the store's own folder are skipped and reported, never half stored.
+/// A file with the size, modification time, change time and inode of its last import is not read again, unless its key
+/// is known to be unreadable. Symbolic links, sockets, unreadable files, files that change while being read, and the
+/// store's own folder are skipped and reported, never half stored.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
   public var durability: Durability
   public var codec: CodecKind?
-  /// Reads and compares everything, and changes nothing.
+  /// Reads and compares everything but changes nothing.
   public var isDryRun: Bool
   /// Files and folders to leave out: shell patterns (`*`, `?`, `[…]`) matched against the name, or against the
   /// relative path when the pattern holds a '/'. One that ends in '/' means folders alone.
@@ -43,21 +43,21 @@ public struct Skipped: Sendable, Hashable {
   public var isFailure: Bool
 }
 
-/// What an import did, or would do.
+/// The result of an import or dry run.
 public struct ImportReport: Sendable, Hashable {
-  /// Files that the store has taken in, or has had before.
+  /// Files that were stored, or that the store already had.
   public var fileCount = 0
   public var byteCount: Int64 = 0
   /// Files whose key is new or has got a new version.
   public var newFileCount = 0
-  /// Files that are as they were at the last import.
+  /// Files that have not changed since their last import.
   public var unchangedFileCount = 0
   /// Files among those of `fileCount` whose keys a cache has evicted again, to hold its limit; of more than a million,
   /// among the last million.
   public var evictedFileCount = 0
-  /// Plain bytes of chunks that were not there before.
+  /// Plain bytes of new chunks.
   public var newByteCount: Int64 = 0
-  /// Plain bytes that were there already.
+  /// Plain bytes that the store already had.
   public var duplicateByteCount: Int64 = 0
   /// Bytes added to packs.
   public var storedByteCount: Int64 = 0
@@ -71,9 +71,9 @@ public struct ImportReport: Sendable, Hashable {
 /// ever written outside the folder, or into the store's own. A file that is replaced stays until the new one is on the
 /// medium.
 public struct ExportOptions: Sendable, Hashable {
-  /// Only keys that begin with it.
+  /// The prefix of the keys to export.
   public var prefix: String
-  /// Left out of the front of each key.
+  /// The prefix to remove from each key.
   public var stripped: String
   public var overwrites: Bool
 
@@ -84,7 +84,7 @@ public struct ExportOptions: Sendable, Hashable {
   }
 }
 
-/// What an export did.
+/// The result of an export.
 public struct ExportReport: Sendable, Hashable {
   public var fileCount = 0
   public var byteCount: Int64 = 0

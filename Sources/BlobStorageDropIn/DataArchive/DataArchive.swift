@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// Values under keys, with earlier versions for those who want them, in a folder.
+/// Values under keys in a folder, optionally with their earlier versions.
 ///
 /// Operations on one key take effect and call their handlers in the order of the calls, without the caller's
 /// waiting; those on different keys run side by side. Conversions and handlers run on threads of the

@@ -3,7 +3,7 @@ import Dispatch
 import Foundation
 import SystemPackage
 
-/// What a ``FileReader`` has open. It closes when nobody has it any more, a read under way included.
+/// What a ``FileReader`` has open. It closes with its last reference; a read under way holds one.
 protocol RangeSource: Sendable {
   /// Its length now; nil when that cannot be told.
   var byteCount: Int64? { get }

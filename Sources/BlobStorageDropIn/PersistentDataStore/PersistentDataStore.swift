@@ -84,7 +84,7 @@ public final class PersistentDataStore: Sendable {
 
   /// Removes the data under an identifier.
   public func removeData(forIdentifier identifier: Identifier) {
-    // The original tells nobody of a failure: what could not be removed is still there.
+    // The original reports no failure: what could not be removed stays.
     queue.async(flags: .barrier) { [self] in
       try? store.perform(.data) { (store) throws(BlobStorageError) in
         let key = Self.key(identifier)

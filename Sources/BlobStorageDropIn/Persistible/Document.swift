@@ -74,7 +74,7 @@ struct Document {
     }
   }
 
-  /// Runs `body` while nobody else, in whichever process, changes a document of the folder.
+  /// Runs `body` while no other thread or process changes a document of the folder.
   ///
   /// It may be called again from inside: an encoder can save documents of other types.
   func locked<T>(_ body: (Document) throws -> T) throws -> T {

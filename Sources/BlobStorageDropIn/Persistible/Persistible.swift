@@ -19,7 +19,7 @@ extension Persistible {
 
   /// Removes the document. A file at ``archiveUrl`` stays, and is not taken in again.
   public static func deleteFile() {
-    // The original tells nobody of a failure: what could not be removed is still there.
+    // The original reports no failure: a document that could not be removed stays.
     try? document.delete()
   }
 

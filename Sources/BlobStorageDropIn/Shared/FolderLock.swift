@@ -6,7 +6,7 @@ import SystemPackage
 struct FolderLock {
   private let file: any File
 
-  /// Waits until nobody else holds the lock with that name.
+  /// Waits until no other process holds the lock with that name.
   init(_ name: String, in folder: URL) throws(BlobStorageError) {
     file = try SystemFiles().open(FilePath(folder.appendingPathComponent(name).path), .openOrCreate)
     do throws(BlobStorageError) { _ = try file.lock(.exclusive, wait: true) } catch {

@@ -141,7 +141,7 @@ final class SharedStore: Sendable {
     }
   }
 
-  /// Runs `body` on the opened store. A store that cannot go on is opened anew for the next operation.
+  /// Runs `body` on the opened store. A store that cannot go on is opened again for the next operation.
   func perform<T>(
     _ library: Library, _ body: (BlockingBlobStore) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {

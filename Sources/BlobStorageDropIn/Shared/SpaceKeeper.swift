@@ -52,7 +52,7 @@ package final class SpaceKeeper: Sendable {
     changed()
   }
 
-  /// Says that somebody else has put something.
+  /// Reports that another part of the program put something.
   package func measure() {
     guard let store = state.withLock({ $0.store }) else { return }
     let disk = Self.packByteCount(store)
@@ -102,7 +102,7 @@ package final class SpaceKeeper: Sendable {
     if waits { wait(since: state.withLock(\.changeCount)) }
   }
 
-  /// Looks again when nothing was changed for a while. A keeper that nobody holds any more is not kept for it.
+  /// Looks again when nothing was changed for a while. This does not retain the keeper.
   private func wait(since changeCount: Int) {
     queue.asyncAfter(deadline: .now() + idleSeconds) { [weak self] in
       guard let self else { return }

@@ -64,7 +64,7 @@ extension ObjectStoreCheck {
     try place.expect(
       try place.store.tail(place.name("missing"), byteCount: 1)?.byteCount, nil, "the length of nothing")
     try place.store.delete(place.name("missing"))
-    try place.expect(try place.names("missing"), [], "names that nobody put")
+    try place.expect(try place.names("missing"), [], "names that were never put")
   }
 
   private static let replacing = ObjectStoreCheck("replaces an object that is put again") { place in

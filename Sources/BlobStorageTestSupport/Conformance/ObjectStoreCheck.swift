@@ -13,7 +13,7 @@ package struct ObjectStoreCheck: Sendable, CustomStringConvertible {
     self.body = body
   }
 
-  /// Checks a store, under names below `folder` that nobody else uses.
+  /// Checks a store, under names below `folder` that no other client uses.
   ///
   /// - Throws: ``ObjectStoreDifference`` for what it does otherwise.
   package func run(on store: any ObjectStore, below folder: String) throws {

@@ -19,7 +19,7 @@ package enum SampleContainer {
     text: [UInt8]? = nil, picture: [UInt8], pictureByteCountMax: Int = 8_192, trailer: [UInt8]? = nil
   ) -> [UInt8] {
     func chunk(_ type: String, _ bytes: [UInt8]) -> [UInt8] {
-      // Nobody looks at the checksum.
+      // No reader checks the checksum.
       big(bytes.count, 4) + Array(type.utf8) + bytes + [1, 2, 3, 4]
     }
     var bytes: [UInt8] = [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]

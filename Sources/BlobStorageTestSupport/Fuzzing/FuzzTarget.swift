@@ -49,7 +49,7 @@ enum Fuzzing {
     }
   }
 
-  /// Stops the process, for whoever fuzzes to see.
+  /// Stops the process, so that the fuzzer notices.
   static func require(_ condition: Bool, _ message: @autoclosure () -> String) {
     guard !condition else { return }
     // Release builds do not say it.

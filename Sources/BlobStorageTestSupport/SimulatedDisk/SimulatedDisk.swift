@@ -144,7 +144,7 @@ package final class SimulatedDisk: FileSystem {
     _ body: (inout State) throws(SimulatedErrno) -> Value
   ) throws(BlobStorageError) -> Value {
     let record = CallDescription(kind: kind, process: process, detail: "\(path) \(detail)")
-    // A process that is dead ends without anybody else having a turn.
+    // A dead process ends before any other has a turn.
     let scheduler = state.withLock { $0.aliveProcesses.contains(process) ? $0.scheduler : nil }
     scheduler?.takeTurn()
     let (call, fault, hooks) = try state.withLock { (state) throws(BlobStorageError) in

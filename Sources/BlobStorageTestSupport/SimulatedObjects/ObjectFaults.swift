@@ -10,10 +10,10 @@ package struct ObjectCall: Sendable, CustomStringConvertible {
   package let kind: ObjectCallKind
   /// The name, or the prefix of a listing.
   package let name: String
-  /// The how-many-th try of the same call it is, from 1.
+  /// The ordinal of this try of the same call, from 1.
   package let attempt: Int
 
-  /// No request: a process begins anew.
+  /// No request: a process starts again.
   package static let restart = ObjectCall(kind: .get, name: "", attempt: 0)
 
   package var description: String { "\(kind.rawValue) \(name)" + (attempt > 1 ? " again" : "") }

@@ -50,7 +50,7 @@ package final class SimulatedObjectStore: ObjectStore {
     set { state.withLock { $0.faults = newValue } }
   }
 
-  /// Runs before each request of those who have no hook of their own.
+  /// Runs before each request of clients that have no hook of their own.
   package func setHook(_ hook: Hook?) { state.withLock { $0.hook = hook } }
 
   /// Every object there is now, without a request.
@@ -59,7 +59,7 @@ package final class SimulatedObjectStore: ObjectStore {
   /// One object as it is now, without a request.
   package func peek(_ name: String) -> [UInt8]? { state.withLock { $0.objects[name] } }
 
-  /// Puts an object, or removes it, behind everybody's back.
+  /// Puts or removes an object without any client's knowledge.
   package func set(_ name: String, _ bytes: [UInt8]?) { state.withLock { Self.store(name, bytes, &$0) } }
 
   /// Does what is late now.

@@ -6,8 +6,8 @@ import SystemPackage
 /// The real files of a catalog, as one simulated process has them: it dies with the process, and waits for a lock as
 /// the scheduler says.
 ///
-/// Locks are kept here and not by the system. Whoever locks the file `lock`, if only shared, has it alone: a write
-/// transaction of LMDB would wait for another where no scheduler sees it.
+/// Locks are kept here and not by the system. A process that locks the file `lock`, even shared, excludes all others: a
+/// write transaction of LMDB would wait for another where no scheduler sees it.
 package struct CatalogFiles: FileSystem {
   private let process: SimulatedProcess
   private let scheduler: Scheduler?
@@ -148,7 +148,7 @@ private final class LockedFile: File {
       let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
       if locks.take(path, holder) { return true }
       guard wait else { return false }
-      guard let scheduler else { preconditionFailure("nobody would end this waiting") }
+      guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
     }
   }
@@ -162,7 +162,7 @@ private final class LockedFile: File {
       guard process.isAlive else { throw .simulatedStop }
       if locks.take(bytes, of: path, ObjectIdentifier(self), process) { return true }
       guard wait else { return false }
-      guard let scheduler else { preconditionFailure("nobody would end this waiting") }
+      guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
     }
   }

@@ -5,14 +5,14 @@ import Synchronization
 
 /// Runs actors, each on a thread of its own, one at a time: at each of their calls it is decided who goes on.
 ///
-/// Whoever decides alike gets the same run again. Actors must not wait for each other in any way but through locks
-/// that tell the scheduler (``waitForWake()``, ``wake()``).
+/// The same decisions give the same run again. Actors must not wait for each other in any way but through locks that
+/// tell the scheduler (``waitForWake()``, ``wake()``).
 package final class Scheduler: Sendable {
   /// What happens next.
   package enum Decision: Sendable, Hashable {
     case run(Int)
-    /// The actor's process dies: the actor runs, all its calls fail, and nobody else has a turn until it has ended or
-    /// begun anew.
+    /// The actor's process dies: the actor runs, all its calls fail, and no other actor has a turn until it has ended
+    /// or started again.
     case kill(Int)
   }
 
@@ -98,7 +98,7 @@ package final class Scheduler: Sendable {
     turn.wait()
   }
 
-  /// Called by an actor that cannot go on until somebody calls ``wake()``.
+  /// Called by an actor that cannot continue until another calls ``wake()``.
   package func waitForWake() {
     state.withLock { state in
       if let running = state.running { state.actors[running].isWaiting = true }
@@ -127,7 +127,7 @@ package final class Scheduler: Sendable {
       var ready = state.actors.indices.filter { !state.actors[$0].hasEnded && !state.actors[$0].isWaiting }
       var decision: Decision
       if ready.isEmpty {
-        // Everybody waits for somebody: they die one after the other, and the test is told.
+        // Deadlock: the actors die one after the other, and the test fails.
         state.isDeadlocked = true
         ready = state.actors.indices.filter { !state.actors[$0].hasEnded }
         decision = .kill(ready[0])

@@ -60,7 +60,7 @@ struct CacheCommand: AsyncParsableCommand {
 /// `cache stats`: how the cache stands.
 struct CacheStatisticsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "stats", abstract: "Says what the cache may take and what it takes.")
+    commandName: "stats", abstract: "Shows the limits of the cache and what it takes.")
 
   @OptionGroup var shared: SharedOptions
 
@@ -116,9 +116,9 @@ struct CacheLimitCommand: StoreCommand {
     commandName: "set-limit",
     abstract: "Makes the store a cache that takes at most BYTES, or changes its limits, and trims it.",
     discussion: """
-      From then on, what was not used for longest goes when room is needed. With --prefix, only keys that begin with \
-      it go; the limit is for the whole folder all the same. On a store with keys, --evict says that they may go; \
-      without it the command says how many would go at once and changes nothing. remove-limit ends it.
+      From then on the store drops the least recently used keys when it needs room. With --prefix it drops only keys \
+      that begin with it, and the limit still covers the whole folder. On a store with keys, --evict allows dropping \
+      them; without it the command says how many would go at once and changes nothing. remove-limit ends this.
       """)
 
   @Argument(
@@ -133,10 +133,10 @@ struct CacheLimitCommand: StoreCommand {
   @Option(help: ArgumentHelp("Seconds that a value is good (default: for ever).", valueName: "seconds"))
   var lifetime: Double?
 
-  @Option(help: "The keys that may go (default: those of the cache that is there, else all).")
+  @Option(help: "The keys that may go (default: those of the existing cache, else all).")
   var prefix: String?
 
-  @Flag(help: "Let keys go that the store has, now and later.")
+  @Flag(help: "Allow dropping the keys that the store has.")
   var evict = false
 
   @OptionGroup var shared: SharedOptions
@@ -192,7 +192,7 @@ struct CacheLimitCommand: StoreCommand {
 /// `cache remove-limit`: a cache becomes an ordinary store.
 struct CacheRemovalCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "remove-limit", abstract: "Makes an ordinary store of a cache: its keys stay for good.")
+    commandName: "remove-limit", abstract: "Turns a cache into an ordinary store: its keys stay.")
 
   @OptionGroup var shared: SharedOptions
 

@@ -5,7 +5,7 @@ import BlobStorage
 struct CollectCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "gc", abstract: "Removes what no version needs; safe at any time.",
-    discussion: "In a store with a cache, the cache is trimmed to its limits first: see `blobtool cache`.")
+    discussion: "A cache is trimmed to its limits first: see `blobtool cache`.")
 
   @Flag(help: "Only say what would be removed.")
   var dryRun = false

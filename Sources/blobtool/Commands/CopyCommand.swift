@@ -6,10 +6,10 @@ struct CopyCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "copy", abstract: "Copies keys with all their versions from one store into another.",
     discussion: """
-      SOURCE and TARGET are folders, or s3://BUCKET/PREFIX; both stores exist. Afterwards the target shows every version \
-      that the source shows, with the same ID, time and bytes, and what the source knows as dropped is dropped there. \
-      What only the target has stays, unless --mirror is given. Only chunks that the target lacks are sent, as they are \
-      stored; started again, a copy that was interrupted goes on.
+      SOURCE and TARGET are folders, or s3://BUCKET/PREFIX; both stores exist. Afterwards the target shows every \
+      version that the source shows, with the same ID, time and bytes. It drops what the source has dropped. What only \
+      the target has stays, unless --mirror is given. Only chunks that the target lacks are sent, as they are stored. \
+      Start an interrupted copy again to continue it.
 
       A mirror of a damaged source, or one that would drop more than a tenth of the target's keys, is refused without \
       --force. --dry-run says what would be copied and dropped.
@@ -17,8 +17,8 @@ struct CopyCommand: AsyncParsableCommand {
       A version that the target had dropped and the source shows comes back under an ID of its own. What the source has \
       dropped and forgotten (gc forgets) stays in the target without --mirror.
 
-      Both engines are reached as the environment says; a profile of ~/.aws/config, named by --source-profile or \
-      --target-profile, says it for one of them alone.
+      The environment says how to reach both object stores. --source-profile or --target-profile names a profile of \
+      ~/.aws/config for one of them.
       """)
 
   @Argument(help: "The store to copy from.", completion: .directory)

@@ -6,8 +6,8 @@ struct DeleteCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "delete", abstract: "Drops keys with all their versions.",
     discussion: """
-      What they took is freed by gc. A key that is not in the store, or a prefix that no key begins with, is exit \
-      code 3; the others are dropped.
+      gc frees their space. If a key is not in the store, or no key begins with the prefix, the exit code is 3; the \
+      other keys are dropped.
       """)
 
   @Argument(help: "Keys to drop.")

@@ -8,7 +8,7 @@ struct ExportCommand: StoreCommand {
     usage: "blobtool export [PREFIX] DIRECTORY [--strip PREFIX] [--overwrite]",
     discussion: """
       Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
-      reported, the others are written, and the exit code is 1. A PREFIX that no key begins with is exit code 3.
+      reported, the others are written, and the exit code is 1. If no key begins with PREFIX, the exit code is 3.
       """)
 
   @Argument(

@@ -31,7 +31,7 @@ struct GetCommand: StoreCommand {
 
   @Option(
     name: [.customShort("o"), .customLong("output")],
-    help: ArgumentHelp("The file to write, which is there whole or not at all.", valueName: "file"),
+    help: ArgumentHelp("The file to write: complete, or not at all.", valueName: "file"),
     completion: .file())
   var output: String = "-"
 

@@ -9,8 +9,8 @@ struct ImportCommand: StoreCommand {
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
       If two files would get the same key, nothing is imported, and the exit code is 64.
 
-      A file whose size, times and inode are as at the last import is not read again, unless its key is known to be \
-      unreadable: an import that was interrupted goes on when it is started again. The store's own folder is left out.
+      A file with the size, times and inode of its last import is not read again, unless its key is known to be \
+      unreadable. Start an interrupted import again to continue it. The store's own folder is left out.
 
       --dry-run reads, looks up and encodes everything and stores nothing: how many files there are, how much of them \
       is new, how much is there already, and how much the new part would take on disk. It knows nothing of similarity \
@@ -23,7 +23,7 @@ struct ImportCommand: StoreCommand {
   @Option(help: "What the keys begin with.")
   var prefix: String = ""
 
-  @Flag(help: "Keep the versions that were current in their keys' history.")
+  @Flag(help: "Keep the current versions in their keys' history.")
   var archive = false
 
   @Flag(help: "Read and compare everything, and change nothing.")

@@ -4,7 +4,7 @@ import BlobStorage
 /// `info`: how a version is stored.
 struct InformationCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "info", abstract: "Says how a version is stored and what dropping it would free.")
+    commandName: "info", abstract: "Shows how a version is stored and what dropping it would free.")
 
   @Argument(help: "The key.")
   var key: KeyArgument

@@ -7,14 +7,14 @@ struct InitCommand: AsyncParsableCommand {
     commandName: "init",
     abstract: "Creates an empty store in a folder, or a place in a bucket, that is empty or missing.")
 
-  @Option(help: "What names blobs: blake3 or sha256.")
+  @Option(help: "The digest that names blobs: blake3 or sha256.")
   var digest = Choice(Digest.Algorithm.blake3)
 
   @Option(
     help: ArgumentHelp("The average length of a chunk: a power of two.", valueName: "bytes"))
   var chunkSize: Int = 64 << 10
 
-  @Option(help: "What chunks are encoded by where it pays: zstd, zlib or none.")
+  @Option(help: "The codec for chunks that it makes smaller: zstd, zlib or none.")
   var codec = Choice(CodecKind.zstd)
 
   @Option(help: ArgumentHelp("How hard the codec tries (default: 3 for zstd, 6 for zlib).", valueName: "n"))
@@ -39,8 +39,8 @@ struct InitCommand: AsyncParsableCommand {
       try StandardOutput.write("Created a store in \(information.path.printable).\n")
       if information.collectingMachine != nil {
         try StandardOutput.write(
-          "Its engine lets two machines put one name at once: `blobtool gc` runs on this machine only, with the state"
-            + " folder \(place.folder.printable), so keep that.\n")
+          "The object store lacks conditional put: `blobtool gc` runs on this machine only, with the state folder"
+            + " \(place.folder.printable), so keep that.\n")
       }
     }
   }

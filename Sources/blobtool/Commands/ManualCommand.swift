@@ -7,7 +7,7 @@ struct ManualCommand: AsyncParsableCommand {
     commandName: "manual", abstract: "Writes a manual page for each command into a folder.",
     shouldDisplay: false)
 
-  @Argument(help: "The folder, which is there.", completion: .directory)
+  @Argument(help: "An existing folder.", completion: .directory)
   var folder: String
 
   func run() async throws {

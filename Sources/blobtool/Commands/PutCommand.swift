@@ -8,8 +8,8 @@ struct PutCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "put", abstract: "Stores a file or standard input as a key's current version.",
     discussion: """
-      Without --archive the version that was current is dropped. Standard input that is empty, and neither a pipe nor a \
-      file, is refused without -: a job that nobody feeds would store nothing in place of a value.
+      Without --archive the current version is dropped. An empty standard input that is neither a pipe nor a file is \
+      refused without -: a job without input would replace a value by nothing.
       """)
 
   @Argument(help: "The key: 1 to 4,096 bytes of UTF-8.")
@@ -18,7 +18,7 @@ struct PutCommand: StoreCommand {
   @Argument(help: "The file; standard input without it, or with -.", completion: .file())
   var file: String?
 
-  @Flag(help: "Keep the version that was current in the key's history.")
+  @Flag(help: "Keep the current version in the key's history.")
   var archive = false
 
   @Option(help: "Another codec than the store's: zstd, zlib or none.")

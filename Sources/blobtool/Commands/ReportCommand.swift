@@ -5,7 +5,7 @@ import Foundation
 /// `report`: a page to look at.
 struct ReportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "report", abstract: "Writes an HTML page of where the space is and what saved it.",
+    commandName: "report", abstract: "Writes an HTML page about where the space went and what saved some.",
     discussion: """
       The page is one file that needs no network and no scripts. It names keys: think before you publish it. With \
       --json the numbers behind it are printed, and a page is written only where -o says.

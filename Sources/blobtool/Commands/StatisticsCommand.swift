@@ -4,7 +4,7 @@ import BlobStorage
 /// `stats`: what is in a store and what it takes.
 struct StatisticsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "stats", abstract: "Says what is in the store and what it takes.")
+    commandName: "stats", abstract: "Shows what the store contains and how much space it takes.")
 
   @Flag(help: "Print the numbers in Prometheus' text format, for a monitor to collect.")
   var prometheus = false

@@ -7,10 +7,10 @@ struct SyncCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "sync",
     abstract:
-      "Publishes what ended processes of this machine have left, and takes in what others have published.",
+      "Publishes what ended processes of this machine left behind, and applies what others published.",
     discussion: """
-      Every command does so when it begins. What a process that runs has stored it publishes itself. For a store in a \
-      folder there is nothing to do.
+      Every command does so when it begins. A running process publishes what it has stored. For a store in a folder \
+      there is nothing to do.
       """)
 
   @OptionGroup var shared: SharedOptions

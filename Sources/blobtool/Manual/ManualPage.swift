@@ -51,7 +51,8 @@ struct ManualPage {
     }
     page.section("ENVIRONMENT")
     page.item("\\fBBLOBTOOL_STORE\\fR", "The store, where --store does not say another.")
-    page.item("\\fBAWS_ACCESS_KEY_ID\\fR and its kin", "How a store in a bucket is reached.")
+    page.item(
+      "\\fBAWS_ACCESS_KEY_ID\\fR and other AWS variables", "How to reach a store in a bucket.")
     page.section("EXIT STATUS")
     for (status, meaning) in [
       ("0", "Done."), ("1", "Failed: I/O, no such store, no space, a limit."),
@@ -130,7 +131,7 @@ struct ManualText {
     if explanation.isEmpty { text += "\\&\n" }
   }
 
-  /// Backslashes would begin commands, and hyphens would become typographic ones that nobody can paste.
+  /// Backslashes would begin commands, and hyphens would become typographic ones that cannot be pasted.
   static func escaped(_ plain: String) -> String {
     plain.replacing("\\", with: "\\e").replacing("-", with: "\\-")
   }

@@ -5,7 +5,7 @@ import SystemPackage
 enum StandardOutput {
   /// Writes all bytes.
   ///
-  /// - Throws: ``OutputEnded`` when nobody reads them any more.
+  /// - Throws: ``OutputEnded`` when the reader has closed the pipe.
   static func write(_ bytes: UnsafeRawBufferPointer) throws {
     try FileDescriptor.standardOutput.writeWhole(bytes, to: "standard output")
   }
@@ -46,7 +46,7 @@ enum StandardError {
 
   /// Writes text that a terminal can show, after `control`, a sequence of the tool's own that it obeys.
   static func write(_ text: String, after control: String = "") {
-    // Nobody is left to be told when this fails.
+    // There is no place left to report a failure.
     _ = try? FileDescriptor.standardError.writeAll((control + TerminalText.safe(text)).utf8)
   }
 }

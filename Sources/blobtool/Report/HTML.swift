@@ -91,7 +91,7 @@ struct BarChart {
   private static func bar(_ range: Range<Int64>, _ whole: Int64, _ tone: Tone) -> String {
     guard !range.isEmpty else { return "" }
     let begin = Double(range.lowerBound) / Double(whole) * 1_000
-    // What is there is to be seen, however little it is.
+    // Even a small amount is visible.
     let width = max(2, Double(range.upperBound - range.lowerBound) / Double(whole) * 1_000)
     let start = min(begin, 1_000 - width)
     return String(
@@ -105,7 +105,7 @@ struct BarChart {
 struct ColumnChart {
   struct Column {
     var parts: [(value: Int64, tone: Tone)]
-    /// What is said when the pointer rests on it.
+    /// The tooltip.
     var title: String
   }
 

@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// A page of where a store's space is and what saved it: one file, without scripts, that asks nobody for anything.
+/// A page about where a store's space is and what saved it: one file, without scripts or network requests.
 struct ReportPage {
   private let report: StoreReport
   private let store: StoreInformation

@@ -14,7 +14,7 @@ final class Folder: Sendable {
   /// The environment of a user whose home it is.
   var environment: [String: String] { ["HOME": url.path] }
 
-  /// Another path to the same folder: whoever comes this way shares nothing in memory with the others.
+  /// Another path to the same folder: its users share nothing in memory with the others.
   func detour(_ path: String = "") throws -> URL {
     let link = url.appendingPathComponent("detour-\(UUID().uuidString)")
     try FileManager.default.createSymbolicLink(at: link, withDestinationURL: url)

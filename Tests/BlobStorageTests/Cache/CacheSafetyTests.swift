@@ -125,7 +125,7 @@ struct CacheSafetyTests {
     #expect(try cache.excess() < 0.5)
   }
 
-  @Test("room is made by one process at a time, and reading waits for nobody")
+  @Test("room is made by one process at a time, and reading does not wait")
   func oneAtATime() throws {
     let place = try CachePlace()
     let cache = try place.cache()

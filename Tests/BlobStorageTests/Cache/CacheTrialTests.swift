@@ -111,7 +111,7 @@ struct CacheTrialTests {
     try process.run()
     let bytes = output.fileHandleForReading.readDataToEndOfFile()
     process.waitUntilExit()
-    // Not everybody may mount.
+    // Not every user may mount.
     if bytes.isEmpty { return print("skipped: nothing can be mounted here") }
     let result = try JSONDecoder().decode(Result.self, from: bytes)
     #expect(result.wrongCount == 0)

@@ -46,7 +46,7 @@ final class CatalogPlace {
     }
   }
 
-  /// Has nobody count on what lies in a pack.
+  /// Condemns a pack, so that no writer shares its records.
   func condemn(_ pack: SamplePack) throws {
     try catalog.write { (transaction) throws(BlobStorageError) in
       try CatalogBuilder.condemn([pack.header.name], in: transaction)

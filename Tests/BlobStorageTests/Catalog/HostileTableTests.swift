@@ -5,7 +5,7 @@ import SystemPackage
 import Testing
 
 /// A table of open packs that is full, gone, old or wrong: never a crash, and never an old answer without an error.
-/// Each test names the invariant of the page Architecture that it would find broken.
+/// Each test names the invariant of the page Durability that it would find broken.
 @Suite("A store whose table of open packs")
 struct HostileTableTests {
   private static func words(_ place: StorePlace) -> LiveWords {
@@ -33,7 +33,7 @@ struct HostileTableTests {
     for engine in engines { #expect(try contents(of: engine) == expected) }
   }
 
-  /// V1: fails if who finds no free slot publishes nowhere.
+  /// V1: fails if a writer that finds no free slot publishes nowhere.
   @Test("has no free slot makes every commit visible through the catalog, until there is one")
   func full() throws {
     let pair = try Pair()
@@ -113,9 +113,9 @@ struct HostileTableTests {
     for engine in engines { try engine.close() }
   }
 
-  /// V1: fails if who opens a store goes on without the table in which others publish.
+  /// V1: fails if an opening continues without the table in which others publish.
   @Test(
-    "is damaged while it is in use is missed by who opens the store next",
+    "is damaged while it is in use is noticed by the next opening",
     arguments: [LiveWords.Header.mark, .inode, .boot])
   func damagedHeader(_ word: LiveWords.Header) throws {
     let pair = try Pair()
@@ -189,7 +189,7 @@ struct HostileTableTests {
     try next.close()
   }
 
-  /// V6: fails if a length that nobody has stored counts as a promise that the pack does not keep.
+  /// V6: fails if a length that no writer stored counts as a promise that the pack does not keep.
   @Test("has a changed length of a dead writer's pack costs nothing, and nothing counts as lost for it")
   func changedAfterDeath() throws {
     for length in Length.allCases where ![.publishedBeyond, .publishedInTheMiddle].contains(length) {
@@ -218,7 +218,7 @@ struct HostileTableTests {
   }
 
   /// Fails if slots run out because of packs that are not there.
-  @Test("has a slot for a pack that is not there frees it once nobody holds it", arguments: [false, true])
+  @Test("has a slot for a missing pack frees it once no process holds it", arguments: [false, true])
   func missingPack(_ opens: Bool) throws {
     let pair = try Pair()
     try Self.exchange([pair.one], 1)
@@ -246,7 +246,7 @@ struct HostileTableTests {
     try pair.close()
   }
 
-  /// V1: fails if slots of packs that nobody knows keep a store from working.
+  /// V1: fails if slots of unknown packs keep a store from working.
   @Test("has noise in its slots works as if they were taken", arguments: 0..<3)
   func noise(_ round: Int) throws {
     let place = try StorePlace()
@@ -272,7 +272,7 @@ struct HostileTableTests {
       try engines[number % 2].catalog.rebuild(because: nil)
       try engines[number % 2].writer.rollOver()
     }
-    // A commit seems to be under way that nobody can end: then nothing is removed.
+    // A commit seems to be under way that no process can end: then nothing is removed.
     let error = failure { _ = try engines[0].collectGarbage(CollectionOptions(garbageShareMin: 0)) }
     #expect(error == nil || error?.code == .busy)
     try Self.exchange(engines, 6)

@@ -98,7 +98,7 @@ struct LiveTableTests {
     #expect(Set(one.entries().map(\.pack)).count == LiveTable.slotCount)
   }
 
-  @Test("knows who is dead by the lock of the slot, and frees what the catalog has whole")
+  @Test("knows by the slot's lock whether a writer is dead, and frees what the catalog has whole")
   func death() throws {
     let (one, two) = (try made(), try joined())
     let living = try #require(try two.claim(Self.pack(1)))
@@ -148,7 +148,7 @@ struct LiveTableTests {
     next.release()
   }
 
-  @Test("does not let who has given a slot back touch it when another has it")
+  @Test("does not let a writer that released a slot touch it when another has it")
   func givenBack() throws {
     let (one, two) = (try made(), try joined())
     var old: LiveTable.Slot? = try one.claim(Self.pack(1))
@@ -259,7 +259,9 @@ struct LiveTableTests {
     case missing, empty, short, long, holes, noise, noMark, copy, otherBoot, folder
   }
 
-  @Test("that is not valid is used by nobody, and made anew by who is alone", arguments: Harm.allCases)
+  @Test(
+    "that is not valid is used by no process, and created again by one that is alone",
+    arguments: Harm.allCases)
   func invalid(_ harm: Harm) throws {
     let first = try made()
     _ = try #require(try first.claim(Self.pack(1)))
@@ -310,7 +312,7 @@ struct LiveTableTests {
     #expect(try files.list(temporary.path) == ["live"])
   }
 
-  @Test("of another mount is shared with those who use it, and not trusted by who is alone")
+  @Test("of another mount is shared with its users, and not trusted by a process that is alone")
   func otherMount() throws {
     let one = try made()
     _ = try #require(try one.claim(Self.pack(1)))
@@ -375,7 +377,7 @@ struct LiveTableTests {
       #expect(two.entries().map(\.isValid) == [false], "\(number)")
       let before = two.publishCount
       #expect(one.entries() == right)
-      // The others are told to look again.
+      // The others look again.
       #expect(two.publishCount == before + 1)
       #expect(two.entries() == right)
       #expect(one.entries() == right && two.publishCount == before + 1)
@@ -404,7 +406,7 @@ struct LiveTableTests {
   }
 
   /// Locks end with the open file, and a mapping keeps that open.
-  @Test("holds no lock once it is closed, although somebody still has its memory, and stores nothing more")
+  @Test("holds no lock once it is closed, although its memory is still referenced, and stores nothing more")
   func closed() throws {
     let (one, two) = (try made(), try joined())
     let slot = try #require(try one.claim(Self.pack(1)))

@@ -6,13 +6,13 @@ import SystemPackage
 import Testing
 
 /// Views of two processes on one store, while the catalog lags behind. Each test names the invariant of the page
-/// Architecture that it would find broken.
+/// Durability that it would find broken.
 @Suite("A view")
 struct ViewTests {
   /// V1: fails if a commit returns before its length is published, if a view does not look at what was published since
   /// the last one, or if what was settled and freed is missing between snapshot and tails.
   @Test(
-    "shows what either process has done as soon as the call returns, whoever settles, seals, rebuilds or collects",
+    "shows what either process has done as soon as the call returns, whichever settles, seals, rebuilds or collects",
     arguments: Pair.Between.allCases)
   func visible(_ between: Pair.Between) throws {
     let pair = try Pair()
@@ -90,7 +90,7 @@ struct ViewTests {
     try reopened.close()
   }
 
-  /// V1 and V4: fails if what is settled is lost from views or counted twice, or if nobody settles.
+  /// V1 and V4: fails if what is settled is lost from views or counted twice, or if no process settles.
   @Test("is whole while there are more records than tails hold, and the tails stay short")
   func manyRecords() throws {
     let pair = try Pair()
@@ -135,7 +135,7 @@ struct ViewTests {
     try pair.close()
   }
 
-  /// V4: fails if only what is much is settled: who opens the store would read it.
+  /// V4: fails if only long tails are settled: a process that opens the store would read the rest.
   @Test("has short tails also when they have grown slowly, whatever the clock says")
   func oldTails() throws {
     let tenths = Atomic<Int>(0)
@@ -279,7 +279,7 @@ struct ViewTests {
       {
         repeat {
           try pair.two.catalog.settle()
-          // Whoever waits for the same lock has a chance.
+          // A thread that waits for the same lock has a chance.
           Thread.sleep(forTimeInterval: 0.000_5)
         } while !isDone.load(ordering: .acquiring)
       },
@@ -439,7 +439,7 @@ struct ViewTests {
     for round in 0..<12 {
       for index in 0..<6 { _ = try pair.one.put("k\(index)", [UInt8(round), UInt8(index)]) }
       #expect(try pair.two.data("k5", nil) == Data([UInt8(round), 5]))
-      // Nobody looks in between.
+      // No view looks in between.
       for _ in 0..<1 + round % 4 { try pair.two.catalog.rebuild(because: nil) }
       for engine in pair.both {
         let found = try ending { () throws in try engine.keys("", after: nil, limit: 9).map(\.key) }

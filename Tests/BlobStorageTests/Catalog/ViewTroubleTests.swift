@@ -6,7 +6,7 @@ import SystemPackage
 import Testing
 
 /// Views while processes die, the disk is full, or the table of open packs says what it should not. Each test names the
-/// invariant of the page Architecture that it would find broken.
+/// invariant of the page Durability that it would find broken.
 @Suite("A view in trouble")
 struct ViewTroubleTests {
   private static let everything = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
@@ -21,9 +21,9 @@ struct ViewTroubleTests {
   /// What comes after the death of a writer that has published.
   enum After: CaseIterable { case nothing, look, settle, rebuild, collect, put }
 
-  /// Changes that nobody settles, by an engine that ends without being closed.
+  /// Makes changes that stay unsettled, by an engine that ends without being closed.
   ///
-  /// - Returns: what is there afterwards, and the pack that has it.
+  /// - Returns: the content afterwards, and the pack that has it.
   private static func publishAndDie(_ place: StorePlace) throws -> (contents: [String], pack: PackName) {
     let engine = try place.engine(Pair.environment)
     _ = try engine.put("settled", [1, 2, 3])
@@ -42,7 +42,7 @@ struct ViewTroubleTests {
 
   /// V6 and V1: fails if what was published is not found in the pack of a dead writer, is found twice after somebody
   /// else has settled it, or if its slot stays taken.
-  @Test("has what a process published that was killed before anybody settled it", arguments: After.allCases)
+  @Test("has what a process published that was killed before it was settled", arguments: After.allCases)
   func killedBeforeSettling(_ after: After) throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))
     let beside = try place.engine(Pair.environment)
@@ -198,7 +198,7 @@ struct ViewTroubleTests {
     try Self.flip(slot.pack, at: slot.published - 1, pair.place)
     for key in ["a", "b"] { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
     #expect(failure { _ = try pair.two.put("a", [3]) }?.code == .corrupted)
-    // Losses can be told all the same, also by who opens the store.
+    // Losses can still be reported, also by an opening.
     #expect(try pair.two.losses().isEmpty)
     try pair.place.engine(environment).close()
     #expect(try pair.one.data("b", nil) == Data([2]))
@@ -406,7 +406,7 @@ struct ViewTroubleTests {
     try pair.close()
   }
 
-  /// V1 and V7: fails if a commit is published where nobody looks.
+  /// V1 and V7: fails if a commit is published where no view looks.
   @Test("shows all where there is no table of open packs, as it cannot be made")
   func noTable() throws {
     var environment = Pair.environment

@@ -2,7 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import Testing
 
-/// Headers that lie: what is cut does not matter, as long as nothing is lost and nobody traps.
+/// Headers that lie: what is cut does not matter, as long as nothing is lost and nothing traps.
 @Suite("Headers of containers")
 struct PartHeaderTests {
   private static let magics: [[UInt8]] = [

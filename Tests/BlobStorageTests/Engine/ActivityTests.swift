@@ -95,7 +95,7 @@ struct ActivityTests {
     #expect(try await BlobStore.activities(at: place.path).isEmpty)
   }
 
-  @Test("work goes on where nobody can be told", arguments: ["a file", "a link"])
+  @Test("work continues where it cannot be reported", arguments: ["a file", "a link"])
   func unwritable(_ kind: String) async throws {
     let place = try StorePlace()
     let path = FilePath(place.path).appending("activities").string
@@ -112,7 +112,7 @@ struct ActivityTests {
     try await store.close()
   }
 
-  @Test("the living are told by their beginning, and work that begins clears away what the dead have left")
+  @Test("live work is listed by its beginning, and new work removes the files of dead processes")
   func order() async throws {
     let place = try StorePlace()
     let folder = FilePath(place.path).appending("activities")

@@ -13,7 +13,7 @@ struct CommitTallyTests {
     func set() { value.withLock { $0 = true } }
   }
 
-  @Test("keeps nobody waiting when there are none")
+  @Test("does not wait when there are none")
   func none() {
     let tally = CommitTally()
     #expect(tally.waitForBegun(patience: .never))
@@ -44,7 +44,7 @@ struct CommitTallyTests {
     #expect(done.isSet)
   }
 
-  @Test("keeps nobody for longer than the patience")
+  @Test("waits no longer than the patience")
   func patience() {
     let tally = CommitTally()
     tally.begin()

@@ -5,7 +5,7 @@ import Synchronization
 import SystemPackage
 import Testing
 
-/// What a collection leaves alone because somebody uses it at the moment.
+/// What a collection leaves alone because it is in use.
 @Suite("A collection beside others")
 struct HoldTests {
   private static let everything = CollectionOptions(garbageShareMin: 0)

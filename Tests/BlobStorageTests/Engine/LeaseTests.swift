@@ -194,7 +194,7 @@ struct LeaseTests {
     disk.heal()
   }
 
-  @Test("of a put that nobody could be told of protect nothing")
+  @Test("of a put that could not write its lease protect nothing")
   func failedPut() throws {
     let lease = lease(7)
     let early = try lease.beginPut(from: 9)

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Opening a store")
 struct OpeningTests {
-  @Test("reading and closing wait for no write transaction, nor for who opens it")
+  @Test("reading and closing wait for no write transaction, nor for an opening")
   func besideWriter() throws {
     let place = try StorePlace()
     let writer = try place.engine()
@@ -158,7 +158,7 @@ struct OpeningTests {
     withExtendedLifetime(writer) {}
   }
 
-  @Test("through another mount does not trust a catalog that nobody has open, unless it is clean")
+  @Test("through another mount does not trust a catalog that no process has open, unless it is clean")
   func otherMount() throws {
     let place = try StorePlace()
     func engine(_ mount: String) throws -> Engine {

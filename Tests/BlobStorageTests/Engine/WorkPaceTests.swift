@@ -46,13 +46,13 @@ struct WorkPaceTests {
     #expect(pace.secondsLeft(at: now) == nil)
   }
 
-  @Test("steady work is told to within a twentieth")
+  @Test("steady work is estimated to within a twentieth")
   func steady() throws {
     var pace = WorkPace()
     let now = run(&pace, seconds: 20) { bytes($0 * 5e6, of: 1_000_000_000) }
     let left = try #require(pace.secondsLeft(at: now))
     #expect(abs(left - 180) < 9)
-    // The answer gets smaller while nobody reports, as the work goes on.
+    // The answer gets smaller between reports, as the work goes on.
     #expect(try #require(pace.secondsLeft(at: now + 3)) < left - 2.9)
   }
 

@@ -41,7 +41,7 @@ struct WorkPoolTests {
     deinit { Self.living.subtract(1, ordering: .relaxed) }
   }
 
-  @Test("holds no more than is under way while its thread is busy, and whoever waits does the work")
+  @Test("holds no more than is under way while its thread is busy, and the waiting caller does the work")
   func boundedWhileBusy() throws {
     let pool = WorkPool(width: 1)
     defer { pool.close() }

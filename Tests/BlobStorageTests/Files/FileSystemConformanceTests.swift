@@ -264,7 +264,7 @@ struct FileSystemConformanceTests {
     #expect(error?.code == .closed)
   }
 
-  @Test("DispatchIO reads what is there, once", arguments: Kind.allCases)
+  @Test("DispatchIO reads the bytes, once", arguments: Kind.allCases)
   func readsThroughDispatch(_ kind: Kind) async throws {
     let place = try Place(kind)
     let file = try place.files.open(place.folder.appending("a"), .create)

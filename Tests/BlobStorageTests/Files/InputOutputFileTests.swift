@@ -66,11 +66,11 @@ struct InputOutputFileTests {
     #expect(error?.errno == ENOENT)
   }
 
-  @Test("an input file that is refused closes its own descriptor, and nobody else's")
+  @Test("an input file that is refused closes its own descriptor, and no other")
   func refusesOnce() async throws {
     try files.createDirectory(root.appending("folder"))
     let path = root.appending("folder")
-    // A number that is closed twice is somebody else's the second time, if somebody opens files at that moment.
+    // A number that is closed twice may belong to another file the second time.
     async let refusals: Void = Task.detached {
       for _ in 0..<20_000 { _ = try? InputFile(path) }
     }.value

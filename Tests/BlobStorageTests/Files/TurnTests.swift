@@ -5,7 +5,7 @@ import Testing
 
 @Suite("A turn")
 struct TurnTests {
-  @Test("is not lost with somebody who was cancelled as it came")
+  @Test("is not lost with a thread that is cancelled as it gets it")
   func cancelledAsItComes() throws {
     for _ in 0..<20 {
       let turn = Turn()

@@ -67,7 +67,7 @@ struct BlobUsageTests {
       exclusive = [:]  // what the report says is true before the first is dropped
       let before = try await store.statistics().storedByteCount
       for sharer in usage.sharers { #expect(sharer.sharedByteCount <= usage.storedByteCount) }
-      // All that is not its own is shared with somebody.
+      // All that is not its own is shared.
       #expect(usage.sharers.isEmpty == (usage.exclusiveByteCount == usage.storedByteCount))
       try await store.delete(key)
       let after = try await store.statistics().storedByteCount

@@ -45,7 +45,7 @@ struct ReportNumbersTests {
 
   // MARK: Statistics
 
-  @Test("say what is there, and what each way of saving has saved")
+  @Test("say what the store contains, and what each way of saving has saved")
   func statistics() throws {
     let place = try StorePlace()
     let engine = try place.engine()
@@ -294,7 +294,7 @@ struct ReportNumbersTests {
     try await store.close()
   }
 
-  @Test("what an archived version cannot be followed to is told beside all numbers")
+  @Test("what an archived version cannot be followed to is reported beside all numbers")
   func notFollowed() async throws {
     let place = try StorePlace(StoreOptions(usesSimilarity: false))
     let (there, absent) = (Array("there".utf8), Digest.of(Array("a list that is not there".utf8)))

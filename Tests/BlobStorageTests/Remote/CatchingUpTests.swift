@@ -49,7 +49,7 @@ struct CatchingUpTests {
     }
   }
 
-  @Test("says the same of every chunk that it takes in together as whoever goes pack by pack")
+  @Test("gives the same rows for chunks applied together as for chunks applied pack by pack")
   func together() throws {
     let place = try RemotePlace(StoreOptions(chunkByteCountAverage: 4_096))
     let writer = try place.engine("writer", packByteCount: 8_000)
@@ -116,7 +116,7 @@ struct CatchingUpTests {
   }
 
   @Test(
-    "tells of packs that somebody has deleted: once in the log, each time in what it reports, and to who verifies"
+    "reports deleted packs: once in the log, each time in its report, and to verify"
   )
   func missingPacks() throws {
     let place = try RemotePlace()
@@ -269,7 +269,7 @@ struct CatchingUpTests {
     try engine.catchUp()
   }
 
-  @Test("lets go of who is cancelled while it waits for another thread's")
+  @Test("releases a thread that is cancelled while it waits for another's run")
   func waiting() throws {
     let place = try RemotePlace()
     let engine = try place.engine("one")

@@ -46,7 +46,7 @@ struct RemoteCollectionTests {
     return ([one, two], expected, report)
   }
 
-  @Test("takes away what nobody needs, beside a machine that puts the same again")
+  @Test("removes what no version needs, beside a machine that puts the same again")
   func besidePuts() throws {
     let (engines, expected, report) = try putBesideCollection([], [])
     #expect(report.obstacles == [])
@@ -357,7 +357,7 @@ struct RemoteCollectionTests {
     try one.close()
   }
 
-  @Test("removes nothing when somebody has deleted objects")
+  @Test("removes nothing when objects were deleted")
   func deleted() throws {
     var random = SplitMix64.announced()
     let one = try machines.engine("one")

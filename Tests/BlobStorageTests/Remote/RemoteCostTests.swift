@@ -13,7 +13,7 @@ struct RemoteCostTests {
     return engine
   }
 
-  @Test("are one for a range of 64 KiB that nobody has read before")
+  @Test("are one for a range of 64 KiB that was not read before")
   func coldRange() throws {
     var random = SplitMix64.announced()
     let place = try RemotePlace()

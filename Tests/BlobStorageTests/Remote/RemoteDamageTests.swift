@@ -268,7 +268,7 @@ struct RemoteDamageTests {
     #expect(try lab.all(lab.place.engine("other")) == lab.bytes.map { Data($0) })
   }
 
-  @Test("of the whole: a pack that somebody deleted or cut is told by its name", arguments: [true, false])
+  @Test("of the whole: a pack that was deleted or cut is reported by its name", arguments: [true, false])
   func gone(_ isDeleted: Bool) throws {
     var random = SplitMix64.announced()
     let lab = try Lab(&random)

@@ -30,13 +30,13 @@ struct RemoteMaintainerTests {
       try machines.engine("two").collectGarbage(SharedMachines.everything)
     }
     #expect(error?.code == .invalidArgument)
-    #expect(error?.message.contains("alone") == true)
+    #expect(error?.message.contains("Only the machine") == true)
     #expect(machines.names("collections/") == [])
     #expect(try one.collectGarbage(SharedMachines.everything).deletedChunkCount == 1)
     try machines.check(["kept": bytes], "after the collection")
   }
 
-  @Test("fences nobody: it waits for all who are registered")
+  @Test("fences no writer: it waits for all registered ones")
   func waits() throws {
     var random = SplitMix64.announced()
     let one = try machines.engine("one")

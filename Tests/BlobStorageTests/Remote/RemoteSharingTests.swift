@@ -131,7 +131,7 @@ struct RemoteSharingTests {
     #expect(try one.data("a", nil) == Data(bytes))
   }
 
-  @Test("that somebody has deleted are told to be damaged, and their keys stay")
+  @Test("that were deleted as objects are reported as damaged, and their keys stay")
   func deleted() throws {
     let place = try RemotePlace()
     let one = try place.engine("one")
@@ -165,7 +165,7 @@ struct RemoteSharingTests {
     return engine
   }
 
-  @Test("of a pack that is damaged while it waits are not published, and whoever put them is told")
+  @Test("of a pack that is damaged while it waits are not published, and their put reports it")
   func damagedWhileWaiting() throws {
     var random = SplitMix64.announced()
     let place = try RemotePlace()

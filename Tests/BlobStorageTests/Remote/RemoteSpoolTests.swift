@@ -160,7 +160,7 @@ struct RemoteSpoolTests {
     #expect(try state().contains(" clean"))
   }
 
-  @Test("and cannot be published now keeps nobody from opening the store, and is told by who synchronizes")
+  @Test("and cannot be published now does not prevent opening the store, and synchronizing reports it")
   func fullEngine() throws {
     var random = SplitMix64.announced()
     #expect(try die(&random).count == 3)

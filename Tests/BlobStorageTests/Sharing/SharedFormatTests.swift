@@ -151,7 +151,7 @@ struct SharedPlace {
     _ = try CollectionLog(other, storeID: storeID).read(after: Collections())
   }
 
-  /// A pack that somebody has published.
+  /// A published pack.
   func addPack(_ writer: UInt64, _ sequence: UInt32, _ byte: UInt8 = 0) {
     let name = PackName(writer: writer, sequence: sequence)
     objects.set(SharedNames.pack(name), [UInt8](repeating: byte, count: 100))

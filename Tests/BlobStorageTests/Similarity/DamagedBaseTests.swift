@@ -90,7 +90,7 @@ struct DamagedBaseTests {
     try rebuilt.close()
   }
 
-  @Test("that a read has found keeps nobody from healing what needs it by a put of that alone")
+  @Test("that a read has found does not prevent a put from healing what needs it")
   func dependantAlone() throws {
     let (place, bytes, digests) = try Self.versions()
     try Self.damage(digests[0], in: place)
@@ -118,7 +118,7 @@ struct DamagedBaseTests {
     #expect(damaged.keys.count == dependantCount && dependantCount > 150)
     #expect(found.count == dependantCount + 1)
     #expect(found.allSatisfy { $0.digest == dictionary || $0.reason.contains("its base is damaged") })
-    // It stands in nobody's way: new documents are stored, and gc goes on.
+    // It prevents nothing: new documents are stored, and gc continues.
     var source = SampleDocuments(seed: 2)
     let other = source.next()
     _ = try engine.put("other", other)

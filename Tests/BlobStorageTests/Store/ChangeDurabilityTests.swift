@@ -53,7 +53,7 @@ struct ChangeDurabilityTests {
       place.objects, state: place.statePath(machine), remote: RemoteConfiguration(intervalSeconds: 0))
   }
 
-  @Test("is durable when it returns, unless it is told otherwise", arguments: durable.keys.sorted())
+  @Test("is durable when it returns, unless the options say otherwise", arguments: durable.keys.sorted())
   func byDefault(_ name: String) async throws {
     let place = try RemotePlace()
     let (store, other) = (try await open(place, "one"), try await open(place, "two"))

@@ -38,7 +38,7 @@ struct RemotePoolTests {
       Task { _ = try await store.put("key \(index)", .data(Data("value \(index)".utf8))) }
     }
     while gate.waitingCount.load(ordering: .sequentiallyConsistent) < 1 { await Task.yield() }
-    // Only so that nobody waits for ever.
+    // Only so that no thread waits for ever.
     let rescue = Task {
       try await Task.sleep(for: .seconds(60))
       gate.open(for: 100)

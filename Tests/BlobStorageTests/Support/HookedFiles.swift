@@ -2,7 +2,7 @@ import BlobStorage
 import Dispatch
 import SystemPackage
 
-/// The system's files with a hook, which is told of every call before it is made and may have it fail.
+/// The system's files with a hook, which sees every call before it is made and may make it fail.
 struct HookedFiles: FileSystem {
   /// - Parameter call: the name of the method.
   typealias Hook = @Sendable (_ call: String, FilePath) throws(BlobStorageError) -> Void

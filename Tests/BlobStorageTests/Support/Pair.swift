@@ -75,7 +75,7 @@ func answers(of engine: Engine) throws -> [String] {
 }
 
 extension Engine {
-  /// Whether somebody should settle.
+  /// Whether the tails are due.
   var hasLongTails: Bool { catalog.tails?.isLong ?? true }
 
   /// The rows of all packs.

@@ -293,7 +293,7 @@ struct CopyRuleTests {
     #expect(try target.keys("", after: nil, limit: 9).map(\.key) == ["good"])
   }
 
-  @Test("is told by its progress, in bytes and keys")
+  @Test("reports its progress, in bytes and keys")
   func progress() throws {
     let sourcePlace = try CopyPlace(isRemote: false)
     let source = try sourcePlace.engine()

@@ -88,7 +88,7 @@ struct CopyTests {
   }
 
   @Test(
-    "is told where it ended by what is there, however often the target's engine fails",
+    "continues by what the target has, however often its object store fails",
     arguments: [false, true])
   func resumed(_ fromRemote: Bool) throws {
     var random = SplitMix64.announced()

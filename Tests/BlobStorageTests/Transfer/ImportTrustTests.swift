@@ -104,7 +104,7 @@ struct ImportTrustTests {
     try write(String(repeating: "x", count: byteCount), file)
     let changed = try status(file).changed
     let moment = UInt64(changed.seconds) * 1_000 + UInt64(changed.nanoseconds / 1_000_000)
-    // As if the clock had not gone on since the file was written: it goes on for nobody.
+    // As if the clock had stood still since the file was written.
     let clock = WallClock(now: { moment })
     #expect(try importTree(clock: clock).newFileCount == 1)
     #expect(try importTree().newFileCount == 1, "it may have changed in the same tick")

@@ -24,7 +24,7 @@ extension Lab {
   /// 7. A reader finds a version that could be the current one at some time of its call, and reads its bytes; an open
   ///    blob reads as what was put, whatever is dropped and collected.
   /// 8. A writer finds what it has done itself, and what came of its predecessor's last change when that was killed.
-  /// 9. Nobody waits for ever.
+  /// 9. No process waits for ever.
   func checkInvariants(afterPowerCut: Bool, collects: Bool = true) throws {
     var engine = try open()
     try adopt(engine, afterPowerCut: afterPowerCut)

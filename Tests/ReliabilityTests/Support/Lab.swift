@@ -170,7 +170,7 @@ final class Lab: @unchecked Sendable {
     model.end(change)
   }
 
-  /// What a failed call leaves: who was turned away has changed nothing; of any other failure nobody knows.
+  /// What a failed call leaves: a refused call has changed nothing; after any other failure the outcome is unknown.
   private func settle(_ change: Int, _ error: any Error) {
     if (error as? BlobStorageError)?.code == .busy { model.fail(change) } else { model.leaveOpen(change) }
   }
