@@ -104,8 +104,11 @@ extension Catalog {
     generation: String, _ mark: MediumIdentity.Mark
   ) throws(BlobStorageError) -> State {
     let text = Array("\(Self.layout) \(generation) \(mark.text)\n".utf8)
+    let table = live.table
+    table?.beginNewCatalog()
+    // Also when this fails: the file may have its name already.
+    defer { table?.noteNewCatalog() }
     let file = try files.replace(folder.appending("state"), with: text)
-    live.table?.noteNewCatalog()
     return State(generation: generation, mark: mark, file: file)
   }
 
