@@ -260,13 +260,13 @@ package final class WriterSession: Sendable {
         // A private catalog makes no view.
         guard box.state.writer?.name == slot?.pack, catalog.hasTails else { return nil }
         var commit = Commit(transaction: view, session: self, box: box)
-        let attempt = try attempt(&commit, body) { _ in }
-        box.state.commitOffset = nil
-        if let slot, let writer = box.state.writer {
+        let attempt = try attempt(&commit, body) { (commit) throws(BlobStorageError) in
+          guard let slot, let writer = box.state.writer else { return }
           try catalog.tails?.publish(
             box.state.pending.map(\.record), of: writer.header, upTo: writer.writtenByteCount, in: slot,
             isPromised: commit.isPromised)
         }
+        box.state.commitOffset = nil
         return attempt
       }
     }
