@@ -203,7 +203,11 @@ package final class WriterSession: Sendable {
           let canPublish =
             isShared && !settles && table != nil && !(catalog.tails?.isFull ?? true)
             && locked { $0.canPublish(in: table) }
-          return canPublish ? try commitToTail(body) : try commitToCatalog(body)
+          guard canPublish else { return try commitToCatalog(body) }
+          let catalogCount = table?.catalogCount
+          let attempt = try commitToTail(body)
+          if table?.catalogCount != catalogCount { try applyRefused() }
+          return attempt
         }
         if let done { return done }
       } catch {
@@ -269,6 +273,17 @@ package final class WriterSession: Sendable {
         box.state.commitOffset = nil
         return attempt
       }
+    }
+  }
+
+  /// Applies what was just published if another process has made the catalog anew meanwhile and found the pack damaged:
+  /// such a catalog takes no tail of the pack.
+  private func applyRefused() throws(BlobStorageError) {
+    guard let name = locked({ $0.writer?.name }),
+      try !catalog.read({ (view) throws(BlobStorageError) in try Tails.canGrow(name, view) })
+    else { return }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      try withBox { (box) throws(BlobStorageError) in try apply(box.state.pending, to: transaction) }
     }
   }
 
