@@ -13,9 +13,6 @@ package struct ObjectCall: Sendable, CustomStringConvertible {
   /// The how-many-th try of the same call it is, from 1.
   package let attempt: Int
 
-  /// No request: a process begins anew.
-  package static let restart = ObjectCall(kind: .get, name: "", attempt: 0)
-
   package var description: String { "\(kind.rawValue) \(name)" + (attempt > 1 ? " again" : "") }
 }
 
