@@ -40,16 +40,18 @@ struct MutationTests {
 
   /// Explores the race and says what broke.
   private func firstBreak(
-    race name: String, _ order: RaceTests.Order, _ weaknesses: Weaknesses
+    race name: String, _ order: RaceTests.Order, _ weaknesses: Weaknesses = [],
+    without missing: Set<TableStep> = []
   ) throws -> String? {
     guard let race = RaceTests.all.first(where: { $0.name.contains(name) }) else {
       throw Broken("no race \(name)")
     }
     // Here and there first, because most of what can break can do so at many a step.
-    for distance in [9, 4, 2] {
-      do { try RaceTests.explore(race, [order], weaknesses: weaknesses, distance: distance) } catch {
-        return "\(error)"
-      }
+    for distance in [9, 4, 2, 1] {
+      do {
+        try RaceTests.explore(
+          race, [order], weaknesses: weaknesses, without: missing, distance: distance, dailyCount: 100_000)
+      } catch { return "\(error)" }
     }
     return nil
   }
@@ -290,7 +292,30 @@ struct MutationTests {
     }
   }
 
-  @Test("a length that is not compared with the actual bytes")
+  @Test(
+    "H2: a commit that says nothing of itself while it counts on what is about to go",
+    arguments: [TableStep.enter, .lockSlot])
+  func unseenCommit(_ step: TableStep) throws {
+    let broken = counted(
+      try firstBreak(race: "a put of what is about to go", .secondStops, without: [step]))
+    #expect(broken != nil)
+  }
+
+  @Test("two that change a key beside each other")
+  func noStripes() throws {
+    let broken = counted(
+      try firstBreak(race: "two that put what is absent", .firstStops, without: [.lockStripe]))
+    #expect(broken != nil)
+  }
+
+  @Test("V1, V2: a view that goes with an older snapshot")
+  func oldSnapshot() throws {
+    let broken = counted(
+      try firstBreak(race: "a look at what a dead writer", .secondStops, .viewsOldSnapshots))
+    #expect(broken != nil)
+  }
+
+  @Test("a length that is not compared with what is there")
   func uncheckedLength() async throws {
     try Self.scanCut([])
     await #expect(processExitsWith: .failure) { try Self.scanCut(.trustsLengths) }

@@ -88,6 +88,24 @@ struct RaceTests {
     } second: { lab in
       try lab.session { try lab.put($0, [("y", noise(201, 900))]) }
     },
+    Race(
+      name: "a look at what a dead writer has published, and its recovery (V1, V2)", setUp: { _ in },
+      first: { lab in try lab.session { _ in } }
+    ) { lab in
+      let engine = try lab.open()
+      let process = lab.disk.process()
+      let dead = try lab.open(process)
+      try lab.put(dead, [("x", noise(204, 900))], durability: .relaxed)
+      process.kill()
+      withExtendedLifetime(dead) {}
+      for _ in 0..<2 where try engine.version("x", nil) == nil {
+        throw Broken("V1: what was put is not seen")
+      }
+      try engine.close()
+    },
+    Race(
+      name: "two that put what is absent (stripes of keys)", setUp: { _ in }, first: putAbsent,
+      second: putAbsent),
     Race(name: "sharing what the other has not synced (H1)", setUp: { _ in }) { lab in
       try lab.session { engine in
         try lab.put(engine, [("x", noise(202, 3_000))], durability: .relaxed)
@@ -109,10 +127,12 @@ struct RaceTests {
   }
 
   static func run(
-    _ origin: Lab, _ works: [Work], _ step: Int, weaknesses: Weaknesses = []
+    _ origin: Lab, _ works: [Work], _ step: Int, weaknesses: Weaknesses = [],
+    without missing: Set<TableStep> = []
   ) throws -> Outcome {
     let lab = try origin.copy()
     lab.weaknesses = weaknesses
+    lab.missingSteps = missing
     // Who is stopped inside a commit goes on only when the collection has ended.
     lab.commitPatienceSeconds = 0.02
     let counts = Mutex([Int](repeating: 0, count: works.count))
@@ -134,6 +154,7 @@ struct RaceTests {
       })
     lab.scheduler = nil
     lab.weaknesses = []
+    lab.missingSteps = []
     if scheduler.isDeadlocked { throw Broken("everybody waits for somebody") }
     if let failure = failure.withLock({ $0 }) { throw failure }
     Soak.count("races")
@@ -151,20 +172,23 @@ struct RaceTests {
 
   /// Stops the first before each of its calls, then the second, and checks what they leave.
   static func explore(
-    _ race: Race, _ orders: [Order] = Order.allCases, weaknesses: Weaknesses = [], distance: Int = 1,
-    dailyCount: Int = 10
+    _ race: Race, _ orders: [Order] = Order.allCases, weaknesses: Weaknesses = [],
+    without missing: Set<TableStep> = [], distance: Int = 1, dailyCount: Int = 10
   ) throws {
     let origin = try Lab()
     try race.setUp(origin)
     var stops: [(order: Order, step: Int)] = []
     for order in orders {
-      let stepCount = try run(origin, order.works(race), .max, weaknesses: weaknesses).stepCount
+      let stepCount = try run(
+        origin, order.works(race), .max, weaknesses: weaknesses, without: missing
+      ).stepCount
       stops += stride(from: 1, through: stepCount, by: distance).map { (order, $0) }
     }
     Soak.count("possible races", stops.count)
     for (order, step) in Soak.some(of: stops, daily: distance == 1 ? dailyCount : stops.count) {
       do {
-        let outcome = try run(origin, order.works(race), step, weaknesses: weaknesses)
+        let outcome = try run(
+          origin, order.works(race), step, weaknesses: weaknesses, without: missing)
         try outcome.lab.checkInvariants(afterPowerCut: false)
       } catch { throw Broken("\(order) at its call \(step): \(error)") }
     }
@@ -190,6 +214,19 @@ struct RaceTests {
       guard error.code == .busy else { throw error }
     }
     try engine.close()
+  }
+
+  /// Of all that do so, one succeeds.
+  @Sendable static func putAbsent(_ lab: Lab) throws {
+    try lab.session { engine in
+      do {
+        try lab.put(engine, [("n", noise(205, 300))], durability: .relaxed, condition: .absent)
+      } catch let error as BlobStorageError {
+        guard error.code == .conditionFailed else { throw error }
+      }
+      let count = try engine.versions("n").count
+      if count != 1 { throw Broken("1: \(count) processes found key n absent") }
+    }
   }
 
   @Sendable static func dropAndCollect(_ lab: Lab) throws {

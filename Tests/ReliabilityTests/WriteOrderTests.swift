@@ -98,11 +98,12 @@ struct WriteOrderTests {
 
   @Test("a full pack is on the medium before a version in the next pack needs one of its chunks")
   func fullPackFirst() throws {
-    for stop in 1...40 {
+    for stop in 1...100 {
       let lab = try Lab()
       lab.packByteCountTarget = 4_000
-      var environment = lab.environment(lab.disk.process())
-      environment.catalogFiles = CatalogFiles(lab.disk.process(), lab.catalog.locks, nil)
+      let process = lab.disk.process()
+      var environment = lab.environment(process)
+      environment.catalogFiles = CatalogFiles(process, lab.catalog.locks, nil)
       let engine = try Engine(
         path: Lab.storePath, configuration: StoreConfiguration(), environment: environment)
       let shared = noise(9, 400)

@@ -93,8 +93,11 @@ extension Catalog {
 
   /// Replaces the state durably, before anything that depends on it is written. `lock` is held exclusively.
   func writeState(_ state: CatalogState) throws(BlobStorageError) -> OpenState {
+    let table = live.table
+    table?.beginNewCatalog()
+    // Also when this fails: the file may have its name already.
+    defer { table?.noteNewCatalog() }
     let file = try files.replace(folder.appending("state"), with: Array(state.text.utf8))
-    live.table?.noteNewCatalog()
     return OpenState(value: state, file: file)
   }
 

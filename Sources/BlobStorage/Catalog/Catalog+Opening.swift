@@ -65,7 +65,8 @@ extension Catalog {
   /// Frees the slots of dead writers whose packs the catalog has sealed, and slots without a pack file: a writer claims
   /// a slot only after its pack has a name.
   func reap(_ environment: Environment) throws(BlobStorageError) {
-    guard let live = live.table else { return }
+    // While the catalog is being replaced, this may be the one before.
+    guard let live = live.table, live.catalogCount & 1 == 0 else { return }
     try environment.read { (transaction) throws(BlobStorageError) in
       try live.reap { (entry) throws(BlobStorageError) in
         if let number = try transaction.packNumber(entry.pack), let row = try transaction.packRow(number),
@@ -138,6 +139,7 @@ extension Catalog {
   /// Recovers dead writers' packs. `lock` is held exclusively.
   func catchUpLocked(_ environment: Environment) throws(BlobStorageError) {
     isToCatchUp.store(false, ordering: .relaxed)
+    endReplacement()
     do throws(BlobStorageError) {
       try catchUp(environment) { () throws(BlobStorageError) in try markWritten() }
       try reap(environment)
@@ -146,6 +148,11 @@ extension Catalog {
       guard error.code == .noSpace || error.code == .readOnly else { throw error }
       logger.warning("Packs are not taken in yet.", metadata: ["reason": "\(error.message)"])
     }
+  }
+
+  /// Ends what a process began that died while it replaced `state`. `lock` is held exclusively.
+  func endReplacement() {
+    if let table = live.table, table.catalogCount & 1 == 1 { table.noteNewCatalog() }
   }
 
   /// Whether nothing can be written.
@@ -187,8 +194,10 @@ extension Catalog {
     try openLive(mayCreate: false)
     let table = live.table
     let stateCount = table?.catalogCount
-    if let table, stateCount == current.stateCount, self.current.withLock({ $0?.stateCount == stateCount }) {
-      // From time to time it checks whether the whole catalog was removed: then the table no longer counts.
+    if let table, let stateCount, stateCount & 1 == 0, stateCount == current.stateCount,
+      self.current.withLock({ $0?.stateCount == stateCount })
+    {
+      // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
       guard isDue(), try table.isRemoved() else { return current.environment }
     }
     guard try state.file.status().linkCount > 0, !(try current.environment.isSuperseded()) else {

@@ -414,6 +414,7 @@ package final class Catalog: Sendable {
         try markWritten()
         isToCatchUp.store(false, ordering: .relaxed)
         try body(environment)
+        endReplacement()
         try reap(environment)
       }
     }

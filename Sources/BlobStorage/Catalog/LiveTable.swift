@@ -10,22 +10,22 @@ import SystemPackage
 /// carries a checksum of itself. Readers reject a length that was changed otherwise, and its writer restores it.
 package final class LiveTable: Sendable {
   package static let slotCount = 128
-  private static let slotWordCount = 8
-  private static let headerWordCount = 64
+  package static let slotWordCount = 8
+  package static let headerWordCount = 64
   package static let byteCount = (headerWordCount + slotCount * slotWordCount) * 8
   /// Changes with the layout.
   private static let mark: UInt64 = 0x324c_4956_4542_4c42
   private static let stripeCount: Int64 = 4_096
   private static let firstStripe: Int64 = 1 << 20
-  private static let firstSlotByte: Int64 = 1 << 21
+  package static let firstSlotByte: Int64 = 1 << 21
 
   /// The words of the header.
-  private enum Word: Int {
+  package enum Word: Int, Sendable {
     case mark, inode, boot, mount, epoch, publishCount, catalogCount
   }
 
   /// The words of a slot. `turn` is odd while the slot changes hands.
-  private enum SlotWord: Int {
+  package enum SlotWord: Int, Sendable {
     case turn, writer, sequence, published, promised, epoch
   }
 
@@ -135,10 +135,17 @@ package final class LiveTable: Sendable {
   /// Makes all processes read the slots again. A process that finds one of its own changed restores it.
   func askAgain() { memory.add(1, to: Word.publishCount.rawValue) }
 
-  /// Grows whenever the file that names the catalog in use is replaced.
+  /// Changes whenever a process replaces the file that names the catalog in use.
+  ///
+  /// It is odd from before the replacement until after it. It stays odd if the process dies in between: then it does not
+  /// tell whether the file was replaced, and only the file does.
   var catalogCount: UInt64 { memory[Word.catalogCount.rawValue] }
 
-  func noteNewCatalog() { memory.add(1, to: Word.catalogCount.rawValue) }
+  /// Says that this process is about to replace the file. The catalog's `lock` is held exclusively.
+  func beginNewCatalog() { memory.storeFirst(catalogCount | 1, at: Word.catalogCount.rawValue) }
+
+  /// Says that the file may have been replaced, and is not being replaced now. The catalog's `lock` is held exclusively.
+  func noteNewCatalog() { memory.storeFirst((catalogCount | 1) &+ 1, at: Word.catalogCount.rawValue) }
 
   var epoch: UInt64 { memory[Word.epoch.rawValue] }
 

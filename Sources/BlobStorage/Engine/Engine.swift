@@ -167,7 +167,8 @@ package final class Engine: Sendable {
       recordCountOfBatch: environment.recordCountOfBatch, live: live)
     let tails =
       remote == nil
-      ? Tails(backend: backend, codecs: codecs, store: header, time: environment.time) : nil
+      ? Tails(
+        backend: backend, codecs: codecs, store: header, time: environment.time, weaknesses: weaknesses) : nil
     catalog = try folder.withReserve { () throws(BlobStorageError) in
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,

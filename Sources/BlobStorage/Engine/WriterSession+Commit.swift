@@ -123,7 +123,8 @@ extension WriterSession {
         if index == 0 { box.state.commitOffset = box.state.writer?.byteCount ?? Int64(PackHeader.byteCount) }
         try bridge(payload) { (payload) throws(BlobStorageError) in
           _ = try session.append(
-            content, payload: payload, to: &box.state, time: time, continues: index < deferred.count - 1)
+            content, payload: payload, to: &box.state, time: time,
+            continues: index < deferred.count - 1 && !session.weaknesses.contains(.splitsCommits))
         }
         if case .ref(let ref) = content { versions.append((ref.key, ref.version)) }
       }

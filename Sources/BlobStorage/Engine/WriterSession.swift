@@ -203,7 +203,11 @@ package final class WriterSession: Sendable {
           let canPublish =
             isShared && !settles && table != nil && !(catalog.tails?.isFull ?? true)
             && locked { $0.canPublish(in: table) }
-          return canPublish ? try commitToTail(body) : try commitToCatalog(body)
+          guard canPublish else { return try commitToCatalog(body) }
+          let catalogCount = table?.catalogCount
+          let attempt = try commitToTail(body)
+          if table?.catalogCount != catalogCount { try applyRefused() }
+          return attempt
         }
         if let done { return done }
       } catch {
@@ -259,19 +263,30 @@ package final class WriterSession: Sendable {
         // A private catalog makes no view.
         guard box.state.writer?.name == slot?.pack, catalog.hasTails else { return nil }
         var commit = Commit(transaction: view, session: self, box: box)
-        let attempt = try attempt(&commit, body) { _ in }
-        box.state.commitOffset = nil
-        if let slot, let writer = box.state.writer {
+        let attempt = try attempt(&commit, body) { (commit) throws(BlobStorageError) in
+          guard let slot, let writer = box.state.writer else { return }
           try catalog.tails?.publish(
             box.state.pending.map(\.record), of: writer.header, upTo: writer.writtenByteCount, in: slot,
             isPromised: commit.isPromised)
         }
+        box.state.commitOffset = nil
         return attempt
       }
     }
   }
 
-  /// Makes a commit visible through a catalog transaction.
+  /// Applies what was just published if another process has made the catalog anew meanwhile and found the pack damaged:
+  /// such a catalog takes no tail of the pack.
+  private func applyRefused() throws(BlobStorageError) {
+    guard let name = locked({ $0.writer?.name }),
+      try !catalog.read({ (view) throws(BlobStorageError) in try Tails.canGrow(name, view) })
+    else { return }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      try withBox { (box) throws(BlobStorageError) in try apply(box.state.pending, to: transaction) }
+    }
+  }
+
+  /// Makes a commit visible by a transaction of the catalog.
   private func commitToCatalog<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {

@@ -53,6 +53,12 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let pardonsSharedPacks = Weaknesses(rawValue: 1 << 18)
   /// Packs of a writer are published, or believed, without those before them.
   package static let acceptsGaps = Weaknesses(rawValue: 1 << 19)
+  /// A view goes with a snapshot of the catalog that is not the newest (V1, V2).
+  package static let viewsOldSnapshots = Weaknesses(rawValue: 1 << 24)
+  /// A transaction of the catalog does not settle the tails first (V5).
+  package static let skipsSettling = Weaknesses(rawValue: 1 << 25)
+  /// The refs and drops of a commit do not say that they belong together (V6).
+  package static let splitsCommits = Weaknesses(rawValue: 1 << 26)
   /// A fence is put behind what is listed, whatever was removed.
   package static let fencesByListing = Weaknesses(rawValue: 1 << 21)
 }

@@ -7,45 +7,61 @@ package final class SharedMemory: @unchecked Sendable {
   // Unchecked: the words are only touched by atomic operations.
   private let words: UnsafeMutablePointer<UInt64>
   private let byteCount: Int
-  /// For tests: whether the process still lives. Stores of a dead process have no effect.
-  private let isAlive: (@Sendable () -> Bool)?
+  /// For tests: a process that may die at each word.
+  private let process: (any Process)?
   /// The mapping, if it is another object's.
   private let owner: SharedMemory?
+
+  /// For tests: what comes between a process and the memory it shares.
+  package protocol Process: Sendable {
+    /// Called before each load.
+    func willLoad(_ index: Int)
+    /// Calls `store`, unless the process is dead.
+    func store(_ value: UInt64, at index: Int, _ store: () -> Void)
+  }
 
   /// Takes the mapping over.
   init(words: UnsafeMutablePointer<UInt64>, byteCount: Int) {
     self.words = words
     self.byteCount = byteCount
-    isAlive = nil
+    process = nil
     owner = nil
   }
 
-  /// The same memory, as seen by a process that may die.
-  package init(_ other: SharedMemory, whileAlive: @escaping @Sendable () -> Bool) {
+  /// The same memory, as `process` has it.
+  package init(_ other: SharedMemory, of process: any Process) {
     words = other.words
     byteCount = other.byteCount
-    isAlive = whileAlive
+    self.process = process
     owner = other
   }
 
   deinit { if owner == nil { bs_unmap(words, byteCount) } }
 
-  /// A load acquires and a store releases: the load sees everything that the storing thread did before.
-  subscript(_ index: Int) -> UInt64 {
-    get { bs_load(words + checked(index)) }
-    set { if isAlive?() ?? true { bs_store(words + checked(index), newValue) } }
+  /// Everything that the thread which stored the value did before is visible after the load.
+  package subscript(_ index: Int) -> UInt64 {
+    get {
+      process?.willLoad(index)
+      return bs_load(words + checked(index))
+    }
+    set { stored(newValue, at: index) { bs_store(words + checked(index), newValue) } }
   }
 
   /// Stores a word, and orders that before every later load of this thread.
   func storeFirst(_ value: UInt64, at index: Int) {
-    if isAlive?() ?? true { bs_store_first(words + checked(index), value) }
+    stored(value, at: index) { bs_store_first(words + checked(index), value) }
   }
 
   /// Adds to a word; returns the sum.
   @discardableResult
   func add(_ value: UInt64, to index: Int) -> UInt64 {
-    guard isAlive?() ?? true else { return self[index] }
-    return bs_add(words + checked(index), value)
+    var sum: UInt64 = 0
+    stored(value, at: index) { sum = bs_add(words + checked(index), value) }
+    return sum
+  }
+
+  private func stored(_ value: UInt64, at index: Int, _ store: () -> Void) {
+    if let process { process.store(value, at: index, store) } else { store() }
   }
 
   private func checked(_ index: Int) -> Int {

@@ -5,15 +5,20 @@ import SystemPackage
 package enum CallKind: String, Sendable, Hashable, CaseIterable {
   case open, create, statusOfPath, list, createDirectory, rename, remove, removeDirectory, syncDirectory
   case read, write, synchronize, truncate, allocate, status, lock, unlock
+  /// Of a word of shared memory.
+  case load, store
 
-  /// Whether the call can change the disk.
+  /// Whether the call can change the disk, or what other processes see.
   package var isMutating: Bool {
     switch self {
     case .create, .createDirectory, .rename, .remove, .removeDirectory, .syncDirectory: true
-    case .write, .synchronize, .truncate, .allocate: true
-    case .open, .statusOfPath, .list, .read, .status, .lock, .unlock: false
+    case .write, .synchronize, .truncate, .allocate, .store: true
+    case .open, .statusOfPath, .list, .read, .status, .lock, .unlock, .load: false
     }
   }
+
+  /// Memory cannot fail.
+  package var canFail: Bool { self != .load && self != .store }
 }
 
 /// One call that was made.

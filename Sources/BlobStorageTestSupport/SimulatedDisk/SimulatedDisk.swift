@@ -150,7 +150,8 @@ package final class SimulatedDisk: FileSystem {
     let (call, fault, hooks) = try state.withLock { (state) throws(BlobStorageError) in
       guard state.aliveProcesses.contains(process) else { throw .simulatedStop }
       let call = state.log(record)
-      return (call, state.takeFault(kind), [state.callHook, kind.isMutating ? state.hook : nil])
+      let fault = kind.canFail ? state.takeFault(kind) : nil
+      return (call, fault, [state.callHook, kind.isMutating ? state.hook : nil])
     }
     for hook in hooks { try run(hook, call) }
     let outcome = state.withLock { (state) -> Result<Value, BlobStorageError> in

@@ -14,6 +14,20 @@ package struct SimulatedProcess: FileSystem {
   /// Whether it can still do anything.
   package var isAlive: Bool { disk.state.withLock { $0.aliveProcesses.contains(number) } }
 
+  /// Loads or stores a word of memory that processes share, unless the process is dead or dies before.
+  func touch(_ kind: CallKind, _ path: FilePath, _ detail: String, _ body: () -> Void) {
+    var isDone = false
+    do throws(BlobStorageError) {
+      try disk.perform(kind, number, path, detail) { (_) throws(SimulatedErrno) in
+        body()
+        isDone = true
+      }
+    } catch {
+      // A hook may have a call fail; memory does not.
+      if !isDone, isAlive { body() }
+    }
+  }
+
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     let normal = "/" + DiskImage.components(path).joined(separator: "/")
     // To make a path takes long in a debug build.

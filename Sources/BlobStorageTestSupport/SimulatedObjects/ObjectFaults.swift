@@ -13,9 +13,6 @@ package struct ObjectCall: Sendable, CustomStringConvertible {
   /// The ordinal of this try of the same call, from 1.
   package let attempt: Int
 
-  /// No request: a process starts again.
-  package static let restart = ObjectCall(kind: .get, name: "", attempt: 0)
-
   package var description: String { "\(kind.rawValue) \(name)" + (attempt > 1 ? " again" : "") }
 }
 

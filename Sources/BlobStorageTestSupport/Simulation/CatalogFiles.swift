@@ -4,21 +4,28 @@ import Synchronization
 import SystemPackage
 
 /// The real files of a catalog, as one simulated process has them: it dies with the process, and waits for a lock as
-/// the scheduler says.
+/// the scheduler says. Each word that it stores in the table of open packs is a call on the simulated disk.
 ///
-/// Locks are kept here and not by the system. A process that locks the file `lock`, even shared, excludes all others: a
-/// write transaction of LMDB would wait for another where no scheduler sees it.
+/// With a scheduler, locks are kept here and not by the system. Whoever locks the file `lock`, if only shared, has it
+/// alone: a write transaction of LMDB would wait for another where no scheduler sees it.
 package struct CatalogFiles: FileSystem {
   private let process: SimulatedProcess
   private let scheduler: Scheduler?
-  private let locks: CatalogLocks
+  private let locks: CatalogLocks?
+  private let missing: Set<TableStep>
   private let system = SystemFiles()
 
-  /// - Parameter locks: shared by all processes that use the catalog.
-  package init(_ process: SimulatedProcess, _ locks: CatalogLocks, _ scheduler: Scheduler?) {
+  /// - Parameters:
+  ///   - locks: shared by all processes that use the catalog; nil for those of the system.
+  ///   - missing: what the process leaves out, for a test that has to notice.
+  package init(
+    _ process: SimulatedProcess, _ locks: CatalogLocks?, _ scheduler: Scheduler?,
+    without missing: Set<TableStep> = []
+  ) {
     self.process = process
     self.locks = locks
     self.scheduler = scheduler
+    self.missing = missing
   }
 
   private func begin() throws(BlobStorageError) {
@@ -28,8 +35,9 @@ package struct CatalogFiles: FileSystem {
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     try begin()
     let file = try system.open(path, intent)
-    guard ["lock", "users", "live"].contains(path.lastComponent?.string) else { return file }
-    return LockedFile(file, process, locks, scheduler)
+    let names = locks == nil ? ["live"] : ["lock", "users", "live"]
+    guard let name = path.lastComponent?.string, names.contains(name) else { return file }
+    return LockedFile(file, process, locks, scheduler, missing)
   }
   package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
     try begin()
@@ -125,14 +133,19 @@ package final class CatalogLocks: Sendable {
 private final class LockedFile: File {
   private let file: any File
   private let process: SimulatedProcess
-  private let locks: CatalogLocks
+  private let locks: CatalogLocks?
   private let scheduler: Scheduler?
+  private let missing: Set<TableStep>
 
-  init(_ file: any File, _ process: SimulatedProcess, _ locks: CatalogLocks, _ scheduler: Scheduler?) {
+  init(
+    _ file: any File, _ process: SimulatedProcess, _ locks: CatalogLocks?, _ scheduler: Scheduler?,
+    _ missing: Set<TableStep>
+  ) {
     self.file = file
     self.process = process
     self.locks = locks
     self.scheduler = scheduler
+    self.missing = missing
   }
 
   deinit { giveBack() }
@@ -140,6 +153,7 @@ private final class LockedFile: File {
   var path: FilePath { file.path }
 
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
+    guard let locks else { return try file.lock(kind, wait: wait) }
     let kind: LockKind = path.string.hasSuffix("/lock") ? .exclusive : kind
     while true {
       guard process.isAlive else { throw .simulatedStop }
@@ -153,9 +167,14 @@ private final class LockedFile: File {
     }
   }
 
-  func unlock() throws(BlobStorageError) { giveBack() }
+  func unlock() throws(BlobStorageError) {
+    if locks == nil { try file.unlock() } else { giveBack() }
+  }
 
   func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
+    let step: TableStep = bytes.lowerBound < LiveTable.firstSlotByte ? .lockStripe : .lockSlot
+    if missing.contains(step) { return true }
+    guard let locks else { return try file.lock(bytes: bytes, wait: wait) }
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.takeTurn()
@@ -168,13 +187,14 @@ private final class LockedFile: File {
   }
 
   func unlock(bytes: Range<Int64>) throws(BlobStorageError) {
+    guard let locks else { return try file.unlock(bytes: bytes) }
     locks.giveBack(bytes, of: path, ObjectIdentifier(self))
     scheduler?.wake()
   }
 
   func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory {
-    let process = process
-    return SharedMemory(try file.mapped(byteCount: byteCount), whileAlive: { process.isAlive })
+    let memory = try file.mapped(byteCount: byteCount)
+    return SharedMemory(memory, of: TableProcess(process: process, memory: memory, missing: missing))
   }
 
   func close() {
@@ -183,6 +203,7 @@ private final class LockedFile: File {
   }
 
   private func giveBack() {
+    guard let locks else { return }
     locks.giveBack(path, ObjectIdentifier(self))
     scheduler?.wake()
   }

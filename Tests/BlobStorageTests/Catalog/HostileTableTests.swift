@@ -115,9 +115,9 @@ struct HostileTableTests {
 
   /// V1: fails if an opening continues without the table in which others publish.
   @Test(
-    "is damaged while it is in use is noticed by the next opening",
-    arguments: [LiveWords.Header.mark, .inode, .boot])
-  func damagedHeader(_ word: LiveWords.Header) throws {
+    "is damaged while it is in use is missed by who opens the store next",
+    arguments: [LiveTable.Word.mark, .inode, .boot])
+  func damagedHeader(_ word: LiveTable.Word) throws {
     let pair = try Pair()
     try Self.exchange(pair.both, 1)
     let expected = try contents(of: pair.one)
@@ -193,7 +193,7 @@ struct HostileTableTests {
   @Test("has a changed length of a dead writer's pack costs nothing, and nothing counts as lost for it")
   func changedAfterDeath() throws {
     for length in Length.allCases where ![.publishedBeyond, .publishedInTheMiddle].contains(length) {
-      for word in [LiveWords.Slot.published, .promised] {
+      for word in [LiveTable.SlotWord.published, .promised] {
         let place = try StorePlace()
         func die() throws -> (contents: [String], slot: LiveTable.Entry) {
           let engine = try place.engine(Pair.environment)
@@ -259,7 +259,7 @@ struct HostileTableTests {
     let words = Self.words(place)
     var random = SplitMix64(seed: UInt64(round) + 70)
     // All but what makes the table valid.
-    let start = LiveWords.Header.epoch.rawValue
+    let start = LiveTable.Word.epoch.rawValue
     let bytes = try SystemFiles().bytes(of: words.path).prefix(start * 8)
     try SystemFiles().write(Array(bytes) + random.bytes(LiveTable.byteCount - start * 8), to: words.path)
     let engines = try (0..<2).map { _ in try place.engine(Pair.environment) }

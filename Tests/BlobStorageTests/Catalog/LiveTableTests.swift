@@ -5,36 +5,6 @@ import Synchronization
 import SystemPackage
 import Testing
 
-/// Changes words of a table of open packs behind the back of all who have it mapped.
-struct LiveWords {
-  /// The layout: words of 8 bytes, 64 of the header, 8 of each slot.
-  enum Header: Int { case mark, inode, boot, mount, epoch, publishCount, catalogCount }
-  enum Slot: Int { case turn, writer, sequence, published, promised, epoch }
-  static let slotStart = 64
-
-  let path: FilePath
-
-  /// - Parameter folder: the one of the catalog.
-  init(in folder: FilePath) { path = folder.appending("live") }
-
-  func set(_ word: Int, _ value: UInt64) throws {
-    let file = try SystemFiles().open(path, .readWrite)
-    defer { file.close() }
-    try file.write(withUnsafeBytes(of: value) { Array($0) }, at: Int64(word) * 8)
-  }
-
-  func set(_ slot: Int, _ word: Slot, _ value: UInt64) throws {
-    try set(Self.slotStart + slot * 8 + word.rawValue, value)
-  }
-
-  func set(_ word: Header, _ value: UInt64) throws { try set(word.rawValue, value) }
-
-  func word(_ word: Int) throws -> UInt64 {
-    let bytes = try SystemFiles().bytes(of: path)
-    return bytes[(word * 8)..<(word * 8 + 8)].withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
-  }
-}
-
 @Suite("The table of open packs")
 struct LiveTableTests {
   let temporary: TemporaryFolder
@@ -230,7 +200,7 @@ struct LiveTableTests {
   func halfChanged() throws {
     let (one, two) = (try made(), try joined())
     let slot = try #require(try one.claim(Self.pack(1)))
-    let turn = try words.word(LiveWords.slotStart + slot.number * 8 + LiveWords.Slot.turn.rawValue)
+    let turn = try words.word(LiveTable.headerWordCount + slot.number * 8 + LiveTable.SlotWord.turn.rawValue)
     #expect(turn % 2 == 0)
     try words.set(slot.number, .turn, turn + 1)
     #expect(two.entries().isEmpty)
@@ -238,14 +208,14 @@ struct LiveTableTests {
     #expect(two.entries().map(\.pack) == [Self.pack(1)])
     slot.release()
     // Its next owner died after it had made it odd, and before it had written the name.
-    let last = try words.word(LiveWords.slotStart + slot.number * 8)
+    let last = try words.word(LiveTable.headerWordCount + slot.number * 8)
     try words.set(slot.number, .turn, last | 1)
     #expect(two.entries().isEmpty)
     let again = try #require(try two.claim(Self.pack(2)))
     #expect(again.number == slot.number)
     #expect(one.entries().map(\.pack) == [Self.pack(2)])
     // One that has its name already, and whose owner lives, cannot be taken.
-    let next = try words.word(LiveWords.slotStart + slot.number * 8)
+    let next = try words.word(LiveTable.headerWordCount + slot.number * 8)
     try words.set(slot.number, .turn, next | 1)
     let third = try #require(try one.claim(Self.pack(3)))
     #expect(third.number != slot.number)
@@ -348,7 +318,7 @@ struct LiveTableTests {
       for slot in 0..<LiveTable.slotCount {
         for word in 1..<6 {
           let number = Bool.random(using: &random) ? random.next() : noisy.randomElement(using: &random) ?? 0
-          try words.set(LiveWords.slotStart + slot * 8 + word, number)
+          try words.set(LiveTable.headerWordCount + slot * 8 + word, number)
         }
         // Only its first slots in each round, which is enough.
         if slot == 12 { break }
@@ -395,7 +365,7 @@ struct LiveTableTests {
       try words.set(slot.number, .published, other)
       #expect(two.entries().map(\.isValid) == [false])
     }
-    for other in [LiveWords.Slot.turn, .writer, .sequence, .promised, .epoch] {
+    for other in [LiveTable.SlotWord.turn, .writer, .sequence, .promised, .epoch] {
       try words.set(slot.number, other, 77)
       #expect(two.entries() != right)
       #expect(one.entries() == right)

@@ -352,7 +352,15 @@ struct ViewTroubleTests {
     let isFull = Atomic<Bool>(false)
     let refusedCount = Atomic<Int>(0)
     let reserve = Mutex("")
+    let isKept = Atomic<Bool>(false)
     var environment = Pair.environment
+    environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "remove", path.lastComponent?.string == "reserve", isKept.load(ordering: .acquiring)
+      else {
+        return
+      }
+      throw .systemCall("remove", path: path, errno: Errno.noSpace.rawValue)
+    }
     environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
       guard call == "lock", path.lastComponent?.string == "lock", isFull.load(ordering: .acquiring),
         FileManager.default.fileExists(atPath: reserve.withLock { $0 })
@@ -386,6 +394,12 @@ struct ViewTroubleTests {
       #expect(try pair.two.delete(["k1"], .relaxed) == 1)
       #expect(!FileManager.default.fileExists(atPath: path))
       #expect(try pair.one.version("k1", nil) == nil)
+    }
+    if !deletesFirst {
+      // Without the reserve nothing would go.
+      isKept.store(true, ordering: .releasing)
+      #expect(failure { _ = try pair.two.collectGarbage(Self.everything) }?.code == .noSpace)
+      isKept.store(false, ordering: .releasing)
     }
     let report = try pair.two.collectGarbage(Self.everything)
     #expect(report.obstacles == [])

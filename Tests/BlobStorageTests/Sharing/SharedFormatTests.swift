@@ -163,11 +163,13 @@ struct SharedPlace {
       storeID: storeID)
   }
 
-  func fence(_ writer: UInt64, _ removed: RemovedPacks = RemovedPacks()) throws -> Fencing.Outcome {
-    try Fencing.fence(writer, removed: removed, by: 77, objects, storeID: storeID)
+  func fence(
+    _ writer: UInt64, _ removed: RemovedPacks = RemovedPacks(), _ weaknesses: Weaknesses = []
+  ) throws -> Fencing.Outcome {
+    try Fencing.fence(writer, removed: removed, by: 77, objects, storeID: storeID, weaknesses: weaknesses)
   }
 
-  func listing() throws -> StoreListing {
-    try StoreListing.take(objects, storeID: storeID, known: Collections())
+  func listing(_ weaknesses: Weaknesses = []) throws -> StoreListing {
+    try StoreListing.take(objects, storeID: storeID, known: Collections(), weaknesses: weaknesses)
   }
 }

@@ -107,6 +107,21 @@ struct SharingTests {
     #expect(try place.fence(6) == .fenced(1))
   }
 
+  @Test("a fence put behind what is listed alone holds nobody when packs were removed")
+  func fenceByListing() throws {
+    for weaknesses in [[], Weaknesses.fencesByListing] {
+      let place = SharedPlace()
+      for sequence in UInt32(1)...2 { #expect(try place.publish(5, sequence) == .published) }
+      // Another collector removes both.
+      let both = [name(5, 1), name(5, 2)]
+      let mine = try #require(try place.log.condemn(both, after: Collections(), by: 1))
+      let done = try #require(try place.log.remove(both, after: mine, by: 1))
+      for name in both { try place.objects.delete(SharedNames.pack(name)) }
+      _ = try place.fence(5, done.removed, weaknesses)
+      #expect(try place.publish(5, 3) == (weaknesses.isEmpty ? .fenced : .published))
+    }
+  }
+
   @Test("a pack that comes in between moves the fence back")
   func race() throws {
     let place = SharedPlace()
@@ -198,17 +213,19 @@ struct SharingTests {
 
   @Test("a pack that a listing has passed over is looked for again before it is called missing")
   func passedOver() throws {
-    let place = SharedPlace()
-    for sequence: UInt32 in [1, 3] { place.addPack(5, sequence) }
-    let listings = CallCount()
-    place.objects.setHook { (call) throws(BlobStorageError) in
-      // It came behind the place where the first listing was.
-      if call.kind == .list, call.name == SharedNames.packs, listings.next() == 2 { place.addPack(5, 2) }
+    for weaknesses in [[], Weaknesses.acceptsGaps] {
+      let place = SharedPlace()
+      for sequence: UInt32 in [1, 3] { place.addPack(5, sequence) }
+      let listings = CallCount()
+      place.objects.setHook { (call) throws(BlobStorageError) in
+        // It came behind the place where the first listing was.
+        if call.kind == .list, call.name == SharedNames.packs, listings.next() == 2 { place.addPack(5, 2) }
+      }
+      let listing = try place.listing(weaknesses)
+      #expect(listing.missing == (weaknesses.isEmpty ? [] : [name(5, 2)]))
+      #expect(listing.packs.count == (weaknesses.isEmpty ? 3 : 2))
+      #expect(listings.value == (weaknesses.isEmpty ? 2 : 1))
     }
-    let listing = try place.listing()
-    #expect(listing.missing.isEmpty)
-    #expect(listing.packs.count == 3)
-    #expect(listings.value == 2)
   }
 
   @Test("every page is asked for, and what is missing is said")

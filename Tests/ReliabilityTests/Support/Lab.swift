@@ -21,6 +21,8 @@ final class Lab: @unchecked Sendable {
   /// What engines are opened with.
   var packByteCountTarget: Int64 = 64 << 10
   var weaknesses = Weaknesses()
+  /// Steps that engines leave out.
+  var missingSteps: Set<TableStep> = []
   /// So long a collection waits for a commit that another process does not end.
   var commitPatienceSeconds = 10.0
   /// Who says which process goes on, when there are several.
@@ -44,6 +46,7 @@ final class Lab: @unchecked Sendable {
     clock = TestClock(other.clock.now)
     packByteCountTarget = other.packByteCountTarget
     weaknesses = other.weaknesses
+    missingSteps = other.missingSteps
     boot = other.boot
     random = Mutex(other.random.withLock { $0 })
   }
@@ -81,9 +84,8 @@ final class Lab: @unchecked Sendable {
   func environment(_ process: SimulatedProcess) -> Engine.Environment {
     var environment = Engine.Environment()
     environment.files = process
-    if let scheduler {
-      environment.catalogFiles = CatalogFiles(process, catalog.locks, scheduler)
-    }
+    environment.catalogFiles = CatalogFiles(
+      process, scheduler == nil ? nil : catalog.locks, scheduler, without: missingSteps)
     environment.randomNumber = { [self] in random.withLock { $0.next() } }
     environment.worksInline = true
     environment.catalogFolder = catalog.path
@@ -112,13 +114,14 @@ final class Lab: @unchecked Sendable {
 
   func put(
     _ engine: Engine, _ items: [(String, Data)], archives: Bool = false, durability: Durability = .durable,
-    streamed: Bool = false
+    streamed: Bool = false, condition: ChangeCondition = .always
   ) throws {
     let change = model.beginPut(
       items.map { (key: $0.0, data: $0.1) }, archives: archives, isDurable: durability == .durable)
     let names = model.changes[change].made.map { Self.metadata($0.number) }
     let options = PutOptions(
-      durability: durability, replacement: archives ? .archiveCurrent : .replaceCurrent, metadata: names[0])
+      durability: durability, replacement: archives ? .archiveCurrent : .replaceCurrent, condition: condition,
+      metadata: names[0])
     do {
       if items.count > 1 {
         _ = try engine.put(
@@ -137,6 +140,7 @@ final class Lab: @unchecked Sendable {
       } else {
         _ = try engine.put(items[0].0, .data(items[0].1), options)
       }
+      try checkAlive(engine)
     } catch {
       settle(change, error)
       throw error
@@ -154,7 +158,10 @@ final class Lab: @unchecked Sendable {
 
   func keep(_ engine: Engine, _ key: String, upTo count: Int, durability: Durability = .durable) throws {
     let change = model.beginDrop([key], kept: count + 1, isDurable: durability == .durable)
-    do { _ = try engine.keep(upTo: count, keys: [key], durability) } catch {
+    do {
+      _ = try engine.keep(upTo: count, keys: [key], durability)
+      try checkAlive(engine)
+    } catch {
       settle(change, error)
       throw error
     }
@@ -163,16 +170,28 @@ final class Lab: @unchecked Sendable {
 
   func delete(_ engine: Engine, _ keys: [String], durability: Durability = .durable) throws {
     let change = model.beginDrop(keys, kept: 0, isDurable: durability == .durable)
-    do { _ = try engine.delete(keys, durability) } catch {
+    do {
+      _ = try engine.delete(keys, durability)
+      try checkAlive(engine)
+    } catch {
       settle(change, error)
       throw error
     }
     model.end(change)
   }
 
-  /// What a failed call leaves: a refused call has changed nothing; after any other failure the outcome is unknown.
+  /// A process that has died while it stored a word in shared memory reports nothing to anybody.
+  private func checkAlive(_ engine: Engine) throws(BlobStorageError) {
+    guard let process = engine.folder.files as? SimulatedProcess, !process.isAlive else { return }
+    throw .simulatedStop
+  }
+
+  /// What a failed call leaves: one that was turned away has changed nothing; the outcome of any other is unknown.
   private func settle(_ change: Int, _ error: any Error) {
-    if (error as? BlobStorageError)?.code == .busy { model.fail(change) } else { model.leaveOpen(change) }
+    switch (error as? BlobStorageError)?.code {
+    case .busy?, .conditionFailed?: model.fail(change)
+    default: model.leaveOpen(change)
+    }
   }
 
   // MARK: Crashes
@@ -240,18 +259,10 @@ final class CatalogFolder: Sendable {
         try copy(source, target)
       } else {
         try FileManager.default.copyItem(atPath: source.string, toPath: target.string)
-        if name == "live" { try Self.makeItsOwn(target) }
+        if name == "live" { try LiveWords(at: target).adopt() }
       }
     }
     try CopiedCatalog.adopt(to.string)
-  }
-
-  /// A table of open packs names its inode, so that a copy counts for nothing. Here the copy stands for the table itself.
-  private static func makeItsOwn(_ table: FilePath) throws {
-    let file = try SystemFiles().open(table, .readWrite)
-    defer { file.close() }
-    let inode = try file.status().inode
-    try withUnsafeBytes(of: inode) { (bytes) throws(BlobStorageError) in try file.write(bytes, at: 8) }
   }
 
   deinit { try? FileManager.default.removeItem(atPath: path.string) }

@@ -10,7 +10,7 @@ import SystemPackage
 ///
 /// What must hold: whoever catches up reads every version that was reported done and not dropped, byte by byte, sees
 /// none that was reported dropped, and nothing that reads as other bytes; in the end all machines see the same, and
-/// it verifies.
+/// it verifies. Packs are published in their order, and deleted only after an entry has said that they are removed.
 final class MachineSimulation: @unchecked Sendable {
   // Unchecked: one actor runs at a time.
   /// Whether puts of one name are kept apart, and what the store says of it.
@@ -32,6 +32,7 @@ final class MachineSimulation: @unchecked Sendable {
   private(set) var counts: [String: Int] = [:]
   private(set) var isOver = false
   private var environment = Engine.Environment()
+  private var storeID: [UInt8]?
   private var seconds = 0.0
   private var machines: [Machine] = []
   /// On which machine each actor's processes run.
@@ -98,6 +99,7 @@ final class MachineSimulation: @unchecked Sendable {
       try play()
       if let failure { throw Broken(failure) }
       try end()
+      if let failure { throw Broken(failure) }
     } catch {
       Soak.trace("seed \(seed): \(error)\n" + lines.joined(separator: "\n"))
       throw Broken("seed \(seed): \(error)")
@@ -164,6 +166,25 @@ final class MachineSimulation: @unchecked Sendable {
       note(actor, "\(call)")
       policy?.noteRequest()
       scheduler?.takeTurn()
+      do { try checkOrder(call) } catch { fail("machine of actor \(actor), \(call): \(error)") }
+    }
+  }
+
+  /// What must hold before a request about a pack.
+  private func checkOrder(_ call: ObjectCall) throws {
+    guard let name = SharedNames.packName(call.name), let storeID else { return }
+    func isRemoved(_ name: PackName) throws -> Bool {
+      try CollectionLog(store.copy(), storeID: storeID).read(after: Collections()).removed.contains(name)
+    }
+    switch call.kind {
+    case .put where name.sequence > 1:
+      let earlier = PackName(writer: name.writer, sequence: name.sequence - 1)
+      guard try store.peek(SharedNames.pack(earlier)) != nil || isRemoved(earlier) else {
+        throw Broken("pack \(earlier) is not published")
+      }
+    case .delete:
+      guard try isRemoved(name) else { throw Broken("no entry says that the pack is removed") }
+    default: break
     }
   }
 
@@ -192,6 +213,7 @@ final class MachineSimulation: @unchecked Sendable {
 
   private func work(_ life: Life) throws {
     let engine = try life.machine.open(life.process, life.client, waitingPackCountMax: below(3))
+    storeID = engine.header.storeID
     var actor = MachineActor(self, life, engine)
     try actor.run()
   }
