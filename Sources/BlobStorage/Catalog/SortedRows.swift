@@ -187,7 +187,9 @@ final class TailRows: @unchecked Sendable {
 
   subscript(_ table: Table) -> SortedRows { tables[table.rawValue] }
 
-  func row(_ table: Table, _ key: UnsafeRawBufferPointer) -> SortedRows.Row? { tables[table.rawValue].row(key) }
+  func row(_ table: Table, _ key: UnsafeRawBufferPointer) -> SortedRows.Row? {
+    tables[table.rawValue].row(key)
+  }
 
   func set(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?) {
     tables[table.rawValue].set(key, value) { memory.copy($0) }

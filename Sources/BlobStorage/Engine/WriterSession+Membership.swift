@@ -72,7 +72,8 @@ extension WriterSession {
     }
     if published.isEmpty { throw error }
     for watermark in published { try synchronize(watermark) }
-    logger.warning("The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
+    logger.warning(
+      "The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
   }
 
   private func endIfIdle() -> Bool {
