@@ -11,6 +11,7 @@ package final class SystemFile: File {
   /// Set by the first answer that there is no reading without waiting here, so that it is not asked again.
   private let lacksCachedReads = Atomic<Bool>(false)
   let channel = Mutex<DispatchIO?>(nil)
+  private static let writeback = DispatchQueue(label: "blobstorage.writeback", qos: .utility)
 
   /// Takes the descriptor over.
   init(owning descriptor: Int32, path: FilePath) {
@@ -75,7 +76,8 @@ package final class SystemFile: File {
   }
 
   package func beginWriteback(from offset: Int64, byteCount: Int64) {
-    _ = gate.enter { bs_begin_writeback($0, offset, byteCount) }
+    // It costs half a microsecond a page, which the caller need not wait for.
+    Self.writeback.async { [gate] in _ = gate.enter { bs_begin_writeback($0, offset, byteCount) } }
   }
 
   package func truncate(to byteCount: Int64) throws(BlobStorageError) {
