@@ -77,7 +77,7 @@ package final class SystemFile: File {
 
   package func beginWriteback(from offset: Int64, byteCount: Int64) {
     // It costs half a microsecond a page, which the caller need not wait for.
-    Self.writeback.async { [gate] in _ = gate.enter { bs_begin_writeback($0, offset, byteCount) } }
+    Self.writeback.async { [self] in _ = gate.enter { bs_begin_writeback($0, offset, byteCount) } }
   }
 
   package func truncate(to byteCount: Int64) throws(BlobStorageError) {
