@@ -1,7 +1,7 @@
 /// Single values of the catalog, and its packs.
 extension Transaction {
   /// The single values.
-  enum Meta: String {
+  package enum Meta: String {
     /// The greatest time of any stamp that was not far ahead of the present.
     case clock
     /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
@@ -22,13 +22,13 @@ extension Transaction {
     var bytes: [UInt8] { Array(rawValue.utf8) }
   }
 
-  func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+  package func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
     guard let value = try value(.meta, name.bytes) else { return 0 }
     var reader = ByteReader(value)
     return try reader.integer()
   }
 
-  func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
+  package func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
     var writer = ByteWriter(capacity: 8)
     writer.integer(value)
     try put(.meta, name.bytes, writer.bytes)

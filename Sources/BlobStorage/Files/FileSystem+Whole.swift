@@ -2,7 +2,7 @@ import SystemPackage
 
 extension FileSystem {
   /// Opens a file; nil when it is not there.
-  func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
+  package func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
     do { return try open(path, intent) } catch {
       guard error.isMissingName else { throw error }
       return nil
@@ -17,7 +17,7 @@ extension FileSystem {
   }
 
   /// Removes a file's name if that is possible: for what does no harm where it stays.
-  func discard(_ path: FilePath) { do throws(BlobStorageError) { try remove(path) } catch {} }
+  package func discard(_ path: FilePath) { do throws(BlobStorageError) { try remove(path) } catch {} }
 
   /// Replaces a file by one with these bytes, or makes it, durably. After a crash it is the one or the other, whole.
   ///
@@ -25,7 +25,7 @@ extension FileSystem {
   /// replaces the same file meanwhile.
   ///
   /// - Returns: the new file, for reading and writing.
-  func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {
+  package func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {
     let folder = path.removingLastComponent()
     let temporary = folder.appending("\(path.lastComponent?.string ?? "").new")
     let file = try open(temporary, .openOrCreate)

@@ -2,17 +2,22 @@ import SystemPackage
 
 /// Files of a folder that are each locked for as long as the process lives that made them: a lock that can be taken is
 /// the proof of death.
-struct OwnedFiles: Sendable {
-  let folder: FilePath
-  let files: any FileSystem
+package struct OwnedFiles: Sendable {
+  private let folder: FilePath
+  private let files: any FileSystem
 
   private static let attemptCount = 8
+
+  package init(folder: FilePath, files: any FileSystem) {
+    self.folder = folder
+    self.files = files
+  }
 
   /// Makes a file that is locked, and has what `write` writes, before it has its name. It belongs to this process until
   /// it is closed.
   ///
   /// - Parameter name: one that no file has. Until it has it, the file's name ends with `.new` instead.
-  func create(
+  package func create(
     _ name: String, _ write: (any File) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> any File {
     let stem = name.prefix { $0 != "." }
@@ -45,7 +50,7 @@ struct OwnedFiles: Sendable {
   /// Calls `body` with a file, and whether its owner is dead; nothing happens if it has lost its name.
   ///
   /// - Parameter intent: to write, if nobody else is to find the owner dead meanwhile.
-  func visit(
+  package func visit(
     _ name: String, _ intent: OpenIntent = .readWrite,
     _ body: (_ file: any File, _ isDead: Bool) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

@@ -2,15 +2,8 @@ import Logging
 
 /// Going on after a collection that was killed, and on a full disk.
 extension Collector {
-  /// Ends what a collection that was killed has begun, and takes in the packs of dead writers.
-  func recover() throws(BlobStorageError) {
-    try finishLast()
-    try engine.recoverDeadWriters()
-  }
-
   /// Ends what a collection that was killed has begun.
   func finishLast() throws(BlobStorageError) {
-    if engine.remote != nil { return try finishLastShared() }
     // Before all else: on a full disk their space is what the rest needs.
     try engine.backend.finishLeaving()
     // Its writer may have ended since.
@@ -52,7 +45,6 @@ extension Collector {
 
   /// Lifts the sentence from packs that stay.
   func pardon() {
-    if engine.remote != nil { return }
     do throws(BlobStorageError) {
       guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
@@ -97,7 +89,7 @@ extension Collector {
 
   /// While anything is lost, nothing may be removed: what is left may be all that tells of it.
   func noteLosses() throws(BlobStorageError) -> Bool {
-    if engine.remote != nil || engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
+    if engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
     let losses = try engine.losses()
     for name in losses.lostPacks {
       report.obstacles.append("Pack \(name) is missing: run repair.")

@@ -99,7 +99,7 @@ package final class Importer {
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // Whoever has stored what was found unchanged may not have done so durably, or not yet.
-      if report.unchangedFileCount > 0 || engine.writer.publisher != nil {
+      if report.unchangedFileCount > 0 || engine.writer.publishes {
         try engine.makeDurableWhatIsThere(options.durability)
       }
     } else {

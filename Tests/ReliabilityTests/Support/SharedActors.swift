@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import BlobStorageTestSupport
 
 /// One process that writes to a shared store, until it closes, dies or is fenced.

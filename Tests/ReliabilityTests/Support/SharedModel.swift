@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import BlobStorageTestSupport
 
 /// What a model pack of a shared store holds. Versions and chunks are numbers.

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import BlobStorageTestSupport
 
 /// Machines that share a store by the protocol, at the level of its objects: model writers whose packs are lists of
