@@ -48,11 +48,19 @@ let package = Package(
       name: "BlobStorageDropIn",
       dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
       swiftSettings: strict),
-    // Packs on an object store. A product of its own: whoever keeps packs in a folder needs no network.
+    // Stores that several machines share, on any object store.
+    .target(
+      name: "BlobStorageSharing",
+      dependencies: [
+        "BlobStorage", .product(name: "Logging", package: "swift-log"),
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
+    // Packs in a bucket. A product of its own: a store in a folder needs no network.
     .target(
       name: "BlobStorageS3",
       dependencies: [
-        "BlobStorage",
+        "BlobStorage", "BlobStorageSharing",
         .product(name: "AsyncHTTPClient", package: "async-http-client"),
         .product(name: "Crypto", package: "swift-crypto"),
         .product(name: "Logging", package: "swift-log"),
@@ -73,14 +81,15 @@ let package = Package(
     .target(
       name: "BlobStorageTestSupport",
       dependencies: [
-        "BlobStorage", .product(name: "Logging", package: "swift-log"),
+        "BlobStorage", "BlobStorageSharing", .product(name: "Logging", package: "swift-log"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
     .testTarget(
       name: "BlobStorageTests",
       dependencies: [
-        "BlobStorage", "BlobStorageTestSupport", "CBlobKernels", "CacheTrial", "image-cache",
+        "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport", "CBlobKernels", "CacheTrial",
+        "image-cache",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
@@ -98,7 +107,7 @@ let package = Package(
     .testTarget(
       name: "BlobStorageS3Tests",
       dependencies: [
-        "BlobStorageS3", "BlobStorage", "BlobStorageTestSupport", "blobtool",
+        "BlobStorageS3", "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport", "blobtool",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOHTTP1", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
@@ -110,7 +119,8 @@ let package = Package(
     .testTarget(
       name: "ReliabilityTests",
       dependencies: [
-        "BlobStorage", "BlobStorageTestSupport", .product(name: "SystemPackage", package: "swift-system"),
+        "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport",
+        .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
     // Loads a cache from several processes and watches its limit. No product; `tools/cache-trial` runs it for longer.
@@ -121,7 +131,8 @@ let package = Package(
     .executableTarget(
       name: "WireTrial",
       dependencies: [
-        "BlobStorage", "BlobStorageS3", .product(name: "SystemPackage", package: "swift-system"),
+        "BlobStorage", "BlobStorageS3", "BlobStorageSharing",
+        .product(name: "SystemPackage", package: "swift-system"),
       ],
       path: "Tests/WireTrial", swiftSettings: strict),
     // An example, and no product: images kept as they are, thumbnails made once.

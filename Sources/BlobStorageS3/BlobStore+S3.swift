@@ -1,4 +1,5 @@
 import BlobStorage
+@_exported import BlobStorageSharing
 
 /// Stores whose packs are objects in a bucket, shared by any number of machines.
 extension BlobStore {

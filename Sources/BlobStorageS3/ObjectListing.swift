@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 
 /// A page of a bucket's listing (ListObjectsV2), as the object store wrote it.
 package struct ObjectListing {

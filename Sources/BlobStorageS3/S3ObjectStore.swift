@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 
 /// Objects in a bucket, by the S3 protocol: below the location's prefix, one request for each call.
 ///

@@ -1,5 +1,6 @@
 import AsyncHTTPClient
 import BlobStorage
+import BlobStorageSharing
 import Dispatch
 import NIOCore
 import Synchronization

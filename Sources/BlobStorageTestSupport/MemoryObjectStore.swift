@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import Synchronization
 
 /// Objects in memory that do what they are told at once, count what they are asked for, and fail as often as a test

@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageS3
+import BlobStorageSharing
 import Testing
 
 @Suite("A listing")

@@ -6,9 +6,31 @@ package protocol Backend: Sendable {
   /// What the store has had written down of its packs; nil where they are published, which has a log of its own.
   var census: CensusFile? { get }
 
+  /// Whether packs are published for other machines to read. A record is durable once its pack is published then, and
+  /// no machine may change or remove a published pack alone. In a folder a record is durable once its pack is synced.
+  var publishes: Bool { get }
+
   /// The packs that are there, and those that were retired and not yet removed. What has left the store by the
   /// census is not among the first.
   func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName])
+
+  /// The same, without the packs that are published. Makes no request.
+  func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName])
+
+  /// The published packs that this machine knows of. Makes no request.
+  func knownPackNames() throws(BlobStorageError) -> Set<PackName>
+
+  /// Fetches what a new catalog needs of the published packs, so that a rebuild makes no request under its lock.
+  func prefetchFooters() throws(BlobStorageError)
+
+  /// Whether a new record may refer to one in this pack: no collector is known to have condemned or removed the pack.
+  func isCountedOn(_ name: PackName) -> Bool
+
+  /// How many chunks a reader fetches together, where requests cost more than bytes; else 0.
+  var readAheadCount: Int { get }
+
+  /// Begins to fetch parts of packs. A read of a part waits for it; a failure is told there.
+  func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])])
 
   /// Creates a pack that begins with `header`, locked for as long as the file is open.
   ///
@@ -49,4 +71,14 @@ extension Backend {
   package var census: CensusFile? { nil }
 
   package func finishLeaving() throws(BlobStorageError) {}
+
+  package var publishes: Bool { false }
+  package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
+    try packNames()
+  }
+  package func knownPackNames() throws(BlobStorageError) -> Set<PackName> { [] }
+  package func prefetchFooters() throws(BlobStorageError) {}
+  package func isCountedOn(_ name: PackName) -> Bool { true }
+  package var readAheadCount: Int { 0 }
+  package func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])]) {}
 }

@@ -22,7 +22,7 @@ package func bridge<T>(
 extension [UInt8] {
   /// Makes an array in memory that is not zeroed before: of its `capacity` bytes, `fill` writes the first, and returns
   /// how many.
-  init(
+  package init(
     filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) {
     // The standard library's initializer forgets the error's type.

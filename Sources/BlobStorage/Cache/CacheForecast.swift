@@ -83,9 +83,7 @@ extension Engine {
 
   /// A limit is for the store's folder, and room is made by taking its packs away.
   func requireFolderForCache() throws(BlobStorageError) {
-    guard backend is any PublishingBackend else { return }
-    throw BlobStorageError(
-      .invalidArgument, "\(information.path) cannot be a cache: a cache is a store in a folder of its own.",
-      path: information.path)
+    try requireOwnPacks(
+      "\(information.path) cannot be a cache: a cache is a store in a folder of its own.")
   }
 }

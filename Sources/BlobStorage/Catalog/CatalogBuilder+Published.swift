@@ -2,18 +2,12 @@ import Logging
 
 /// Packs that were published: by other machines, or by this one in another life.
 extension CatalogBuilder {
-  /// Downloads what a rebuild needs before taking the lock.
-  func prepareFilling() throws(BlobStorageError) {
-    guard let publishing else { return }
-    let names = try publishing.publishedPacks().packs.keys.sorted()
-    try publishing.forEachPublished(names) { _, _ in }
-  }
-
-  /// Takes all published packs that are known of here into an empty catalog, but those that lie here too. Nothing is
-  /// asked for that is here; what is not known of is caught up with later.
-  func fill(
-    _ environment: Environment, from backend: any PublishingBackend, except local: Set<PackName>
+  /// Fills an empty catalog from the published packs that this machine knows of, except those that lie here too. The
+  /// catalog is extended by the others later.
+  func fillFromPublished(
+    _ environment: Environment, except local: Set<PackName>
   ) throws(BlobStorageError) {
+    guard backend.publishes else { return }
     for name in try backend.knownPackNames().sorted() where !local.contains(name) {
       // Removed since it was heard of: what is needed of it lies in another.
       guard let file = try backend.openPack(name) else { continue }
@@ -26,17 +20,17 @@ extension CatalogBuilder {
       }
       let byteCount = try file.status().byteCount
       try environment.write { (transaction) throws(BlobStorageError) in
-        try Self.notePublished(name, byteCount: byteCount, in: transaction)
+        try Self.markPublished(name, byteCount: byteCount, in: transaction)
       }
     }
     try environment.write { (transaction) throws(BlobStorageError) in
-      try Self.noteCollections(of: backend, in: transaction)
+      try Self.condemnUncounted(backend, in: transaction)
     }
   }
 
-  /// Has writers count as missing what lies in packs that collectors have condemned or removed.
-  package static func noteCollections(
-    of backend: any PublishingBackend, in transaction: Transaction
+  /// Condemns the packs that collectors have condemned or removed: writers count what lies in them as missing.
+  package static func condemnUncounted(
+    _ backend: any Backend, in transaction: Transaction
   ) throws(BlobStorageError) {
     let rows = try transaction.packRows()
     try condemn(
@@ -44,7 +38,7 @@ extension CatalogBuilder {
       in: transaction)
   }
 
-  /// Has writers count as missing what lies in these packs, which are never pardoned.
+  /// Condemns packs for ever: writers count what lies in them as missing.
   package static func condemn(
     _ names: some Sequence<PackName>, in transaction: Transaction
   ) throws(BlobStorageError) {
@@ -60,8 +54,8 @@ extension CatalogBuilder {
     if isNew { try transaction.bumpEpoch() }
   }
 
-  /// Marks a pack as published.
-  package static func notePublished(
+  /// Marks a pack as published, and thereby as durable.
+  package static func markPublished(
     _ name: PackName, byteCount: Int64, in transaction: Transaction
   ) throws(BlobStorageError) {
     guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {

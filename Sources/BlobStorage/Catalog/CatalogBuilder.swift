@@ -6,16 +6,14 @@ import Synchronization
 /// Runs while no other process writes to the catalog. It applies a living writer's pack as far as it is published; its
 /// writer continues from there.
 package struct CatalogBuilder: Sendable {
-  let backend: any Backend
-  /// The same, if packs are published.
-  let publishing: (any PublishingBackend)?
-  let codecs: CodecPool
-  let store: StoreHeader
-  let logger: Logger
+  package let backend: any Backend
+  package let codecs: CodecPool
+  package let store: StoreHeader
+  package let logger: Logger
   private let weaknesses: Weaknesses
   /// Records a transaction takes before the next begins, so that none grows without bound.
-  let recordCountOfBatch: Int
-  /// Knows how far the packs of living writers are published.
+  package let recordCountOfBatch: Int
+  /// Says up to where the records of living writers' packs count.
   let live: LiveHolder
 
   package init(
@@ -26,7 +24,6 @@ package struct CatalogBuilder: Sendable {
     precondition(recordCountOfBatch > 0, "a transaction takes a record or more")
     self.recordCountOfBatch = recordCountOfBatch
     self.backend = backend
-    publishing = backend as? any PublishingBackend
     self.codecs = codecs
     self.store = store
     self.logger = logger
@@ -38,7 +35,7 @@ package struct CatalogBuilder: Sendable {
     // A collection may copy records into packs that come after the first listing.
     var known: Set<PackName> = []
     while true {
-      let names = try localPackNames().live.filter { known.insert($0).inserted }
+      let names = try backend.localPackNames().live.filter { known.insert($0).inserted }
       if names.isEmpty { return }
       let census = try backend.census?.read()
       for name in names {
@@ -65,14 +62,14 @@ package struct CatalogBuilder: Sendable {
   package func fill(
     _ environment: Environment, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
   ) throws(BlobStorageError) {
-    let names = try localPackNames().live
+    let names = try backend.localPackNames().live
     let census = try backend.census?.read()
     for (index, name) in names.enumerated() {
       progress(index, names.count)
       try take(name, sealedAt: census?.pack(name)?.recordsEnd, into: environment)
     }
     progress(names.count, names.count)
-    if let publishing { try fill(environment, from: publishing, except: Set(names)) }
+    try fillFromPublished(environment, except: Set(names))
   }
 
   /// Fills an empty catalog from the packs of a folder as they are now; unlike `fill` it changes no pack.
@@ -92,14 +89,14 @@ package struct CatalogBuilder: Sendable {
   package func catchUp(
     _ environment: Environment, willWrite: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    let names = try localPackNames()
+    let names = try backend.localPackNames()
     let rows = try environment.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
     let known = Dictionary(rows.map { ($0.row.name, $0.row) }, uniquingKeysWith: { first, _ in first })
     let present = Set(names.live).union(names.retired)
     // What was published is looked for later, without a lock.
     // On a full disk the file of a retired pack may have gone before its records: the next collection takes care of it.
     let isElsewhere = { (row: PackRow) in
-      publishing != nil ? row.durableByteCount > 0 : row.state == .retired
+      backend.publishes ? row.durableByteCount > 0 : row.state == .retired
     }
     try checkLost(rows.map(\.row).filter { !present.contains($0.name) && !isElsewhere($0) })
     if let found = known.values.first(where: { $0.isLost && present.contains($0.name) }) {
@@ -121,12 +118,6 @@ package struct CatalogBuilder: Sendable {
         try recover(name, file, into: environment)
       }
     }
-  }
-
-  /// The packs in this machine's folder.
-  private func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
-    if let publishing { return try publishing.localPackNames() }
-    return try backend.packNames()
   }
 
   /// - Parameter sealedAt: where its records end by the census, if it was sealed.
@@ -179,7 +170,7 @@ package struct CatalogBuilder: Sendable {
         }
         row.isSealed = true
         row.isPoisoned = false
-        if publishing == nil { row.durableByteCount = sealed }
+        if !backend.publishes { row.durableByteCount = sealed }
         try transaction.setPackRow(number, row)
         try transaction.bumpEpoch()
       }
@@ -355,7 +346,7 @@ package struct CatalogBuilder: Sendable {
         // Behind a gap the records go on further on.
         changed.appliedByteCount = record.offset
         try transaction.apply(
-          record, from: number, &changed, algorithm: store.digestAlgorithm, isTakenIn: publishing != nil)
+          record, from: number, &changed, algorithm: store.digestAlgorithm, isTakenIn: backend.publishes)
       }
       try transaction.setPackRow(number, changed)
     }

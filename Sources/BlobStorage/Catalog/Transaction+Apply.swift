@@ -44,7 +44,7 @@ extension Transaction {
 
   /// Notes a copy of a chunk, unless another counts. Of one without a base this is all that its record says, and saying
   /// it again changes nothing.
-  func apply(
+  package func apply(
     _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, in pack: PackRow, isTakenIn: Bool = true
   ) throws(BlobStorageError) {
     let row = ChunkRow(place: place, record: chunk, storedByteCount: storedByteCount)

@@ -1,43 +1,43 @@
 /// Single values of the catalog, and its packs.
 extension Transaction {
   /// The single values.
-  struct Meta {
+  package struct Meta {
     /// The row's key, in ASCII.
     let key: StaticString
 
     /// The greatest time of any stamp that was not far ahead of the present.
-    static let clock = Meta(key: "clock")
+    package static let clock = Meta(key: "clock")
     /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
-    static let epoch = Meta(key: "epoch")
+    package static let epoch = Meta(key: "epoch")
     /// The next number for a pack.
-    static let nextPack = Meta(key: "nextPack")
+    package static let nextPack = Meta(key: "nextPack")
     /// The next number for a key, or for the rest of a long key.
-    static let nextKey = Meta(key: "nextKey")
+    package static let nextKey = Meta(key: "nextKey")
     /// How many small chunks there were when no dictionary was worth it.
-    static let dictionaryTrial = Meta(key: "dictionaryTrial")
+    package static let dictionaryTrial = Meta(key: "dictionaryTrial")
     /// The greatest tick of a cache's order.
-    static let cacheTick = Meta(key: "cacheTick")
+    package static let cacheTick = Meta(key: "cacheTick")
     /// Whether the cache's tables are whole.
-    static let cacheIndexed = Meta(key: "cacheIndexed")
+    package static let cacheIndexed = Meta(key: "cacheIndexed")
     /// Whether the versions of each blob are counted.
-    static let countsVersions = Meta(key: "countsVersions")
+    package static let countsVersions = Meta(key: "countsVersions")
     /// Whether packs were taken out whose chunks may lie in others too, where a rebuild finds them.
-    static let lacksCopies = Meta(key: "lacksCopies")
+    package static let lacksCopies = Meta(key: "lacksCopies")
     /// Whether any chunk was ever found damaged.
-    static let hasSuspects = Meta(key: "hasSuspects")
+    package static let hasSuspects = Meta(key: "hasSuspects")
 
     var bytes: UnsafeRawBufferPointer {
       UnsafeRawBufferPointer(start: key.utf8Start, count: key.utf8CodeUnitCount)
     }
   }
 
-  func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+  package func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
     guard let value = try value(.meta, name.bytes) else { return 0 }
     var reader = ByteReader(value)
     return try reader.integer()
   }
 
-  func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
+  package func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
     try withUnsafeBytes(of: value.littleEndian) { (value) throws(BlobStorageError) in
       try put(.meta, name.bytes, bytes: value)
     }

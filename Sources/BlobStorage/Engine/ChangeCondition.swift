@@ -62,12 +62,9 @@ extension Engine {
   /// Throws at once what the commit would throw, before any content is read or stored.
   func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     if condition == .always { return }
-    guard remote == nil else {
-      throw BlobStorageError(
-        .invalidArgument,
-        "A store in a bucket cannot make changes under a condition: another machine may change the key meanwhile."
-      )
-    }
+    try requireOwnPacks(
+      "A store in a bucket cannot make changes under a condition: another machine may change the key meanwhile."
+    )
     // Throws for a key whose newest state is not known.
     _ = try version(String(decoding: key, as: UTF8.self), nil)
     try catalog.read { (transaction) throws(BlobStorageError) in

@@ -16,8 +16,7 @@ package final class ChunkSource: Sendable {
   private let packs: PackFiles
   private let codecs: CodecPool
   package let cache: ChunkCache
-  /// Only where packs are published, and removed, by other machines too.
-  private let catchUp: CatchUp?
+  private let sharing: any Sharing
   /// How often a place is looked up whose pack has gone by the time it is read (H6).
   let lookUpCountMax: Int
   let otherCopies: OtherCopies
@@ -25,10 +24,10 @@ package final class ChunkSource: Sendable {
 
   package init(
     catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, otherCopies: OtherCopies,
-    looksUpAgain: Bool = true, catchUp: CatchUp? = nil
+    looksUpAgain: Bool = true, sharing: any Sharing
   ) {
     self.otherCopies = otherCopies
-    self.catchUp = catchUp
+    self.sharing = sharing
     lookUpCountMax = looksUpAgain ? 8 : 1
     self.catalog = catalog
     self.packs = packs
@@ -141,11 +140,11 @@ package final class ChunkSource: Sendable {
   /// Whether what is not in the catalog may be there by now. What refers to it may have come to be known before it; and
   /// it may lie in a second pack, when the first one was removed.
   func looksAgain(_ lookCount: inout Int) throws(BlobStorageError) -> Bool {
-    guard let catchUp, lookCount < 2 else { return false }
+    guard lookCount < 2 else { return false }
     lookCount += 1
-    if lookCount == 1, try catchUp.runForMissing() { return true }
+    if lookCount == 1, try sharing.extendForMissing() { return true }
     lookCount = 2
-    return try catchUp.completeCatalog()
+    return try sharing.completeCatalog()
   }
 
   /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
@@ -178,21 +177,11 @@ package final class ChunkSource: Sendable {
     do throws(BlobStorageError) {
       if let file = try packs.file(pack) { return try body(file) }
     } catch {
-      guard error.code == .packGone, catchUp != nil else { throw error }
+      guard error.code == .packGone else { throw error }
       reason = error.message
     }
-    // In a folder it has been renamed, and the next snapshot says so.
-    guard let catchUp else {
-      try catalog.renewOwn()
-      return nil
-    }
-    try packs.forget { $0 == pack }
-    try catchUp.run()
-    let isRemoved = try catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packNumber(pack) == nil
-    }
-    if isRemoved { return nil }
-    throw BlobStorageError(.corrupted, "\(reason) It was not removed from the store.", pack: "\(pack)")
+    try sharing.resolveGone(pack, reason)
+    return nil
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
@@ -204,8 +193,8 @@ package final class ChunkSource: Sendable {
       }
     }
     if try hasBase() {
-      // One without may be in another pack, if the catalog is rebuilt.
-      guard let catchUp, try catchUp.completeCatalog(), try !hasBase() else {
+      // One without may be in another pack, if the catalog is made anew.
+      guard try sharing.completeCatalog(), try !hasBase() else {
         throw BlobStorageError(
           .corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
       }
@@ -269,11 +258,10 @@ package final class ChunkSource: Sendable {
       guard error.code == .corrupted else { throw error }
       // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
       let range = row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount)
-      guard !row.isSuspect, let file = place.file as? RemoteFile else {
+      guard !row.isSuspect, place.file.dropKept(range) else {
         noteSuspect(digest, row.place)
         throw error
       }
-      file.dropKept(range)
     }
     do throws(BlobStorageError) { return try readOnce(place, digest, base, access: access) } catch {
       if error.code == .corrupted { noteSuspect(digest, row.place) }

@@ -55,7 +55,7 @@ extension Engine {
         let row = try transaction.chunkToShare(chunk.digest)
         let packs = try row.map { (row) throws(BlobStorageError) in try unsyncedPacks(row, transaction) }
         // What others have not published yet is not waited for.
-        guard let packs, packs.isEmpty || writer.publisher == nil else {
+        guard let packs, packs.isEmpty || !writer.publishes else {
           missing.append(MissingChunk(index: index))
           continue
         }

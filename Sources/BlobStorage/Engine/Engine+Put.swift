@@ -266,7 +266,7 @@ extension Engine {
   /// or by a relaxed change of this process or another.
   func makeDurableWhatIsThere(_ durability: Durability) throws(BlobStorageError) {
     guard durability == .durable else { return }
-    if writer.publisher != nil { return try writer.rollOver() }
+    if writer.publishes { return try writer.rollOver() }
     let open = try catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
     }

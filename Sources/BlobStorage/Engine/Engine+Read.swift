@@ -90,6 +90,7 @@ extension Engine {
     _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let source = chunks
+    let aheadCount = backend.readAheadCount
     var group: ArraySlice<BlobLayout.PlacedChunk> = []
     // Where chunks come over a network, those of the next group are on their way while this one is read.
     var following: ArraySlice<BlobLayout.PlacedChunk>?
@@ -97,20 +98,20 @@ extension Engine {
     func fetchGroup() throws(BlobStorageError) -> ArraySlice<BlobLayout.PlacedChunk> {
       guard position < range.upperBound else { return [] }
       var fetched: [BlobLayout.PlacedChunk] = []
-      let countMax = readAhead == nil ? 256 : Self.readAheadCount
+      let countMax = aheadCount > 0 ? aheadCount : 256
       try layout.forEachChunk(in: position..<range.upperBound, from: source, access: access) { placed in
         fetched.append(placed)
         return fetched.count < countMax
       }
       if let last = fetched.last { position = last.start + Int64(last.entry.plainByteCount) }
-      if readAhead != nil, fetched.count > 1 { prefetch(fetched.map(\.entry)) }
+      if aheadCount > 0, fetched.count > 1 { prefetch(fetched.map(\.entry)) }
       return fetched[...]
     }
     func nextPart() throws(BlobStorageError) -> ReadPart? {
       try CancellationFlag.check()
       if group.isEmpty {
         if let next = following { group = next } else { group = try fetchGroup() }
-        if readAhead != nil { following = try fetchGroup() }
+        if aheadCount > 0 { following = try fetchGroup() }
       }
       guard let placed = group.popFirst() else { return nil }
       let end = placed.start + Int64(placed.entry.plainByteCount)
@@ -250,11 +251,10 @@ extension Engine {
   /// relaxed puts may refer to chunks that are gone.
   private func named(_ error: BlobStorageError, _ key: String) -> BlobStorageError {
     guard error.key == nil, error.code == .corrupted else { return error }
-    let isFenced = publishedPacks?.hasFencedPacks ?? false
+    let cause = sharing.fencing ?? error
     return BlobStorageError(
-      isFenced ? .fenced : .corrupted,
-      "Key “\(key)”: \(isFenced ? Publisher.fenced : error.message)", key: key, digest: error.digest,
-      pack: error.pack, offset: error.offset, path: error.path, errno: error.errno)
+      cause.code, "Key “\(key)”: \(cause.message)", key: key, digest: error.digest, pack: error.pack,
+      offset: error.offset, path: error.path, errno: error.errno)
   }
 }
 

@@ -1,26 +1,13 @@
-/// Fetching what will be read, where packs come over a network: neighbours by one request, several requests at once.
+/// Fetching ahead what will be read, where packs come over a network.
 extension Engine {
-  /// Chunks that are fetched together when a blob is read in order.
-  static let readAheadCount = 128
-  /// Between two chunks that are wanted, so much that is not costs less than another request.
-  private static let gapByteCountMax: Int64 = 128 << 10
-  private static let requestByteCountMax: Int64 = 4 << 20
-
-  /// Begins to fetch what chunks are stored in. A read of such a chunk waits for the fetch, and reports its failure.
+  /// Begins to fetch what chunks are stored in. A read of one waits for it; a failure is told there.
   func prefetch(_ entries: some Collection<ChunkEntry>) {
-    guard let readAhead, !entries.isEmpty else { return }
     do throws(BlobStorageError) {
-      var begun: [@Sendable () -> Void] = []
+      var parts: [(file: any File, ranges: [Range<Int64>])] = []
       for (pack, ranges) in try places(of: entries) {
-        guard let file = try packs.file(pack) as? RemoteFile else { continue }
-        for range in Self.merged(ranges) {
-          begun.append(
-            readAhead.run { do throws(BlobStorageError) { try file.prefetch(range) } catch {} })
-        }
+        if let file = try packs.file(pack) { parts.append((file, ranges)) }
       }
-      // The last is fetched here, and any that no thread has begun.
-      begun.last?()
-      if readAhead.width == 0 { for run in begun { run() } }
+      backend.prefetch(parts)
     } catch {
       // The reading finds it out.
     }
@@ -48,20 +35,5 @@ extension Engine {
       }
       return places
     }
-  }
-
-  /// Ranges that lie close together, as one.
-  private static func merged(_ ranges: [Range<Int64>]) -> [Range<Int64>] {
-    var merged: [Range<Int64>] = []
-    for range in ranges.sorted(by: { $0.lowerBound < $1.lowerBound }) {
-      if let last = merged.last, range.lowerBound <= last.upperBound + gapByteCountMax,
-        range.upperBound - last.lowerBound <= requestByteCountMax
-      {
-        merged[merged.count - 1] = last.lowerBound..<max(last.upperBound, range.upperBound)
-      } else {
-        merged.append(range)
-      }
-    }
-    return merged
   }
 }

@@ -24,22 +24,13 @@ package final class Engine: Sendable {
   package let weaknesses: Weaknesses
   let streamHeadByteCount: Int
   /// What it was opened with, for the engine that collects on a shared store.
-  let environment: Environment
+  package let environment: Environment
   let dictionaryTrials = DictionaryTrials()
-  /// Packs of dead processes that could not be published yet.
-  let hasLeftSpool = Atomic<Bool>(false)
-  let marks: MemberMarks
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
   private let isClosed = Atomic<Bool>(false)
-  /// Only where packs are published.
-  package let publishedPacks: CatchUp?
-  /// For requests that are under way beside the reading.
-  let readAhead: WorkPool?
-  let remote: Remote?
-  let makesThreads: Bool
+  package let sharing: any Sharing
   let uncertain = UncertainKeys()
-  private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
 
   /// What tests put in place of the system.
   package struct Environment: Sendable {
@@ -66,11 +57,6 @@ package final class Engine: Sendable {
     package var streamBatchByteCount = 1 << 20
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
-    /// Seconds without a sign of life after which a writer of a shared store checks whether it was fenced, before it
-    /// writes.
-    package var silenceSecondsMax = 30.0
-    /// Whether it is for collecting on a shared store only: what lies in condemned packs is looked at like the rest.
-    package var isForCollector = false
     /// Does the work of the pool on the caller's thread, so that what happens has one order.
     package var worksInline = false
     /// Records that one transaction applies when packs are applied.
@@ -86,7 +72,7 @@ package final class Engine: Sendable {
     try StoreFolder(try absolute(path), files: environment.files).create(try newHeader(options, environment))
   }
 
-  static func newHeader(
+  package static func newHeader(
     _ options: StoreOptions, _ environment: Environment
   ) throws(BlobStorageError) -> StoreHeader {
     let sizes = try ChunkSizes(average: options.chunkByteCountAverage)
@@ -118,20 +104,16 @@ package final class Engine: Sendable {
   /// Opens a store.
   ///
   /// - Parameters:
-  ///   - path: the store's folder, or the state folder of one whose packs are objects.
-  ///   - remote: where the packs are when they are objects.
+  ///   - path: the store's folder, or the state folder of a store whose packs are elsewhere.
+  ///   - location: where the packs are.
   package init(
     path: String, configuration: StoreConfiguration, environment: Environment = Environment(),
-    remote: Remote? = nil
+    location: any PackLocation = LocalFolder()
   ) throws(BlobStorageError) {
     let folder = StoreFolder(try Self.absolute(path), files: environment.files)
-    var remote = remote
-    if let given = remote { remote?.extra = try StateFolder(folder, given.objects).prepare() }
+    var location = location
+    try location.prepare(folder)
     let header = try folder.readHeader()
-    guard remote != nil || !header.flags.contains(.stateOnly) else {
-      throw BlobStorageError(
-        .notAStore, "\(path) is the state folder of a store elsewhere: open that store.", path: path)
-    }
     guard let kind = CodecKind(rawValue: header.codecNumber) else {
       throw BlobStorageError(
         .unsupportedFormat,
@@ -147,35 +129,33 @@ package final class Engine: Sendable {
     clock = environment.clock
     self.environment = environment
     weaknesses = environment.weaknesses
-    let backend = Self.backend(folder, header, environment, remote)
-    self.backend = backend
-    self.remote = remote
-    makesThreads = !environment.worksInline
     codecs = CodecPool()
     for part in [folder.packs, folder.leases] { try folder.makePart(part) }
-    try backend.removeLeftovers()
     let identity = MediumIdentity(
       boot: environment.bootIdentity,
       mount: environment.mountIdentity ?? folder.files.mountIdentity(of: folder.path))
-    marks = MemberMarks(folder: folder.members, files: folder.files, bootIdentity: identity.text)
-    if let backend = backend as? RemoteBackend {
-      try SpoolAdoption.setAsideTorn(backend, marks, codecs, logger)
-    }
+    let setting = StoreSetting(
+      folder: folder, header: header, environment: environment, identity: identity, codecs: codecs,
+      logger: configuration.logger)
+    let opened = try location.open(setting)
+    let backend = opened.backend
+    self.backend = backend
     let live = LiveHolder()
     let builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses,
       recordCountOfBatch: environment.recordCountOfBatch, live: live)
     let tails =
-      remote == nil
-      ? Tails(
-        backend: backend, codecs: codecs, store: header, time: environment.time, weaknesses: weaknesses) : nil
+      backend.publishes
+      ? nil : Tails(
+        backend: backend, codecs: codecs, store: header, time: environment.time, weaknesses: weaknesses)
     catalog = try folder.withReserve { () throws(BlobStorageError) in
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         identity: identity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
-        isPublished: remote != nil, patienceSeconds: environment.patienceSeconds, live: live, tails: tails,
-        prepare: { () throws(BlobStorageError) in try builder.prepareFilling() },
+        isPublished: backend.publishes, patienceSeconds: environment.patienceSeconds, live: live,
+        tails: tails,
+        prepare: { () throws(BlobStorageError) in try backend.prefetchFooters() },
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }
         },
@@ -185,18 +165,13 @@ package final class Engine: Sendable {
     }
     let packs = PackFiles(backend: backend)
     self.packs = packs
-    (backend as? RemoteBackend)?.whenRoomIsMade { [weak packs] names in packs?.forget(names) }
-    let catchUp = (backend as? any PublishingBackend).map { [catalog] in
-      CatchUp(
-        catalog: catalog, builder: builder, backend: $0, packs: packs, time: environment.time,
-        logger: configuration.logger)
-    }
-    publishedPacks = catchUp
+    sharing = opened.sharing(
+      StoreParts(setting: setting, backend: backend, catalog: catalog, builder: builder, packs: packs))
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
       cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax),
       otherCopies: OtherCopies(catalog: catalog, backend: backend, codecs: codecs, store: header),
-      looksUpAgain: !weaknesses.contains(.looksUpOnce), catchUp: catchUp)
+      looksUpAgain: !weaknesses.contains(.looksUpOnce), sharing: sharing)
     blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
     packByteCountTarget = environment.packByteCountTarget
     streamHeadByteCount = environment.streamHeadByteCount
@@ -208,15 +183,7 @@ package final class Engine: Sendable {
       clock: environment.clock,
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger, syncs: PackSyncs(),
-      publisher: Self.publisher(
-        writerID, backend, remote, makesThreads: makesThreads, codecs, configuration.logger),
-      member: (backend as? RemoteBackend).map { [catalog, leases, marks, randomNumber] in
-        SharedMember(
-          backend: $0, catalog: catalog, marks: marks,
-          leases: leases, silenceSecondsMax: environment.silenceSecondsMax, time: environment.time,
-          newNumber: randomNumber)
-      })
-    readAhead = remote.map { _ in WorkPool(width: environment.worksInline ? 0 : 4) }
+      publisher: sharing.publisher(of: writerID, leases: leases))
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
@@ -230,38 +197,7 @@ package final class Engine: Sendable {
         "The store has lost something, and answers may be out of date: run repair.",
         metadata: ["loss": "\(summary)"])
     }
-    if let remote {
-      try catchUp?.run()
-      try adoptSpool()
-      let seconds = remote.configuration.intervalSeconds
-      if seconds > 0, makesThreads { timer.withLock { $0 = startBeating(seconds: seconds) } }
-    }
-  }
-
-  private static func backend(
-    _ folder: StoreFolder, _ header: StoreHeader, _ environment: Environment, _ remote: Remote?
-  ) -> any Backend {
-    guard let remote else {
-      return FolderBackend(
-        folder: folder.packs, asideFolder: folder.aside, files: environment.files,
-        weaknesses: environment.weaknesses, census: folder.census)
-    }
-    return RemoteBackend(
-      objects: remote.objects, storeID: header.storeID, folder: folder.path, asideFolder: folder.aside,
-      files: environment.files, cacheByteCountMax: max(remote.configuration.cacheByteCountMax, 64 << 20),
-      width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses,
-      countsOnCondemned: environment.isForCollector)
-  }
-
-  private static func publisher(
-    _ writer: UInt64, _ backend: any Backend, _ remote: Remote?, makesThreads: Bool,
-    _ codecs: CodecPool, _ logger: Logger
-  ) -> Publisher? {
-    guard let remote, let backend = backend as? any PublishingBackend else { return nil }
-    return Publisher(
-      writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax,
-      hasThread: makesThreads, codecs: codecs,
-      logger: logger)
+    try sharing.begin(self)
   }
 
   deinit {
@@ -279,15 +215,13 @@ package final class Engine: Sendable {
 
   private func letGo() {
     writer.letGo()
-    timer.withLock { $0.take() }?.cancel()
+    sharing.close()
     leases.close()
     catalog.close()
     work.close()
-    readAhead?.close()
   }
 
-  /// A session with packs of its own, for work that must not share a pack with puts; to be closed where packs are
-  /// published.
+  /// A session with packs of its own, for work that must not share a pack with puts; to be closed if packs are published.
   package func newSession() -> WriterSession {
     let writerID = randomNumber()
     return WriterSession(
@@ -295,12 +229,7 @@ package final class Engine: Sendable {
       clock: clock,
       packByteCountTarget: writer.packByteCountTarget.load(ordering: .relaxed), weaknesses: weaknesses,
       logger: logger, syncs: writer.syncs,
-      publisher: Self.publisher(writerID, backend, remote, makesThreads: makesThreads, codecs, logger),
-      member: (backend as? RemoteBackend).map {
-        SharedMember(
-          backend: $0, catalog: catalog, marks: marks,
-          leases: nil, silenceSecondsMax: .infinity, time: environment.time, newNumber: randomNumber)
-      })
+      publisher: sharing.publisher(of: writerID, leases: nil))
   }
 
   /// Limits packs that are begun from now on to `byteCount`, if that is less than usual.
@@ -313,14 +242,33 @@ package final class Engine: Sendable {
   }
 
   package var information: StoreInformation {
-    StoreInformation(
-      path: remote?.objects.place ?? folder.path.string, id: Hex.text(header.storeID),
+    let place = sharing.place
+    return StoreInformation(
+      path: place?.path ?? folder.path.string, id: Hex.text(header.storeID),
       digestAlgorithm: header.digestAlgorithm,
       chunkSizes: sizes, codec: codec.kind, level: codec.level,
       usesSimilarity: header.flags.contains(.similarity),
       created: Date(timeIntervalSince1970: Double(header.created) / 1_000),
-      // A collection reports an entry that this build does not understand.
-      collectingMachine: (try? remote?.maintainer())?.machine)
+      collectingMachine: place?.collectingMachine)
+  }
+
+  /// Extends the catalog by what other machines have published; nothing to do for a store in a folder.
+  @discardableResult
+  package func catchUp() throws(BlobStorageError) -> ExtensionReport {
+    try checkOpen()
+    return try sharing.extend()
+  }
+
+  /// Makes all durable that was committed here.
+  package func synchronize() throws(BlobStorageError) {
+    try checkOpen()
+    try sharing.synchronize(writer)
+  }
+
+  /// - Throws: `invalidArgument` where machines share the packs.
+  func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError) {
+    guard backend.publishes else { return }
+    throw BlobStorageError(.invalidArgument, refusal(), path: information.path)
   }
 
   /// The bytes of a key, if it can be one.
@@ -337,7 +285,7 @@ package final class Engine: Sendable {
     return bytes
   }
 
-  static func absolute(_ path: String) throws(BlobStorageError) -> FilePath {
+  package static func absolute(_ path: String) throws(BlobStorageError) -> FilePath {
     guard !path.isEmpty else {
       throw BlobStorageError(.invalidArgument, "The path of a store must not be empty.")
     }

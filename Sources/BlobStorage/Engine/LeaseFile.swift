@@ -111,10 +111,10 @@ package final class LeaseFile: Sendable {
   }
 
   /// The number of the last put that began.
-  var lastPut: UInt64 { state.withLock { $0.nextPut } }
+  package var lastPut: UInt64 { state.withLock { $0.nextPut } }
 
   /// Whether a put up to that number has not ended.
-  func hasPuts(upTo last: UInt64) -> Bool { state.withLock { $0.puts.keys.contains { $0 <= last } } }
+  package func hasPuts(upTo last: UInt64) -> Bool { state.withLock { $0.puts.keys.contains { $0 <= last } } }
 
   /// Ends what `beginPut` began.
   package func endPut(_ put: UInt64) {

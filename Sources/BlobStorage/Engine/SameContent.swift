@@ -146,7 +146,7 @@ struct SameContent {
   private static func canCountOn(
     _ place: Place, _ engine: Engine, _ transaction: Transaction
   ) throws(BlobStorageError) -> Bool {
-    if engine.writer.publisher == nil { return true }
+    if !engine.writer.publishes { return true }
     return try engine.writer.canRefer(to: place, transaction)
   }
 

@@ -23,10 +23,8 @@ package struct StoreFolder: Sendable {
   package var collecting: FilePath { path.appending("gc.lock") }
   package var cache: FilePath { path.appending("cache") }
   package var cacheLock: FilePath { path.appending("cache.lock") }
-  /// Of writers that are registered, and of published packs: their footers, and parts of them. Only in a state folder.
-  var members: FilePath { path.appending("members") }
-  var footers: FilePath { path.appending("footers") }
-  var ranges: FilePath { path.appending("ranges") }
+  /// Locks of registered writers: only the state folder of a shared store has it.
+  package var members: FilePath { path.appending("members") }
   package var reserve: FilePath { path.appending("reserve") }
 
   /// Makes an empty store; of two that try at once, one succeeds.

@@ -81,7 +81,7 @@ struct StreamPut {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var put: UInt64?
     defer { if let put { engine.leases.endPut(put) } }
-    if engine.writer.member != nil {
+    if engine.writer.publishes {
       // What is compared is looked up long before it is counted on. In this order: no other number is taken from now on.
       put = try engine.leases.beginPut(from: engine.writer.currentSequence)
       try engine.writer.join()

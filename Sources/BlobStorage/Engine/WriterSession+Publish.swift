@@ -1,81 +1,104 @@
 import Dispatch
-import Logging
+import Synchronization
 
-/// Where packs are published, what was written is on the medium once its pack is published, and all before it.
+/// What a publisher asks of a session, and does to it. In a folder the session syncs its packs itself.
 extension WriterSession {
-  /// Publishes what a commit wrote. Threads that wait at the same time share a pack.
-  func publish(_ watermark: Watermark, by publisher: Publisher) throws(BlobStorageError) {
-    if publisher.hasPublished(watermark.pack) { return }
-    try inSyncTurn(isPatient: false) { () throws(BlobStorageError) in
-      if publisher.hasPublished(watermark.pack) { return }
-      sealWhenSettled { $0.name == watermark.pack }
-      try settleFull()
-      // Also where the session has just been ended: what that does to the catalog is done then.
-      do throws(BlobStorageError) { try publisher.wait(for: watermark.pack) } catch {
-        throw error.code == .cancelled ? error : locked { $0.poison } ?? error
-      }
-    }
+  /// Makes collectors of a shared store wait for the session. It must not count on anything that it looked up before.
+  package func join() throws(BlobStorageError) { try publisher.join(self) }
+
+  /// Makes all durable. If packs are published, the session writes nothing from then on, and collectors stop waiting.
+  ///
+  /// - Throws: when what was written may not be durable.
+  package func close() throws(BlobStorageError) { try publisher.close(self) }
+
+  /// Whether the next record begins a pack.
+  package var beginsPack: Bool { locked { $0.writer == nil } }
+
+  /// Why nothing is written any more; nil while the session can write.
+  package var ending: BlobStorageError? { locked { $0.poison } }
+
+  /// Seals a pack, if it is the one under way.
+  package func seal(_ pack: PackName) throws(BlobStorageError) {
+    sealWhenSettled { $0.name == pack }
+    try settleFull()
   }
 
-  /// Publishes what is sealed.
-  func publishSealed(by publisher: Publisher) throws(BlobStorageError) {
-    var last: PackName?
-    while last == nil {
+  /// The last pack that was sealed, once no thread is sealing one; nil if none was.
+  package func lastSealedPack() -> PackName? {
+    while true {
       sealing.wait()
-      last = locked { state in
+      let last = locked { state -> UInt32? in
         // One that another thread has begun to seal is not the publisher's yet.
         if state.sealingCount > 0 { return nil }
-        let next = state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence
-        return PackName(writer: writerID, sequence: next - 1)
+        return (state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence)
+          - 1
       }
+      if let last { return last > 0 ? PackName(writer: writerID, sequence: last) : nil }
     }
-    if let last, last.sequence > 0 { try publisher.wait(for: last) }
   }
 
-  /// Whether a version that lies there is stored for good as soon as what this session has written is: always in a folder.
-  /// What another process has not published may never be (H1). What is condemned stays: it is copied before its pack goes.
+  /// Whether a version at `place` is stored for good once the records of this session are. A pack that another process
+  /// has not published may never be (H1). A condemned one stays: it is copied before it goes.
   func stays(at place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
-    guard publisher != nil else { return true }
     guard let row = try transaction.packRow(place.pack) else { return false }
     return row.durableByteCount > place.offset || row.name.writer == writerID
   }
 
-  /// Waits until there is room for another pack, if the next record begins one, and has collectors wait for what is
-  /// written then. No lock is held.
-  func waitForRoom() throws(BlobStorageError) {
-    guard let publisher else { return }
-    try join()
-    guard locked({ $0.writer == nil }) else { return }
-    try renewIfFenced()
-    try publisher.waitForRoom()
-  }
+  /// Whether a pack is known to be durable.
+  package func isDurable(_ pack: PackName) -> Bool { locked { $0.durable[pack] ?? 0 } > 0 }
 
-  /// Notes that a pack was published.
-  func note(_ item: Publisher.Item) throws(BlobStorageError) {
-    locked { $0.durable[item.name] = item.byteCount }
+  /// Marks a pack as published.
+  package func markPublished(_ pack: PackName, byteCount: Int64) throws(BlobStorageError) {
+    locked { $0.durable[pack] = byteCount }
     try catalog.write { (transaction) throws(BlobStorageError) in
-      try CatalogBuilder.notePublished(item.name, byteCount: item.byteCount, in: transaction)
+      try CatalogBuilder.markPublished(pack, byteCount: byteCount, in: transaction)
     }
   }
 
-  /// Nothing more is published: what was not is taken out of the spool, and out of the catalog.
-  func end(_ error: BlobStorageError) {
-    locked { $0.poison = error }
-    do throws(BlobStorageError) {
-      guard let backend = publishing else { return }
-      let left = try backend.localPackNames().live.filter { $0.writer == writerID && !isPublished($0) }
-      for name in left {
-        let place = try backend.setAsidePack(name)
-        logger.warning("Pack \(name) cannot be published and was set aside.", metadata: ["place": "\(place)"])
+  /// Ends all writing of this session.
+  package func end(_ error: BlobStorageError) { locked { $0.poison = error } }
+
+  /// Ends all writing if everything is sealed and published; says whether it did.
+  package func end(_ error: BlobStorageError, ifPublished isPublished: (UInt32) -> Bool) -> Bool {
+    locked { state -> Bool in
+      guard isIdle(state), isPublished(state.nextSequence) else { return false }
+      state.poison = error
+      return true
+    }
+  }
+
+  /// The next pack, if all packs before it are sealed and published.
+  package func nextPack(ifPublished isPublished: (UInt32) -> Bool) -> PackName? {
+    locked { state -> PackName? in
+      guard isIdle(state), isPublished(state.nextSequence) else { return nil }
+      return PackName(writer: writerID, sequence: state.nextSequence)
+    }
+  }
+
+  /// Continues under another number, unless the session has written since `next` was its next pack; says whether it did.
+  ///
+  /// - Parameter begin: tells the publisher, before any thread can write.
+  package func renumber(
+    _ writer: UInt64, from next: PackName, ifPublished isPublished: (UInt32) -> Bool, _ begin: () -> Void
+  ) -> Bool {
+    locked { state -> Bool in
+      guard isIdle(state), isPublished(state.nextSequence), state.nextSequence == next.sequence else {
+        return false
       }
-      try catalog.rebuild(because: error)
-    } catch {
-      logger.error("What cannot be published is still here.", metadata: ["reason": "\(error.message)"])
+      state.nextSequence = 1
+      number.store(writer, ordering: .relaxed)
+      begin()
+      return true
     }
   }
 
-  /// A pack that cannot be sealed here keeps all later ones from being published, until it is sealed by another life of
-  /// the process.
+  /// Whether all that was written is sealed.
+  private func isIdle(_ state: State) -> Bool {
+    state.poison == nil && state.sealFailure == nil && state.writer == nil && state.full.isEmpty
+      && state.pending.isEmpty && state.sealingCount == 0
+  }
+
+  /// A pack that cannot be sealed keeps all later ones from being published, until the next opening seals it.
   func poisonUnpublished(_ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError) {
     if state.poison == nil {
       state.poison = BlobStorageError(
@@ -86,5 +109,17 @@ extension WriterSession {
     writer.file.close()
   }
 
-  private func isPublished(_ name: PackName) -> Bool { locked { $0.durable[name] ?? 0 } > 0 }
+  /// Leaves packs whose records are published but could not be settled, on a full disk for example. They are forced to
+  /// the medium. The next process to open the store settles them.
+  func closePublished(because error: BlobStorageError) throws(BlobStorageError) {
+    let published = locked { (state) -> [Watermark] in
+      guard publishesInTable, state.poison == nil, state.pending.isEmpty,
+        state.full.allSatisfy({ state.slots[$0.name] != nil })
+      else { return [] }
+      return state.full.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
+    }
+    if published.isEmpty { throw error }
+    for watermark in published { try synchronize(watermark) }
+    logger.warning("The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
+  }
 }

@@ -59,7 +59,7 @@ extension WriterSession {
       name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
       digestAlgorithm: store.digestAlgorithm, created: time)
     let writer = try PackWriter(header: header, backend: backend, codecs: codecs)
-    if publisher != nil { writer.synchronizes = false }
+    if publishes { writer.synchronizes = false }
     return writer
   }
 
@@ -73,7 +73,7 @@ extension WriterSession {
   /// Makes the current pack, begun if necessary, accept `byteCount` more bytes, and reserves the space for them. It is
   /// full when it has them.
   package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
-    try waitForRoom()
+    try publisher.admit(self)
     if publishesInTable { try beginPack() }
     let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
     try tryLocked { (state) throws(BlobStorageError) in

@@ -111,7 +111,7 @@ extension WriterSession {
   /// - Returns: false when an earlier sync of the pack has failed, which no later one makes good.
   @discardableResult
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) -> Bool {
-    if publisher != nil { return true }
+    if publishes { return true }
     guard let file = try backend.openPack(name) else { return true }
     defer { file.close() }
     // Not the file's length: its writer may have filled it ahead.
@@ -145,11 +145,14 @@ extension WriterSession {
   /// Whether a record of this session may refer to one at `place` (H1): a power cut that spares the one spares the
   /// other. It does in the pack under way, where the other lies before it, and in packs that are on the medium. Where
   /// packs are published, each goes after all before it: then it does in all packs of this session.
+  ///
+  /// The backend is asked besides the catalog whether the pack counts: a process that knows less of collections may have
+  /// extended the catalog since.
   func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
-    guard let row = try transaction.packRow(place.pack), isCountedOn(row.name) else { return false }
+    guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
-    if publisher != nil { return row.name.writer == writerID }
+    if publishes { return row.name.writer == writerID }
     return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
   }
 
@@ -157,16 +160,13 @@ extension WriterSession {
   func canRefer(to place: Place, _ transaction: Transaction, _ state: State) throws(BlobStorageError) -> Bool
   {
     if weaknesses.contains(.skipsSharedSync) { return true }
-    guard let row = try transaction.packRow(place.pack), isCountedOn(row.name) else { return false }
+    guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
-    if publisher != nil { return row.name.writer == writerID }
+    if publishes { return row.name.writer == writerID }
     return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
   }
 
-  /// Also asks the known condemnations: another process that knows less may have applied the pack since.
-  private func isCountedOn(_ name: PackName) -> Bool { publishing?.isCountedOn(name) ?? true }
-
-  /// Ends the sealing of a pack, so that commits may rely on it.
+  /// What is left to do before anybody counts on a pack that is not written to any more.
   func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {
     locked { state in
       if byteCount > 0 { state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount) }
@@ -186,8 +186,8 @@ extension WriterSession {
       }
       guard let byteCount else { throw lost(writer) }
       try synchronizeNames()
-      // This sync does not report what another thread's sync lost.
-      if publisher == nil { try checkNotPoisoned() }
+      // What another thread's sync of the pack has lost, this one does not tell.
+      if !publishes { try checkNotPoisoned() }
       enter(.sealed(writer.name, recordsEnd: writer.byteCount))
       return byteCount
     } catch {
@@ -218,8 +218,8 @@ extension WriterSession {
     var isSealing = true
     do throws(BlobStorageError) {
       let byteCount = try makeWhole(writer)
-      publisher?.add(Publisher.Item(name: writer.name, file: writer.file, byteCount: byteCount))
-      finishSealing(writer, publisher == nil ? byteCount : 0)
+      publisher.add(writer.name, writer.file, byteCount: byteCount, of: self)
+      finishSealing(writer, publishes ? 0 : byteCount)
       isSealing = false
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number)
@@ -227,7 +227,7 @@ extension WriterSession {
           return
         }
         row.isSealed = true
-        if publisher == nil { row.durableByteCount = byteCount }
+        if !publishes { row.durableByteCount = byteCount }
         try transaction.setPackRow(number, row)
       }
       releaseSlot(writer.name)
@@ -236,15 +236,15 @@ extension WriterSession {
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
       if isSealing { locked { $0.sealFailure = error } }
       if error.code == .poisoned { locked { $0.poison = error } }
-      if publisher != nil, isSealing { locked { poisonUnpublished(writer, &$0, error) } }
+      if publishes, isSealing { locked { poisonUnpublished(writer, &$0, error) } }
       if isSealing {
-        finishSealing(writer, error.code == .poisoned || publisher != nil ? 0 : writer.writtenByteCount)
+        finishSealing(writer, error.code == .poisoned || publishes ? 0 : writer.writtenByteCount)
       }
       locked { $0.slots[writer.name] = nil }
       if error.code == .poisoned { markPoisoned(writer.name) }
     }
     // One that is to be published stays locked until it is.
-    if publisher == nil { writer.file.close() }
+    if !publishes { writer.file.close() }
   }
 
   /// Marks a pack whose truncation may not survive a power cut, for all writers.

@@ -70,14 +70,12 @@ package final class WriterSession: Sendable {
   let syncs: PackSyncs
   let store: StoreHeader
   let backend: any Backend
-  /// The same, if packs are published.
-  let publishing: (any PublishingBackend)?
-  let catalog: Catalog
+  package let catalog: Catalog
   let codecs: CodecPool
   let clock: WallClock
   let logger: Logger
   /// When a pack is full.
-  let packByteCountTarget: Atomic<Int64>
+  package let packByteCountTarget: Atomic<Int64>
   /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   private let state = Mutex(Unchecked(value: Box()))
@@ -87,21 +85,21 @@ package final class WriterSession: Sendable {
   /// Commits wait for it: their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
-  /// Both only where packs are published.
-  let publisher: Publisher?
-  let member: SharedMember?
+  package let publisher: any PackPublisher
+  /// Whether a record is durable once its pack is published, in the order of the packs, and not once it is synced.
+  package let publishes: Bool
 
   final class Box { var state = State() }
 
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
     clock: WallClock, packByteCountTarget: Int64, weaknesses: Weaknesses, logger: Logger,
-    syncs: PackSyncs, publisher: Publisher? = nil, member: SharedMember? = nil
+    syncs: PackSyncs, publisher: any PackPublisher
   ) {
     number = Atomic(writerID)
     self.store = store
     self.backend = backend
-    publishing = backend as? any PublishingBackend
+    publishes = backend.publishes
     self.catalog = catalog
     self.codecs = codecs
     self.clock = clock
@@ -110,8 +108,6 @@ package final class WriterSession: Sendable {
     self.syncs = syncs
     self.weaknesses = weaknesses
     self.publisher = publisher
-    self.member = member
-    publisher?.session = self
   }
 
   /// The sequence number of the pack that the next record goes to.
@@ -152,7 +148,7 @@ package final class WriterSession: Sendable {
         throw error
       }
       if let count { return count }
-      try waitForRoom()
+      try publisher.admit(self)
       if publishesInTable {
         try beginPack()
         continue
@@ -162,8 +158,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Whether commits are published in the live table.
-  var publishesInTable: Bool { publisher == nil && catalog.hasTails }
+  /// Whether lengths are published in the table of open packs.
+  var publishesInTable: Bool { catalog.hasTails }
 
   /// Commits everything appended so far and what `body` appends: all of it becomes visible to all processes, or
   /// nothing.
@@ -195,7 +191,7 @@ package final class WriterSession: Sendable {
     // No thread waits for a pack while it holds locks that others need: if sealing has begun, the commit returns here.
     while true {
       try settleFull()
-      try waitForRoom()
+      try publisher.admit(self)
       do throws(BlobStorageError) {
         let isShared = publishesInTable
         let done = try catalog.inCommitTurn(keys, isShared: isShared) { () throws(BlobStorageError) in
@@ -393,8 +389,12 @@ package final class WriterSession: Sendable {
   ///   published also what publishing failed with: then it can be tried again.
   package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
     if weaknesses.contains(.skipsSync) { return }
-    if let publisher { return try publish(watermark, by: publisher) }
-    // A failed sync is reported once, to the thread that seals.
+    try publisher.publish(watermark, of: self)
+  }
+
+  /// Syncs the pack of a commit. Threads that wait at the same time share one sync.
+  func synchronizeShared(_ watermark: Watermark) throws(BlobStorageError) {
+    // A sync that fails while sealing is reported once only, to whoever does it.
     sealing.wait()
     try inSyncTurn { () throws(BlobStorageError) in
       if !isDurable(watermark) { tally.waitForBegun() }
@@ -402,11 +402,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Whether nothing is written or published any more.
-  var isEnded: Bool { locked { $0.poison != nil } }
-
-  /// - Parameter isPatient: whether a cancelled task still waits for its turn.
-  func inSyncTurn(
+  /// - Parameter isPatient: whether a task that is cancelled waits for its turn all the same.
+  package func inSyncTurn(
     isPatient: Bool = true, _ body: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     try syncTurn.take(isPatient: isPatient)
@@ -423,7 +420,7 @@ package final class WriterSession: Sendable {
     try settleFull()
     // Reported once: later packs are not affected.
     if let failure = locked({ $0.poison ?? $0.sealFailure.take() }) { throw failure }
-    if let publisher { try publishSealed(by: publisher) }
+    try publisher.publishSealed(of: self)
   }
 
   /// Closes the packs that could not be sealed, so that the next opening recovers them.
@@ -537,7 +534,7 @@ package final class WriterSession: Sendable {
       state.poison = writer.failure ?? error
       state.unmarkedPoison = writer.name
     }
-    if publisher != nil { poisonUnpublished(writer, &state, cause) }
+    if publishes { poisonUnpublished(writer, &state, cause) }
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 

@@ -95,4 +95,6 @@ extension BlobStorageError.Code {
   public static let wouldDropMany = Self("wouldDropMany")
   /// The caller's own source or converter failed.
   public static let sourceFailed = Self("sourceFailed")
+  /// A published pack has gone. The catalog, once extended, says where its records are now. Never leaves the library.
+  package static let packGone = Self("packGone")
 }

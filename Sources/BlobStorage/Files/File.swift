@@ -83,6 +83,10 @@ package protocol File: AnyObject, Sendable {
   /// Whether its bytes come over a network: then ``read(into:at:)`` is the way to them, from whichever thread.
   var isRemote: Bool { get }
 
+  /// Forgets the local copy of a range of a remote file, because it is damaged; false when there is no local copy.
+  @discardableResult
+  func dropKept(_ range: Range<Int64>) -> Bool
+
   /// Closes the file; a second call does nothing.
   ///
   /// It does not wait: calls under way end as if the file were open, and the last of them closes it.
@@ -91,16 +95,28 @@ package protocol File: AnyObject, Sendable {
 
 extension File {
   /// As many of `count` bytes as there are.
-  func bytesThere(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
+  package func bytesThere(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
     try [UInt8](filling: count) { (buffer) throws(BlobStorageError) in try read(into: buffer, at: offset) }
   }
 
   /// Writes an array.
-  func put(_ bytes: [UInt8], at offset: Int64) throws(BlobStorageError) {
+  package func put(_ bytes: [UInt8], at offset: Int64) throws(BlobStorageError) {
     try bridge(bytes) { (bytes) throws(BlobStorageError) in try write(bytes, at: offset) }
   }
 
   package var isRemote: Bool { false }
+  package func dropKept(_ range: Range<Int64>) -> Bool { false }
+
+  /// What `body` reads in a range. If that is damaged, the local copy of it is forgotten and `body` reads once more, so
+  /// that only damage of the file itself is left.
+  package func readingAfresh<T>(
+    _ range: Range<Int64>, _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    do throws(BlobStorageError) { return try body() } catch {
+      guard error.code == .corrupted, dropKept(range) else { throw error }
+      return try body()
+    }
+  }
 
   package func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
     throw .systemCall("lock bytes of", path: path, errno: Errno.notSupported.rawValue)

@@ -2,7 +2,7 @@ import SystemPackage
 
 extension FileSystem {
   /// Opens a file; nil when it is not there.
-  func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
+  package func openIfThere(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> (any File)? {
     do { return try open(path, intent) } catch {
       guard error.isMissingName else { throw error }
       return nil
@@ -16,15 +16,15 @@ extension FileSystem {
     }
   }
 
-  /// Removes a file's name if possible, for files that do no harm if they stay.
-  func discard(_ path: FilePath) { do throws(BlobStorageError) { try remove(path) } catch {} }
+  /// Removes a file's name if that is possible: for what does no harm where it stays.
+  package func discard(_ path: FilePath) { do throws(BlobStorageError) { try remove(path) } catch {} }
 
   /// Replaces or creates a file with these bytes, durably. After a crash the file is the old or the new one, whole.
   ///
   /// Writes a file with the suffix `.new` and renames it. The caller excludes concurrent replacements of the same file.
   ///
   /// - Returns: the new file, for reading and writing.
-  func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {
+  package func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {
     let folder = path.removingLastComponent()
     let temporary = folder.appending("\(path.lastComponent?.string ?? "").new")
     let file = try open(temporary, .openOrCreate)

@@ -64,7 +64,7 @@ package final class Monitor<State: Sendable>: @unchecked Sendable {
 
 extension Thread {
   /// Starts a thread that ends with `body`.
-  static func start(named name: String, _ body: @escaping @Sendable () -> Void) {
+  package static func start(named name: String, _ body: @escaping @Sendable () -> Void) {
     let thread = Thread(block: body)
     thread.name = name
     thread.stackSize = 1 << 20

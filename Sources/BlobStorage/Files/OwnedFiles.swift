@@ -1,18 +1,23 @@
 import SystemPackage
 
-/// Files of a folder, each locked for as long as the process lives that created it. A free lock proves that the owner
-/// is dead.
-struct OwnedFiles: Sendable {
-  let folder: FilePath
-  let files: any FileSystem
+/// Files of a folder that are each locked for as long as the process lives that made them: a lock that can be taken is
+/// the proof of death.
+package struct OwnedFiles: Sendable {
+  private let folder: FilePath
+  private let files: any FileSystem
 
   private static let attemptCount = 8
 
-  /// Creates a file that is locked, and complete, before it gets its name. It belongs to this process until it is
-  /// closed.
+  package init(folder: FilePath, files: any FileSystem) {
+    self.folder = folder
+    self.files = files
+  }
+
+  /// Makes a file that is locked, and has what `write` writes, before it has its name. It belongs to this process until
+  /// it is closed.
   ///
-  /// - Parameter name: a name that no file has. Until it is renamed, the file's name ends with `.new` instead.
-  func create(
+  /// - Parameter name: one that no file has. Until it has it, the file's name ends with `.new` instead.
+  package func create(
     _ name: String, _ write: (any File) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> any File {
     let stem = name.prefix { $0 != "." }
@@ -44,8 +49,8 @@ struct OwnedFiles: Sendable {
 
   /// Calls `body` with a file and whether its owner is dead. Does nothing if the file lost its name.
   ///
-  /// - Parameter intent: to write, if no other process may find the owner dead meanwhile.
-  func visit(
+  /// - Parameter intent: to write, if nobody else is to find the owner dead meanwhile.
+  package func visit(
     _ name: String, _ intent: OpenIntent = .readWrite,
     _ body: (_ file: any File, _ isDead: Bool) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

@@ -1,13 +1,13 @@
 import SystemPackage
 
 /// The one collector of all processes. It ends with its process.
-final class CollectionLock: Sendable {
+package final class CollectionLock: Sendable {
   private let file: any File
 
   /// Waits for another collector, and no longer than `waitSeconds`.
   ///
   /// - Throws: `busy`.
-  init(_ engine: Engine, waitSeconds: Double) throws(BlobStorageError) {
+  package init(_ engine: Engine, waitSeconds: Double) throws(BlobStorageError) {
     file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
     let time = engine.environment.time
     let end = time.now() + waitSeconds

@@ -53,7 +53,7 @@ extension Collector {
   }
 
   /// Counts packs that are gone, or would be.
-  func account(_ candidates: [Candidate]) {
+  package func account(_ candidates: [Candidate]) {
     for candidate in candidates {
       report.deletedChunkCount += candidate.content.deletedChunkCount
       report.copiedByteCount += candidate.content.keptByteCount

@@ -2,16 +2,9 @@ import Logging
 
 /// Continues after a killed collection, and collects on a full disk.
 extension Collector {
-  /// Finishes what a killed collection began, and recovers the packs of dead writers.
-  func recover() throws(BlobStorageError) {
-    try finishLast()
-    try engine.recoverDeadWriters()
-  }
-
-  /// Finishes what a killed collection began.
+  /// Ends what a collection that was killed has begun.
   func finishLast() throws(BlobStorageError) {
-    if engine.remote != nil { return try finishLastShared() }
-    // First, because on a full disk the rest needs their space.
+    // Before all else: on a full disk their space is what the rest needs.
     try engine.backend.finishLeaving()
     // Its writer may have ended since.
     if try unsyncedPack() != nil { try engine.recoverDeadWriters() }
@@ -52,7 +45,6 @@ extension Collector {
 
   /// Pardons condemned packs that stay.
   func pardon() {
-    if engine.remote != nil { return }
     do throws(BlobStorageError) {
       guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
@@ -97,7 +89,7 @@ extension Collector {
 
   /// While something is lost, nothing may be removed: the rest may be the only evidence.
   func noteLosses() throws(BlobStorageError) -> Bool {
-    if engine.remote != nil || engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
+    if engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
     let losses = try engine.losses()
     for name in losses.lostPacks {
       report.obstacles.append("Pack \(name) is missing: run repair.")

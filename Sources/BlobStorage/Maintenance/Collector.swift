@@ -15,12 +15,12 @@ import Logging
 ///    records out of the catalog and removes the file.
 /// 6. A record that hides versions goes only when no other pack has a copy of their refs.
 ///
-/// After a kill at any point the store is valid, and the next collection continues.
-final class Collector {
+/// Killed at any point, the store is valid, and the next collection goes on.
+package final class Collector {
   /// One pack that is to go.
-  struct Candidate {
+  package struct Candidate {
     var number: UInt32
-    var row: PackRow
+    package var row: PackRow
     var content: PackContent
   }
 
@@ -30,15 +30,16 @@ final class Collector {
   /// Packs that go together: they share their syncs.
   private static let deadPackCountOfBatch = 64
 
-  let engine: Engine
-  let options: CollectionOptions
-  let progress: ProgressHandler
+  package let engine: Engine
+  package let options: CollectionOptions
+  private let removal: any PackRemoval
+  package let progress: ProgressHandler
   var marker: Marker
   /// Marks and candidates go by the numbers of this generation of the catalog.
   private var generation: String?
   /// Packs that were sealed when marking began.
   private(set) var sealed: Set<UInt32> = []
-  var report = CollectionReport()
+  package var report = CollectionReport()
   /// For the small chunks of packs that are copied from.
   var dictionary: DictionaryPlan?
   var isDictionaryStored = false
@@ -46,15 +47,14 @@ final class Collector {
   var gains: [PackName: Compaction.Gain] = [:]
   /// By how much packs become smaller or larger without garbage going.
   var gainedByteCount: Int64 = 0
-  /// Called while writers of a shared store are waited for.
-  var waiting: (Collections) throws(BlobStorageError) -> Void = { _ in }
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
   /// Why packs stay whose chunks have another copy, which turned out to be damaged.
   private var damagedCopies: [String] = []
 
-  init(
-    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil
+  package init(
+    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil,
+    removal: any PackRemoval = LocalRemoval()
   ) throws(BlobStorageError) {
     guard 0...1 ~= options.garbageShareMin else {
       throw BlobStorageError(.invalidArgument, "The share of garbage must be from 0 to 1.")
@@ -63,7 +63,11 @@ final class Collector {
       throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more.")
     }
     try engine.checkOpen()
-    if scope != nil { try engine.checkPacksAreOwn("Making room") }
+    if scope != nil {
+      try engine.requireOwnPacks(
+        "Making room is not possible yet for a store of objects (\(engine.information.path)).")
+    }
+    self.removal = removal
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }
@@ -72,7 +76,7 @@ final class Collector {
     report.isDryRun = options.isDryRun
   }
 
-  func run() throws(BlobStorageError) -> CollectionReport {
+  package func run() throws(BlobStorageError) -> CollectionReport {
     let start = Date()
     let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
@@ -82,13 +86,14 @@ final class Collector {
     }
     try engine.catalog.clearDeadReaders()
     if scope != nil {
-      try withReserve { () throws(BlobStorageError) in try finishLast() }
+      try withReserve { () throws(BlobStorageError) in try removal.finishLast(self) }
     } else if !options.isDryRun {
       try withReserve { () throws(BlobStorageError) in
-        try recover()
+        try removal.finishLast(self)
+        try engine.recoverDeadWriters()
         if let count = options.archivedCountMax {
-          // A collection that is refused has dropped nothing.
-          if engine.remote == nil { try checkSyncs() }
+          // Whoever is turned away has dropped nothing.
+          try checkSyncs()
           _ = try engine.keep(upTo: count, prefix: "", .durable)
         }
         try engine.writer.rollOver()
@@ -101,31 +106,14 @@ final class Collector {
     }
     noteObstacles(rows)
     var candidates = try planned(rows.filter { sealed.contains($0.number) })
-    if engine.remote == nil, !options.isDryRun { try checkSyncs() }
+    if !options.isDryRun { try checkSyncs() }
     // What hides other records may not be on the medium: first it is copied to where it is.
     if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {
       try tryDictionary(candidates)
       account(candidates)
-    } else if engine.remote != nil {
-      if report.obstacles.isEmpty { try removeShared(candidates) }
-    } else if report.obstacles.isEmpty, !candidates.isEmpty {
-      try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
-      do throws(BlobStorageError) {
-        try awaitCommits()
-        candidates = try confirm(candidates)
-        noteObstacles(rows)
-        if report.obstacles.isEmpty { try remove(candidates) }
-      } catch {
-        pardon()
-        throw error
-      }
-      pardon()
-      try engine.packs.forget { (name) throws(BlobStorageError) in
-        try engine.catalog.read { (transaction) throws(BlobStorageError) in
-          try transaction.packNumber(name) == nil
-        }
-      }
+    } else if report.obstacles.isEmpty {
+      try removal.remove(candidates, rows, self)
     }
     if scope == nil, options.keepsReserve { keepReserve() }
     shortenCensus()
@@ -133,6 +121,29 @@ final class Collector {
     report.garbageByteCount = max(0, garbageByteCount + gainedByteCount - report.freedByteCount)
     report.seconds = Date().timeIntervalSince(start)
     return report
+  }
+
+  /// Condemns the candidates, and removes those of them that nothing needs once the commits under way have ended.
+  func removeCondemned(
+    _ candidates: [Candidate], _ rows: [(number: UInt32, row: PackRow)]
+  ) throws(BlobStorageError) {
+    guard !candidates.isEmpty else { return }
+    try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
+    do throws(BlobStorageError) {
+      try awaitCommits()
+      let confirmed = try confirm(candidates)
+      noteObstacles(rows)
+      if report.obstacles.isEmpty { try remove(confirmed) }
+    } catch {
+      pardon()
+      throw error
+    }
+    pardon()
+    try engine.packs.forget { (name) throws(BlobStorageError) in
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(name) == nil
+      }
+    }
   }
 
   // MARK: Planning
@@ -173,7 +184,7 @@ final class Collector {
   /// Lets bases go that cost more than they save, by storing what depends on them again.
   func rebase() throws(BlobStorageError) {
     // One machine alone does not see what others are about to encode against a base.
-    if engine.remote != nil { return }
+    if engine.backend.publishes { return }
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
@@ -189,25 +200,31 @@ final class Collector {
     gainedByteCount -= rebasing.addedByteCount
   }
 
-  func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+  package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
-  /// Unreadable records might need anything: then nothing is removed (H11).
-  func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
+  /// What cannot be read might need anything: then nothing is removed (H11).
+  package func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message) + damagedCopies
-    // In a store of objects, what is published by now is looked through once more before anything is removed.
-    if engine.remote == nil {
-      noteAbsent()
-      for digest in marker.damaged.sorted().prefix(10) {
-        report.obstacles.append("Chunk or manifest \(digest) is needed and damaged: run verify.")
-      }
-    }
+    removal.noteObstacles(rows, self)
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
     }
-    noteMissing(rows)
+  }
+
+  /// A chunk that is needed and missing may need anything that is condemned.
+  package func noteAbsent() {
+    for digest in marker.missing.sorted().prefix(10) {
+      report.obstacles.append("Chunk or manifest \(digest) is needed and not there: run verify.")
+    }
+  }
+
+  func noteDamaged() {
+    for digest in marker.damaged.sorted().prefix(10) {
+      report.obstacles.append("Chunk or manifest \(digest) is needed and damaged: run verify.")
+    }
   }
 
   func plan(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
@@ -215,7 +232,7 @@ final class Collector {
     let open = rows.filter {
       $0.row.isSealed && !$0.row.isDamaged && $0.row.state == .live && !isProtected($0.row, leases)
     }
-    let condemned = (engine.backend as? RemoteBackend)?.said.condemned ?? []
+    let condemned = removal.condemned
     let small = open.filter { $0.row.recordsByteCount < Self.smallPackByteCount }
     let merges = small.count > Self.smallPackCountMax
     var candidates: [Candidate] = []

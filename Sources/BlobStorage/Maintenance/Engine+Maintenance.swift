@@ -6,7 +6,7 @@ extension Engine {
   package func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> CollectionReport {
-    if let remote { return try collectShared(options, progress, remote) }
+    if let report = try sharing.collect(self, options, progress) { return report }
     return try Collector(self, options, progress).run()
   }
 
@@ -23,14 +23,6 @@ extension Engine {
     try catalog.maintain { (environment) throws(BlobStorageError) in
       try builder.catchUp(environment) {}
     }
-  }
-
-  /// - Throws: `invalidArgument` in a shared store, where no machine may remove a pack by itself.
-  func checkPacksAreOwn(_ work: String) throws(BlobStorageError) {
-    guard backend is any PublishingBackend else { return }
-    throw BlobStorageError(
-      .invalidArgument, "\(work) is not possible yet for a store of objects (\(information.path)).",
-      path: information.path)
   }
 
   /// Removes a pack that a repair has set aside.

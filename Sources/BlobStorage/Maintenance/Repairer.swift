@@ -28,7 +28,7 @@ struct Repairer {
     let verifier = Verifier(engine, progress)
     let before = try packRows().map(\.row)
     let missing = try verifier.missingPacks(before)
-    let isPublished = engine.backend is any PublishingBackend
+    let isPublished = engine.backend.publishes
     // Of these packs the catalog had every record: what it knows is restored.
     var vouched: Set<PackName> = []
     if !isPublished, try restoreKnownState() {
@@ -74,7 +74,7 @@ struct Repairer {
     var needed: Set<Digest> = []
     var unreadable: Set<UnreadableVersion> = []
     // Packs may have gone meanwhile whose chunks have copies in others.
-    _ = try engine.publishedPacks?.completeCatalog()
+    _ = try engine.sharing.completeCatalog()
     try DamageSearch(engine).forEachVersion { (key, digest, needs) throws(BlobStorageError) in
       for need in needs where baseless.contains(need.digest) { needed.insert(need.digest) }
       guard needs.contains(where: { !$0.isPresent || lost.contains($0.digest) }) else { return }

@@ -29,7 +29,7 @@ struct Verifier {
     var findings: [Finding] = []
     try engine.catchUp()
     // What a removed pack had is missing only if no other has it.
-    _ = try engine.publishedPacks?.completeCatalog()
+    _ = try engine.sharing.completeCatalog()
     let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
     }
     // What this machine keeps of published packs says nothing about the packs.
@@ -63,8 +63,8 @@ struct Verifier {
       let generation = engine.catalog.generation
       try addDamage(findings, &report)
       // Of what is missing by now another pack may have a copy, if the known one was removed meanwhile.
-      guard report.damaged.contains(where: \.pack.isEmpty), let published = engine.publishedPacks,
-        try published.completeCatalog() || engine.catalog.generation != generation
+      guard report.damaged.contains(where: \.pack.isEmpty),
+        try engine.sharing.completeCatalog() || engine.catalog.generation != generation
       else { break }
     }
     try rememberDamage(report)
@@ -79,7 +79,7 @@ struct Verifier {
 
   /// Has the catalog remember which chunks cannot be read: gc removes nothing then, and the next put heals them.
   private func rememberDamage(_ report: VerificationReport) throws(BlobStorageError) {
-    guard engine.remote == nil else { return }
+    guard !engine.backend.publishes else { return }
     for damage in report.damaged where !damage.keys.isEmpty {
       guard let digest = damage.digest else { continue }
       do throws(BlobStorageError) { _ = try engine.chunks.bytes(digest) } catch {
@@ -306,7 +306,7 @@ struct Verifier {
           needed = nil
         }
         // Garbage may outlive its base. What was healed by another copy stays in a published pack until that goes.
-        if isOnlyBase || engine.backend is any PublishingBackend, let digest,
+        if isOnlyBase || engine.backend.publishes, let digest,
           try !isCurrent(record, digest, pack, engine)
         {
           continue
@@ -418,6 +418,7 @@ struct Verifier {
 
   /// Adds what versions miss, and to each damaged place the keys that need it.
   private func addDamage(_ findings: [Finding], _ report: inout VerificationReport) throws(BlobStorageError) {
+    report.blobCount = 0
     var damage: [Damage] = []
     var indexByDigest: [Digest: Int] = [:]
     for finding in findings {

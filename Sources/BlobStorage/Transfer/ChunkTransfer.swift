@@ -20,6 +20,7 @@ final class ChunkTransfer {
   /// Chunks that are looked for at once, and digests that are remembered.
   private static let groupCount = 1_024
   private static let knownCountMax = 1 << 20
+  private static let readCount = 128
   private static let batchByteCount = 1 << 20
 
   private let source: Engine
@@ -117,14 +118,15 @@ final class ChunkTransfer {
 
   private func copy(_ items: [Item], usable: [Digest: Digest]) throws(BlobStorageError) {
     let (source, target) = (source, target)
+    let aheadCount = source.backend.readAheadCount
     var rest = items.sorted { $0.place < $1.place }[...]
     var group: ArraySlice<Item> = []
     // Where chunks come over a network, those of the next group are on their way while this one is read.
     var following: ArraySlice<Item>?
     func nextGroup() -> ArraySlice<Item> {
-      let next = rest.prefix(Engine.readAheadCount)
+      let next = rest.prefix(aheadCount > 0 ? aheadCount : Self.readCount)
       rest = rest.dropFirst(next.count)
-      if source.readAhead != nil, next.count > 1 {
+      if aheadCount > 0, next.count > 1 {
         source.prefetch(
           next.compactMap { item in
             item.row.map { ChunkEntry(digest: item.digest, plainByteCount: $0.plainByteCount) }
@@ -138,7 +140,7 @@ final class ChunkTransfer {
         try CancellationFlag.check()
         if group.isEmpty {
           group = following ?? nextGroup()
-          if source.readAhead != nil { following = nextGroup() }
+          if aheadCount > 0 { following = nextGroup() }
         }
         var batch: [Item] = []
         var byteCount = 0

@@ -171,7 +171,7 @@ package final class Copier {
     var plan = try CopyPlan(key, in: transaction, algorithm: algorithm, isMirror: options.isMirror) {
       (row) throws(BlobStorageError) in
       // What another process may never publish is written once more; what lies in a folder is synced.
-      guard target.writer.publisher == nil else {
+      guard !target.writer.publishes else {
         return try target.writer.stays(at: row.place, transaction)
       }
       if try canRefer(row.place) { return true }

@@ -98,8 +98,8 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      // The earlier import of an unchanged file may not have been durable.
-      if report.unchangedFileCount > 0 || engine.writer.publisher != nil {
+      // Whoever has stored what was found unchanged may not have done so durably, or not yet.
+      if report.unchangedFileCount > 0 || engine.writer.publishes {
         try engine.makeDurableWhatIsThere(options.durability)
       }
     } else {

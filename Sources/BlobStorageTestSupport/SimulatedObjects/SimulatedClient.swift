@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import Synchronization
 
 /// One machine's way to a simulated object store. Once killed, all its calls throw `simulatedStop`.

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import Synchronization
 
 /// An object store in memory, linearizable, whose faults a seed decides. See ``ObjectFaults``.

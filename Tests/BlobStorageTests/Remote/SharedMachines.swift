@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation
 import SystemPackage
@@ -24,13 +25,13 @@ struct SharedMachines {
   ) throws -> Engine {
     var environment = Engine.Environment()
     environment.worksInline = true
-    environment.silenceSecondsMax = silence
     environment.weaknesses = weaknesses
     return try Engine(
       path: temporary.path.appending(machine).string,
       configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,
       remote: Engine.Remote(
-        objects: objects ?? store, configuration: RemoteConfiguration(intervalSeconds: 0)))
+        objects: objects ?? store, configuration: RemoteConfiguration(intervalSeconds: 0),
+        silenceSecondsMax: silence))
   }
 
   func names(_ prefix: String) -> [String] { store.objects.keys.filter { $0.hasPrefix(prefix) }.sorted() }

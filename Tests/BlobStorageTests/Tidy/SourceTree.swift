@@ -3,7 +3,7 @@ import Foundation
 /// The sources of the library, as text.
 struct SourceTree {
   struct Source {
-    /// The folder below `Sources/BlobStorage`.
+    /// The folder below `Sources/BlobStorage` or `Sources/BlobStorageSharing`.
     let room: String
     let name: String
     let lines: [Substring]
@@ -25,17 +25,18 @@ struct SourceTree {
   let sources: [Source]
 
   init() throws {
-    let library = Self.folder.appending(path: "BlobStorage")
     var sources: [Source] = []
-    for room in try FileManager.default.contentsOfDirectory(atPath: library.path).sorted() {
-      guard !room.hasSuffix(".docc") else { continue }
-      for name in try FileManager.default.contentsOfDirectory(atPath: library.appending(path: room).path)
-        .sorted()
-      {
-        let text = try String(contentsOf: library.appending(path: "\(room)/\(name)"), encoding: .utf8)
-        sources.append(
-          Source(room: room, name: name, lines: text.split(separator: "\n", omittingEmptySubsequences: false))
-        )
+    for library in ["BlobStorage", "BlobStorageSharing"].map({ Self.folder.appending(path: $0) }) {
+      for room in try FileManager.default.contentsOfDirectory(atPath: library.path).sorted() {
+        guard !room.hasSuffix(".docc") else { continue }
+        for name in try FileManager.default.contentsOfDirectory(atPath: library.appending(path: room).path)
+          .sorted()
+        {
+          let text = try String(contentsOf: library.appending(path: "\(room)/\(name)"), encoding: .utf8)
+          sources.append(
+            Source(
+              room: room, name: name, lines: text.split(separator: "\n", omittingEmptySubsequences: false)))
+        }
       }
     }
     self.sources = sources

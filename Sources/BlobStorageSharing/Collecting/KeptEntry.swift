@@ -1,0 +1,43 @@
+import BlobStorage
+import SystemPackage
+
+/// The entry of the collections' log that a maintainer is about to put, in its state folder. After a crash it puts exactly
+/// these bytes again: where puts of one name are not kept apart, a late put of others would change an entry that was read.
+struct KeptEntry: Sendable {
+  private let folder: FilePath
+  private let files: any FileSystem
+
+  init(_ folder: StoreFolder) {
+    self.folder = folder.path
+    files = folder.files
+  }
+
+  private var path: FilePath { folder.appending("entry") }
+
+  func keep(_ number: UInt32, _ bytes: [UInt8]) throws(BlobStorageError) {
+    var writer = ByteWriter(capacity: bytes.count + 8)
+    writer.integer(number)
+    writer.raw(bytes)
+    writer.checksum()
+    try files.replace(path, with: writer.bytes).close()
+  }
+
+  /// Nil when none was ever kept.
+  func read() throws(BlobStorageError) -> (number: UInt32, bytes: [UInt8])? {
+    guard let status = try files.status(of: path) else { return nil }
+    let file = try files.open(path, .read)
+    defer { file.close() }
+    let bytes = try file.bytesThere(
+      at: 0, Int(min(status.byteCount, Int64(Limits.collectionByteCountMax) + 8)))
+    return try bridge(bytes) { (raw) throws(BlobStorageError) in
+      let end = raw.count - 4
+      guard end >= 4,
+        raw.loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian
+          == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: raw[..<end]))
+      else {
+        throw BlobStorageError(.corrupted, "\(path) is damaged.", path: path.string)
+      }
+      return (raw.loadUnaligned(as: UInt32.self).littleEndian, Array(raw[4..<end]))
+    }
+  }
+}

@@ -1,0 +1,66 @@
+import BlobStorage
+import Logging
+import Synchronization
+import SystemPackage
+
+extension SharedStore {
+  /// Collects by an engine with a state folder of its own: its catalog knows nothing but what is published.
+  package func collect(
+    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> CollectionReport? {
+    try engine.checkOpen()
+    let place = remote.objects.place
+    if let maintainer = try remote.maintainer(),
+      try !StateFolder(engine.folder, remote.objects).isOf(maintainer)
+    {
+      throw BlobStorageError(
+        .invalidArgument,
+        "Garbage in \(place) is collected by the machine \(maintainer.machine) alone, because nobody can be"
+          + " kept from writing there: run it with the state folder that created the store.",
+        path: place)
+    }
+    // Before anything is opened: two processes must not bring one catalog up to what each of them knows.
+    let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
+    defer { withExtendedLifetime(lock) {} }
+    // Other machines know nothing of what was dropped here before it is published.
+    if !options.isDryRun { try engine.writer.rollOver() }
+    var remote = remote
+    remote.configuration.intervalSeconds = 0
+    remote.configuration.cacheByteCountMax = 0
+    remote.isForCollector = true
+    let own = try Engine(
+      path: engine.folder.path.appending("collector").string,
+      configuration: StoreConfiguration(logger: logger, cacheByteCountMax: 0),
+      environment: collectorEnvironment(engine), remote: remote)
+    var outcome: Result<CollectionReport, BlobStorageError>
+    do throws(BlobStorageError) {
+      outcome = .success(try collect(by: own, engine, options, progress))
+    } catch { outcome = .failure(error) }
+    do throws(BlobStorageError) { try own.close() } catch {
+      // What it has published stays, and the next collection goes on.
+      logger.warning("A collection did not come to its end.", metadata: ["reason": "\(error.message)"])
+    }
+    let report = try outcome.get()
+    if !options.isDryRun { try engine.catchUp() }
+    return report
+  }
+
+  private func collect(
+    by own: Engine, _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> CollectionReport {
+    guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
+    let removal = SharedRemoval(store: store) { [self] (said) throws(BlobStorageError) in
+      // This process is a writer like any other.
+      backend.note(said)
+      try passCollections(engine)
+    }
+    return try Collector(own, options, progress, removal: removal).run()
+  }
+
+  private func collectorEnvironment(_ engine: Engine) -> Engine.Environment {
+    var environment = self.environment
+    environment.catalogFolder = environment.catalogFolder.map { FilePath($0.string + "-of-collector") }
+    environment.packByteCountTarget = engine.writer.packByteCountTarget.load(ordering: .relaxed)
+    return environment
+  }
+}

@@ -1,0 +1,105 @@
+import BlobStorage
+
+/// Waits until each writer of a shared store has passed a condemnation, has left, or is fenced.
+///
+/// The wait is a courtesy: a writer that renews its registration is never fenced.
+struct WriterWait {
+  /// Writers pass at an interval of theirs: they are waited for longer than another collection.
+  private static let patience = 3.0
+  /// Between looks at the acks.
+  private static let pauseSeconds = 0.1...2.0
+
+  private let mine: Collections
+  private let backend: RemoteBackend
+  private let own: UInt64
+  private let canFence: Bool
+  private let time: PassingTime
+  /// Who has neither passed nor left, with what it registered when the waiting began.
+  private var waited: [UInt64: WriterRegistration?] = [:]
+  private var fenced: Set<UInt64> = []
+
+  /// - Parameters:
+  ///   - own: the collector's own number.
+  ///   - canFence: whether the object store has conditional put.
+  init(
+    _ mine: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
+  ) {
+    self.canFence = canFence
+    self.time = time
+    self.mine = mine
+    self.backend = backend
+    self.own = own
+  }
+
+  /// Returns the writers that are fenced, by any collector.
+  ///
+  /// - Throws: `busy` when a live writer has not passed.
+  mutating func run(
+    seconds: Double, progress: ProgressHandler, _ waiting: (Collections) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Set<UInt64> {
+    // Fences count as far as they do by this very entry of the log.
+    let fences = try backend.publishedPacks().fences
+    for writer in try Membership.writers(backend.objects) where writer != own {
+      if fences[writer] != nil {
+        fenced.insert(writer)
+      } else {
+        waited.updateValue(try registration(writer), forKey: writer)
+      }
+    }
+    let totalCount = waited.count
+    let end = time.now() + seconds * Self.patience
+    var pause = Self.pauseSeconds.lowerBound
+    while !waited.isEmpty {
+      try CancellationFlag.check()
+      progress(
+        WorkProgress(phase: "waiting", doneCount: totalCount - waited.count, totalCount: totalCount))
+      try waiting(mine)
+      for writer in try Membership.passed(mine.epoch, backend.objects) { waited[writer] = nil }
+      if waited.isEmpty { break }
+      // Who has left has published everything.
+      let registered = Set(try Membership.writers(backend.objects))
+      waited = waited.filter { registered.contains($0.key) }
+      if waited.isEmpty { break }
+      guard time.now() < end else {
+        try fenceTheSilent()
+        break
+      }
+      time.wait(pause)
+      pause = min(pause * 1.5, Self.pauseSeconds.upperBound)
+    }
+    return fenced
+  }
+
+  private mutating func fenceTheSilent() throws(BlobStorageError) {
+    for (writer, before) in waited.sorted(by: { $0.key < $1.key }) {
+      guard let now = try registration(writer) else {
+        waited[writer] = nil
+        continue
+      }
+      guard now == before else {
+        throw BlobStorageError(
+          .busy,
+          "\(now.machine) is still writing what it began before: collect again later, which goes on.")
+      }
+    }
+    for writer in waited.keys.sorted() {
+      guard canFence else {
+        throw BlobStorageError(
+          .busy,
+          "\(waited[writer].flatMap { $0 }?.machine ?? "A machine") is registered and does not answer: collect again when it was run"
+            + " once more, or delete \(SharedNames.writer(writer)) in \(backend.objects.place) if it never will be."
+        )
+      }
+      let outcome = try Fencing.fence(
+        writer, removed: mine.removed, by: mine.collector, backend.objects, storeID: backend.storeID)
+      guard case .fenced = outcome else {
+        throw BlobStorageError(.busy, "A machine writes on and on: collect again later, which goes on.")
+      }
+      fenced.insert(writer)
+    }
+  }
+
+  private func registration(_ writer: UInt64) throws(BlobStorageError) -> WriterRegistration? {
+    try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
+  }
+}

@@ -1,0 +1,55 @@
+import BlobStorage
+
+/// Who alone collects garbage of a store whose engine does not keep puts of one name apart, so that nobody can be fenced.
+/// The object `store` names it behind the header. Format.md, "Objects of a shared store".
+package struct Maintainer: Hashable, Sendable {
+  private static let beginning = "BLOBMAIN"
+  static let identityByteCount = 16
+
+  /// What the maintainer's state folder holds too.
+  package var identity: [UInt8]
+  /// The machine's name; for people.
+  package var machine: String
+
+  package init(identity: [UInt8], machine: String) {
+    precondition(identity.count == Self.identityByteCount)
+    self.identity = identity
+    self.machine = machine
+  }
+
+  package func encoded() -> [UInt8] {
+    let name = WriterRegistration.nameBytes(machine)
+    var writer = ByteWriter(capacity: 30 + name.count)
+    writer.raw(Array(Self.beginning.utf8))
+    writer.raw(identity)
+    writer.integer(UInt16(name.count))
+    writer.raw(name)
+    writer.checksum()
+    return writer.bytes
+  }
+
+  /// - Throws: `unsupportedFormat` for anything else: a later build may say something else there.
+  package init(_ bytes: [UInt8]) throws(BlobStorageError) {
+    let unknown = BlobStorageError(
+      .unsupportedFormat, "What the store says behind its header is not known to this build: use a later one."
+    )
+    guard bytes.count >= 30, bytes.starts(with: Self.beginning.utf8) else { throw unknown }
+    do throws(BlobStorageError) {
+      self = try bridge(bytes) { (raw) throws(BlobStorageError) in
+        let end = raw.count - 4
+        var reader = ByteReader(UnsafeRawBufferPointer(rebasing: raw[8..<end]))
+        let identity = Array(try reader.bytes(Self.identityByteCount))
+        let name = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
+        try reader.finish()
+        let checksum = CRC32C.checksum(UnsafeRawBufferPointer(rebasing: raw[..<end]))
+        guard raw.loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian == checksum,
+          let machine = String(validating: name, as: UTF8.self)
+        else { throw unknown }
+        return Maintainer(identity: identity, machine: machine)
+      }
+    } catch {
+      // Also where the name is said to be longer or shorter than what is there.
+      throw unknown
+    }
+  }
+}

@@ -1,0 +1,136 @@
+import BlobStorage
+
+/// What all small objects of a shared store have in common: 40 bytes, a body, a checksum.
+package struct SharedObject: Hashable, Sendable {
+  /// The first eight bytes.
+  package enum Kind: String, Hashable, Sendable, CaseIterable {
+    case registration = "BLOBWRIT"
+    case collection = "BLOBCOLL"
+    case ack = "BLOBPASS"
+    case fence = "BLOBFENC"
+
+    /// For messages.
+    var noun: String {
+      switch self {
+      case .registration: "registration of a writer"
+      case .collection: "entry of the collections"
+      case .ack: "ack of a writer"
+      case .fence: "fence"
+      }
+    }
+
+    /// Bytes that a body may have.
+    var bodyByteCounts: ClosedRange<Int> {
+      switch self {
+      case .registration: 10...10 + Limits.machineNameByteCountMax
+      case .collection: 16...Limits.collectionByteCountMax - SharedObject.byteCountMin
+      case .ack: 0...0
+      case .fence: 8...8
+      }
+    }
+  }
+
+  static let headByteCount = 40
+  /// An object without a body.
+  static let byteCountMin = headByteCount + 4
+
+  package var kind: Kind
+  package var number: UInt32
+  package var storeID: [UInt8]
+  package var writer: UInt64
+  package var body: [UInt8]
+
+  package init(_ kind: Kind, number: UInt32, storeID: [UInt8], writer: UInt64, body: [UInt8] = []) {
+    precondition(storeID.count == 16)
+    self.kind = kind
+    self.number = number
+    self.storeID = storeID
+    self.writer = writer
+    self.body = body
+  }
+
+  /// How long an object of that kind is at most.
+  package static func byteCountMax(_ kind: Kind) -> Int { byteCountMin + kind.bodyByteCounts.upperBound }
+
+  package func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: Self.byteCountMin + body.count)
+    writer.raw(Array(kind.rawValue.utf8))
+    writer.integer(StoreHeader.formatVersion)
+    writer.zeros(2)
+    writer.integer(number)
+    writer.raw(storeID)
+    writer.integer(self.writer)
+    writer.raw(body)
+    writer.checksum()
+    return writer.bytes
+  }
+
+  /// - Throws: `corrupted` for bytes that are something else, or of another store; `unsupportedFormat` for a later
+  ///   format version.
+  package init(_ bytes: [UInt8], _ kind: Kind, storeID: [UInt8], name: String) throws(BlobStorageError) {
+    do throws(BlobStorageError) {
+      self = try bridge(bytes) { (raw) throws(BlobStorageError) in try Self(raw, kind) }
+    } catch {
+      throw BlobStorageError(
+        error.code, "The object \(name) is no \(kind.noun): \(error.message)", path: name)
+    }
+    guard self.storeID == storeID else {
+      throw BlobStorageError(.corrupted, "The object \(name) belongs to another store.", path: name)
+    }
+  }
+
+  private init(_ bytes: UnsafeRawBufferPointer, _ kind: Kind) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    guard try reader.bytes(8).elementsEqual(kind.rawValue.utf8) else {
+      throw BlobStorageError(.corrupted, "it begins with other bytes.")
+    }
+    let version: UInt16 = try reader.integer()
+    guard version == StoreHeader.formatVersion else {
+      throw BlobStorageError(.unsupportedFormat, "it has format version \(version): use a later build.")
+    }
+    guard kind.bodyByteCounts.contains(bytes.count - Self.byteCountMin) else {
+      throw BlobStorageError(.corrupted, "it has \(bytes.count) bytes.")
+    }
+    let end = bytes.count - 4
+    guard
+      bytes.loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian
+        == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[..<end]))
+    else { throw BlobStorageError(.corrupted, "it does not match its checksum.") }
+    try reader.reserved(2)
+    self.kind = kind
+    number = try reader.integer()
+    storeID = Array(try reader.bytes(16))
+    writer = try reader.integer()
+    body = Array(try reader.bytes(end - Self.headByteCount))
+  }
+}
+
+extension ObjectStore {
+  /// All bytes of a small object; nil when there is none.
+  ///
+  /// - Throws: `corrupted` when it is longer than any of its kind.
+  package func whole(_ name: String, _ kind: SharedObject.Kind) throws(BlobStorageError) -> [UInt8]? {
+    let byteCountMax = SharedObject.byteCountMax(kind)
+    guard let bytes = try get(name, 0..<Int64(byteCountMax) + 1) else { return nil }
+    guard bytes.count <= byteCountMax else {
+      throw BlobStorageError(
+        .corrupted, "The object \(name) is no \(kind.noun): it is longer than \(byteCountMax) bytes.",
+        path: name)
+    }
+    return bytes
+  }
+
+  /// Every object whose name begins with `prefix` and comes after `name`, page by page.
+  package func listAll(_ prefix: String, after name: String? = nil) throws(BlobStorageError)
+    -> [ObjectPage.Entry]
+  {
+    var entries: [ObjectPage.Entry] = []
+    var last = name
+    while true {
+      let page = try list(prefix, after: last)
+      entries += page.entries
+      guard page.isTruncated, let end = page.entries.last else { return entries }
+      last = end.name
+    }
+  }
+}

@@ -1,0 +1,70 @@
+import BlobStorage
+import Foundation
+
+/// Values that threads of its own fetch in order, some ahead of whoever takes them.
+final class FetchAhead<Value: Sendable>: Sendable {
+  private struct State: Sendable {
+    var nextIndex = 0
+    var takenCount = 0
+    var isStopped = false
+    var values: [Int: Result<Value, BlobStorageError>] = [:]
+  }
+
+  private let state = Monitor(State())
+  private let count: Int
+  private let windowCount: Int
+  private let fetch: @Sendable (Int) -> Result<Value, BlobStorageError>
+  private let hasThreads: Bool
+
+  /// - Parameter width: how many are fetched at once; 0 to fetch each when it is taken, on that thread.
+  init(
+    count: Int, width: Int, windowCount: Int = 32,
+    _ fetch: @escaping @Sendable (Int) throws(BlobStorageError) -> Value
+  ) {
+    self.count = count
+    self.windowCount = windowCount
+    self.fetch = { index in Result { () throws(BlobStorageError) in try fetch(index) } }
+    let width = count > 1 ? min(width, count) : 0
+    hasThreads = width > 0
+    for _ in 0..<width { Thread.start(named: "blob-fetch") { [self] in work() } }
+  }
+
+  /// The value of that index; they are taken in order, each once.
+  ///
+  /// - Throws: what fetching it did, or `cancelled`.
+  func take(_ index: Int) throws(BlobStorageError) -> Value {
+    guard hasThreads else { return try fetch(index).get() }
+    let value = try state.withLockUnlessCancelled(when: { $0.values[index] != nil }) { state in
+      state.takenCount = index + 1
+      return state.values.removeValue(forKey: index)
+    }
+    state.wakeAll()
+    guard let value else { throw BlobStorageError(.io, "What was fetched ahead is gone.") }
+    return try value.get()
+  }
+
+  /// Fetches no more.
+  func stop() {
+    state.withLock { $0.isStopped = true }
+    state.wakeAll()
+  }
+
+  private func work() {
+    while let index = nextIndex() {
+      let value = fetch(index)
+      state.withLock { $0.values[index] = value }
+      state.wakeAll()
+    }
+  }
+
+  /// The index of the value to fetch next, once there is room for it; nil at the end.
+  private func nextIndex() -> Int? {
+    state.withLock(
+      when: { $0.isStopped || $0.nextIndex >= count || $0.nextIndex < $0.takenCount + windowCount }
+    ) { state in
+      guard !state.isStopped, state.nextIndex < count else { return nil }
+      defer { state.nextIndex += 1 }
+      return state.nextIndex
+    }
+  }
+}

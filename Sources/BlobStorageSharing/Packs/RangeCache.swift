@@ -1,0 +1,223 @@
+import BlobStorage
+import Synchronization
+import SystemPackage
+
+/// Parts of published packs on this machine's disk, up to a limit; the pack that was used longest ago goes first.
+///
+/// One file a pack that blocks were fetched of: 64 KiB with a checksum for each of its blocks, 0 for those that are not
+/// there, and then the blocks at their places. A pack that was written here is kept as it is. Any number of processes
+/// share the folder. What is lost or damaged in it is fetched again: a block that does not match its checksum is one
+/// that is not there.
+package final class RangeCache: Sendable {
+  package static let blockByteCount = 64 << 10
+  private static let mapByteCount: Int64 = 64 << 10
+  private static let openCountMax = 64
+
+  private struct State: Sendable {
+    var open: [PackName: any File] = [:]
+    var lastUse: [PackName: UInt64] = [:]
+    var clock: UInt64 = 0
+    /// Since the folder was last measured.
+    var addedByteCount: Int64 = 0
+  }
+
+  private let folder: FilePath
+  private let files: any FileSystem
+  let byteCountMax: Int64
+  private let state = Mutex(State())
+  private let roomMade = Mutex<(@Sendable (Set<PackName>) -> Void)?>(nil)
+
+  package init(folder: FilePath, files: any FileSystem, byteCountMax: Int64) {
+    self.folder = folder
+    self.files = files
+    self.byteCountMax = byteCountMax
+  }
+
+  private func partsPath(_ name: PackName) -> FilePath { folder.appending("\(name).parts") }
+  private func wholePath(_ name: PackName) -> FilePath { folder.appending(name.fileName) }
+
+  // MARK: Blocks
+
+  /// Fills those blocks of the buffer that are there, and says which are not.
+  ///
+  /// - Parameter buffer: as long as the blocks, the last of a pack being shorter.
+  package func load(
+    _ name: PackName, _ blocks: Range<Int>, into buffer: UnsafeMutableRawBufferPointer
+  ) -> Range<Int>? {
+    guard let file = file(name, creates: false) else { return blocks }
+    var missing: Range<Int>?
+    do throws(BlobStorageError) {
+      let map = try file.bytesThere(at: Int64(blocks.lowerBound * 4), blocks.count * 4)
+      for block in blocks {
+        let index = block - blocks.lowerBound
+        let start = index * Self.blockByteCount
+        let target = UnsafeMutableRawBufferPointer(
+          rebasing: buffer[start..<min(start + Self.blockByteCount, buffer.count)])
+        let checksum =
+          map.count < index * 4 + 4
+          ? 0
+          : map.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: index * 4, as: UInt32.self) }.littleEndian
+        if checksum != 0, try file.read(into: target, at: place(of: block)) == target.count,
+          CRC32C.checksum(UnsafeRawBufferPointer(target)) == checksum
+        {
+          continue
+        }
+        missing = (missing?.lowerBound ?? block)..<block + 1
+      }
+      return missing
+    } catch {
+      return blocks
+    }
+  }
+
+  /// Takes blocks in; what cannot be kept is fetched again the next time.
+  package func store(_ name: PackName, _ blocks: Range<Int>, _ bytes: UnsafeRawBufferPointer) {
+    guard byteCountMax > 0, let file = file(name, creates: true) else { return }
+    do throws(BlobStorageError) {
+      try file.write(bytes, at: place(of: blocks.lowerBound))
+      var map = ByteWriter(capacity: blocks.count * 4)
+      for start in stride(from: 0, to: bytes.count, by: Self.blockByteCount) {
+        let block = UnsafeRawBufferPointer(
+          rebasing: bytes[start..<min(start + Self.blockByteCount, bytes.count)])
+        map.integer(CRC32C.checksum(block))
+      }
+      try file.put(map.bytes, at: Int64(blocks.lowerBound * 4))
+    } catch {
+      // No room, or no permission: it works without.
+    }
+    count(Int64(bytes.count))
+  }
+
+  /// Which blocks are not there, by the map alone: one that is damaged is found when it is read.
+  package func missing(_ name: PackName, _ blocks: Range<Int>) -> Range<Int>? {
+    guard let file = file(name, creates: false) else { return blocks }
+    do throws(BlobStorageError) {
+      let map = try file.bytesThere(at: Int64(blocks.lowerBound * 4), blocks.count * 4)
+      let isThere = { (block: Int) in
+        let index = (block - blocks.lowerBound) * 4
+        return index + 4 <= map.count && map[index..<index + 4].contains { $0 != 0 }
+      }
+      guard let first = blocks.first(where: { !isThere($0) }),
+        let last = blocks.last(where: { !isThere($0) })
+      else { return nil }
+      return first..<last + 1
+    } catch {
+      return blocks
+    }
+  }
+
+  /// Forgets blocks.
+  func forget(_ name: PackName, _ blocks: Range<Int>) {
+    guard let file = file(name, creates: false) else { return }
+    do throws(BlobStorageError) {
+      let offset = Int64(blocks.lowerBound * 4)
+      guard try file.bytesThere(at: offset, blocks.count * 4).contains(where: { $0 != 0 }) else { return }
+      try file.put([UInt8](repeating: 0, count: blocks.count * 4), at: offset)
+    } catch {
+      // They are fetched again all the same if they do not match their checksums.
+    }
+  }
+
+  private func place(of block: Int) -> Int64 { Self.mapByteCount + Int64(block) * Int64(Self.blockByteCount) }
+
+  private func file(_ name: PackName, creates: Bool) -> (any File)? {
+    let known = state.withLock { state -> (any File)? in
+      state.clock += 1
+      state.lastUse[name] = state.clock
+      return state.open[name]
+    }
+    do throws(BlobStorageError) {
+      // Another process may have removed it to make room.
+      if let known, !creates { return known }
+      if let known, try known.status().linkCount > 0 { return known }
+      let file = try files.open(partsPath(name), creates ? .openOrCreate : .readWrite)
+      state.withLock { state in
+        if state.open.count >= Self.openCountMax,
+          let oldest = state.open.keys.min(by: { state.lastUse[$0] ?? 0 < state.lastUse[$1] ?? 0 })
+        {
+          state.open[oldest] = nil
+        }
+        state.open[name] = file
+      }
+      return file
+    } catch {
+      return nil
+    }
+  }
+
+  // MARK: Whole packs
+
+  /// A pack that was written here and is kept whole.
+  func whole(_ name: PackName) -> (any File)? {
+    do throws(BlobStorageError) {
+      let file = try files.open(wholePath(name), .read)
+      state.withLock { state in
+        state.clock += 1
+        state.lastUse[name] = state.clock
+      }
+      return file
+    } catch { return nil }
+  }
+
+  /// Takes the file of a pack over, or removes it where it cannot be kept.
+  func take(_ file: FilePath, _ name: PackName, byteCount: Int64) throws(BlobStorageError) {
+    guard byteCount <= byteCountMax / 4 else {
+      try files.remove(file)
+      return
+    }
+    try files.rename(file, to: wholePath(name))
+    count(byteCount)
+  }
+
+  // MARK: Room
+
+  /// Has `body` called with packs that were removed to make room: the room is there once nobody has them open.
+  func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
+    roomMade.withLock { $0 = body }
+  }
+
+  /// Removes what is kept of a pack.
+  func forget(_ name: PackName) {
+    state.withLock { state in
+      state.open[name] = nil
+      state.lastUse[name] = nil
+    }
+    for path in [partsPath(name), wholePath(name)] { files.discard(path) }
+  }
+
+  private func count(_ byteCount: Int64) {
+    let isDue = state.withLock { state in
+      state.addedByteCount += byteCount
+      guard state.addedByteCount > byteCountMax / 8 else { return false }
+      state.addedByteCount = 0
+      return true
+    }
+    if isDue { makeRoom() }
+  }
+
+  /// Brings the folder below its limit, with some room for what comes next.
+  func makeRoom() {
+    do throws(BlobStorageError) {
+      var kept: [(name: PackName, byteCount: Int64, lastUse: UInt64, modified: Int64)] = []
+      let lastUse = state.withLock { $0.lastUse }
+      for fileName in try files.list(folder) {
+        guard let name = PackName(fileName: fileName) ?? PackName(fileName: fileName, ending: "parts"),
+          let status = try files.status(of: folder.appending(fileName))
+        else { continue }
+        kept.append((name, status.allocatedByteCount, lastUse[name] ?? 0, status.modified.seconds))
+      }
+      var sum = kept.reduce(0) { $0 + $1.byteCount }
+      guard sum > byteCountMax - byteCountMax / 8 else { return }
+      kept.sort { ($0.lastUse, $0.modified) < ($1.lastUse, $1.modified) }
+      var gone: Set<PackName> = []
+      for part in kept where sum > byteCountMax - byteCountMax / 4 {
+        forget(part.name)
+        gone.insert(part.name)
+        sum -= part.byteCount
+      }
+      roomMade.withLock { $0 }?(gone)
+    } catch {
+      // The next that adds something tries again.
+    }
+  }
+}

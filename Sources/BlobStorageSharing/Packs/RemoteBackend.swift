@@ -1,0 +1,317 @@
+import BlobStorage
+import Synchronization
+import SystemPackage
+
+/// Packs as objects, `packs/NAME.pack` each.
+///
+/// A pack is written into a folder of this machine, the *spool*, sealed there, and published with one put that stores
+/// only where no object has its name. From then on it never changes, and everybody reads it by ranges. What was in the
+/// spool when its process died is published by whoever opens the state folder next.
+package final class RemoteBackend: Backend {
+  package let objects: any ObjectStore
+  package let storeID: [UInt8]
+  let spool: FolderBackend
+  private let spoolFolder: FilePath
+  let footers: FooterCopies
+  let fetches: RangeFetches
+  /// How many requests are under way at once where many are needed; 0 for one after the other on the caller's thread.
+  let width: Int
+  /// Requests beside the reading.
+  private let readAhead: WorkPool
+  private let weaknesses: Weaknesses
+  /// Of packs that are known to have been published.
+  private let lengths = Mutex<[PackName: Int64]>([:])
+  /// What collectors are known to have said.
+  private let collections = Mutex(Collections())
+  private let listing = Mutex<StoreListing?>(nil)
+  /// Packs that are published whole, and lie in the spool torn by a power cut.
+  private let torn = Mutex<Set<PackName>>([])
+  /// Whether condemned packs are counted on like others: by a collector, which takes what is live out of them.
+  private let countsOnCondemned: Bool
+
+  /// So much of a pack's end is asked for at once: most footers are shorter.
+  static let tailByteCount = 256 << 10
+
+  /// - Parameters:
+  ///   - folder: the state folder; `packs`, `footers` and `ranges` in it exist.
+  ///   - asideFolder: where packs go that cannot be published.
+  package init(
+    objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
+    files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = [],
+    countsOnCondemned: Bool = false
+  ) {
+    self.countsOnCondemned = countsOnCondemned || weaknesses.contains(.pardonsSharedPacks)
+    self.objects = objects
+    self.storeID = storeID
+    self.width = width
+    readAhead = WorkPool(width: width / 2)
+    self.weaknesses = weaknesses
+    spoolFolder = folder.appending("packs")
+    spool = FolderBackend(
+      folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses, synchronizes: false
+    )
+    footers = FooterCopies(folder: folder.appending("footers"), files: files)
+    fetches = RangeFetches(
+      objects: objects,
+      cache: RangeCache(folder: folder.appending("ranges"), files: files, byteCountMax: cacheByteCountMax))
+  }
+
+  deinit { close() }
+
+  /// Ends the threads that fetch ahead.
+  func close() { readAhead.close() }
+
+  package var publishes: Bool { true }
+
+  /// Registers a callback for packs evicted from the local cache: whoever has one open keeps its bytes on the disk.
+  package func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
+    fetches.cache.whenRoomIsMade(body)
+  }
+
+  // MARK: Names
+
+  package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
+    var names = try spool.packNames()
+    torn.withLock { torn in names.live.removeAll { torn.contains($0) } }
+    return names
+  }
+
+  /// Has a published pack read from where everybody reads it, because what lies of it in the spool is torn.
+  func distrustLocal(_ name: PackName) { torn.withLock { _ = $0.insert(name) } }
+
+  package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
+    let local = try localPackNames()
+    let published = try publishedPacks().packs
+    return (local.live + published.keys.filter { !local.live.contains($0) }.sorted(), local.retired)
+  }
+
+  /// The packs that can be read everywhere, how long they are, and what collectors have said of them. Those that were
+  /// published before the call are among them, unless they were removed. A fence, and what lies beyond it, is not.
+  package func publishedPacks() throws(BlobStorageError) -> StoreListing {
+    var listing = try StoreListing.take(objects, storeID: storeID, known: collections.withLock { $0 })
+    if !listing.fences.isEmpty {
+      listing.packs = listing.packs.filter { $0.key.sequence < listing.fences[$0.key.writer] ?? .max }
+    }
+    let (packs, said) = (listing.packs, listing.collections)
+    lengths.withLock { $0 = packs }
+    self.listing.withLock { [listing] in $0 = listing }
+    // Another thread may have read more.
+    collections.withLock { if $0.number < said.number { $0 = said } }
+    return listing
+  }
+
+  package func knownPackNames() throws(BlobStorageError) -> Set<PackName> {
+    let removed = said.removed
+    let listed = lengths.withLock { Set($0.keys) }
+    return try listed.union(footers.names()).filter { !removed.contains($0) }
+  }
+
+  /// What the last listing has said; nil before the first.
+  package var lastListing: StoreListing? { listing.withLock { $0 } }
+
+  /// How long a pack is that is known to have been published.
+  func publishedByteCount(_ name: PackName) -> Int64? { lengths.withLock { $0[name] } }
+
+  package func isCountedOn(_ name: PackName) -> Bool {
+    countsOnCondemned
+      || collections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
+  }
+
+  /// What collectors are known to have said.
+  package var said: Collections { collections.withLock { $0 } }
+
+  /// Takes over what collectors have said, if it is newer.
+  package func note(_ said: Collections) { collections.withLock { if $0.number < said.number { $0 = said } } }
+
+  // MARK: Packs
+
+  package func createPack(_ name: PackName, header: [UInt8]) throws(BlobStorageError) -> any File {
+    try spool.createPack(name, header: header)
+  }
+
+  package func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    if !torn.withLock({ $0.contains(name) }), let file = try spool.openPack(name) { return file }
+    if let footer = try footers.open(name) { return remoteFile(name, byteCount: footer.byteCount, footer) }
+    guard let byteCount = try fetchFooter(name) else { return nil }
+    return remoteFile(name, byteCount: byteCount, try footers.open(name))
+  }
+
+  private func remoteFile(_ name: PackName, byteCount: Int64, _ footer: FooterCopy?) -> RemoteFile {
+    RemoteFile(name: name, byteCount: byteCount, fetches: fetches, footer: footer)
+  }
+
+  package func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)? {
+    try spool.adoptPack(name)
+  }
+
+  package func synchronizeNames() throws(BlobStorageError) { try spool.synchronizeNames() }
+
+  package func removeLeftovers() throws(BlobStorageError) {
+    try spool.removeLeftovers()
+    try footers.removeLeftovers()
+  }
+
+  package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
+    try spool.setAsidePack(name)
+  }
+
+  package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
+    guard !names.isEmpty else { return }
+    throw BlobStorageError(
+      .invalidArgument, "A pack in \(objects.place) goes only once all machines know that it will.")
+  }
+
+  package func removeRetiredPack(_ name: PackName) throws(BlobStorageError) { forget(name) }
+
+  /// Forgets all that is kept here of a pack that was removed.
+  package func forget(_ name: PackName) {
+    lengths.withLock { $0[name] = nil }
+    footers.forget(name)
+    fetches.cache.forget(name)
+  }
+
+  /// Makes the next reads of a pack's records go to where everybody reads them.
+  package func forgetRecords(_ name: PackName) { fetches.cache.forget(name) }
+
+  /// Whether header and footer of a published pack differ from the copies here. The copies stay: no other machine may
+  /// have them.
+  package func hasOtherFooter(_ name: PackName) throws(BlobStorageError) -> Bool {
+    guard let copy = try footers.open(name) else { return false }
+    defer { copy.file.close() }
+    for range in [0..<Int64(PackHeader.byteCount), copy.footerOffset..<copy.byteCount] {
+      var offset = range.lowerBound
+      while offset < range.upperBound {
+        let end = min(range.upperBound, offset + Int64(FooterCopies.stepByteCount))
+        let kept = try [UInt8](filling: Int(end - offset)) { (buffer) throws(BlobStorageError) in
+          try copy.read(into: buffer, at: offset) ? buffer.count : 0
+        }
+        guard !kept.isEmpty, try objects.get(SharedNames.pack(name), offset..<end) == kept else {
+          return true
+        }
+        offset = end
+      }
+    }
+    return false
+  }
+
+  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
+    try lengths.withLock { $0.values.reduce(0, +) } + spool.allocatedByteCount()
+  }
+
+  // MARK: Publishing
+
+  /// Publishes the sealed pack in `file`. Idempotent.
+  ///
+  /// - Throws: when it is not known whether it was published; it can be tried again.
+  package func publish(
+    _ name: PackName, _ file: any File, byteCount: Int64
+  ) throws(BlobStorageError) -> Publication.Outcome {
+    let outcome = try Publication.publish(
+      name, .file(file, byteCount: byteCount), objects, storeID: storeID, weaknesses: weaknesses)
+    guard outcome == .published else { return outcome }
+    lengths.withLock { $0[name] = byteCount }
+    do throws(BlobStorageError) {
+      try footers.make(name, byteCount: byteCount) { (range) throws(BlobStorageError) in
+        try file.bytesThere(at: range.lowerBound, Int(range.upperBound - range.lowerBound))
+      }
+    } catch {
+      // It is fetched when it is needed.
+    }
+    return .published
+  }
+
+  /// Gives up the spool's copy of a pack that the catalog knows as published.
+  package func settle(_ name: PackName) throws(BlobStorageError) {
+    guard let file = try spool.openPack(name) else { return }
+    defer { file.close() }
+    try fetches.cache.take(
+      spoolFolder.appending(name.fileName), name, byteCount: try file.status().byteCount)
+  }
+
+  // MARK: Fetching ahead
+
+  /// Chunks that are fetched together when a blob is read in order.
+  package var readAheadCount: Int { 128 }
+  /// To fetch so many bytes between two chunks that are wanted costs less than another request.
+  private static let gapByteCountMax: Int64 = 128 << 10
+  private static let requestByteCountMax: Int64 = 4 << 20
+
+  package func prefetch(_ parts: [(file: any File, ranges: [Range<Int64>])]) {
+    var begun: [@Sendable () -> Void] = []
+    for (file, ranges) in parts {
+      guard let file = file as? RemoteFile else { continue }
+      for range in Self.merged(ranges) {
+        begun.append(readAhead.run { do throws(BlobStorageError) { try file.prefetch(range) } catch {} })
+      }
+    }
+    // The last is fetched here, and any that no thread has begun.
+    begun.last?()
+    if readAhead.width == 0 { for run in begun { run() } }
+  }
+
+  /// Ranges that lie close together, as one.
+  private static func merged(_ ranges: [Range<Int64>]) -> [Range<Int64>] {
+    var merged: [Range<Int64>] = []
+    for range in ranges.sorted(by: { $0.lowerBound < $1.lowerBound }) {
+      if let last = merged.last, range.lowerBound <= last.upperBound + gapByteCountMax,
+        range.upperBound - last.lowerBound <= requestByteCountMax
+      {
+        merged[merged.count - 1] = last.lowerBound..<max(last.upperBound, range.upperBound)
+      } else {
+        merged.append(range)
+      }
+    }
+    return merged
+  }
+
+  // MARK: Footers
+
+  package func prefetchFooters() throws(BlobStorageError) {
+    try forEachPublished(try publishedPacks().packs.keys.sorted()) { _, _ in }
+  }
+
+  /// Calls `body` with published packs in that order, nil for one that has gone. What a scan of them needs is fetched
+  /// ahead, several at once.
+  package func forEachPublished(
+    _ names: [PackName], _ body: (PackName, (any File)?) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    let ahead = FetchAhead(count: names.count, width: width) { [self] (index) throws(BlobStorageError) in
+      try fetchFooter(names[index])
+    }
+    defer { ahead.stop() }
+    for (index, name) in names.enumerated() {
+      guard let byteCount = try ahead.take(index) else {
+        try body(name, nil)
+        continue
+      }
+      let file = remoteFile(name, byteCount: byteCount, try footers.open(name))
+      defer { file.close() }
+      try body(name, file)
+    }
+  }
+
+  /// Has header and footer of a pack here, and says how long the pack is; nil when it has gone.
+  private func fetchFooter(_ name: PackName) throws(BlobStorageError) -> Int64? {
+    if let copy = try footers.open(name) { return copy.byteCount }
+    let object = SharedNames.pack(name)
+    guard let (tail, byteCount) = try objects.tail(object, byteCount: Self.tailByteCount),
+      byteCount != Int64(Fence.byteCount)
+    else { return nil }
+    var isGone = false
+    var failure: BlobStorageError?
+    do throws(BlobStorageError) {
+      try footers.make(name, byteCount: byteCount, tail: tail) { [objects] (range) throws(BlobStorageError) in
+        do throws(BlobStorageError) {
+          if let bytes = try objects.get(object, range) { return bytes }
+          isGone = true
+        } catch { failure = error }
+        throw BlobStorageError(.packGone, "Pack \(name) cannot be fetched.", pack: name.description)
+      }
+    } catch {
+      // Without room for it, or taken for a leftover by another process that has just opened the folder, it is read from
+      // where everybody reads it.
+    }
+    if let failure { throw failure }
+    return isGone ? nil : byteCount
+  }
+}

@@ -1,0 +1,238 @@
+import BlobStorage
+import Foundation
+import Logging
+
+/// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of
+/// the next.
+///
+/// A failed attempt leaves the pack in the spool; the next caller that needs it published tries again. A pack that can
+/// never be published ends the writer, which reports that once.
+final class Publisher: Sendable {
+  /// A sealed pack. Its file is locked, so that no process takes it for a dead writer's, and closed once it is
+  /// published.
+  struct Item: Sendable {
+    var name: PackName
+    var file: any File
+    var byteCount: Int64
+  }
+
+  /// The error of a writer that another machine has fenced.
+  static let fenced =
+    "Another machine collected garbage and waited for this writer too long: "
+    + "what was not reported done was not stored; open the store anew and do it again."
+
+  private let backend: RemoteBackend
+  private let waitingCountMax: Int
+  private let hasThread: Bool
+  private let logger: Logger
+  private let codecs: CodecPool
+  private let state: Monitor<State>
+
+  private struct State: Sendable {
+    var writer: UInt64
+    /// Whose packs they are.
+    weak var session: WriterSession?
+    var waiting: [UInt32: Item] = [:]
+    var publishedSequence: UInt32 = 0
+    var runCount = 0
+    var isRunning = false
+    var failure: (run: Int, error: BlobStorageError)?
+    var ending: BlobStorageError?
+
+    /// The pack whose turn it is.
+    var next: Item? { waiting[publishedSequence + 1] }
+
+    /// Of a number that was given up for another, everything had been published.
+    func isPublished(_ name: PackName) -> Bool {
+      name.writer != writer || publishedSequence >= name.sequence
+    }
+
+    mutating func beginRun() {
+      isRunning = true
+      runCount += 1
+    }
+  }
+
+  init(
+    writer: UInt64, backend: RemoteBackend, waitingCountMax: Int, hasThread: Bool, codecs: CodecPool,
+    logger: Logger
+  ) {
+    self.codecs = codecs
+    state = Monitor(State(writer: writer))
+    self.backend = backend
+    self.waitingCountMax = max(0, waitingCountMax)
+    self.hasThread = hasThread
+    self.logger = logger
+  }
+
+  /// Takes a pack that was sealed, and begins to publish it if it is its turn.
+  func add(_ item: Item, of session: WriterSession) {
+    let begins = state.withLock { state in
+      state.session = session
+      state.waiting[item.name.sequence] = item
+      guard !state.isRunning, state.ending == nil, state.next != nil else { return false }
+      state.beginRun()
+      return true
+    }
+    if begins { go() }
+  }
+
+  /// Publishes on a thread of its own, so that a cancelled caller need not wait for an answer.
+  private func go() {
+    if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
+  }
+
+  /// Whether that pack and all before it are published.
+  func hasPublished(_ name: PackName) -> Bool { state.withLock { $0.isPublished(name) } }
+
+  /// Whether there is nothing left to publish but what begins at that sequence, and publishing goes on.
+  func isDone(before sequence: UInt32) -> Bool {
+    state.withLock { $0.ending == nil && $0.waiting.isEmpty && $0.publishedSequence == sequence - 1 }
+  }
+
+  /// Starts again under another number. Nothing was left to publish.
+  func begin(as writer: UInt64) {
+    state.withLock { state in
+      precondition(state.waiting.isEmpty, "a number is given up once all of its packs are published")
+      state.writer = writer
+      state.publishedSequence = 0
+      state.failure = nil
+    }
+  }
+
+  /// Waits until that pack and all before it, which were all sealed, are published.
+  ///
+  /// - Throws: what the last attempt failed with, if it began after the call; `cancelled` for a task that was: then it
+  ///   goes on.
+  func wait(for name: PackName) throws(BlobStorageError) { try wait { $0.isPublished(name) } }
+
+  /// Waits until another pack may be begun.
+  func waitForRoom() throws(BlobStorageError) { try wait { $0.waiting.count <= waitingCountMax } }
+
+  private func wait(until isReached: (State) -> Bool) throws(BlobStorageError) {
+    let before = state.withLock { $0.runCount }
+    func failure(_ state: State) -> BlobStorageError? {
+      state.failure.flatMap { $0.run > before ? $0.error : nil }
+    }
+    var isDone = false
+    while !isDone {
+      isDone = try state.withLockUnlessCancelled(
+        when: { !$0.isRunning || isReached($0) || failure($0) != nil }
+      ) { (state) throws(BlobStorageError) in
+        if isReached(state) { return true }
+        if let error = failure(state) ?? state.ending { throw error }
+        guard state.next != nil else {
+          throw BlobStorageError(
+            .poisoned, "A pack could not be sealed, and no later one is published: open the store anew.")
+        }
+        try CancellationFlag.check()
+        state.beginRun()
+        return false
+      }
+      if !isDone { go() }
+    }
+  }
+
+  /// Publishes all waiting packs, until none is left or one fails.
+  private func run() {
+    while let item = next() {
+      do throws(BlobStorageError) {
+        guard try isWhole(item) else {
+          stop(
+            BlobStorageError(
+              .poisoned,
+              "Pack \(item.name) was damaged before it could be published: what was not reported done was not "
+                + "stored; check the medium, open the store anew and do it again.",
+              pack: item.name.description))
+          return
+        }
+        switch try backend.publish(item.name, item.file, byteCount: item.byteCount) {
+        case .published: finish(item)
+        case .fenced:
+          stop(BlobStorageError(.fenced, Self.fenced, pack: item.name.description))
+          return
+        case .foreign:
+          stop(
+            BlobStorageError(
+              .poisoned,
+              "Pack \(item.name) cannot be published, because other bytes have its name: "
+                + "open the store anew and do it again.",
+              pack: item.name.description))
+          return
+        }
+      } catch {
+        logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
+        state.withLock { state in
+          // Cancelling one caller does not cancel the others.
+          if error.code != .cancelled { state.failure = (state.runCount, error) }
+          state.isRunning = false
+        }
+        state.wakeAll()
+        return
+      }
+    }
+  }
+
+  /// Whether what is about to be published can be read: other machines have no other copy.
+  private func isWhole(_ item: Item) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      return try PackScanner(file: item.file, name: item.name, codecs: codecs).isWhole()
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
+  }
+
+  /// The pack to publish next; nil ends the run.
+  private func next() -> Item? {
+    let item = state.withLock { state in
+      if state.next == nil { state.isRunning = false }
+      return state.next
+    }
+    if item == nil { state.wakeAll() }
+    return item
+  }
+
+  private func finish(_ item: Item) {
+    do throws(BlobStorageError) {
+      if let session = state.withLock({ $0.session }) {
+        try session.markPublished(item.name, byteCount: item.byteCount)
+        try backend.settle(item.name)
+      }
+    } catch {
+      // The pack is published. The next opening finds it in the spool and notices that.
+      logger.warning(
+        "Pack \(item.name) was published and not noted.", metadata: ["reason": "\(error.message)"])
+    }
+    item.file.close()
+    state.withLock { state in
+      state.waiting[item.name.sequence] = nil
+      state.publishedSequence = item.name.sequence
+    }
+    state.wakeAll()
+  }
+
+  private func stop(_ error: BlobStorageError) {
+    state.withLock { $0.ending = error }
+    if let session = state.withLock({ $0.session }) { end(session, error) }
+    state.withLock { $0.isRunning = false }
+    state.wakeAll()
+  }
+
+  /// Ends a session, and takes what it can never publish out of the spool and out of the catalog.
+  private func end(_ session: WriterSession, _ error: BlobStorageError) {
+    session.end(error)
+    do throws(BlobStorageError) {
+      let left = try backend.localPackNames().live.filter {
+        $0.writer == session.writerID && !session.isDurable($0)
+      }
+      for name in left {
+        let place = try backend.setAsidePack(name)
+        logger.warning("Pack \(name) cannot be published and was set aside.", metadata: ["place": "\(place)"])
+      }
+      try session.catalog.rebuild(because: error)
+    } catch {
+      logger.error("What cannot be published is still here.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+}

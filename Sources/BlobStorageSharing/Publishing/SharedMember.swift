@@ -1,0 +1,159 @@
+import BlobStorage
+import Foundation
+import Synchronization
+
+/// Has collectors of a shared store wait for one writer, from before it looks up or writes anything until all of it is
+/// published.
+package final class SharedMember: Sendable {
+  private struct State: Sendable {
+    var membership: Membership?
+    var mark: (any File)?
+    var hasLeft = false
+    var passedEpoch: UInt32 = 0
+    /// A condemnation that was seen, and the last stream that had begun by then.
+    var seenEpoch: UInt32 = 0
+    var seenPut: UInt64 = 0
+    /// When the writer was last known not to be fenced.
+    var contact: Double?
+  }
+
+  private let backend: RemoteBackend
+  private let catalog: Catalog
+  private let marks: MemberMarks
+  /// What of the writer is open, if it has streams.
+  private let leases: LeaseFile?
+  private let newNumber: @Sendable () -> UInt64
+  private let silenceSecondsMax: Double
+  private let time: PassingTime
+  private let state = Mutex(State())
+
+  /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.
+  init(
+    backend: RemoteBackend, catalog: Catalog, marks: MemberMarks, leases: LeaseFile?,
+    silenceSecondsMax: Double, time: PassingTime, newNumber: @escaping @Sendable () -> UInt64
+  ) {
+    self.backend = backend
+    self.catalog = catalog
+    self.marks = marks
+    self.leases = leases
+    self.silenceSecondsMax = silenceSecondsMax
+    self.time = time
+    self.newNumber = newNumber
+  }
+
+  /// Whether collectors wait for it.
+  package var isJoined: Bool { state.withLock { $0.membership != nil && !$0.hasLeft } }
+  package var passedEpoch: UInt32 { state.withLock { $0.passedEpoch } }
+
+  /// Registers the writer, and has the catalog rely on nothing that was condemned or removed before. Only the first
+  /// call does something.
+  func join(_ writer: UInt64) throws(BlobStorageError) {
+    try locked { (state) throws(BlobStorageError) in
+      if state.hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
+      if state.membership != nil { return }
+      // Kept even if the registration fails: another opening of the folder must not take the writer for dead.
+      if state.mark == nil { state.mark = try marks.make(writer) }
+      state = try registered(writer, state.mark)
+    }
+  }
+
+  private func registered(_ writer: UInt64, _ mark: (any File)?) throws(BlobStorageError) -> State {
+    var state = State()
+    state.mark = mark
+    let (membership, collections) = try Membership.join(
+      backend.objects, storeID: backend.storeID, writer: writer, machine: ProcessInfo.processInfo.hostName,
+      known: backend.said)
+    backend.note(collections)
+    if !collections.condemned.isEmpty || !collections.removed.isEmpty {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        try CatalogBuilder.condemnUncounted(backend, in: transaction)
+      }
+    }
+    state.passedEpoch = collections.epoch
+    state.membership = membership
+    state.contact = time.now()
+    return state
+  }
+
+  /// Shows collectors that the writer lives.
+  package func signLife() throws(BlobStorageError) {
+    try locked { (state) throws(BlobStorageError) in
+      guard !state.hasLeft else { return }
+      try state.membership?.signLife(backend.said)
+    }
+  }
+
+  /// The last stream that had begun when a condemnation was first seen: it may rely on what is condemned.
+  func put(before epoch: UInt32, last: UInt64) -> UInt64 {
+    state.withLock { state in
+      if state.seenEpoch != epoch {
+        state.seenEpoch = epoch
+        state.seenPut = last
+      }
+      return state.seenPut
+    }
+  }
+
+  /// Tells collectors that nothing unpublished relies on what is condemned.
+  func pass(_ epoch: UInt32) throws(BlobStorageError) {
+    try locked { (state) throws(BlobStorageError) in
+      guard !state.hasLeft else { return }
+      try state.membership?.pass(epoch)
+      state.passedEpoch = epoch
+    }
+  }
+
+  /// Whether a collector has fenced the writer, which would publish `next` next: as far as the last listing says, and
+  /// after a long silence by a look at that name.
+  func isFenced(before next: PackName) throws(BlobStorageError) -> Bool {
+    guard isJoined else { return false }
+    if backend.lastListing?.fences[next.writer] != nil { return true }
+    let isSilent = state.withLock { state in
+      state.contact.map { time.now() - $0 >= silenceSecondsMax } ?? false
+    }
+    guard isSilent else { return false }
+    let isTaken = try backend.objects.tail(SharedNames.pack(next), byteCount: Fence.byteCount) != nil
+    if !isTaken { state.withLock { $0.contact = time.now() } }
+    return isTaken
+  }
+
+  /// Registers another number in place of one that was fenced, and says whether it did: not while a stream is open,
+  /// which may rely on what was removed since.
+  ///
+  /// - Parameter takeOver: has the writer go on under that number, unless something is left to publish of the old one.
+  func renew(_ takeOver: (UInt64) -> Bool) throws(BlobStorageError) -> Bool {
+    var isRenewed = false
+    try locked { (state) throws(BlobStorageError) in
+      // A stream that begins now joins before it looks anything up, and waits for this.
+      guard !state.hasLeft, let old = state.membership, leases?.hasPuts(upTo: .max) != true else { return }
+      let writer = newNumber()
+      let new = try registered(writer, marks.make(writer))
+      isRenewed = takeOver(writer)
+      let unused = isRenewed ? old : new.membership
+      if isRenewed { state = new }
+      guard let unused else { return }
+      do throws(BlobStorageError) {
+        try unused.leave()
+        marks.remove(unused.writer)
+      } catch {
+        // It is fenced already, or will be: no process publishes under it.
+      }
+    }
+    return isRenewed
+  }
+
+  /// Ends the registration; everything is published, or never will be. The writer writes no more.
+  func leave() throws(BlobStorageError) {
+    try locked { (state) throws(BlobStorageError) in
+      state.hasLeft = true
+      guard let membership = state.membership else { return }
+      try membership.leave()
+      marks.remove(membership.writer)
+      state.mark?.close()
+    }
+  }
+
+  private func locked(_ body: (inout State) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    try state.withLock { (state) throws(BlobStorageError) in try body(&state) }
+  }
+}

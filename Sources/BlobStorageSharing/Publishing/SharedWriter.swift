@@ -1,0 +1,86 @@
+import BlobStorage
+import Logging
+
+/// Publishes the packs of one session, and makes collectors wait for it from before it looks anything up until all is
+/// published.
+final class SharedWriter: PackPublisher {
+  let publisher: Publisher
+  let member: SharedMember
+  private let logger: Logger
+
+  init(
+    _ publisher: Publisher, _ member: SharedMember, _ logger: Logger
+  ) {
+    self.publisher = publisher
+    self.member = member
+    self.logger = logger
+  }
+
+  func join(_ session: WriterSession) throws(BlobStorageError) { try member.join(session.writerID) }
+
+  func admit(_ session: WriterSession) throws(BlobStorageError) {
+    try join(session)
+    guard session.beginsPack else { return }
+    try renewIfFenced(session)
+    try publisher.waitForRoom()
+  }
+
+  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) {
+    publisher.add(Publisher.Item(name: pack, file: file, byteCount: byteCount), of: session)
+  }
+
+  /// Threads that wait at the same time share a pack.
+  func publish(
+    _ watermark: WriterSession.Watermark, of session: WriterSession
+  ) throws(BlobStorageError) {
+    if publisher.hasPublished(watermark.pack) { return }
+    try session.inSyncTurn(isPatient: false) { () throws(BlobStorageError) in
+      if publisher.hasPublished(watermark.pack) { return }
+      try session.seal(watermark.pack)
+      // Also where the session has just been ended: what that does to the catalog is done then.
+      do throws(BlobStorageError) { try publisher.wait(for: watermark.pack) } catch {
+        throw error.code == .cancelled ? error : session.ending ?? error
+      }
+    }
+  }
+
+  func publishSealed(of session: WriterSession) throws(BlobStorageError) {
+    if let last = session.lastSealedPack() { try publisher.wait(for: last) }
+  }
+
+  /// Continues under another number, if a collector has fenced this one while nothing was left to publish.
+  ///
+  /// A thread that writes at this moment comes before it, and then the number stays, or finds the new one registered.
+  func renewIfFenced(_ session: WriterSession) throws(BlobStorageError) {
+    guard let next = session.nextPack(ifPublished: publisher.isDone(before:)),
+      try member.isFenced(before: next)
+    else { return }
+    let isRenewed = try member.renew { (writer) in
+      session.renumber(writer, from: next, ifPublished: publisher.isDone(before:)) {
+        publisher.begin(as: writer)
+      }
+    }
+    if isRenewed {
+      logger.info("Another machine waited for this writer too long; it goes on under a new number.")
+    }
+  }
+
+  func close(_ session: WriterSession) throws(BlobStorageError) {
+    let closed = BlobStorageError(.closed, "The store was closed.")
+    do throws(BlobStorageError) {
+      repeat { try session.rollOver() } while !session.end(closed, ifPublished: publisher.isDone(before:))
+    } catch {
+      // Nothing is published under that number any more, and no collector need wait for it.
+      if error.code == .fenced { leave() }
+      throw error
+    }
+    leave()
+  }
+
+  private func leave() {
+    do throws(BlobStorageError) { try member.leave() } catch {
+      // The next opening of the state folder ends the registration, or a collector does.
+      logger.warning("The writer is still registered.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+}

@@ -1,0 +1,127 @@
+import BlobStorage
+import Dispatch
+import Foundation
+import Logging
+import Synchronization
+import SystemPackage
+
+/// A store that machines share: its packs are objects, and each machine has a state folder.
+package final class SharedStore: Sharing {
+  let parts: StoreParts
+  let backend: RemoteBackend
+  let remote: Engine.Remote
+  package let catchUp: CatchUp
+  let marks: MemberMarks
+  /// Packs of dead processes that could not be published yet.
+  private let hasLeftSpool = Atomic<Bool>(false)
+  private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
+
+  var environment: Engine.Environment { parts.setting.environment }
+  var logger: Logger { parts.setting.logger }
+
+  init(_ remote: Engine.Remote, _ backend: RemoteBackend, _ marks: MemberMarks, _ parts: StoreParts) {
+    self.remote = remote
+    self.backend = backend
+    self.marks = marks
+    self.parts = parts
+    catchUp = CatchUp(parts, backend)
+    backend.whenRoomIsMade { [weak packs = parts.packs] names in packs?.forget(names) }
+  }
+
+  package var place: (path: String, collectingMachine: String?)? {
+    // A later build may name the machine in another way. A collection tells.
+    (remote.objects.place, (try? remote.maintainer())?.machine)
+  }
+
+  package var fencing: BlobStorageError? {
+    catchUp.hasFencedPacks ? BlobStorageError(.fenced, Publisher.fenced) : nil
+  }
+
+  package func begin(_ engine: Engine) throws(BlobStorageError) {
+    try catchUp.run()
+    try adoptSpool()
+    let seconds = remote.configuration.intervalSeconds
+    guard seconds > 0, !environment.worksInline else { return }
+    timer.withLock { $0 = Self.timer(of: engine, seconds: seconds) }
+  }
+
+  /// Runs the periodic work of an engine for as long as the engine lives.
+  private static func timer(of engine: Engine, seconds: Double) -> any DispatchSourceTimer {
+    let timer = DispatchSource.makeTimerSource(queue: .global(qos: .utility))
+    timer.schedule(deadline: .now() + seconds, repeating: seconds, leeway: .seconds(1))
+    timer.setEventHandler { [weak engine] in engine?.beat() }
+    timer.resume()
+    return timer
+  }
+
+  package func close() {
+    timer.withLock { $0.take() }?.cancel()
+    backend.close()
+  }
+
+  package func publisher(of writer: UInt64, leases: LeaseFile?) -> any PackPublisher {
+    let publisher = Publisher(
+      writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax,
+      hasThread: !environment.worksInline, codecs: parts.setting.codecs, logger: logger)
+    // A session without streams is for short work, and does not look whether it was fenced.
+    let silenceSecondsMax = leases == nil ? .infinity : remote.silenceSecondsMax
+    let member = SharedMember(
+      backend: backend, catalog: parts.catalog, marks: marks, leases: leases,
+      silenceSecondsMax: silenceSecondsMax, time: environment.time, newNumber: environment.randomNumber)
+    return SharedWriter(publisher, member, logger)
+  }
+
+  // MARK: Publishing
+
+  package func synchronize(_ session: WriterSession) throws(BlobStorageError) {
+    try session.rollOver()
+    if let failure = try adoptLeftSpool() { throw failure }
+  }
+
+  /// Publishes what dead processes have left here, and returns why some of it could not be: that stays, and reading
+  /// does not wait for it.
+  @discardableResult
+  private func adoptSpool() throws(BlobStorageError) -> BlobStorageError? {
+    var adoption = SpoolAdoption(parts, backend, marks)
+    try adoption.run()
+    hasLeftSpool.store(adoption.failure != nil, ordering: .relaxed)
+    return adoption.failure
+  }
+
+  /// The same, if the last attempt has left something.
+  @discardableResult
+  func adoptLeftSpool() throws(BlobStorageError) -> BlobStorageError? {
+    hasLeftSpool.load(ordering: .relaxed) ? try adoptSpool() : nil
+  }
+
+  // MARK: Extending
+
+  package func extend() throws(BlobStorageError) -> ExtensionReport { try catchUp.run() }
+  package func extendForMissing() throws(BlobStorageError) -> Bool { try catchUp.runForMissing() }
+  package func completeCatalog() throws(BlobStorageError) -> Bool { try catchUp.completeCatalog() }
+
+  package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
+    try parts.packs.forget { $0 == pack }
+    try catchUp.run()
+    let isRemoved = try parts.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packNumber(pack) == nil
+    }
+    if isRemoved { return }
+    throw BlobStorageError(.corrupted, "\(reason) Nobody has removed it from the store.", pack: "\(pack)")
+  }
+
+  // MARK: Verifying
+
+  package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>? {
+    let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
+    let listing = try backend.publishedPacks()
+    return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
+      .union(listing.missing)
+  }
+
+  package func readAnew(_ pack: PackName) throws(BlobStorageError) -> Bool {
+    backend.forgetRecords(pack)
+    try parts.packs.forget { (name) in name == pack }
+    return try !backend.hasOtherFooter(pack)
+  }
+}

@@ -1,0 +1,122 @@
+import BlobStorage
+import SystemPackage
+
+/// The folder of this machine for a store that lies elsewhere: the packs that are not published yet, the catalog,
+/// leases, and parts of published packs. It is laid out like a store's folder, and its `store` says that it is none.
+///
+/// Losing it loses nothing that was published.
+struct StateFolder {
+  private let folder: StoreFolder
+  private let objects: any ObjectStore
+
+  private static let storeByteCountMax = 4_096
+
+  init(_ folder: StoreFolder, _ objects: any ObjectStore) {
+    self.folder = folder
+    self.objects = objects
+  }
+
+  /// Makes an empty store of objects.
+  ///
+  /// - Parameter extra: what the object says behind the header.
+  /// - Throws: `storeExists`, or `notAStore` where there is anything else; nothing was changed.
+  static func create(
+    _ header: StoreHeader, extra: [UInt8] = [], in objects: any ObjectStore
+  ) throws(BlobStorageError) {
+    let content = header.encoded() + extra
+    let (trials, first) = try objects.firstThatCounts()
+    if let first {
+      let isStore = try objects.tail(SharedNames.store, byteCount: 1) != nil
+      throw isStore
+        ? BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
+        : BlobStorageError(
+          .notAStore, "\(objects.place) holds something else (\(first)): name a place that is empty.",
+          path: objects.place)
+    }
+    guard try objects.put(SharedNames.store, .bytes(content), ifAbsent: true) == .exists else {
+      do throws(BlobStorageError) { for name in trials { try objects.delete(name) } } catch {
+        // What stays is no harm.
+      }
+      return
+    }
+    // It may be what an earlier attempt of this very put has stored.
+    guard try objects.get(SharedNames.store, 0..<Int64(storeByteCountMax)) != content else { return }
+    throw BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
+  }
+
+  /// The store that the objects are, and what its object says behind the header.
+  ///
+  /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, or `corrupted`.
+  static func readHeader(
+    of objects: any ObjectStore
+  ) throws(BlobStorageError) -> (header: StoreHeader, extra: [UInt8]) {
+    guard let bytes = try objects.get(SharedNames.store, 0..<Int64(storeByteCountMax)) else {
+      guard try objects.firstThatCounts().first == nil else {
+        throw BlobStorageError(
+          .notAStore, "\(objects.place) holds something that is not a store.", path: objects.place)
+      }
+      throw BlobStorageError(.noStore, "There is no store in \(objects.place).", path: objects.place)
+    }
+    do throws(BlobStorageError) {
+      let header = try bridge(Array(bytes.prefix(StoreHeader.byteCount))) { (raw) throws(BlobStorageError) in
+        try StoreHeader(raw)
+      }
+      return (header, Array(bytes.dropFirst(StoreHeader.byteCount)))
+    } catch {
+      throw BlobStorageError(error.code, "\(objects.place): \(error.message)", path: objects.place)
+    }
+  }
+
+  /// Makes the folder ready for the store that the objects are.
+  ///
+  /// - Returns: what the object `store` says behind the header.
+  /// - Throws: `notAStore` for a folder that holds anything else, or the state of another store.
+  @discardableResult
+  func prepare() throws(BlobStorageError) -> [UInt8] {
+    let read = try Self.readHeader(of: objects)
+    var header = read.header
+    header.flags.insert(.stateOnly)
+    do throws(BlobStorageError) { try folder.create(header) } catch {
+      guard error.code == .storeExists else { throw error }
+    }
+    let known = try folder.readHeader()
+    guard known.flags.contains(.stateOnly) else {
+      throw BlobStorageError(
+        .notAStore, "\(folder.path) is a store itself, and no state folder: name another.",
+        path: folder.path.string)
+    }
+    guard known.storeID == header.storeID else {
+      throw BlobStorageError(
+        .notAStore,
+        "\(folder.path) holds the state of another store than \(objects.place): name another folder.",
+        path: folder.path.string)
+    }
+    for part in [folder.members, folder.footers, folder.ranges] { try folder.makePart(part) }
+    return read.extra
+  }
+
+  private var maintainer: FilePath { folder.path.appending("maintainer") }
+
+  /// Has this folder be the one that the store names.
+  func note(_ maintainer: Maintainer) throws(BlobStorageError) {
+    let file = try folder.files.open(self.maintainer, .openOrCreate)
+    defer { file.close() }
+    try file.put(maintainer.identity, at: 0)
+    try file.synchronize()
+    try folder.files.syncDirectory(folder.path)
+  }
+
+  /// Whether this folder is the one that the store names.
+  func isOf(_ maintainer: Maintainer) throws(BlobStorageError) -> Bool {
+    guard try folder.files.status(of: self.maintainer) != nil else { return false }
+    let file = try folder.files.open(self.maintainer, .read)
+    defer { file.close() }
+    return try file.bytesThere(at: 0, maintainer.identity.count) == maintainer.identity
+  }
+}
+
+extension StoreFolder {
+  /// The published packs' footers, and parts of those packs. Only in a state folder.
+  var footers: FilePath { path.appending("footers") }
+  var ranges: FilePath { path.appending("ranges") }
+}
