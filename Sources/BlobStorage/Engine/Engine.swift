@@ -18,6 +18,8 @@ package final class Engine: Sendable {
   package let blobs: BlobSource
   package let leases: LeaseFile
   package let writer: WriterSession
+  /// Plans what is put, by the store's codec.
+  package let planner: ChunkPlanner
   package let work: WorkPool
   package let clock: WallClock
   package let logger: Logger
@@ -25,7 +27,6 @@ package final class Engine: Sendable {
   let streamHeadByteCount: Int
   /// What it was opened with, for the engine that collects on a shared store.
   let environment: Environment
-  let dictionaryTrials = DictionaryTrials()
   /// Packs of dead processes that could not be published yet.
   let hasLeftSpool = Atomic<Bool>(false)
   let marks: MemberMarks
@@ -214,6 +215,11 @@ package final class Engine: Sendable {
           leases: leases, silenceSecondsMax: environment.silenceSecondsMax, time: environment.time,
           newNumber: randomNumber)
       })
+    planner = ChunkPlanner(
+      catalog: catalog, writer: writer, leases: leases, blobs: blobs, sizes: sizes,
+      algorithm: header.digestAlgorithm,
+      search: BaseSearch(
+        codec, codecs: codecs, chunks: chunks, usesSimilarity: header.flags.contains(.similarity)))
     readAhead = remote.map { _ in WorkPool(width: environment.worksInline ? 0 : 4) }
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
