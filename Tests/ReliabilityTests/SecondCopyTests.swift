@@ -89,7 +89,7 @@ struct SecondCopyTests {
     try lab.session { engine in
       let layout = try #require(try engine.blobs.layout(Digest.of(Array(long))))
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+        _ = try commit.appendManifest(of: layout, unlessThere: false)
       }
       try lab.put(engine, [("second", long)])
     }
@@ -178,7 +178,7 @@ struct SecondCopyTests {
       }
       let layout = try BlobLayout(digest: digest, chunks: entries)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+        _ = try commit.appendManifest(of: layout, unlessThere: false)
         _ = try commit.append(
           .ref(
             RefRecord(
@@ -247,7 +247,7 @@ struct SecondCopyTests {
       }
       let layout = try BlobLayout(digest: digest, chunks: entries)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+        _ = try commit.appendManifest(of: layout, unlessThere: false)
         _ = try commit.append(
           .ref(
             RefRecord(

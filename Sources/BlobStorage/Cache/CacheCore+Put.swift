@@ -51,12 +51,8 @@ extension CacheCore {
       let key = try Engine.keyBytes(prefix + item.key)
       guard item.data.count <= limits.valueByteCountMax else { continue }
       let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
-      let blob = try bridge(item.data) { (bytes) throws(BlobStorageError) in
-        try engine.prepare(bytes, key: key, PutOptions(durability: durability))
-      }
       let value = Value(
-        item: Engine.CommitItem(key: key, blob: blob, data: item.data, PutOptions(metadata: mark.metadata)),
-        mark: mark)
+        item: try engine.prepare(key, item.data, PutOptions(metadata: mark.metadata)), mark: mark)
       if !group.add(value, limits) {
         try end()
         _ = group.add(value, limits)
@@ -94,14 +90,9 @@ extension CacheCore {
         "The value of “\(key)” has more than \(limits.valueByteCountMax) bytes, the most that the cache keeps "
           + "of one value: raise its limit.", key: key)
     }
-    let blob = try bridge(data) { (content) throws(BlobStorageError) in
-      try engine.prepare(content, key: bytes, options)
-    }
+    let item = try engine.prepare(bytes, data, options)
     var group = Group()
-    _ = group.add(
-      Value(
-        item: Engine.CommitItem(key: bytes, blob: blob, data: data, options),
-        mark: CacheMark(metadata: options.metadata)), limits)
+    _ = group.add(Value(item: item, mark: CacheMark(metadata: options.metadata)), limits)
     guard let (results, watermark) = try store(group), let result = results.first else {
       throw BlobStorageError(
         .limitExceeded, "The cache has no room for the value of “\(key)”: raise its limit.", key: key)
@@ -119,7 +110,7 @@ extension CacheCore {
     let values = group.values
     let need = group.needByteCount
     // Of what the keys have, and of what is put: it may be there and be garbage.
-    let digests = values.filter { $0.item.blob.chunks.count > 1 }.map(\.item.blob.digest)
+    let digests = values.filter { $0.item.plan.chunks.count > 1 }.map(\.item.plan.digest)
     let long = try longBlobs(values.map(\.item.key)).merging(longBlobs(digests)) { known, _ in known }
     for attempt in 0..<Self.attemptCount {
       let roomCount = state.withLock { $0.roomCount }
@@ -190,7 +181,7 @@ extension CacheCore {
   ) throws(BlobStorageError) {
     let algorithm = engine.header.digestAlgorithm
     let key = value.item.key
-    let digest = value.item.blob.digest
+    let digest = value.item.plan.digest
     if value.item.ref.replacement == .replaceCurrent, let name = try transaction.nameRow(key),
       let current = try transaction.currentVersion(key: name.key, algorithm: algorithm)
     {
@@ -202,7 +193,7 @@ extension CacheCore {
       id,
       CachedKeyRow(
         priority: value.mark.priority.rawValue, tick: try transaction.nextCacheTick(),
-        byteCount: Int64(value.item.blob.byteCount), digest: digest, key: key), algorithm: algorithm)
+        byteCount: Int64(value.item.plan.byteCount), digest: digest, key: key), algorithm: algorithm)
   }
 
   /// Drops the least recently used keys while there are more than the limits say.

@@ -23,24 +23,21 @@ package final class CodecPool: Sendable {
   package func withEncoder<Result>(
     _ body: (ChunkEncoder) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {
-    let lent = idle.withLock { Lent(coder: $0.encoders.popLast()) }.coder ?? ChunkEncoder()
-    defer { giveBack(lent, to: \.encoders) }
-    return try body(lent)
+    let lent = Lent(coder: idle.withLock { Lent(coder: $0.encoders.popLast()) }.coder ?? ChunkEncoder())
+    defer {
+      idle.withLock { if $0.encoders.count < idleCountMax { $0.encoders.append(lent.coder) } }
+    }
+    return try body(lent.coder)
   }
 
   /// Lends a decoder until `body` returns.
   package func withDecoder<Result>(
     _ body: (ChunkDecoder) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {
-    let lent = idle.withLock { Lent(coder: $0.decoders.popLast()) }.coder ?? ChunkDecoder()
-    defer { giveBack(lent, to: \.decoders) }
-    return try body(lent)
-  }
-
-  private func giveBack<Coder>(_ coder: Coder, to list: WritableKeyPath<Idle, [Coder]>) {
-    let lent = Lent(coder: coder)
-    idle.withLock { idle in
-      if idle[keyPath: list].count < idleCountMax { idle[keyPath: list].append(lent.coder) }
+    let lent = Lent(coder: idle.withLock { Lent(coder: $0.decoders.popLast()) }.coder ?? ChunkDecoder())
+    defer {
+      idle.withLock { if $0.decoders.count < idleCountMax { $0.decoders.append(lent.coder) } }
     }
+    return try body(lent.coder)
   }
 }

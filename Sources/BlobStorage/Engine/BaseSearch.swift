@@ -21,8 +21,23 @@ struct BaseSearch: Sendable {
     /// A similar chunk that is encoded with a dictionary, so that it cannot be a base.
     var kin: Digest?
 
-    /// What the chunk's record may refer to.
-    var bases: [Base] { [base, other, dictionary].compactMap { $0 } }
+    var isEmpty: Bool { base == nil && other == nil && dictionary == nil }
+
+    /// Calls `body` with everything that the chunk's record may refer to.
+    func forEach(_ body: (Base) -> Void) {
+      if let base { body(base) }
+      if let other { body(other) }
+      if let dictionary { body(dictionary) }
+    }
+
+    /// Forgets what `isKept` says no to.
+    mutating func keep(
+      where isKept: (Base) throws(BlobStorageError) -> Bool
+    ) throws(BlobStorageError) {
+      if let base, try !isKept(base) { self.base = nil }
+      if let other, try !isKept(other) { self.other = nil }
+      if let dictionary, try !isKept(dictionary) { self.dictionary = nil }
+    }
   }
 
   /// What is known of the blob.
@@ -51,14 +66,29 @@ struct BaseSearch: Sendable {
   /// A chunk stored alone can also be a good base of later versions.
   private static let worthwhileShare = 0.5
 
-  private let engine: Engine
-  private let codec: CodecChoice
-  private let isOn: Bool
+  let codec: CodecChoice
+  private let codecs: CodecPool
+  private let chunks: ChunkSource
+  private let trials: DictionaryTrials
+  /// Whether the store compresses similar chunks at all.
+  private let usesSimilarity: Bool
 
-  init(_ engine: Engine, _ codec: CodecChoice) {
-    self.engine = engine
+  init(
+    _ codec: CodecChoice, codecs: CodecPool, chunks: ChunkSource, usesSimilarity: Bool,
+    trials: DictionaryTrials = DictionaryTrials()
+  ) {
     self.codec = codec
-    isOn = engine.header.flags.contains(.similarity) && codec.kind.takesBase
+    self.codecs = codecs
+    self.chunks = chunks
+    self.trials = trials
+    self.usesSimilarity = usesSimilarity
+  }
+
+  private var isOn: Bool { usesSimilarity && codec.kind.takesBase }
+
+  /// The same for another codec.
+  func with(_ codec: CodecChoice) -> BaseSearch {
+    BaseSearch(codec, codecs: codecs, chunks: chunks, usesSimilarity: usesSimilarity, trials: trials)
   }
 
   /// Whether chunks of a blob that begins like this are tried against others.
@@ -66,12 +96,11 @@ struct BaseSearch: Sendable {
 
   /// The features of a chunk that may profit from a base; nil when it cannot.
   func features(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> SIMD3<UInt32>? {
-    guard isOn, hint == .unknown, plain.count >= SuperFeatures.plainByteCountMin else { return nil }
-    if case .noise = CompressibilityProbe.verdict(on: plain, hint: hint) { return nil }
+    guard triesBases(hint) else { return nil }
     return SuperFeatures.of(plain).map { SIMD3($0[0], $0[1], $0[2]) }
   }
 
-  /// What to try for a chunk with these features.
+  /// What to try for a chunk with these features, which the store does not know.
   ///
   /// - Parameter previous: a chunk of the version that the key has so far: tried first if it is all of it, else if
   ///   what the features find is not similar enough.
@@ -80,10 +109,9 @@ struct BaseSearch: Sendable {
     _ transaction: Transaction
   ) throws(BlobStorageError) -> Found {
     var found = Found()
-    // A chunk that others are encoded against, and that was lost or is not to be shared, must have no base.
-    guard isOn, try transaction.chunkRow(chunk.digest) == nil, try !transaction.isBase(chunk.digest) else {
-      return found
-    }
+    guard isOn, features != nil || previous != nil || use.isWhole else { return found }
+    // A chunk that others are encoded against, and that was lost, must have no base.
+    if try transaction.isBase(chunk.digest) { return found }
     if let previous, previous.isOnly { try find(for: chunk, like: previous, &found, transaction) }
     if found.base == nil, let features {
       let similar = try transaction.similarChunks(features, algorithm: chunk.digest.algorithm)
@@ -103,7 +131,7 @@ struct BaseSearch: Sendable {
     if !use.archives, found.kin == previous?.digest { found.kin = nil }
     guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
       let dictionary = try transaction.currentDictionary(algorithm: chunk.digest.algorithm),
-      dictionary.digest != chunk.digest, found.kin != nil || engine.dictionaryTrials.isDue()
+      dictionary.digest != chunk.digest, found.kin != nil || trials.isDue()
     else { return found }
     found.dictionary = Base(digest: dictionary.digest, row: dictionary.row)
     return found
@@ -134,7 +162,8 @@ extension BaseSearch {
   func encode(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found, _ guesses: inout Guesses
-  ) throws(BlobStorageError) -> Engine.EncodedChunk {
+  ) throws(BlobStorageError) -> EncodedChunk {
+    if found.isEmpty { return try alone(digest, plain, hint: hint, features: features) }
     var found = found
     if plain.count <= ChunkEncoder.savedByteCountMin { (found.base, found.other) = (nil, nil) }
     if !guesses.areWorthTrying {
@@ -150,7 +179,7 @@ extension BaseSearch {
     }
     // What a similar chunk is better for says nothing about the dictionary.
     if found.dictionary != nil, chunk.record.baseKind != .prefix, chunk.companion == nil {
-      engine.dictionaryTrials.note(isSuccess: chunk.record.baseKind == .dictionary)
+      trials.note(isSuccess: chunk.record.baseKind == .dictionary)
     }
     return chunk
   }
@@ -158,8 +187,8 @@ extension BaseSearch {
   private func choose(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found
-  ) throws(BlobStorageError) -> Engine.EncodedChunk {
-    var best: Engine.EncodedChunk?
+  ) throws(BlobStorageError) -> EncodedChunk {
+    var best: EncodedChunk?
     var isSure = false
     for base in [found.base, found.other].compactMap({ $0 }) where !isSure {
       let based = try encode(digest, plain, hint: hint, against: base, .prefix)
@@ -184,8 +213,7 @@ extension BaseSearch {
     }
     if let best, isSure { return best }
     let single = try alone(digest, plain, hint: hint, features: features)
-    let singleByteCount = single.stored?.count ?? plain.count
-    if let best, Double(best.byteCountWithBase) <= Double(singleByteCount) * Self.worthwhileShare {
+    if let best, Double(best.byteCountWithBase) <= Double(single.storedByteCount) * Self.worthwhileShare {
       return best
     }
     return single
@@ -194,8 +222,8 @@ extension BaseSearch {
   /// Encodes a chunk without a base.
   func alone(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?
-  ) throws(BlobStorageError) -> Engine.EncodedChunk {
-    var encoded = try engine.encode(digest, plain, by: codec, hint: hint)
+  ) throws(BlobStorageError) -> EncodedChunk {
+    var encoded = try codecs.encode(digest, plain, by: codec, hint: hint)
     encoded.record.features = features
     return encoded
   }
@@ -204,8 +232,8 @@ extension BaseSearch {
   /// take less with one of them as their base than each with a dictionary.
   private func group(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
-    _ kin: Digest, _ best: Engine.EncodedChunk
-  ) throws(BlobStorageError) -> Engine.EncodedChunk? {
+    _ kin: Digest, _ best: EncodedChunk
+  ) throws(BlobStorageError) -> EncodedChunk? {
     guard let other = try bytes(of: kin),
       let stored = try bridge(
         other,
@@ -216,7 +244,7 @@ extension BaseSearch {
     let record = ChunkRecord(
       digest: kin, plainByteCount: other.count, codecNumber: codec.kind.rawValue, baseKind: .prefix,
       base: digest)
-    let companion = Engine.Companion(record: record, stored: stored)
+    let companion = EncodedChunk.Companion(record: record, stored: stored)
     guard
       Double(stored.count + DictionaryPolicy.refByteCount)
         <= Double(best.byteCountWithBase) * DictionaryPolicy.groupShare
@@ -230,7 +258,7 @@ extension BaseSearch {
   private func encode(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, against base: Base,
     _ kind: ChunkRecord.BaseKind
-  ) throws(BlobStorageError) -> Engine.EncodedChunk? {
+  ) throws(BlobStorageError) -> EncodedChunk? {
     guard let baseBytes = try bytes(of: base.digest) else { return nil }
     let stored = try bridge(baseBytes) { (raw) throws(BlobStorageError) in
       try encoded(
@@ -244,13 +272,13 @@ extension BaseSearch {
     let record = ChunkRecord(
       digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: kind,
       base: base.digest)
-    return Engine.EncodedChunk(record: record, stored: stored)
+    return EncodedChunk(record: record, stored: stored)
   }
 
   private func encoded(
     _ plain: UnsafeRawBufferPointer, _ base: EncodingBase, hint: CompressibilityHint
   ) throws(BlobStorageError) -> [UInt8]? {
-    try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
+    try codecs.withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain, by: codec, base: base, hint: hint) { (kind, stored) in
         kind == .none ? nil : Array(stored)
       }
@@ -260,7 +288,7 @@ extension BaseSearch {
   /// The bytes of a chunk; a base that cannot be read is none.
   private func bytes(of digest: Digest) throws(BlobStorageError) -> [UInt8]? {
     do throws(BlobStorageError) {
-      return try engine.chunks.bytes(digest, keeps: engine.chunks.cache.isWantedAgain(digest))
+      return try chunks.bytes(digest, keeps: chunks.cache.isWantedAgain(digest))
     } catch {
       guard error.code == .corrupted else { throw error }
       return nil
@@ -268,9 +296,9 @@ extension BaseSearch {
   }
 }
 
-extension Engine.EncodedChunk {
+extension EncodedChunk {
   /// Stored bytes, and what the ref to the base takes.
   fileprivate var byteCountWithBase: Int {
-    (stored?.count ?? record.plainByteCount) + (record.base == nil ? 0 : DictionaryPolicy.refByteCount)
+    storedByteCount + (record.base == nil ? 0 : DictionaryPolicy.refByteCount)
   }
 }

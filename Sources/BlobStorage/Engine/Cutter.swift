@@ -1,13 +1,27 @@
 /// Reads content into batches that end with a chunk.
 struct Cutter {
+  /// Whole chunks that follow each other.
+  struct Batch: Sendable {
+    var bytes: [UInt8]
+    /// One at least.
+    var chunks: [Range<Int>]
+    var hint: CompressibilityHint
+    /// Where the bytes begin in their blob.
+    var start: Int64 = 0
+    /// They are all of their blob.
+    var isWhole = false
+  }
+
   private var chunker: BlobChunker
   private let batchByteCount: Int
   /// Bytes of the chunk under way, carried over to the next batch, and those that the chunker has not decided on.
   private var carried: [UInt8] = []
   /// All has been read: there is no other batch.
-  private(set) var isAtEnd = false
+  private var isAtEnd = false
   private var isFirst = true
-  private(set) var hint = CompressibilityHint.unknown
+  /// Where the next batch begins.
+  private var start: Int64 = 0
+  private var hint = CompressibilityHint.unknown
   private let chunkByteCountMax: Int
 
   init(sizes: ChunkSizes, batchByteCount: Int) {
@@ -19,7 +33,7 @@ struct Cutter {
   /// The next whole chunks, or nil at the content's end.
   mutating func next(
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
-  ) throws(BlobStorageError) -> (bytes: [UInt8], chunks: [Range<Int>])? {
+  ) throws(BlobStorageError) -> Batch? {
     if isAtEnd { return nil }
     let carriedCount = carried.count
     // So that there is a chunk in it, whatever is held back.
@@ -39,6 +53,8 @@ struct Cutter {
       carried = Array(bytes[end...])
       bytes.removeLast(bytes.count - end)
     }
-    return chunks.isEmpty ? nil : (bytes, chunks)
+    if chunks.isEmpty { return nil }
+    defer { start += Int64(end) }
+    return Batch(bytes: bytes, chunks: chunks, hint: hint, start: start, isWhole: start == 0 && isAtEnd)
   }
 }

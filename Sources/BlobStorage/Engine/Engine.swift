@@ -18,6 +18,8 @@ package final class Engine: Sendable {
   package let blobs: BlobSource
   package let leases: LeaseFile
   package let writer: WriterSession
+  /// Plans what is put, by the store's codec.
+  package let planner: ChunkPlanner
   package let work: WorkPool
   package let clock: WallClock
   package let logger: Logger
@@ -25,7 +27,6 @@ package final class Engine: Sendable {
   let streamHeadByteCount: Int
   /// What it was opened with, for the engine that collects on a shared store.
   package let environment: Environment
-  let dictionaryTrials = DictionaryTrials()
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
   private let isClosed = Atomic<Bool>(false)
@@ -184,6 +185,11 @@ package final class Engine: Sendable {
       packByteCountTarget: environment.packByteCountTarget, weaknesses: environment.weaknesses,
       logger: configuration.logger, syncs: PackSyncs(),
       publisher: sharing.publisher(of: writerID, leases: leases))
+    planner = ChunkPlanner(
+      catalog: catalog, writer: writer, leases: leases, blobs: blobs, sizes: sizes,
+      algorithm: header.digestAlgorithm,
+      search: BaseSearch(
+        codec, codecs: codecs, chunks: chunks, usesSimilarity: header.flags.contains(.similarity)))
     let cores = ProcessInfo.processInfo.activeProcessorCount
     work = WorkPool(
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)

@@ -18,16 +18,10 @@ struct PreviousVersion: Sendable {
 
   private let layout: BlobLayout
 
-  /// The current version of a key, or nil when there is none that can be read.
-  init?(_ engine: Engine, key: [UInt8]) throws(BlobStorageError) {
-    let digest = try engine.catalog.read { (transaction) throws(BlobStorageError) -> Digest? in
-      guard let name = try transaction.nameRow(key) else { return nil }
-      return try transaction.currentVersion(key: name.key, algorithm: engine.header.digestAlgorithm)?.row
-        .digest
-    }
-    guard let digest else { return nil }
+  /// A version's blob, or nil when it cannot be read.
+  init?(_ blobs: BlobSource, _ digest: Digest) throws(BlobStorageError) {
     do throws(BlobStorageError) {
-      guard let layout = try engine.blobs.layout(digest), layout.byteCount > 0 else { return nil }
+      guard let layout = try blobs.layout(digest), layout.byteCount > 0 else { return nil }
       self.layout = layout
     } catch {
       // What cannot be read is no base.

@@ -106,8 +106,8 @@ struct SameContent {
         // What lies before a ref, and what it refers to elsewhere, is on the medium if the ref is (H1).
         current.stamp == stamp, try commit.canRefer(to: current.row.place)
       else { return nil }
-      let (version, refByteCount) = try engine.appendRef(
-        key, layout.digest, layout.byteCount, Engine.RefOptions(options), &commit)
+      let (version, refByteCount) = try commit.appendRef(
+        key, layout.digest, layout.byteCount, Engine.RefOptions(options))
       return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(refByteCount))
     }
     return result.map { ($0, watermark) }

@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import SystemPackage
 
 /// Putting content of any length in bounded memory: one thread reads and cuts, all threads hash, look up, encode and
@@ -7,22 +8,21 @@ import SystemPackage
 /// Chunks reach the catalog before any version needs them. Until the end they are protected from gc: new ones by
 /// ``LeaseFile/beginPut(from:)``, shared ones by a lease that is written before they are looked up again.
 struct StreamPut {
-  private typealias Batch = ChunkIntake.Batch
-  private typealias BatchResult = ChunkIntake.BatchResult
-
   /// Bytes added to packs after which chunks are committed to the catalog, so that what is pending stays bounded.
   private static let committedByteCount: Int64 = 16 << 20
 
+  private static let remedy = "put the content again"
+
   private let engine: Engine
   private let options: PutOptions
-  private let intake: ChunkIntake
+  private let planner: ChunkPlanner
   /// Told how many bytes have been read.
   var progress: (Int64) -> Void = { _ in }
 
   init(_ engine: Engine, _ options: PutOptions) throws(BlobStorageError) {
     self.engine = engine
     self.options = options
-    intake = ChunkIntake(engine, try engine.codecChoice(options.codec))
+    planner = try engine.planner(codec: options.codec)
   }
 
   func run(_ key: [UInt8], _ content: BlobContent) throws(BlobStorageError) -> PutResult {
@@ -144,13 +144,9 @@ struct StreamPut {
     _ beforeCommit: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     progress(Int64(bytes.count))
-    let blob = try bridge(bytes) { (raw) throws(BlobStorageError) in
-      try engine.prepare(raw, key: key, options)
-    }
+    let item = try engine.prepare(key, Data(bytes), options)
     try beforeCommit()
-    let item = Engine.CommitItem(key: key, blob: blob, data: Data(bytes), options)
-    let (results, watermark) = try engine.commit([item], promising: options.durability)
-    return (results[0], watermark)
+    return try engine.commit(item, options.durability)
   }
 
   private func runLong(
@@ -162,23 +158,22 @@ struct StreamPut {
     defer { engine.leases.endPut(put) }
     try engine.writer.join()
     let lossCount = engine.writer.lossCount
-    let previous = intake.usesBases ? try PreviousVersion(engine, key: key) : nil
-    var holds: [LeaseFile.Hold] = []
-    defer { for hold in holds { engine.leases.release(hold) } }
-    var total = BatchResult()
+    let previous = try planner.previousVersion(of: key)
+    let intake = Intake(planner, engine.writer, engine.leases)
+    defer { intake.release() }
+    var total = Intake.Added()
     var manifest = ManifestBuilder()
     var whole = BlobDigest(engine.header.digestAlgorithm, on: engine.work)
     var byteCount: Int64 = 0
     var committedMark = engine.writer.addedByteCount
     var cutter = Cutter(sizes: engine.sizes, batchByteCount: engine.environment.streamBatchByteCount)
 
-    func take(_ result: BatchResult) throws(BlobStorageError) {
-      holds += result.holds
-      total.newByteCount += result.newByteCount
-      total.storedByteCount += result.storedByteCount
-      for entry in result.entries {
+    func add(_ added: Intake.Added) throws(BlobStorageError) {
+      total.newByteCount += added.newByteCount
+      total.storedByteCount += added.storedByteCount
+      for entry in added.entries {
         manifest.append(entry)
-        if let list = manifest.takeFullList() { try store(list, &total, &holds, &manifest) }
+        if let list = manifest.takeFullList() { try store(list, by: intake, &total, &manifest) }
       }
       if engine.writer.addedByteCount - committedMark >= Self.committedByteCount {
         _ = try engine.writer.commit(on: []) { _ in }
@@ -188,37 +183,33 @@ struct StreamPut {
 
     try engine.work.orderedMap(
       inFlightMax: engine.work.width * 2 + 1,
-      next: { () throws(BlobStorageError) -> Batch? in
+      next: { () throws(BlobStorageError) -> Cutter.Batch? in
         try CancellationFlag.check()
-        guard let (bytes, chunks) = try cutter.next(read) else { return nil }
-        whole.update(bytes)
-        let start = byteCount
-        byteCount += Int64(bytes.count)
+        guard let batch = try cutter.next(read) else { return nil }
+        whole.update(batch.bytes)
+        byteCount += Int64(batch.bytes.count)
         progress(byteCount)
         guard byteCount <= Limits.blobByteCountMax else {
           throw BlobStorageError(.limitExceeded, "A blob has at most \(Limits.blobByteCountMax) bytes.")
         }
-        return Batch(
-          bytes: bytes, chunks: chunks, hint: cutter.hint, start: start,
-          isWhole: start == 0 && cutter.isAtEnd)
+        return batch
       },
-      transform: { [intake] (batch) throws(BlobStorageError) in try intake.process(batch, previous: previous)
-      },
-      consume: take)
+      transform: { (batch) throws(BlobStorageError) in try intake.append(batch, previous: previous) },
+      consume: add)
 
     let digest = whole.finalize()
     if manifest.isEmpty {
       // An empty blob is one chunk of no bytes.
-      try take(try intake.process(Batch(bytes: [], chunks: [0..<0], hint: .unknown)))
+      try add(try intake.append(Cutter.Batch(bytes: [], chunks: [0..<0], hint: .unknown)))
       manifest = ManifestBuilder()
     }
-    if let list = manifest.takeLastList() { try store(list, &total, &holds, &manifest) }
+    if let list = manifest.takeLastList() { try store(list, by: intake, &total, &manifest) }
     try beforeCommit()
     return try commit(key, digest, byteCount, manifest, total, lossCount)
   }
 
   private func commit(
-    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ manifest: ManifestBuilder, _ total: BatchResult,
+    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ manifest: ManifestBuilder, _ total: Intake.Added,
     _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let (result, watermark) = try engine.writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
@@ -226,40 +217,79 @@ struct StreamPut {
       try commit.checkNothingLost(since: lossCount)
       var added = total.storedByteCount
       if let lists = manifest.lists {
-        try recheck(lists.map(\.digest), commit)
-        added += Int64(try engine.appendManifest(digest, lists, byteCount, manifest.chunkCount, &commit))
+        try commit.check(lists.map(\.digest), remedy: Self.remedy)
+        added += Int64(try commit.appendManifest(digest, lists, byteCount, manifest.chunkCount))
       } else {
-        try recheck(manifest.entries.map(\.digest), commit)
+        try commit.check(manifest.entries.map(\.digest), remedy: Self.remedy)
         if manifest.entries.count > 1 {
-          added += Int64(try engine.appendManifest(digest, manifest.entries, &commit))
+          added += Int64(try commit.appendManifest(digest, manifest.entries))
         }
       }
-      let (version, refByteCount) = try engine.appendRef(
-        key, digest, byteCount, Engine.RefOptions(options), &commit)
+      let (version, refByteCount) = try commit.appendRef(
+        key, digest, byteCount, Engine.RefOptions(options))
       return PutResult(
         version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
     }
     return (result, watermark)
   }
 
-  /// What the leases should have kept is really there: looked up once more inside the transaction that counts on it.
-  private func recheck(_ digests: [Digest], _ commit: WriterSession.Commit) throws(BlobStorageError) {
-    for digest in digests where !commit.hasPendingChunk(digest) {
-      guard try commit.transaction.chunkRow(digest) == nil else { continue }
-      throw BlobStorageError(
-        .busy, "Chunk \(digest) was removed while it was being shared: put the content again.", digest: digest
-      )
-    }
-  }
-
   private func store(
-    _ list: ManifestBuilder.List, _ total: inout BatchResult, _ holds: inout [LeaseFile.Hold],
+    _ list: ManifestBuilder.List, by intake: Intake, _ total: inout Intake.Added,
     _ manifest: inout ManifestBuilder
   ) throws(BlobStorageError) {
-    let result = try intake.process(
-      Batch(bytes: list.bytes, chunks: [0..<list.bytes.count], hint: .alreadyCompressed))
-    holds += result.holds
-    total.storedByteCount += result.storedByteCount
-    manifest.note(list, digest: result.entries[0].digest)
+    let added = try intake.append(
+      Cutter.Batch(bytes: list.bytes, chunks: [0..<list.bytes.count], hint: .alreadyCompressed))
+    total.storedByteCount += added.storedByteCount
+    manifest.note(list, digest: added.entries[0].digest)
+  }
+}
+
+/// Plans batches and appends their new chunks, on any thread. Leases hold what the chunks share until ``release()``.
+private final class Intake: Sendable {
+  struct Added: Sendable {
+    var entries: [ChunkEntry] = []
+    var newByteCount: Int64 = 0
+    var storedByteCount: Int64 = 0
+  }
+
+  private let planner: ChunkPlanner
+  private let writer: WriterSession
+  private let leases: LeaseFile
+  private let holds = Mutex<[LeaseFile.Hold]>([])
+
+  init(_ planner: ChunkPlanner, _ writer: WriterSession, _ leases: LeaseFile) {
+    self.planner = planner
+    self.writer = writer
+    self.leases = leases
+  }
+
+  /// - Parameter previous: what the blob's key holds so far.
+  func append(
+    _ batch: Cutter.Batch, previous: PreviousVersion? = nil
+  ) throws(BlobStorageError) -> Added {
+    var added = Added()
+    let hold = try planner.plan(batch, previous: previous, .leases) {
+      (chunk, plain) throws(BlobStorageError) in
+      added.entries.append(ChunkEntry(digest: chunk.digest, plainByteCount: plain.count))
+      guard let encoded = chunk.encoded else { return }
+      let byteCount = try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
+        try writer.append(.chunk(encoded.record), payload: payload)
+      }
+      // Another thread may have appended the chunk meanwhile.
+      guard byteCount > 0 else { return }
+      added.storedByteCount += Int64(byteCount)
+      added.newByteCount += Int64(plain.count)
+    }
+    if let hold { holds.withLock { $0.append(hold) } }
+    return added
+  }
+
+  /// Releases the leases, also of batches whose put has failed.
+  func release() {
+    let holds = holds.withLock { holds in
+      defer { holds = [] }
+      return holds
+    }
+    for hold in holds { leases.release(hold) }
   }
 }

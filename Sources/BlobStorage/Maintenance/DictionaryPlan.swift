@@ -65,7 +65,7 @@ struct DictionaryPlan: Sendable {
     _ digest: Digest, _ bytes: [UInt8], _ engine: Engine
   ) throws(BlobStorageError) -> (record: ChunkRecord, payload: [UInt8]) {
     let encoded = try bridge(bytes) { (raw) throws(BlobStorageError) in
-      try engine.encode(digest, raw, by: engine.codec, hint: .unknown)
+      try engine.codecs.encode(digest, raw, by: engine.codec, hint: .unknown)
     }
     return (encoded.record, encoded.stored ?? bytes)
   }

@@ -52,7 +52,7 @@ struct Rebasing {
     let session = engine.newSession()
     for group in groups {
       try CancellationFlag.check()
-      var encoded: [(digest: Digest, chunk: Engine.EncodedChunk, plain: [UInt8])] = []
+      var encoded: [(digest: Digest, chunk: EncodedChunk, plain: [UInt8])] = []
       do throws(BlobStorageError) {
         for (digest, _) in group.dependants {
           let plain = try engine.chunks.bytes(digest)
@@ -109,27 +109,23 @@ struct Rebasing {
         return false
       }
       let alone = try encodeAlone(digest, plain)
-      savedByteCount += (alone.stored ?? plain).count - row.storedByteCount - DictionaryPolicy.refByteCount
+      savedByteCount += alone.storedByteCount - row.storedByteCount - DictionaryPolicy.refByteCount
     }
     return savedByteCount * group.dependants.count < group.base.recordByteCount * sample.count
   }
 
-  private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> Engine.EncodedChunk
-  {
+  private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> EncodedChunk {
     try bridge(plain) { (raw) throws(BlobStorageError) in
-      let search = BaseSearch(engine, engine.codec)
-      return try search.alone(
-        digest, raw, hint: .unknown, features: search.features(raw, hint: .unknown))
+      try engine.planner.encodeAlone(digest, raw)
     }
   }
 
   private mutating func append(
-    _ chunk: Engine.EncodedChunk, _ plain: [UInt8], to session: WriterSession
+    _ chunk: EncodedChunk, _ plain: [UInt8], to session: WriterSession
   ) throws(BlobStorageError) {
-    let payload = chunk.stored ?? plain
-    addedByteCount += Int64(chunk.record.recordByteCount(payloadByteCount: payload.count))
+    addedByteCount += Int64(chunk.recordByteCount)
     guard !isDryRun else { return }
-    try bridge(payload) { (raw) throws(BlobStorageError) in
+    try bridge(chunk.stored ?? plain) { (raw) throws(BlobStorageError) in
       _ = try session.append(.chunk(chunk.record), payload: raw)
     }
   }

@@ -147,7 +147,7 @@ extension Repairer {
       do throws(BlobStorageError) {
         guard let layout = try engine.blobs.layout(digest) else { continue }
         _ = try session.commit { (commit) throws(BlobStorageError) in
-          _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+          _ = try commit.appendManifest(of: layout, unlessThere: false)
         }
       } catch { guard error.code == .corrupted else { throw error } }
     }

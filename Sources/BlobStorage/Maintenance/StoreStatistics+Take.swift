@@ -67,10 +67,10 @@ extension StoreStatistics {
         continue
       }
       let alone = try bridge(plain) { (raw) throws(BlobStorageError) in
-        try engine.encode(digest, raw, by: engine.codec, hint: .unknown)
+        try engine.codecs.encode(digest, raw, by: engine.codec, hint: .unknown)
       }
       plainByteCount += plain.count
-      aloneByteCount += alone.stored?.count ?? plain.count
+      aloneByteCount += alone.storedByteCount
     }
     let share = plainByteCount == 0 ? 1 : Double(aloneByteCount) / Double(plainByteCount)
     let total = marks.dictionaryChunkPlainByteCount

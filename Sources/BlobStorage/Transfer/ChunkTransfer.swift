@@ -25,7 +25,6 @@ final class ChunkTransfer {
 
   private let source: Engine
   private let target: Engine
-  private let intake: ChunkIntake
   private var wanted: [Digest] = []
   private var known: Set<Digest> = []
   private var holds: [LeaseFile.Hold] = []
@@ -40,7 +39,6 @@ final class ChunkTransfer {
   init(from source: Engine, to target: Engine) {
     self.source = source
     self.target = target
-    intake = ChunkIntake(target, target.codec)
     committedMark = target.writer.addedByteCount
   }
 
@@ -84,11 +82,9 @@ final class ChunkTransfer {
   // MARK: Inside
 
   private func missing(of digests: [Digest]) throws(BlobStorageError) -> [Digest] {
-    guard !digests.isEmpty else { return [] }
-    var result = ChunkIntake.BatchResult()
-    let present = try intake.share(digests, &result)
-    holds += result.holds
-    return digests.filter { !present.contains($0) && !target.writer.hasPendingChunk($0) }
+    let (missing, hold) = try target.planner.share(digests)
+    if let hold { holds.append(hold) }
+    return missing
   }
 
   private func items(of digests: [Digest]) throws(BlobStorageError) -> [Item] {
@@ -108,7 +104,7 @@ final class ChunkTransfer {
       for item in items {
         guard let base = item.row?.base, try transaction.chunkRow(item.digest) == nil,
           try !transaction.isBase(item.digest), let row = try transaction.baseToShare(base),
-          try target.unsyncedPacks(row, transaction).isEmpty
+          try target.planner.canRefer(to: row, transaction)
         else { continue }
         usable[item.digest] = base
       }
@@ -179,7 +175,7 @@ final class ChunkTransfer {
       if chunk.record.base == nil || chunk.record.base == base {
         return Output(digest: digest, chunk: .success(chunk))
       }
-      return Output(digest: digest, chunk: .success(try chunk.alone(in: target)))
+      return Output(digest: digest, chunk: .success(try chunk.alone(by: target.planner)))
     } catch {
       guard error.code == .corrupted else { throw error }
       return Output(digest: digest, chunk: .failure(error))

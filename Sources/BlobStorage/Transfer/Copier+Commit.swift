@@ -51,7 +51,7 @@ extension Copier {
       let row = addition.row
       guard let blob = blobs[row.digest] else { continue }
       try check(blob.layout, commit)
-      done.storedByteCount += try target.appendManifest(of: blob.layout, unlessThere: blob.isNamed, &commit)
+      done.storedByteCount += try commit.appendManifest(of: blob.layout, unlessThere: blob.isNamed)
       if !blob.isNamed { done.named.append(row.digest) }
       done.storedByteCount += try commit.append(
         .ref(
@@ -73,10 +73,6 @@ extension Copier {
     var digests = layout.listDigests
     if case .chunks(let chunks) = layout.listed { digests = chunks.map(\.digest) }
     if digests.isEmpty { digests = [layout.digest] }
-    for digest in digests where !commit.hasPendingChunk(digest) {
-      guard try commit.transaction.chunkRow(digest) == nil else { continue }
-      throw BlobStorageError(
-        .busy, "Chunk \(digest) was removed while it was being shared: copy again.", digest: digest)
-    }
+    try commit.check(digests, remedy: "copy again")
   }
 }

@@ -23,36 +23,39 @@ extension Importer {
     var byteCount: Int
     /// Of its record; nil when the store has the chunk.
     var recordByteCount: Int?
+
+    init(_ chunk: ChunkPlan.Chunk) {
+      digest = chunk.digest
+      byteCount = chunk.range.count
+      recordByteCount = chunk.encoded?.recordByteCount
+    }
   }
 
   func plan(_ item: Engine.CommitItem) {
-    let place = Place(pack: 0, offset: 0, ordinal: 0)
-    report.byteCount += Int64(item.blob.byteCount)
-    for chunk in item.blob.chunks {
-      let row = chunk.encoded.map { encoded in
-        ChunkRow(
-          place: place, record: encoded.record, storedByteCount: encoded.stored?.count ?? chunk.range.count)
-      }
-      count(
-        PlannedChunk(
-          digest: chunk.digest, byteCount: chunk.range.count, recordByteCount: row?.recordByteCount))
-    }
-    countFile(item.key, chunkCount: item.blob.chunks.count)
+    report.byteCount += Int64(item.plan.byteCount)
+    for chunk in item.plan.chunks { count(PlannedChunk(chunk)) }
+    countFile(item.key, chunkCount: item.plan.chunks.count)
   }
 
-  func plan(_ file: InputFile, _ key: String, progress: (Int64) -> Void) throws(BlobStorageError) {
+  func plan(_ file: InputFile, _ key: [UInt8], progress: (Int64) -> Void) throws(BlobStorageError) {
     var cutter = Cutter(sizes: engine.sizes, batchByteCount: 1 << 20)
-    let codec = try engine.codecChoice(options.codec)
+    let planner = try engine.planner(codec: options.codec)
+    let previous = try planner.previousVersion(of: key)
     var chunkCount = 0
     var byteCount: Int64 = 0
     try engine.work.orderedMap(
       inFlightMax: engine.work.width + 2,
-      next: { () throws(BlobStorageError) -> ChunkIntake.Batch? in
+      next: { () throws(BlobStorageError) -> Cutter.Batch? in
         try CancellationFlag.check()
-        let next = try cutter.next { (target) throws(BlobStorageError) in try file.read(into: target) }
-        return next.map { ChunkIntake.Batch(bytes: $0.bytes, chunks: $0.chunks, hint: cutter.hint) }
+        return try cutter.next { (target) throws(BlobStorageError) in try file.read(into: target) }
       },
-      transform: { [engine] (batch) throws(BlobStorageError) in try Self.plan(batch, engine, codec) },
+      transform: { (batch) throws(BlobStorageError) in
+        var chunks: [PlannedChunk] = []
+        _ = try planner.plan(batch, previous: previous, .none) { (chunk, _) in
+          chunks.append(PlannedChunk(chunk))
+        }
+        return chunks
+      },
       consume: { (chunks: [PlannedChunk]) in
         for chunk in chunks {
           count(chunk)
@@ -63,31 +66,7 @@ extension Importer {
       })
     try file.checkUnchanged()
     report.byteCount += byteCount
-    countFile(Array(key.utf8), chunkCount: chunkCount)
-  }
-
-  private static func plan(
-    _ batch: ChunkIntake.Batch, _ engine: Engine, _ codec: CodecChoice
-  ) throws(BlobStorageError) -> [PlannedChunk] {
-    try bridge(batch.bytes) { (raw) throws(BlobStorageError) in
-      var chunks: [PlannedChunk] = []
-      for range in batch.chunks {
-        let plain = UnsafeRawBufferPointer(rebasing: raw[range])
-        let digest = Digest.of(plain, by: engine.header.digestAlgorithm)
-        let isThere = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-          try transaction.chunkToShare(digest) != nil
-        }
-        var recordByteCount: Int?
-        if !isThere {
-          let encoded = try engine.encode(digest, plain, by: codec, hint: batch.hint)
-          recordByteCount = encoded.record.recordByteCount(
-            payloadByteCount: encoded.stored?.count ?? range.count)
-        }
-        chunks.append(
-          PlannedChunk(digest: digest, byteCount: range.count, recordByteCount: recordByteCount))
-      }
-      return chunks
-    }
+    countFile(key, chunkCount: chunkCount)
   }
 
   private func count(_ chunk: PlannedChunk) {

@@ -190,16 +190,10 @@ package final class Importer {
         throw BlobStorageError(.sourceFailed, "it changed while it was read")
       }
       bytes.removeLast(bytes.count - count)
-      let key = try Engine.keyBytes(source.key)
-      let blob = try bridge(bytes) { (raw) throws(BlobStorageError) in
-        try engine.prepare(
-          raw, key: key, PutOptions(replacement: options.replacement, codec: options.codec))
-      }
-      return .prepared(
-        Engine.CommitItem(
-          key: key, blob: blob, data: bytes,
-          PutOptions(
-            replacement: options.replacement, metadata: FileMark(file.status, readFrom: start).metadata)))
+      let putOptions = PutOptions(
+        replacement: options.replacement, codec: options.codec,
+        metadata: FileMark(file.status, readFrom: start).metadata)
+      return .prepared(try engine.prepare(try Engine.keyBytes(source.key), bytes, putOptions))
     } catch {
       return .skipped(try skipped(source, error))
     }
@@ -264,15 +258,16 @@ package final class Importer {
     do throws(BlobStorageError) {
       let start = context.beginReading(source.status)
       let file = try source.open()
+      let key = try Engine.keyBytes(source.key)
       if options.isDryRun {
-        try plan(file, source.key) { done in self.tell(extra: done) }
+        try plan(file, key) { done in self.tell(extra: done) }
         return
       }
       var options = putOptions
       options.metadata = FileMark(file.status, readFrom: start).metadata
       var put = try StreamPut(engine, options)
       put.progress = { done in self.tell(extra: done) }
-      let (result, watermark) = try put.run(try Engine.keyBytes(source.key), file)
+      let (result, watermark) = try put.run(key, file)
       count(([result], watermark))
       try cache?.holdLimit()
     } catch {

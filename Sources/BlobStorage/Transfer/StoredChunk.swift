@@ -52,11 +52,10 @@ struct StoredChunk: Sendable {
   }
 
   /// The chunk for a store that lacks its base: encoded as that store encodes what is put.
-  func alone(in engine: Engine) throws(BlobStorageError) -> StoredChunk {
+  func alone(by planner: ChunkPlanner) throws(BlobStorageError) -> StoredChunk {
     let plain = plain ?? stored
-    let search = BaseSearch(engine, engine.codec)
     let encoded = try bridge(plain) { (raw) throws(BlobStorageError) in
-      try search.alone(record.digest, raw, hint: .unknown, features: search.features(raw, hint: .unknown))
+      try planner.encodeAlone(record.digest, raw)
     }
     return StoredChunk(record: encoded.record, stored: encoded.stored ?? plain)
   }

@@ -45,4 +45,27 @@ struct EncodingPaysTests {
     #expect(try encoder.encoded(half + half, by: .zstd, hint: .alreadyCompressed).kind == .none)
     #expect(try encoder.encoded(text, by: .zstd, hint: .alreadyCompressed).kind == .zstd)
   }
+
+  /// Of a chunk with a hint few bytes are sampled: it must not be taken for noise because of that.
+  @Test(arguments: [1_023, 1_024, 1_025, 4_096, 10_240, 65_536, 262_144])
+  func aPlainPartOfACompressedBlobIsFoundInAChunkOfAnyLength(count: Int) throws {
+    var seed = SplitMix64(seed: UInt64(count))
+    let encoder = ChunkEncoder()
+    let part = [UInt8](repeating: 0, count: count / 5)
+    for start in [0, count / 3, count - part.count] {
+      var chunk = seed.bytes(count)
+      chunk.replaceSubrange(start..<start + part.count, with: part)
+      #expect(try encoder.encoded(chunk, by: .zstd, hint: .alreadyCompressed).kind == .zstd, "at \(start)")
+    }
+  }
+
+  /// Noise that repeats itself would be encoded; that it is kept plain shows that only its histogram was looked at.
+  @Test(arguments: [4_096, 10_240, 65_536])
+  func noiseOfACompressedBlobIsNotEncodedForNothing(count: Int) throws {
+    var seed = SplitMix64(seed: UInt64(count))
+    let half = seed.bytes(count / 2)
+    let encoder = ChunkEncoder()
+    #expect(try encoder.encoded(half + half, by: .zstd, hint: .alreadyCompressed).kind == .none)
+    #expect(try encoder.encoded(half + half, by: .zstd).kind == .zstd)
+  }
 }

@@ -63,7 +63,7 @@ struct ExportTests {
         ChunkEntry(digest: Digest.of(parts[$0 % 2]), plainByteCount: 15_000)
       })
     _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-      _ = try engine.appendManifest(of: layout, unlessThere: false, &commit)
+      _ = try commit.appendManifest(of: layout, unlessThere: false)
       _ = try commit.append(
         .ref(
           RefRecord(

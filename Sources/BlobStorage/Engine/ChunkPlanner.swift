@@ -1,0 +1,363 @@
+/// Works out what of some bytes has to be stored: cuts them, names the chunks, looks them up, chooses what to encode
+/// the new ones against, and encodes them.
+///
+/// Holds no lock, and may be used by several threads. A chunk that was found may be gone when it is counted on. Content
+/// in memory is looked up again by the commit (``ChunkPlan/append(_:to:by:)``); what streams in is protected by leases.
+package final class ChunkPlanner: Sendable {
+  /// What is done so that found chunks can be counted on.
+  enum Assurance: Sendable {
+    /// Nothing: the plan is for counting.
+    case none
+    /// Packs are forced to the medium. A commit looks everything up again.
+    case commit
+    /// Packs are forced to the medium, and leases hold what was found. Chunks that are pending count as there.
+    case leases
+  }
+
+  /// What is known about the bytes to plan.
+  private struct Job {
+    enum Previous {
+      case none
+      /// The current version of this key.
+      case key([UInt8])
+      case version(PreviousVersion)
+    }
+
+    var hint: CompressibilityHint
+    var previous = Previous.none
+    var use = BaseSearch.Use(isWhole: false, archives: false)
+    /// Where the bytes begin in their blob.
+    var start: Int64 = 0
+    /// They are all of their blob.
+    var isWhole = false
+    var assurance: Assurance
+  }
+
+  /// A chunk that is being planned.
+  private struct Draft {
+    enum Standing { case shared, pending, missing }
+
+    let digest: Digest
+    let range: Range<Int>
+    var standing = Standing.missing
+    /// The store does not know the chunk at all, so that it may have a base.
+    var isUnknown = false
+    var features: SIMD3<UInt32>?
+    var previous: PreviousVersion.Candidate?
+    var found = BaseSearch.Found()
+  }
+
+  private typealias Drafts = OneOrMore<Draft>
+
+  private let catalog: Catalog
+  private let writer: WriterSession
+  private let leases: LeaseFile
+  private let blobs: BlobSource
+  private let sizes: ChunkSizes
+  private let algorithm: Digest.Algorithm
+  private let search: BaseSearch
+
+  /// - Parameter search: also says by which codec chunks are encoded.
+  init(
+    catalog: Catalog, writer: WriterSession, leases: LeaseFile, blobs: BlobSource, sizes: ChunkSizes,
+    algorithm: Digest.Algorithm, search: BaseSearch
+  ) {
+    self.catalog = catalog
+    self.writer = writer
+    self.leases = leases
+    self.blobs = blobs
+    self.sizes = sizes
+    self.algorithm = algorithm
+    self.search = search
+  }
+
+  /// The same for another codec.
+  func with(_ codec: CodecChoice) -> ChunkPlanner {
+    ChunkPlanner(
+      catalog: catalog, writer: writer, leases: leases, blobs: blobs, sizes: sizes, algorithm: algorithm,
+      search: search.with(codec))
+  }
+
+  /// Plans a blob that is in memory whole.
+  ///
+  /// - Parameters:
+  ///   - key: where the blob will go. The key's current version may be similar.
+  ///   - archives: the current version stays in the key's history.
+  /// - Complexity: one view of the catalog for a blob of one chunk, unless the current version has several.
+  package func plan(
+    _ bytes: UnsafeRawBufferPointer, key: [UInt8], archives: Bool
+  ) throws(BlobStorageError) -> ChunkPlan {
+    let digest = Digest.of(bytes, by: algorithm)
+    let ranges = ranges(bytes)
+    var drafts = try ranges.mapped { (range) throws(BlobStorageError) in
+      Draft(digest: ranges.count == 1 ? digest : self.digest(bytes, range), range: range)
+    }
+    let hint = CompressibilityHint(beginning: bytes)
+    let use = BaseSearch.Use(isWhole: drafts.count == 1 && hint == .unknown, archives: archives)
+    _ = try find(
+      &drafts, in: bytes, Job(hint: hint, previous: .key(key), use: use, isWhole: true, assurance: .commit))
+    var guesses = BaseSearch.Guesses()
+    let chunks = try drafts.mapped { (draft) throws(BlobStorageError) in
+      try encode(draft, bytes, hint, &guesses)
+    }
+    return ChunkPlan(
+      digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: search.codec)
+  }
+
+  /// Plans a part of a blob, and calls `body` with one chunk after the other: only one at a time is held encoded.
+  ///
+  /// - Parameter previous: what the blob's key holds so far.
+  /// - Returns: a lease of what the chunks share and are encoded against, with ``Assurance/leases`` only.
+  func plan(
+    _ batch: Cutter.Batch, previous: PreviousVersion?, _ assurance: Assurance,
+    _ body: (ChunkPlan.Chunk, _ plain: UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> LeaseFile.Hold? {
+    try bridge(batch.bytes) { (bytes) throws(BlobStorageError) in
+      guard let ranges = OneOrMore(contentsOf: batch.chunks) else { return nil }
+      var drafts = try ranges.mapped { (range) throws(BlobStorageError) in
+        Draft(digest: digest(bytes, range), range: range)
+      }
+      var job = Job(
+        hint: batch.hint, start: batch.start, isWhole: batch.isWhole && drafts.count == 1,
+        assurance: assurance)
+      if let previous { job.previous = .version(previous) }
+      let hold = try find(&drafts, in: bytes, job)
+      do throws(BlobStorageError) {
+        var guesses = BaseSearch.Guesses()
+        for draft in drafts {
+          try body(
+            try encode(draft, bytes, batch.hint, &guesses),
+            UnsafeRawBufferPointer(rebasing: bytes[draft.range]))
+        }
+      } catch {
+        if let hold { leases.release(hold) }
+        throw error
+      }
+      return hold
+    }
+  }
+
+  /// Which of these chunks the store lacks, and a lease of the others.
+  func share(
+    _ digests: [Digest]
+  ) throws(BlobStorageError) -> (missing: [Digest], hold: LeaseFile.Hold?) {
+    guard let digests = OneOrMore(contentsOf: digests) else { return ([], nil) }
+    var drafts = try digests.mapped { (digest) throws(BlobStorageError) in
+      Draft(digest: digest, range: 0..<0)
+    }
+    // Nothing is going to be encoded.
+    let job = Job(hint: .alreadyCompressed, assurance: .leases)
+    let hold = try find(&drafts, in: UnsafeRawBufferPointer(start: nil, count: 0), job)
+    return (drafts.filter { $0.standing == .missing }.map(\.digest), hold)
+  }
+
+  /// What a key holds so far, if chunks are tried against others at all.
+  func previousVersion(of key: [UInt8]) throws(BlobStorageError) -> PreviousVersion? {
+    guard search.triesBases(.unknown) else { return nil }
+    let digest = try catalog.read { (view) throws(BlobStorageError) in try currentDigest(of: key, view) }
+    return try digest.flatMap { (digest) throws(BlobStorageError) in try PreviousVersion(blobs, digest) }
+  }
+
+  /// Encodes a chunk without a base.
+  func encodeAlone(
+    _ digest: Digest, _ plain: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) -> EncodedChunk {
+    try search.alone(digest, plain, hint: .unknown, features: search.features(plain, hint: .unknown))
+  }
+
+  /// Whether a record may refer to the chunk and to its base (H1).
+  func canRefer(to row: ChunkRow, _ view: Transaction) throws(BlobStorageError) -> Bool {
+    guard try writer.canRefer(to: row.place, view) else { return false }
+    guard let base = row.base, let baseRow = try view.chunkRow(base) else { return true }
+    return try writer.canRefer(to: baseRow.place, view)
+  }
+}
+
+// MARK: Cutting and encoding
+
+extension ChunkPlanner {
+  private func ranges(_ bytes: UnsafeRawBufferPointer) -> OneOrMore<Range<Int>> {
+    let whole = OneOrMore(0..<bytes.count)
+    // Nothing is cut before the least length of a chunk, and an empty blob is one chunk of no bytes.
+    if bytes.count <= sizes.minimum { return whole }
+    var chunker = BlobChunker(sizes: sizes)
+    return OneOrMore(contentsOf: chunker.chunks(in: bytes, isAtEnd: true)) ?? whole
+  }
+
+  private func digest(_ bytes: UnsafeRawBufferPointer, _ range: Range<Int>) -> Digest {
+    Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: algorithm)
+  }
+
+  private func encode(
+    _ draft: Draft, _ bytes: UnsafeRawBufferPointer, _ hint: CompressibilityHint,
+    _ guesses: inout BaseSearch.Guesses
+  ) throws(BlobStorageError) -> ChunkPlan.Chunk {
+    guard draft.standing == .missing else {
+      return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: nil)
+    }
+    let plain = UnsafeRawBufferPointer(rebasing: bytes[draft.range])
+    let encoded = try search.encode(
+      draft.digest, plain, hint: hint, features: draft.features ?? search.features(plain, hint: hint),
+      draft.found, &guesses)
+    return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: encoded)
+  }
+}
+
+// MARK: Finding
+
+extension ChunkPlanner {
+  /// Finds out which chunks the store has, and what to encode the others against.
+  private func find(
+    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job
+  ) throws(BlobStorageError) -> LeaseFile.Hold? {
+    var unsynced: Set<PackName> = []
+    if let next = try lookUp(&drafts, in: bytes, job, &unsynced) {
+      try findBases(&drafts, in: bytes, job, next.version, &unsynced)
+    }
+    if job.assurance == .none { return nil }
+    for name in unsynced { try writer.synchronizeOther(name) }
+    return job.assurance == .leases ? try hold(&drafts) : nil
+  }
+
+  /// Bases are still to be found. The key's current version has to be read first, if there is one.
+  private struct Unfinished { var version: PreviousVersion? }
+
+  /// Looks up the chunks in one view; that of a single chunk serves for its base as well.
+  private func lookUp(
+    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ unsynced: inout Set<PackName>
+  ) throws(BlobStorageError) -> Unfinished? {
+    var current: Digest?
+    let isDone = try catalog.read { (view) throws(BlobStorageError) -> Bool in
+      var isAnyUnknown = false
+      for index in drafts.indices {
+        try lookUp(&drafts[index], job, view, &unsynced)
+        isAnyUnknown = isAnyUnknown || drafts[index].isUnknown
+      }
+      guard isAnyUnknown, search.triesBases(job.hint) else { return true }
+      if case .key(let key) = job.previous { current = try currentDigest(of: key, view) }
+      // The features of many chunks would keep the view for long.
+      guard drafts.count == 1 else { return false }
+      if case .version = job.previous { return false }
+      if let current {
+        // One that is not a chunk has a manifest, which is not read inside of a view.
+        guard let row = try view.chunkRow(current), !row.isSuspect else { return false }
+        drafts.head.previous =
+          row.plainByteCount > 0
+          ? PreviousVersion.Candidate(digest: current, isAligned: true, isOnly: true) : nil
+      }
+      try findBases(&drafts, in: bytes, job, view, &unsynced)
+      return true
+    }
+    if isDone { return nil }
+    if case .version(let version) = job.previous { return Unfinished(version: version) }
+    return Unfinished(
+      version: try current.flatMap { (digest) throws(BlobStorageError) in try PreviousVersion(blobs, digest) }
+    )
+  }
+
+  private func lookUp(
+    _ draft: inout Draft, _ job: Job, _ view: Transaction, _ unsynced: inout Set<PackName>
+  ) throws(BlobStorageError) {
+    draft.isUnknown = try view.chunkRow(draft.digest) == nil
+    if !draft.isUnknown, let row = try view.chunkToShare(draft.digest),
+      try canShare(row, view, &unsynced)
+    {
+      draft.standing = .shared
+    } else if job.assurance == .leases, writer.hasPendingChunk(draft.digest) {
+      (draft.standing, draft.isUnknown) = (.pending, false)
+    } else {
+      draft.standing = .missing
+    }
+  }
+
+  /// Finds bases for several chunks, or with a version of several chunks.
+  private func findBases(
+    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ version: PreviousVersion?,
+    _ unsynced: inout Set<PackName>
+  ) throws(BlobStorageError) {
+    if let version {
+      let candidates = try version.candidates(
+        for: drafts.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) }, at: job.start,
+        isWhole: job.isWhole, from: blobs.chunks)
+      for index in drafts.indices { drafts[index].previous = candidates[index] }
+    }
+    for index in drafts.indices where drafts[index].isUnknown {
+      drafts[index].features = features(drafts[index], bytes, job)
+    }
+    try catalog.read { (view) throws(BlobStorageError) in
+      try findBases(&drafts, in: bytes, job, view, &unsynced)
+    }
+  }
+
+  private func findBases(
+    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ view: Transaction,
+    _ unsynced: inout Set<PackName>
+  ) throws(BlobStorageError) {
+    for index in drafts.indices where drafts[index].isUnknown {
+      let draft = drafts[index]
+      let features = draft.features ?? features(draft, bytes, job)
+      var found = try search.find(
+        for: ChunkEntry(digest: draft.digest, plainByteCount: draft.range.count), features,
+        previous: draft.previous, job.use, view)
+      try found.keep { (base) throws(BlobStorageError) in try canShare(base.row, view, &unsynced) }
+      drafts[index].features = features
+      drafts[index].found = found
+    }
+  }
+
+  private func features(
+    _ draft: Draft, _ bytes: UnsafeRawBufferPointer, _ job: Job
+  ) -> SIMD3<UInt32>? {
+    search.features(UnsafeRawBufferPointer(rebasing: bytes[draft.range]), hint: job.hint)
+  }
+
+  /// Whether a record may refer to the chunk once the packs that are added to `unsynced` are on the medium.
+  private func canShare(
+    _ row: ChunkRow, _ view: Transaction, _ unsynced: inout Set<PackName>
+  ) throws(BlobStorageError) -> Bool {
+    if try canRefer(to: row, view) { return true }
+    // What others have not published yet is not waited for.
+    guard !writer.publishes else { return false }
+    var places = [row.place]
+    if let base = row.base, let baseRow = try view.chunkRow(base) { places.append(baseRow.place) }
+    for place in places where !(try writer.canRefer(to: place, view)) {
+      if let pack = try view.packRow(place.pack) { unsynced.insert(pack.name) }
+    }
+    return true
+  }
+
+  /// Leases what was found, and then looks it up again: what is gone by now counts as missing.
+  private func hold(_ drafts: inout Drafts) throws(BlobStorageError) -> LeaseFile.Hold? {
+    var held: [LeaseFile.Held] = []
+    for draft in drafts {
+      if draft.standing == .shared { held.append(.chunk(draft.digest)) }
+      draft.found.forEach { held.append(.chunk($0.digest)) }
+    }
+    guard !held.isEmpty else { return nil }
+    let hold = try leases.hold(held)
+    do throws(BlobStorageError) {
+      try catalog.read { (view) throws(BlobStorageError) in
+        for index in drafts.indices {
+          if drafts[index].standing == .shared {
+            let row = try view.chunkToShare(drafts[index].digest)
+            if let row, try canRefer(to: row, view) { continue }
+            drafts[index].standing = .missing
+          }
+          try drafts[index].found.keep { (base) throws(BlobStorageError) in
+            guard let row = try view.baseToShare(base.digest) else { return false }
+            return try canRefer(to: row, view)
+          }
+        }
+      }
+    } catch {
+      leases.release(hold)
+      throw error
+    }
+    return hold
+  }
+
+  private func currentDigest(of key: [UInt8], _ view: Transaction) throws(BlobStorageError) -> Digest? {
+    guard let name = try view.nameRow(key) else { return nil }
+    return try view.currentVersion(key: name.key, algorithm: algorithm)?.row.digest
+  }
+}
