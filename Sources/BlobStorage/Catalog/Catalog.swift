@@ -336,23 +336,26 @@ package final class Catalog: Sendable {
 
   /// Waits until every commit that may rely on packs condemned before has ended.
   ///
-  /// - Parameter ignoresDead: whether the packs of processes that died in a commit have been recovered.
-  /// - Returns: false if such a pack has to be recovered first.
+  /// - Parameter recovered: packs of dead writers that were recovered since.
+  /// - Returns: the pack of another writer that died in a commit, which has to be recovered first; nil if none did.
   /// - Throws: `busy` when a commit does not end.
-  func awaitCommits(seconds: Double, ignoresDead: Bool) throws(BlobStorageError) -> Bool {
-    guard let live = live.table else { return true }
+  func awaitCommits(
+    seconds: Double, ignoring recovered: Set<PackName>
+  ) throws(BlobStorageError) -> PackName? {
+    guard let live = live.table else { return nil }
     let epoch = live.beginEpoch()
     let end = ContinuousClock.now.advanced(by: .seconds(seconds))
     while true {
       var waited: LiveTable.Entry?
-      for entry in live.entries() where entry.epoch != 0 && entry.epoch != epoch {
+      for entry in live.entries()
+      where entry.epoch != 0 && entry.epoch != epoch && !recovered.contains(entry.pack) {
         guard try live.isDead(entry) else {
           waited = entry
           continue
         }
-        if !ignoresDead { return false }
+        return entry.pack
       }
-      guard let entry = waited else { return true }
+      guard let entry = waited else { return nil }
       guard ContinuousClock.now < end else {
         throw BlobStorageError(
           .busy,

@@ -27,10 +27,12 @@ extension Collector {
   /// Waits for the commits that may rely on condemned packs, including those whose process died.
   func awaitCommits() throws(BlobStorageError) {
     let seconds = engine.environment.commitPatienceSeconds
-    if try engine.catalog.awaitCommits(seconds: seconds, ignoresDead: false) { return }
-    // After recovery the catalog has what the dead writer's last commit relies on.
-    try withReserve { () throws(BlobStorageError) in try engine.recoverDeadWriters() }
-    _ = try engine.catalog.awaitCommits(seconds: seconds, ignoresDead: true)
+    var recovered: Set<PackName> = []
+    while let dead = try engine.catalog.awaitCommits(seconds: seconds, ignoring: recovered) {
+      // After recovery the catalog has what the dead writer's last commit relies on.
+      try withReserve { () throws(BlobStorageError) in try engine.recoverDeadWriters() }
+      recovered.insert(dead)
+    }
   }
 
   /// Forgets retired packs whose files went before their records: see ``PackRetraction``.
