@@ -35,8 +35,9 @@ package struct CatalogFiles: FileSystem {
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     try begin()
     let file = try system.open(path, intent)
-    let names = locks == nil ? ["live"] : ["lock", "users", "live"]
-    guard let name = path.lastComponent?.string, names.contains(name) else { return file }
+    let names = locks == nil ? ["/live"] : ["/lock", "/users", "/live"]
+    let text = path.string
+    guard names.contains(where: { text.hasSuffix($0) }) else { return file }
     return LockedFile(file, process, locks, scheduler, missing)
   }
   package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
