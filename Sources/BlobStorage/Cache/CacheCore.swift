@@ -28,7 +28,7 @@ package final class CacheCore: Sendable {
     /// Counts up whenever room was made, so that who waited for it tries again first.
     var roomCount = 0
     /// Until when nothing is stored because there is no room to be had.
-    var refusesUntil: ContinuousClock.Instant?
+    var refusesUntil: Double?
     var counts = CacheCounts()
   }
 
