@@ -18,16 +18,8 @@ struct CopySyncTests {
     let process = to.disk.process()
     let other = try to.open(process)
     let second = Mutex<(CopyReport, Lab)?>(nil)
-    let syncCount = Mutex(0)
-    // The other process copies the same. Its first sync is of its pack's header; it is about to sync the rest when this
-    // one copies.
-    to.disk.beforeMutations { (call) throws(BlobStorageError) in
-      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/"),
-        syncCount.withLock({ count in
-          count += 1
-          return count == 2
-        })
-      else { return }
+    // The other process copies the same, and is about to sync that when this one copies.
+    to.beforeSecondSync(of: process) { () throws(BlobStorageError) in
       do {
         let report = try Copier(from: source, to: target, CopyOptions()).run()
         let after = try to.afterPowerCut { $0.powerCut(keeping: []) }
@@ -84,15 +76,7 @@ struct CopySyncTests {
     let target = try to.open()
     let process = to.disk.process()
     let other = try to.open(process)
-    let syncCount = Mutex(0)
-    // The first sync is of its pack's header, the second of what it has copied.
-    to.disk.beforeMutations { (call) throws(BlobStorageError) in
-      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/"),
-        syncCount.withLock({ count in
-          count += 1
-          return count == 2
-        })
-      else { return }
+    to.beforeSecondSync(of: process) { () throws(BlobStorageError) in
       throw BlobStorageError(.io, "The sync has failed.")
     }
     #expect(throws: BlobStorageError.self) { try Copier(from: source, to: other, CopyOptions()).run() }

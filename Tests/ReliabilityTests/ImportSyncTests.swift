@@ -1,7 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
-import Synchronization
 import Testing
 
 @Suite("An import")
@@ -79,15 +78,7 @@ struct ImportSyncTests {
     let engine = try lab.open()
     let process = lab.disk.process()
     let other = try lab.open(process)
-    let syncCount = Mutex(0)
-    // The first sync is of its pack's header, the second of what it has imported.
-    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
-      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/"),
-        syncCount.withLock({ count in
-          count += 1
-          return count == 2
-        })
-      else { return }
+    lab.beforeSecondSync(of: process) { () throws(BlobStorageError) in
       throw BlobStorageError(.io, "The sync has failed.")
     }
     #expect(throws: BlobStorageError.self) { try tree.importInto(other) }

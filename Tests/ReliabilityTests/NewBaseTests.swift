@@ -57,8 +57,8 @@ struct NewBaseTests {
         }
         // Leases have been read a second time, and nothing is condemned yet.
         if count == 2, call.kind == .open, call.detail.hasPrefix(path.string) { put.hold() }
-        // The packs are condemned, and leases are about to be read again.
-        if count == 3, isList { put.finish() }
+        // Leases are about to be read again.
+        if isList, Self.hasCondemned(collector) { put.finish() }
       }
       // It has found its bases, and holds none of them.
       put.begin()
@@ -83,6 +83,13 @@ struct NewBaseTests {
       }
       try collector.close()
     }
+  }
+
+  /// Whether packs are about to go.
+  private static func hasCondemned(_ engine: Engine) -> Bool {
+    let rows = try? engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
+    }
+    return rows?.contains { $0.row.state == .condemned } ?? false
   }
 
   /// What resembles the first chunk of the data.

@@ -21,11 +21,12 @@ extension CacheCore {
     try inTurn { () throws(BlobStorageError) in
       let (isMade, refusesUntil) = state.withLock { ($0.roomCount != roomCount, $0.refusesUntil) }
       if isMade { return }
-      if let refusesUntil, refusesUntil > .now {
+      let time = engine.environment.time
+      if let refusesUntil, refusesUntil > time.now() {
         throw BlobStorageError(.limitExceeded, "The cache has no room, and had none a moment ago.")
       }
       do throws(BlobStorageError) { try makeRoomLocked(need, mediumIsFull) } catch {
-        if Self.isNoRoom(error.code) { state.withLock { $0.refusesUntil = .now + .seconds(1) } }
+        if Self.isNoRoom(error.code) { state.withLock { $0.refusesUntil = time.now() + 1 } }
         throw error
       }
       state.withLock {

@@ -28,7 +28,7 @@ package final class CacheCore: Sendable {
     /// Increases whenever room was made, so that a waiting put first tries again.
     var roomCount = 0
     /// Until when nothing is stored because there is no room to be had.
-    var refusesUntil: ContinuousClock.Instant?
+    var refusesUntil: Double?
     var counts = CacheCounts()
   }
 

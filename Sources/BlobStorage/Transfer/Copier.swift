@@ -42,7 +42,7 @@ package final class Copier {
   private var doneByteCount: Int64 = 0
   /// What a dry run would have copied already.
   var plan = ImportPlan()
-  private var lastProgress = Date.distantPast
+  private var lastProgress = -Double.infinity
 
   package init(
     from source: Engine, to target: Engine, _ options: CopyOptions, _ progress: ProgressHandler? = nil
@@ -328,8 +328,8 @@ package final class Copier {
 
   private func tell(_ phase: String = "copying", extra: Int64 = 0, force: Bool = false) {
     guard let progress else { return }
-    let now = Date()
-    guard force || now.timeIntervalSince(lastProgress) > 0.1 else { return }
+    let now = target.environment.time.now()
+    guard force || now - lastProgress > 0.1 else { return }
     lastProgress = now
     // What was put since it was counted is more.
     let done = doneByteCount + extra

@@ -40,9 +40,12 @@ final class CachePlace: Sendable {
 
   /// Opens the store as a process of its own.
   ///
-  /// - Parameter files: to be used in place of the system's.
-  func engine(files: (any FileSystem)? = nil) throws -> Engine {
+  /// - Parameters:
+  ///   - files: to be used in place of the system's.
+  ///   - time: the same.
+  func engine(files: (any FileSystem)? = nil, time: PassingTime = .system) throws -> Engine {
     var environment = Engine.Environment()
+    environment.time = time
     if let files { environment.files = files }
     if let disk {
       environment.files = disk.process()

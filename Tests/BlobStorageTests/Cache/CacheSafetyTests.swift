@@ -128,13 +128,20 @@ struct CacheSafetyTests {
   @Test("room is made by one process at a time, and reading does not wait")
   func oneAtATime() throws {
     let place = try CachePlace()
-    let cache = try place.cache()
+    let isHeld = Atomic<Bool>(false)
+    let arrived = DispatchSemaphore(value: 0)
+    let files = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "lock", path.lastComponent?.string == "cache.lock" else { return }
+      if isHeld.load(ordering: .acquiring) { arrived.signal() }
+    }
+    let cache = try place.cache(place.engine(files: files))
     #expect(try cache.put("k", [1]))
     // The next put begins a pack.
     try cache.engine.writer.rollOver()
     let lock = try SystemFiles().open(cache.engine.folder.cacheLock, .openOrCreate)
     defer { lock.close() }
     #expect(try lock.lock(.exclusive, wait: true))
+    isHeld.store(true, ordering: .releasing)
     let isStored = Mutex(false)
     let putting = DispatchGroup()
     DispatchQueue.global().async(group: putting) {
@@ -143,7 +150,8 @@ struct CacheSafetyTests {
         isStored.withLock { $0 = stored }
       } catch { Issue.record(error) }
     }
-    Thread.sleep(forTimeInterval: 0.2)
+    // Twice: it did not get the lock the first time.
+    for _ in 0..<2 { arrived.wait() }
     #expect(try cache.data("k") == Data([1]))
     #expect(try !cache.contains("n"))
     #expect(!isStored.withLock { $0 })
@@ -156,19 +164,19 @@ struct CacheSafetyTests {
   @Test("after a refusal nothing is tried for a second, and then it is")
   func refusal() throws {
     let place = try CachePlace()
-    let cache = try place.cache(prefix: "c/")
+    let tenths = Atomic<Int>(0)
+    let time = PassingTime(now: { Double(tenths.load(ordering: .relaxed)) / 10 }, wait: { _ in })
+    let cache = try place.cache(place.engine(time: time), prefix: "c/")
     let engine = cache.engine
     var random = SplitMix64(seed: 47)
     _ = try engine.put("other", .data(random.noise(9_000_000)), .relaxed)
-    let begun = ContinuousClock.now
     #expect(try !cache.put("k", random.noise(20_000)))
     // There would be room from here on.
     _ = try engine.delete(["other"], .relaxed)
     _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
-    let isStored = try cache.put("k", random.noise(20_000))
-    // On a slow machine the second may be over.
-    if begun.duration(to: .now) < .milliseconds(900) { #expect(!isStored) }
-    Thread.sleep(forTimeInterval: 1.1)
+    tenths.store(9, ordering: .relaxed)
+    #expect(try !cache.put("k", random.noise(20_000)))
+    tenths.store(11, ordering: .relaxed)
     #expect(try cache.put("k", [1]))
     #expect(try cache.data("k") == Data([1]))
     #expect(try cache.excess() < 0)

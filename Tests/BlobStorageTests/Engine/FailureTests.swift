@@ -88,50 +88,31 @@ struct FailureTests {
     try reopened.close()
   }
 
-  @Test("whose process dies in the middle of a commit holds all of it or nothing")
-  func wholeCommits() throws {
-    // Refs that are handed to the system in several parts.
-    let items = (0..<1_500).map { index in
-      PutItem(key: "key-\(index)", data: Data(), metadata: [UInt8](repeating: 1, count: 1_000))
-    }
-    var outcomes: Set<Int> = []
-    var mutation = 0
-    repeat {
-      let place = try Place()
-      let engine = try place.engine()
-      _ = try engine.put("before", [1])
-      mutation += 1
-      place.disk.stop(beforeMutation: place.disk.mutationCount + mutation)
-      let error = failure { _ = try engine.put(items, .relaxed) }
-      place.disk.heal()
-      place.disk.crash()
-      let reopened = try place.engine()
-      #expect(try reopened.data("before", nil) == Data([1]))
-      let count = try reopened.keys("key-", after: nil, limit: .max).count
-      outcomes.insert(count)
-      #expect(count == 0 || count == items.count, "stopped before write \(mutation)")
-      try reopened.close()
-      if error == nil { break }
-    } while mutation < 20
-    #expect(mutation > 2)
-    #expect(outcomes == [0, items.count])
-  }
+  enum LongChange: CaseIterable { case put, delete }
 
-  @Test("whose process dies while keys are dropped by their names has all of them or none")
-  func wholeDeletions() throws {
-    // Drops that are handed to the system in several parts.
+  @Test(
+    "whose process dies in the middle of a long commit holds all of it or nothing",
+    arguments: LongChange.allCases)
+  func wholeCommits(_ change: LongChange) throws {
+    // Refs or drops that are handed to the system in several parts.
     let end = String(repeating: "x", count: 1_000)
     let keys = (0..<1_500).map { "key-\($0)-\(end)" }
+    let items = keys.map { PutItem(key: $0, data: Data()) }
     var outcomes: Set<Int> = []
     var mutation = 0
     repeat {
       let place = try Place()
       let engine = try place.engine()
       _ = try engine.put("before", [1])
-      _ = try engine.put(keys.map { PutItem(key: $0, data: Data()) }, .relaxed)
+      if change == .delete { _ = try engine.put(items, .relaxed) }
       mutation += 1
       place.disk.stop(beforeMutation: place.disk.mutationCount + mutation)
-      let error = failure { _ = try engine.delete(keys, .relaxed) }
+      let error = failure {
+        switch change {
+        case .put: _ = try engine.put(items, .relaxed)
+        case .delete: _ = try engine.delete(keys, .relaxed)
+        }
+      }
       place.disk.heal()
       place.disk.crash()
       let reopened = try place.engine()

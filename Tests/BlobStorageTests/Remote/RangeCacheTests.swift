@@ -23,16 +23,23 @@ struct RangeCacheTests {
     #expect(kept == [0] + Array((packs.count - kept.count + 1)..<packs.count))
   }
 
-  @Test("keeps a pack of this machine whole, unless it takes more than a quarter", arguments: [true, false])
-  func wholePack(_ fits: Bool) throws {
-    let disk = SimulatedDisk()
-    let files = disk.process()
+  /// With a state folder on a disk of its own.
+  private static func backend(
+    cacheByteCountMax: Int64
+  ) throws -> (backend: RemoteBackend, files: SimulatedProcess) {
+    let files = SimulatedDisk().process()
     for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
       try files.createDirectory(FilePath("/\(folder)"))
     }
     let backend = RemoteBackend(
       objects: MemoryObjectStore(), storeID: SharedFormatTests.storeID, folder: "/state",
-      asideFolder: "/state/aside", files: files, cacheByteCountMax: fits ? 400_000 : 399_999)
+      asideFolder: "/state/aside", files: files, cacheByteCountMax: cacheByteCountMax)
+    return (backend, files)
+  }
+
+  @Test("keeps a pack of this machine whole, unless it takes more than a quarter", arguments: [true, false])
+  func wholePack(_ fits: Bool) throws {
+    let (backend, files) = try Self.backend(cacheByteCountMax: fits ? 400_000 : 399_999)
     let name = PackName(writer: 1, sequence: 1)
     try files.write(
       [UInt8](repeating: 7, count: 100_000), to: FilePath("/state/packs/\(name.fileName)"))
@@ -43,14 +50,7 @@ struct RangeCacheTests {
 
   @Test("holds its limit when nothing but packs of this machine come")
   func wholePacks() throws {
-    let disk = SimulatedDisk()
-    let files = disk.process()
-    for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
-      try files.createDirectory(FilePath("/\(folder)"))
-    }
-    let backend = RemoteBackend(
-      objects: MemoryObjectStore(), storeID: SharedFormatTests.storeID, folder: "/state",
-      asideFolder: "/state/aside", files: files, cacheByteCountMax: 1_000_000)
+    let (backend, files) = try Self.backend(cacheByteCountMax: 1_000_000)
     for number in 1...40 {
       let name = PackName(writer: 1, sequence: UInt32(number))
       try files.write([UInt8](repeating: 7, count: 100_000), to: FilePath("/state/packs/\(name.fileName)"))

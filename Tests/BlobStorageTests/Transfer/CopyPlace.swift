@@ -18,9 +18,12 @@ struct CopyPlace {
   }
 
   /// Opens it anew: where it is of objects, on that machine.
-  func engine(_ machine: String = "one") throws -> Engine {
+  ///
+  /// - Parameter time: of one in a folder.
+  func engine(_ machine: String = "one", time: PassingTime = .system) throws -> Engine {
     if let remote { return try remote.engine(machine, packByteCount: packByteCount) }
     var environment = Engine.Environment()
+    environment.time = time
     environment.packByteCountTarget = packByteCount
     return try (try #require(folder)).engine(environment)
   }

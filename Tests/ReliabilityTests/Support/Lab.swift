@@ -194,6 +194,23 @@ final class Lab: @unchecked Sendable {
     }
   }
 
+  /// Calls `body` before the process syncs a pack for the second time: the first sync is of the pack's header.
+  func beforeSecondSync(
+    of process: SimulatedProcess, _ body: @escaping @Sendable () throws(BlobStorageError) -> Void
+  ) {
+    let count = Mutex(0)
+    disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.kind == .synchronize, call.detail.contains("/packs/") else {
+        return
+      }
+      let isSecond = count.withLock { count in
+        count += 1
+        return count == 2
+      }
+      if isSecond { try body() }
+    }
+  }
+
   // MARK: Crashes
 
   /// Every process died; what they had written is there.
