@@ -16,21 +16,16 @@ package final class ChunkPlanner: Sendable {
 
   /// What is known about the bytes to plan.
   private struct Job {
-    enum Previous {
-      case none
-      /// The current version of this key.
-      case key([UInt8])
-      case version(PreviousVersion)
-    }
-
     var hint: CompressibilityHint
-    var previous = Previous.none
+    var assurance: Assurance
+    /// Whose current version is to be tried, if that is not known yet.
+    var key: [UInt8]?
+    var version: PreviousVersion?
     var use = BaseSearch.Use(isWhole: false, archives: false)
     /// Where the bytes begin in their blob.
     var start: Int64 = 0
-    /// They are all of their blob.
-    var isWhole = false
-    var assurance: Assurance
+    /// They are all of their blob, in one chunk.
+    var isOnly = false
   }
 
   /// A chunk that is being planned.
@@ -95,7 +90,8 @@ package final class ChunkPlanner: Sendable {
     let hint = CompressibilityHint(beginning: bytes)
     let use = BaseSearch.Use(isWhole: drafts.count == 1 && hint == .unknown, archives: archives)
     _ = try find(
-      &drafts, in: bytes, Job(hint: hint, previous: .key(key), use: use, isWhole: true, assurance: .commit))
+      &drafts, in: bytes,
+      Job(hint: hint, assurance: .commit, key: key, use: use, isOnly: drafts.count == 1))
     var guesses = BaseSearch.Guesses()
     let chunks = try drafts.mapped { (draft) throws(BlobStorageError) in
       try encode(draft, bytes, hint, &guesses)
@@ -117,10 +113,9 @@ package final class ChunkPlanner: Sendable {
       var drafts = try ranges.mapped { (range) throws(BlobStorageError) in
         Draft(digest: digest(bytes, range), range: range)
       }
-      var job = Job(
-        hint: batch.hint, start: batch.start, isWhole: batch.isWhole && drafts.count == 1,
-        assurance: assurance)
-      if let previous { job.previous = .version(previous) }
+      let job = Job(
+        hint: batch.hint, assurance: assurance, version: previous, start: batch.start,
+        isOnly: batch.isWhole && drafts.count == 1)
       let hold = try find(&drafts, in: bytes, job)
       do throws(BlobStorageError) {
         var guesses = BaseSearch.Guesses()
@@ -188,6 +183,12 @@ extension ChunkPlanner {
     Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: algorithm)
   }
 
+  private func features(
+    _ draft: Draft, _ bytes: UnsafeRawBufferPointer, _ hint: CompressibilityHint
+  ) -> SIMD3<UInt32>? {
+    search.features(UnsafeRawBufferPointer(rebasing: bytes[draft.range]), hint: hint)
+  }
+
   private func encode(
     _ draft: Draft, _ bytes: UnsafeRawBufferPointer, _ hint: CompressibilityHint,
     _ guesses: inout BaseSearch.Guesses
@@ -195,10 +196,9 @@ extension ChunkPlanner {
     guard draft.standing == .missing else {
       return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: nil)
     }
-    let plain = UnsafeRawBufferPointer(rebasing: bytes[draft.range])
     let encoded = try search.encode(
-      draft.digest, plain, hint: hint, features: draft.features ?? search.features(plain, hint: hint),
-      draft.found, &guesses)
+      draft.digest, UnsafeRawBufferPointer(rebasing: bytes[draft.range]), hint: hint,
+      features: draft.features ?? features(draft, bytes, hint), draft.found, &guesses)
     return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: encoded)
   }
 }
@@ -211,35 +211,15 @@ extension ChunkPlanner {
     _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job
   ) throws(BlobStorageError) -> LeaseFile.Hold? {
     var unsynced: Set<PackName> = []
-    if let next = try lookUp(&drafts, in: bytes, job, &unsynced) {
-      try findBases(&drafts, in: bytes, job, next.version, &unsynced)
-    }
-    if job.assurance == .none { return nil }
-    for name in unsynced { try writer.synchronizeOther(name) }
-    return job.assurance == .leases ? try hold(&drafts) : nil
-  }
-
-  /// Bases are still to be found. The key's current version has to be read first, if there is one.
-  private struct Unfinished { var version: PreviousVersion? }
-
-  /// Looks up the chunks in one view; that of a single chunk serves for its base as well.
-  private func lookUp(
-    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ unsynced: inout Set<PackName>
-  ) throws(BlobStorageError) -> Unfinished? {
     var current: Digest?
     let isDone = try catalog.read { (view) throws(BlobStorageError) -> Bool in
-      var isAnyUnknown = false
-      for index in drafts.indices {
-        try lookUp(&drafts[index], job, view, &unsynced)
-        isAnyUnknown = isAnyUnknown || drafts[index].isUnknown
-      }
-      guard isAnyUnknown, search.triesBases(job.hint) else { return true }
-      if case .key(let key) = job.previous { current = try currentDigest(of: key, view) }
+      for index in drafts.indices { try lookUp(&drafts[index], job, view, &unsynced) }
+      guard search.triesBases(job.hint), drafts.contains(where: { $0.isUnknown }) else { return true }
+      if let key = job.key { current = try currentDigest(of: key, view) }
       // The features of many chunks would keep the view for long.
-      guard drafts.count == 1 else { return false }
-      if case .version = job.previous { return false }
+      guard drafts.count == 1, job.version == nil else { return false }
       if let current {
-        // One that is not a chunk has a manifest, which is not read inside of a view.
+        // A version that is not a chunk has a manifest, which is not read inside of a view.
         guard let row = try view.chunkRow(current), !row.isSuspect else { return false }
         drafts.head.previous =
           row.plainByteCount > 0
@@ -248,11 +228,25 @@ extension ChunkPlanner {
       try findBases(&drafts, in: bytes, job, view, &unsynced)
       return true
     }
-    if isDone { return nil }
-    if case .version(let version) = job.previous { return Unfinished(version: version) }
-    return Unfinished(
-      version: try current.flatMap { (digest) throws(BlobStorageError) in try PreviousVersion(blobs, digest) }
-    )
+    if !isDone {
+      var version = job.version
+      if version == nil, let current { version = try PreviousVersion(blobs, current) }
+      if let version {
+        let entries = drafts.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) }
+        let candidates = try version.candidates(
+          for: entries, at: job.start, isWhole: job.isOnly, from: blobs.chunks)
+        for index in drafts.indices { drafts[index].previous = candidates[index] }
+      }
+      for index in drafts.indices where drafts[index].isUnknown {
+        drafts[index].features = features(drafts[index], bytes, job.hint)
+      }
+      try catalog.read { (view) throws(BlobStorageError) in
+        try findBases(&drafts, in: bytes, job, view, &unsynced)
+      }
+    }
+    if job.assurance == .none { return nil }
+    for name in unsynced { try writer.synchronizeOther(name) }
+    return job.assurance == .leases ? try hold(&drafts) : nil
   }
 
   private func lookUp(
@@ -270,32 +264,13 @@ extension ChunkPlanner {
     }
   }
 
-  /// Finds bases for several chunks, or with a version of several chunks.
-  private func findBases(
-    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ version: PreviousVersion?,
-    _ unsynced: inout Set<PackName>
-  ) throws(BlobStorageError) {
-    if let version {
-      let candidates = try version.candidates(
-        for: drafts.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) }, at: job.start,
-        isWhole: job.isWhole, from: blobs.chunks)
-      for index in drafts.indices { drafts[index].previous = candidates[index] }
-    }
-    for index in drafts.indices where drafts[index].isUnknown {
-      drafts[index].features = features(drafts[index], bytes, job)
-    }
-    try catalog.read { (view) throws(BlobStorageError) in
-      try findBases(&drafts, in: bytes, job, view, &unsynced)
-    }
-  }
-
   private func findBases(
     _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ view: Transaction,
     _ unsynced: inout Set<PackName>
   ) throws(BlobStorageError) {
     for index in drafts.indices where drafts[index].isUnknown {
       let draft = drafts[index]
-      let features = draft.features ?? features(draft, bytes, job)
+      let features = draft.features ?? features(draft, bytes, job.hint)
       var found = try search.find(
         for: ChunkEntry(digest: draft.digest, plainByteCount: draft.range.count), features,
         previous: draft.previous, job.use, view)
@@ -303,12 +278,6 @@ extension ChunkPlanner {
       drafts[index].features = features
       drafts[index].found = found
     }
-  }
-
-  private func features(
-    _ draft: Draft, _ bytes: UnsafeRawBufferPointer, _ job: Job
-  ) -> SIMD3<UInt32>? {
-    search.features(UnsafeRawBufferPointer(rebasing: bytes[draft.range]), hint: job.hint)
   }
 
   /// Whether a record may refer to the chunk once the packs that are added to `unsynced` are on the medium.
