@@ -1,4 +1,5 @@
 import Dispatch
+import Logging
 import Synchronization
 
 /// What a publisher asks of a session, and does to it. In a folder the session syncs its packs itself.
@@ -120,6 +121,7 @@ extension WriterSession {
     }
     if published.isEmpty { throw error }
     for watermark in published { try synchronize(watermark) }
-    logger.warning("The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
+    logger.warning(
+      "The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
   }
 }
