@@ -127,7 +127,7 @@ let package = Package(
     .executableTarget(
       name: "CacheTrial", dependencies: ["BlobStorage", .product(name: "Logging", package: "swift-log")],
       path: "Tests/CacheTrial", swiftSettings: strict),
-    // Puts and reads objects of a pack's length. No product; `tools/bench-wire` measures by it.
+    // Puts and reads objects of a pack's length. No product; `tools/bench machines` measures by it.
     .executableTarget(
       name: "WireTrial",
       dependencies: [

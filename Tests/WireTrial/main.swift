@@ -1,4 +1,4 @@
-// What `tools/bench-wire` and `tools/bench-machines` measure from inside a process; prints a line of JSON.
+// What `tools/bench machines` measures from inside a process; prints a line of JSON.
 //   WireTrial objects s3://BUCKET/PREFIX COUNT BYTES WIDTH   puts, reads and deletes objects of a pack's length
 //   WireTrial ranges s3://BUCKET/PREFIX STATE KEY COUNT      random 64 KiB of a blob, one after the other
 //   WireTrial fill s3://BUCKET/PREFIX STATE CHUNKS           makes a store of so many chunks of 1 KiB

@@ -1,0 +1,211 @@
+"""Whole stores: what programs are told to import, import again, read, verify and export, and the rows of that."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+from core import OURS, row, settle, stored
+from data import byte_count
+
+ZSTD, PLAIN, OFF = "zstd -3 -T2", "plain bytes", f"{OURS}, similarity off"
+# A step that ends in / is for folders. `again` reads everything in full; `next` imports the next versions of the same
+# keys, `version` archives a file under one key. The limits do what any store has to do, and nothing else.
+COMMANDS = {
+    OURS: """
+        init blobtool init
+        import blobtool import {source}
+        again blobtool import --force {source}
+        edited blobtool import {edited}
+        read blobtool get {name}
+        verify blobtool verify
+        export blobtool export {name} {to}
+        export/ blobtool export {to}
+        next blobtool import --archive {source}
+        version blobtool put source.tar {source} --archive
+        collect blobtool gc""",
+    "restic": """
+        init restic --quiet init
+        import restic --quiet backup {source}
+        again restic --quiet backup --force {source}
+        edited restic --quiet backup {edited}
+        read restic --quiet dump --path {source} latest {source}
+        verify restic --quiet check --read-data
+        export restic --quiet restore latest --path {source} --target {to}
+        next cd {source} && restic --quiet backup --no-cache .
+        version restic --quiet backup --no-cache {source}""",
+    "borg": """
+        init borg init --encryption none
+        import borg create --compression zstd,3 ::first {source}
+        again borg create --compression zstd,3 --files-cache disabled ::second {source}
+        edited borg create --compression zstd,3 ::edited {edited}
+        read borg extract --stdout ::first
+        verify borg check --verify-data
+        export cd {to} && borg extract ::first""",
+    ZSTD: """
+        import zstd -q -3 -T2 -c {source} > {store}
+        import/ tar -C {source} -cf - . | zstd -q -3 -T2 -c > {store}
+        read zstd -q -d -c {store}
+        verify zstd -q -t {store}
+        export zstd -q -d -c {store} > {to}/exported
+        export/ zstd -q -d -c {store} | tar -C {to} -xf -""",
+    PLAIN: """
+        import dd if={source} of={store} bs=1M conv=fdatasync status=none
+        import/ tar -C {source} -cf - . | dd of={store} bs=1M iflag=fullblock conv=fdatasync status=none
+        again find {source} -type f -print0 | xargs -0 b3sum > /dev/null
+        verify find {source} -type f -print0 | xargs -0 b3sum > /dev/null
+        read cat {source}
+        export cp -r --sparse=never --reflink=never {source} {to}/exported""",
+}
+COMMANDS[OFF] = COMMANDS[OURS].replace("init blobtool init", "init blobtool init --similarity off")
+
+
+class Program:
+    """One program with an empty store of its own, in a fresh folder."""
+
+    def __init__(self, bench, name, folder):
+        folder.mkdir(parents=True)
+        self.bench, self.name, self.folder, self.store = bench, name, folder, folder / "store"
+        self.kind = "limit" if name in (ZSTD, PLAIN) else None
+        self.commands = dict(line.split(maxsplit=1) for line in COMMANDS[name].strip().splitlines())
+        self.environment = {
+            "BLOBTOOL_STORE": self.store, "RESTIC_REPOSITORY": self.store, "RESTIC_PASSWORD": "bench",
+            "RESTIC_CACHE_DIR": folder / "cache", "BORG_REPO": self.store, "BORG_BASE_DIR": folder / "home",
+            "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes"}
+        self.step("init", folder)
+
+    def step(self, step, source, **more):
+        """Runs a step and returns what it used, or None if the program has no such step."""
+        command = self.commands.get(f"{step}/" if source.is_dir() else step) or self.commands.get(step)
+        if command is None:
+            return None
+        places = {"source": source, "name": source.name, "store": self.store, **more}
+        line = command.format(**{name: shlex.quote(str(place)) for name, place in places.items()})
+        words = ["bash", "-o", "pipefail", "-c", line] if re.search("[|>&]", command) else shlex.split(line)
+        return self.bench.run(words, {name: str(value) for name, value in self.environment.items()}, step == "read")
+
+    def byte_count(self, part=""):
+        """What the store takes on the disk."""
+        return stored(self.store / part) if (self.store / part).exists() else 0
+
+
+def measure(bench, source, *steps, edited=None):
+    """Runs the programs step by step, so that each step of all of them is measured within a short time."""
+    folder = bench.work / f"{bench.row}-{bench.round}"
+    names = bench.turned([OURS, "restic", "borg", ZSTD, PLAIN])
+    programs = [Program(bench, name, folder / name.replace(" ", "")) for name in names]
+    bench.run(["bash", "-c", f"find '{source}' {edited or ''} -type f -print0 | xargs -0 cat"], discard=True)
+    for step in steps:
+        for program in programs:
+            to = program.folder / "exported"
+            to.mkdir(exist_ok=True)
+            before = program.byte_count()
+            settle()
+            if step == "cold":
+                Path("/proc/sys/vm/drop_caches").write_text("3\n")
+            usage = program.step("read" if step == "cold" else step, source, to=to, edited=edited)
+            if usage is None:
+                continue
+            settle()
+            more = f"{(program.byte_count() - before) / 1e6:,.1f} MB more" if step in ("import", "edited") else ""
+            if step == "export" and byte_count(to) < byte_count(source):
+                raise SystemExit(f"{program.name} exported {byte_count(to)} bytes only of {source}")
+            bench.add(step, program.name, usage.seconds, "s", usage, more, program.kind)
+    # Folders full of files stay until the end: for minutes after many were removed, ext4 creates files slowly.
+    if source.is_file():
+        shutil.rmtree(folder)
+
+
+def store_row(name, title, steps, aims=None, once=False, source=()):
+    """A row of steps on a data set, that of its name unless another is given."""
+    source, *arguments = source or (name,)
+
+    @row(name, title, aims, once)
+    def measure_row(bench):
+        edited = bench.data.edited() if "edited" in steps else None
+        measure(bench, getattr(bench.data, source)(*arguments), *steps.split(), edited=edited)
+
+
+store_row("mixed", "1 GiB of binaries and text in one file", "import again edited read verify export", {
+    ("import", "restic"): 4, ("import", ZSTD): 1, ("again", "restic"): 10, ("read", "restic"): 8,
+    ("verify", "restic"): 8, ("export", "restic"): 5})
+store_row("photographs", "200 MB of photographs", "import again export", {
+    ("import", "restic"): 8, ("import", PLAIN): 0.7})
+store_row("cold", "the mixed file when it is not in the page cache; needs root", "import cold", {("cold", PLAIN): 0.8},
+          source=("mixed",))
+store_row("cold-photographs", "photographs as one file, as above", "import read cold", {("cold", PLAIN): 0.8},
+          source=("photographs_tar",))
+store_row("files", "20,000 small files: import, import again and read in full, verify, export",
+          "import again verify export", {("import", "restic"): 6})
+store_row("releases", "16 releases of sympy as tars", "import", once=True, source=("tars", "sympy"))
+store_row("icons", "40,000 icons and pieces of clip art", "import", once=True)
+store_row("documents", "1,500 JSON documents in 8 versions", "import", once=True)
+
+
+def measure_similarity(bench, folders, ways=("next",), names=(OURS, OFF, "restic"), collects=False, ranges=0):
+    """Imports the folders one after the other, in every way, with similarity and without; reads back what is stored.
+
+    Compares what the packs take, and processor time: other work on the machine changes that less than the clock.
+    """
+    for way in ways:
+        place = bench.work / f"{bench.row}-{way}-{bench.round}"
+        programs = [Program(bench, name, place / name.replace(" ", "")) for name in bench.turned(list(names))]
+        for program in programs:
+            settle()
+            sources = folders if way == "next" else [file for folder in folders for file in sorted(folder.iterdir())]
+            first, *rest = (program.step(way, source) for source in sources)
+            usage = sum(rest, first)
+            part = "data" if program.name == "restic" else "packs"
+            bench.add(f"{way}: stored", program.name, program.byte_count(part) / 2**20, "MiB", usage)
+            bench.add(f"{way}: CPU", program.name, usage.cpu, "s", usage)
+        for program in (program for program in programs if program.name != "restic"):
+            if collects:
+                usage = program.step("collect", place)
+                bench.add(f"{way}: collected", program.name, program.byte_count("packs") / 2**20, "MiB", usage)
+            usage = bench.run(["StoreBench", "readback", program.store])
+            bench.add(f"{way}: read back, CPU", program.name, usage.json()["processorSeconds"], "s", usage)
+            if ranges:
+                usage = bench.run(["StoreBench", "range", program.store, ranges])
+                bench.add(f"{way}: 64 KiB range", program.name, usage.json()["range"]["median"], "µs", usage)
+        shutil.rmtree(place)
+
+
+def similar_row(name, title, folders, aims, **more):
+    @row(name, title, {(f"{way}: {work}", peer): aim for way in more.get("ways", ["next"]) for work, peer, aim in aims})
+    def measure_row(bench):
+        measure_similarity(bench, folders(bench.data), **more)
+
+
+TARS = [("stored", "restic", 4), ("CPU", OFF, 1), ("read back, CPU", OFF, 0.6), ("64 KiB range", OFF, 0.5)]
+BOTH = {"ways": ("next", "version"), "ranges": 1_000}
+similar_row("similar-tars", "16 releases of SQLAlchemy as tars, imported, and archived under one key",
+            lambda data: [data.tars("SQLAlchemy")], TARS, **BOTH)
+similar_row("similar-apart", "16 releases of sympy, up to six months apart, in the same way",
+            lambda data: [data.tars("sympy")], TARS, **BOTH)
+similar_row("similar-json", "1,500 JSON documents of 1 to 100 KB, 8 versions of each",
+            lambda data: sorted(data.documents().iterdir()), [("stored", OFF, 1.67), ("read back, CPU", OFF, 0.6)])
+similar_row("similar-small", "2,600 JSON documents of 0.3 to 5 KB; a collection trains a dictionary",
+            lambda data: [data.small_documents()], [("collected", OFF, 1.25)], collects=True)
+similar_row("unique", "programs and libraries: what similarity costs", lambda data: [data.package("libreoffice-core")],
+            [("CPU", OFF, 0.91)], names=(OURS, OFF))
+similar_row("unique-photographs", "photographs: what similarity costs",
+            lambda data: [data.photographs() / "mate-backgrounds"], [("CPU", OFF, 0.91)], names=(OURS, OFF))
+
+
+CHANGES = {
+    "EXIF grows": [f"-EXIF:UserComment={'note ' * 1_000}"], "EXIF is removed": ["-EXIF:all="],
+    "XMP and IPTC are added": ["-XMP:Title=A walk", "-XMP:Subject=hills", "-IPTC:Caption-Abstract=A walk"]}
+
+
+@row("metadata", "stored anew of photographs that are imported again after a change of their metadata", once=True)
+def metadata(bench):
+    for work, words in CHANGES.items():
+        for name in (OURS, "restic"):
+            program = Program(bench, name, bench.work / f"metadata-{work}-{name}".replace(" ", ""))
+            files = shutil.copytree(bench.data.photographs(), program.folder / "files")
+            program.step("import", files)
+            before = program.byte_count()
+            bench.run(["exiftool", "-q", "-m", "-r", "-overwrite_original", *words, files])
+            usage = program.step("again", files)
+            bench.add(work, name, 100 * (program.byte_count() - before) / byte_count(files), "%", usage)
+            shutil.rmtree(program.folder)
