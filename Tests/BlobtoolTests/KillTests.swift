@@ -12,17 +12,22 @@ struct KillTests {
   /// tests: here the processes, the locks and the database are real.
   static let stepCount = 14
 
+  /// The processes that still write.
+  private final class Writers: Sendable {
+    let count = Atomic<Int>(3)
+  }
+
   @Test("processes that import, put, read, keep, delete and collect lose nothing of what was said to be done")
   func kills() async throws {
     let workshop = try await Workshop(options: ["--chunk-size", "4096"])
     let end = Date().addingTimeInterval(Self.seconds ?? .infinity)
-    let writingCount = Atomic<Int>(3)
+    let writers = Writers()
     print("kills with BLOB_STORAGE_SEED=\(Self.seed)")
     let actors = try await withThrowingTaskGroup(of: KilledActor.self) { group in
       for number in 0..<3 {
         group.addTask {
           var actor = KilledActor(workshop, number: number, seed: Self.seed &+ UInt64(number) &* 7_919)
-          defer { writingCount.subtract(1, ordering: .relaxed) }
+          defer { writers.count.subtract(1, ordering: .relaxed) }
           var count = 0
           while Self.seconds == nil ? count < Self.stepCount : Date() < end {
             try await actor.step()
@@ -33,7 +38,7 @@ struct KillTests {
       }
       group.addTask {
         var actor = KilledActor(workshop, number: 9, seed: Self.seed &+ 99)
-        while writingCount.load(ordering: .relaxed) > 0 { try await actor.collect() }
+        while writers.count.load(ordering: .relaxed) > 0 { try await actor.collect() }
         return actor
       }
       return try await group.reduce(into: []) { $0.append($1) }
