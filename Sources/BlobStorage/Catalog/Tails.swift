@@ -10,7 +10,7 @@ import Synchronization
 ///    still lacks.
 /// 3. Every write transaction of the catalog first settles all tails, so few records remain afterwards.
 package final class Tails: Sendable {
-  /// Records and bytes of payload after which a process settles.
+  /// Records and bytes of packs after which a process settles.
   package static let recordCountMax = 4_000
   package static let byteCountMax: Int64 = 32 << 20
   /// Seconds after which a process settles. A process that opens the store then reads less.
@@ -58,6 +58,8 @@ package final class Tails: Sendable {
     var isExtended = true
     var recordCount = 0
     var byteCount: Int64 = 0
+    /// What the records take in memory, about: keys, metadata and digests.
+    var metaByteCount = 0
     /// When the oldest unsettled record appeared.
     var since: Double?
     /// After settling failed: the number of records at which it is tried again.
@@ -68,12 +70,13 @@ package final class Tails: Sendable {
     mutating func count(_ records: some Sequence<PackRecord>, at time: Double) {
       for record in records {
         recordCount += 1
-        byteCount += Int64(record.payloadByteCount)
+        byteCount += Int64(record.byteCount)
+        metaByteCount += record.metaByteCount
       }
       if recordCount > 0, since == nil { since = time }
     }
 
-    mutating func countNone() { (recordCount, byteCount, since) = (0, 0, nil) }
+    mutating func countNone() { (recordCount, byteCount, metaByteCount, since) = (0, 0, 0, nil) }
   }
 
   private final class Box { var state = State() }
@@ -128,7 +131,12 @@ package final class Tails: Sendable {
   }
 
   /// Whether settling has failed for so long that memory must be protected: then commits are no longer published.
-  var isFull: Bool { box.withLock { $0.value.state.recordCount >= 8 * Self.recordCountMax } }
+  var isFull: Bool {
+    box.withLock {
+      let state = $0.value.state
+      return state.recordCount >= 8 * Self.recordCountMax || state.metaByteCount >= Self.byteCountMax
+    }
+  }
 
   /// Makes ``isDue`` wait for more records, and for as long again.
   func noteFailedSettling() {
