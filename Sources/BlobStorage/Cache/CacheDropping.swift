@@ -96,7 +96,7 @@ extension CacheCore {
       for digest in digests where try transaction.chunkRow(digest) == nil { long.insert(digest) }
       return long
     }
-    let walk = LiveWalk(engine)
+    let walk = LiveWalk(engine.blobs)
     var chunks: [Digest: [Digest]] = [:]
     for digest in long {
       // A damaged value can be dropped like any other; what it frees is found out later.

@@ -463,6 +463,3 @@ package final class Catalog: Sendable {
     try writeTurn.withLock { (_) throws(BlobStorageError) in Unchecked(value: try body()) }.value
   }
 }
-
-/// Carries a value out of a lock's closure on the thread that took it in.
-struct Unchecked<T>: @unchecked Sendable { var value: T }

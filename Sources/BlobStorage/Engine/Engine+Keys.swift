@@ -1,3 +1,5 @@
+import Foundation
+
 /// Keys and versions: looking them up, and dropping them.
 extension Engine {
   /// Keys of a prefix that are dropped in one commit.
@@ -250,5 +252,16 @@ extension Engine {
     }
     try commit.drop(dropped, of: key)
     return dropped.count
+  }
+}
+
+extension BlobVersion {
+  package init(key: String, stamp: Stamp, row: VersionRow) {
+    self.key = key
+    id = ID(stamp)
+    digest = row.digest
+    byteCount = row.byteCount
+    created = Date(timeIntervalSince1970: Double(row.created) / 1_000)
+    metadata = row.metadata
   }
 }

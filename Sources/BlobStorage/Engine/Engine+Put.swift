@@ -1,4 +1,5 @@
 import Foundation
+import SystemPackage
 
 /// Putting what is in memory: prepared without a lock, checked and made visible in one transaction.
 extension Engine {
@@ -220,5 +221,18 @@ extension WriterSession.Commit {
     let added = try append(.ref(ref))
     let row = VersionRow(place: Place(pack: 0, offset: 0, ordinal: 0), record: ref)
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
+  }
+}
+
+extension BlobContent {
+  /// Its length if it is known beforehand; else 0.
+  func knownByteCount() -> Int64 {
+    switch self {
+    case .data(let data): return Int64(data.count)
+    case .file(let path):
+      // Opening it reports errors.
+      do { return try SystemFiles().status(of: FilePath(path))?.byteCount ?? 0 } catch { return 0 }
+    case .descriptor, .stream: return 0
+    }
   }
 }

@@ -147,7 +147,8 @@ package final class Engine: Sendable {
       recordCountOfBatch: environment.recordCountOfBatch, live: live)
     let tails =
       backend.publishes
-      ? nil : Tails(
+      ? nil
+      : Tails(
         backend: backend, codecs: codecs, store: header, time: environment.time, weaknesses: weaknesses)
     catalog = try folder.withReserve { () throws(BlobStorageError) in
       try Catalog(
@@ -168,12 +169,15 @@ package final class Engine: Sendable {
     self.packs = packs
     sharing = opened.sharing(
       StoreParts(setting: setting, backend: backend, catalog: catalog, builder: builder, packs: packs))
+    let cores = ProcessInfo.processInfo.activeProcessorCount
+    work = WorkPool(
+      width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
       cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax),
       otherCopies: OtherCopies(catalog: catalog, backend: backend, codecs: codecs, store: header),
-      looksUpAgain: !weaknesses.contains(.looksUpOnce), sharing: sharing)
-    blobs = BlobSource(catalog: catalog, packs: packs, chunks: chunks)
+      looksUpAgain: !weaknesses.contains(.looksUpOnce), extender: sharing)
+    blobs = BlobSource(catalog: catalog, backend: backend, packs: packs, chunks: chunks, work: work)
     packByteCountTarget = environment.packByteCountTarget
     streamHeadByteCount = environment.streamHeadByteCount
     randomNumber = environment.randomNumber
@@ -190,9 +194,6 @@ package final class Engine: Sendable {
       algorithm: header.digestAlgorithm,
       search: BaseSearch(
         codec, codecs: codecs, chunks: chunks, usesSimilarity: header.flags.contains(.similarity)))
-    let cores = ProcessInfo.processInfo.activeProcessorCount
-    work = WorkPool(
-      width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
     // Also reads what another process's repair found.
     catalog.onRenewal { [backend, uncertain] in
       guard let keys = try? backend.census?.read().uncertainKeys else { return }
@@ -298,5 +299,20 @@ package final class Engine: Sendable {
     let file = FilePath(path)
     if file.isAbsolute { return file }
     return FilePath(FileManager.default.currentDirectoryPath).pushing(file)
+  }
+}
+
+extension Engine {
+  /// Does long work so that other processes can watch it, too.
+  func watched<T>(
+    _ operation: String, on subject: String = "", byteCountMin: Int64 = 0, _ progress: ProgressHandler?,
+    _ body: (@escaping ProgressHandler) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    let file = ActivityFile(folder, clock, operation, subject, byteCountMin: byteCountMin)
+    defer { file.end() }
+    return try body { report in
+      file.update(report)
+      progress?(report)
+    }
   }
 }

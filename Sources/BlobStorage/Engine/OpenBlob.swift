@@ -22,7 +22,7 @@ package final class OpenBlob: Sendable {
   package func read(_ range: Range<Int64>) throws(BlobStorageError) -> DispatchData {
     let range = try clamped(range)
     var data = DispatchData.empty
-    try engine.stream(layout, range, access: .random, keeps: true) { data.append($0) }
+    try engine.blobs.stream(layout, range, access: .random, keeps: true) { data.append($0) }
     return data
   }
 
@@ -37,9 +37,9 @@ package final class OpenBlob: Sendable {
       }
     }
     if range == 0..<layout.byteCount {
-      try engine.streamWhole(layout, handOver)
+      try engine.blobs.streamWhole(layout, handOver)
     } else {
-      try engine.stream(layout, range, handOver)
+      try engine.blobs.stream(layout, range, handOver)
     }
   }
 

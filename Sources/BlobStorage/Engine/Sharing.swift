@@ -46,7 +46,7 @@ package struct StoreParts: Sendable {
 /// with objects. A session *publishes* its packs in order. A store *extends* its catalog by what others have published.
 /// A pack leaves the store only after it was *condemned* and each session has acknowledged that, has left, or was
 /// *fenced*.
-package protocol Sharing: Sendable {
+package protocol Sharing: CatalogExtender {
   /// Where the store is if not in its folder, and which machine alone collects garbage there; nil if any may.
   var place: (path: String, collectingMachine: String?)? { get }
 
@@ -71,17 +71,6 @@ package protocol Sharing: Sendable {
   @discardableResult
   func extend() throws(BlobStorageError) -> ExtensionReport
 
-  /// The same for a reader that misses something. False when nothing can have changed since the last time.
-  func extendForMissing() throws(BlobStorageError) -> Bool
-
-  /// Makes the catalog anew if removed packs may have hidden other copies; says whether there is a new one.
-  func completeCatalog() throws(BlobStorageError) -> Bool
-
-  /// Brings the catalog up to the removal of a pack that it still names.
-  ///
-  /// - Throws: `corrupted` if no collector has removed the pack.
-  func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError)
-
   /// Collects garbage together with the other machines; nil where the store alone decides about its packs.
   func collect(
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
@@ -92,27 +81,6 @@ package protocol Sharing: Sendable {
 
   /// Makes the next reads of a pack fetch what other machines read; false if its ends differ from the copy here.
   func readAnew(_ pack: PackName) throws(BlobStorageError) -> Bool
-}
-
-/// Makes the packs of one session durable.
-package protocol PackPublisher: Sendable {
-  /// Makes collectors wait for the session. It must not count on anything that it looked up before.
-  func join(_ session: WriterSession) throws(BlobStorageError)
-
-  /// Waits until the session may write, and begin a pack if it has none. Called without locks.
-  func admit(_ session: WriterSession) throws(BlobStorageError)
-
-  /// Accepts a sealed pack. If packs are published, the publisher closes the file, which gives up the pack's lock.
-  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession)
-
-  /// Makes durable what a commit has written.
-  func publish(_ watermark: WriterSession.Watermark, of session: WriterSession) throws(BlobStorageError)
-
-  /// Makes all sealed packs durable.
-  func publishSealed(of session: WriterSession) throws(BlobStorageError)
-
-  /// Makes all packs durable, and lets collectors stop waiting for the session.
-  func close(_ session: WriterSession) throws(BlobStorageError)
 }
 
 /// By what an extension has changed the catalog.

@@ -54,7 +54,7 @@ struct DamageSearch {
       guard known.insert(digest).inserted else { return }
       needs.append(Need(digest: digest, isPresent: isPresent, isDamaged: isDamaged, dependent: dependent))
     }
-    let walk = LiveWalk(engine)
+    let walk = LiveWalk(engine.blobs)
     let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       if isInteresting(digest) { need(digest, isPresent: true) }
       try walk.forEachRow(of: layout) { part, row in

@@ -131,7 +131,7 @@ struct Marker {
 
   /// Marks the lists and chunks of a blob, those of a list only if no blob before has named it.
   private mutating func markManifest(_ digest: Digest) throws(BlobStorageError) {
-    let walk = LiveWalk(engine)
+    let walk = LiveWalk(engine.blobs)
     let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       try walk.forEachPart(of: layout) { (list) throws(BlobStorageError) in
         let row = try engine.catalog.read { (transaction) throws(BlobStorageError) in

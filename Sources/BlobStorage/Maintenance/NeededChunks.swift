@@ -5,7 +5,7 @@ final class NeededChunks {
   private var unreadable: [BlobStorageError] = []
   private static let unreadableCountMax = 100
 
-  init(_ engine: Engine) { walk = LiveWalk(engine) }
+  init(_ engine: Engine) { walk = LiveWalk(engine.blobs) }
 
   /// Why blobs could not be followed, each reason once; only the first ones.
   var unreadableMessages: [String] { Array(Set(unreadable.map(\.message)).sorted().prefix(20)) }

@@ -110,7 +110,7 @@ extension BlobInformation {
       storedByteCount: 0,
       exclusiveByteCount: 0)
     var seen = PlaceSet()
-    try LiveWalk(engine).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
+    try LiveWalk(engine.blobs).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
       guard part.kind == .chunk else { return }
       guard let row else {
         throw BlobStorageError(

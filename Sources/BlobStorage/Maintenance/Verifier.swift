@@ -105,7 +105,7 @@ struct Verifier {
       for (digest, place) in page {
         do throws(BlobStorageError) {
           guard let layout = try engine.blobs.layout(digest) else { continue }
-          try engine.streamWhole(layout) { _ in }
+          try engine.blobs.streamWhole(layout) { _ in }
         } catch {
           // What else is damaged was found in its pack.
           guard error.code == .corrupted, error.digest == digest, error.pack == nil else {

@@ -123,7 +123,7 @@ final class ChunkTransfer {
       let next = rest.prefix(aheadCount > 0 ? aheadCount : Self.readCount)
       rest = rest.dropFirst(next.count)
       if aheadCount > 0, next.count > 1 {
-        source.prefetch(
+        source.blobs.prefetch(
           next.compactMap { item in
             item.row.map { ChunkEntry(digest: item.digest, plainByteCount: $0.plainByteCount) }
           })

@@ -94,7 +94,8 @@ extension Copier {
   private func countChunks(of digest: Digest) throws(BlobStorageError) {
     if try isInTarget(digest) { return }
     let layout = try layoutInSource(digest)
-    try LiveWalk(source).forEachGroup(of: layout, countMax: 1_024) { (digests) throws(BlobStorageError) in
+    try LiveWalk(source.blobs).forEachGroup(of: layout, countMax: 1_024) {
+      (digests) throws(BlobStorageError) in
       try count(digests)
       return true
     }

@@ -252,7 +252,7 @@ package final class Copier {
     if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
     let layout = try layoutInSource(digest)
     try transfer.need(layout.listDigests)
-    try LiveWalk(source).forEachPart(of: layout) { (part) throws(BlobStorageError) in
+    try LiveWalk(source.blobs).forEachPart(of: layout) { (part) throws(BlobStorageError) in
       guard part.kind == .chunk else { return true }
       try transfer.need(CollectionOfOne(part.digest))
       tell(extra: part.start)
@@ -278,7 +278,7 @@ package final class Copier {
     _ digest: Digest, _ transfer: ChunkTransfer
   ) throws(BlobStorageError) -> BlobLayout? {
     guard try isInTarget(digest) else { return nil }
-    let walk = LiveWalk(target)
+    let walk = LiveWalk(target.blobs)
     var whole: BlobLayout?
     // What the target cannot read is brought again.
     _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
@@ -298,7 +298,7 @@ package final class Copier {
     if blob.isNamed { return nil }
     if let failure = blob.layout.listDigests.lazy.compactMap({ unreadable[$0] }).first { return failure }
     var failure: BlobStorageError?
-    try LiveWalk(source).forEachPart(of: blob.layout) { part in
+    try LiveWalk(source.blobs).forEachPart(of: blob.layout) { part in
       failure = unreadable[part.digest]
       return failure == nil
     }

@@ -119,7 +119,7 @@ final class Exporter {
         return failed("blob \(version.digest) is missing from the store", isDamage: true)
       }
       if version.byteCount > smallByteCountMax {
-        try engine.streamWhole(layout) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
+        try engine.blobs.streamWhole(layout) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
       } else {
         var digest = DigestStream(layout.digest.algorithm)
         try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {

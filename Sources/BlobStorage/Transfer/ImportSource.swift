@@ -43,7 +43,7 @@ struct ImportSource: Sendable {
       guard let current = try engine.versionToCountOn(key), current.byteCount == status.byteCount,
         let mark = FileMark(metadata: current.metadata), mark.matches(status)
       else { return false }
-      return try presence.isPresent(current.digest, in: engine)
+      return try presence.isPresent(current.digest)
     } catch {
       // What cannot be read is stored again.
       guard error.code == .corrupted else { throw error }

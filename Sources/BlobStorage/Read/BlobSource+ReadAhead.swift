@@ -1,5 +1,5 @@
 /// Fetching ahead what will be read, where packs come over a network.
-extension Engine {
+extension BlobSource {
   /// Begins to fetch what chunks are stored in. A read of one waits for it; a failure is told there.
   func prefetch(_ entries: some Collection<ChunkEntry>) {
     do throws(BlobStorageError) {

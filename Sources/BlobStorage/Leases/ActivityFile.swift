@@ -17,7 +17,8 @@ final class ActivityFile: Sendable {
     var written = -1.0
   }
 
-  private let engine: Engine
+  private let folder: StoreFolder
+  private let wallClock: WallClock
   private let operation: String
   private let subject: String
   private let byteCountMin: Int64
@@ -26,12 +27,15 @@ final class ActivityFile: Sendable {
   private let state = Mutex(State())
 
   /// - Parameter byteCountMin: bytes after which the work is reported.
-  init(_ engine: Engine, _ operation: String, _ subject: String, byteCountMin: Int64) {
-    self.engine = engine
+  init(
+    _ folder: StoreFolder, _ clock: WallClock, _ operation: String, _ subject: String, byteCountMin: Int64
+  ) {
+    self.folder = folder
+    wallClock = clock
     self.operation = operation
     self.subject = subject
     self.byteCountMin = byteCountMin
-    started = engine.clock.now()
+    started = wallClock.now()
   }
 
   func update(_ progress: WorkProgress) {
@@ -55,7 +59,7 @@ final class ActivityFile: Sendable {
   func end() {
     state.withLock { state in
       // The next reader removes what stays.
-      if let path = state.path { engine.folder.files.discard(path) }
+      if let path = state.path { folder.files.discard(path) }
       state.file?.close()
       state.file = nil
       state.hasFailed = true
@@ -63,7 +67,6 @@ final class ActivityFile: Sendable {
   }
 
   private func create(_ state: inout State) throws(BlobStorageError) {
-    let folder = engine.folder
     try folder.makePart(folder.activities)
     // Otherwise files of dead processes would accumulate where no process reads them.
     _ = try Activity.all(folder)
@@ -75,7 +78,7 @@ final class ActivityFile: Sendable {
   private func record(_ progress: WorkProgress, _ pace: WorkPace, _ now: Double) -> ActivityRecord {
     ActivityRecord(
       operation: operation, processID: ProcessInfo.processInfo.processIdentifier, started: started,
-      updated: engine.clock.now(), phase: progress.phase, doneByteCount: progress.doneByteCount,
+      updated: wallClock.now(), phase: progress.phase, doneByteCount: progress.doneByteCount,
       totalByteCount: progress.totalByteCount, doneCount: Int64(progress.doneCount),
       totalCount: Int64(progress.totalCount), bytesPerSecond: pace.bytesPerSecond.map { Int64($0) } ?? -1,
       millisecondsLeft: pace.secondsLeft(at: now).map { Int64(min($0, 1e12) * 1_000) } ?? -1,
@@ -83,17 +86,38 @@ final class ActivityFile: Sendable {
   }
 }
 
-extension Engine {
-  /// Does long work so that other processes can watch it, too.
-  func watched<T>(
-    _ operation: String, on subject: String = "", byteCountMin: Int64 = 0, _ progress: ProgressHandler?,
-    _ body: (@escaping ProgressHandler) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    let file = ActivityFile(self, operation, subject, byteCountMin: byteCountMin)
-    defer { file.end() }
-    return try body { report in
-      file.update(report)
-      progress?(report)
+extension Activity {
+  /// The work in progress on a store, in order of its beginning. Removes the files of dead processes.
+  ///
+  /// Each file is locked for as long as its process lives, so a free lock proves that the process is dead.
+  package static func all(_ folder: StoreFolder) throws(BlobStorageError) -> [Activity] {
+    let files = folder.files
+    guard try files.status(of: folder.activities)?.kind == .directory else { return [] }
+    var activities: [Activity] = []
+    let owned = OwnedFiles(folder: folder.activities, files: files)
+    for name in try files.list(folder.activities) {
+      do throws(BlobStorageError) {
+        try owned.visit(name, .read) { (file, isDead) throws(BlobStorageError) in
+          if isDead {
+            files.discard(folder.activities.appending(name))
+          } else if name.hasSuffix(ActivityFile.suffix), let record = try record(file) {
+            activities.append(Activity(record))
+          }
+        }
+      } catch {
+        // It belongs to another user.
+        continue
+      }
     }
+    return activities.sorted { ($0.started, $0.processID) < ($1.started, $1.processID) }
+  }
+
+  private static func record(_ file: any File) throws(BlobStorageError) -> ActivityRecord? {
+    // A slot that is being written while it is read can be torn.
+    for _ in 0..<4 {
+      let bytes = try file.bytes(at: 0, ActivityRecord.byteCount, pack: nil)
+      if let record = bytes.withUnsafeBytes({ ActivityRecord($0) }) { return record }
+    }
+    return nil
   }
 }

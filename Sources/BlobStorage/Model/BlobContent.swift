@@ -1,5 +1,4 @@
 import Foundation
-import SystemPackage
 
 /// The source of a put's bytes.
 public enum BlobContent: Sendable {
@@ -12,19 +11,6 @@ public enum BlobContent: Sendable {
   /// The bytes that the closure returns, until it returns nil or no bytes. It runs on a thread of the store's own. An
   /// error that it throws ends the put as `sourceFailed`.
   case stream(@Sendable () throws -> Data?)
-}
-
-extension BlobContent {
-  /// Its length if it is known beforehand; else 0.
-  func knownByteCount() -> Int64 {
-    switch self {
-    case .data(let data): return Int64(data.count)
-    case .file(let path):
-      // Opening it reports errors.
-      do { return try SystemFiles().status(of: FilePath(path))?.byteCount ?? 0 } catch { return 0 }
-    case .descriptor, .stream: return 0
-    }
-  }
 }
 
 /// One put of several that are committed together.

@@ -40,15 +40,6 @@ public struct BlobVersion: Sendable, Hashable, Identifiable {
   public let created: Date
   /// The metadata of the put.
   public let metadata: [UInt8]
-
-  package init(key: String, stamp: Stamp, row: VersionRow) {
-    self.key = key
-    id = ID(stamp)
-    digest = row.digest
-    byteCount = row.byteCount
-    created = Date(timeIntervalSince1970: Double(row.created) / 1_000)
-    metadata = row.metadata
-  }
 }
 
 /// A key with its current version.

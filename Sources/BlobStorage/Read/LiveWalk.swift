@@ -29,9 +29,9 @@ struct LiveWalk {
   private let catalog: Catalog
   private let blobs: BlobSource
 
-  init(_ engine: Engine) {
-    catalog = engine.catalog
-    blobs = engine.blobs
+  init(_ blobs: BlobSource) {
+    catalog = blobs.catalog
+    self.blobs = blobs
   }
 
   /// Runs `body` on the blob's layout; returns damage instead of throwing it.

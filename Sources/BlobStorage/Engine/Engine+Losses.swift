@@ -1,41 +1,5 @@
 import Synchronization
 
-/// What a store has lost, as long as that is not repaired or accepted.
-///
-/// While there is any, answers may be out of date, and gc removes nothing.
-public struct StoreLosses: Sendable, Hashable {
-  /// Packs whose files are missing. Versions and deletions that they held may be forgotten, of any key.
-  public var lostPacks: [String] = []
-  /// Packs with places that cannot be read. Versions and deletions may have been there, of any key.
-  public var damagedPacks: [String] = []
-  /// Keys whose newest state is not certain: reading them throws `corrupted`, until they are put again, deleted, or the
-  /// loss is accepted.
-  public var uncertainKeys: [String] = []
-
-  public init() {}
-
-  package init(_ losses: KnownLosses) {
-    lostPacks = losses.lostPacks.map(\.description)
-    damagedPacks = losses.damagedPacks.map(\.description)
-    uncertainKeys = losses.uncertainKeys.keys.map { String(decoding: $0, as: UTF8.self) }.sorted()
-  }
-
-  public var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty && uncertainKeys.isEmpty }
-
-  /// What is lost, in a few words; nil when nothing is.
-  public var summary: String? {
-    var parts: [String] = []
-    func add(_ names: [String], _ one: String, _ many: String) {
-      guard let first = names.first else { return }
-      parts.append(names.count == 1 ? "\(one) (\(first))" : "\(names.count) \(many) (\(first) and others)")
-    }
-    add(lostPacks, "a pack is missing", "packs are missing")
-    add(damagedPacks, "a pack is damaged", "packs are damaged")
-    add(uncertainKeys, "the newest state of a key is uncertain", "keys have an uncertain newest state")
-    return parts.isEmpty ? nil : parts.joined(separator: ", ")
-  }
-}
-
 /// The uncertain keys, as reads ask for them.
 package final class UncertainKeys: Sendable {
   private let isEmpty = Atomic<Bool>(true)
@@ -82,5 +46,13 @@ extension Engine {
     try backend.census?.append(
       packs.map { .unreadable($0) } + keys.map { .uncertain(key: $0, time: time) }, durably: true)
     _ = try knownLosses()
+  }
+}
+
+extension StoreLosses {
+  package init(_ losses: KnownLosses) {
+    lostPacks = losses.lostPacks.map(\.description)
+    damagedPacks = losses.damagedPacks.map(\.description)
+    uncertainKeys = losses.uncertainKeys.keys.map { String(decoding: $0, as: UTF8.self) }.sorted()
   }
 }

@@ -1,13 +1,19 @@
-/// Digest of a blob → its layout.
+/// Digest of a blob → its layout and bytes.
 package final class BlobSource: Sendable {
-  private let catalog: Catalog
-  private let packs: PackFiles
+  let catalog: Catalog
+  let backend: any Backend
+  let packs: PackFiles
   package let chunks: ChunkSource
+  let work: WorkPool
 
-  package init(catalog: Catalog, packs: PackFiles, chunks: ChunkSource) {
+  package init(
+    catalog: Catalog, backend: any Backend, packs: PackFiles, chunks: ChunkSource, work: WorkPool
+  ) {
     self.catalog = catalog
+    self.backend = backend
     self.packs = packs
     self.chunks = chunks
+    self.work = work
   }
 
   private enum Found {

@@ -16,7 +16,7 @@ package final class ChunkSource: Sendable {
   private let packs: PackFiles
   private let codecs: CodecPool
   package let cache: ChunkCache
-  private let sharing: any Sharing
+  private let extender: any CatalogExtender
   /// How often a place is looked up whose pack has gone by the time it is read (H6).
   let lookUpCountMax: Int
   let otherCopies: OtherCopies
@@ -24,10 +24,10 @@ package final class ChunkSource: Sendable {
 
   package init(
     catalog: Catalog, packs: PackFiles, codecs: CodecPool, cache: ChunkCache, otherCopies: OtherCopies,
-    looksUpAgain: Bool = true, sharing: any Sharing
+    looksUpAgain: Bool = true, extender: any CatalogExtender
   ) {
     self.otherCopies = otherCopies
-    self.sharing = sharing
+    self.extender = extender
     lookUpCountMax = looksUpAgain ? 8 : 1
     self.catalog = catalog
     self.packs = packs
@@ -142,9 +142,9 @@ package final class ChunkSource: Sendable {
   func looksAgain(_ lookCount: inout Int) throws(BlobStorageError) -> Bool {
     guard lookCount < 2 else { return false }
     lookCount += 1
-    if lookCount == 1, try sharing.extendForMissing() { return true }
+    if lookCount == 1, try extender.extendForMissing() { return true }
     lookCount = 2
-    return try sharing.completeCatalog()
+    return try extender.completeCatalog()
   }
 
   /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
@@ -180,7 +180,7 @@ package final class ChunkSource: Sendable {
       guard error.code == .packGone else { throw error }
       reason = error.message
     }
-    try sharing.resolveGone(pack, reason)
+    try extender.resolveGone(pack, reason)
     return nil
   }
 
@@ -194,7 +194,7 @@ package final class ChunkSource: Sendable {
     }
     if try hasBase() {
       // One without may be in another pack, if the catalog is made anew.
-      guard try sharing.completeCatalog(), try !hasBase() else {
+      guard try extender.completeCatalog(), try !hasBase() else {
         throw BlobStorageError(
           .corrupted, "Chunk \(digest) is a base and has a base itself.", digest: digest)
       }
@@ -397,5 +397,19 @@ package final class ChunkSource: Sendable {
     } catch {
       // The damage is reported in any case; healing can wait for `repair`.
     }
+  }
+}
+
+extension ChunkSource {
+  /// The chunk that a manifest names: its length is the one that the manifest says, or the manifest is wrong.
+  func bytes(_ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false) throws(BlobStorageError)
+    -> [UInt8]
+  {
+    let bytes = try bytes(entry.digest, access: access, keeps: keeps)
+    guard bytes.count == entry.plainByteCount else {
+      throw BlobStorageError(
+        .corrupted, "Chunk \(entry.digest) has not the length that a manifest says.", digest: entry.digest)
+    }
+    return bytes
   }
 }

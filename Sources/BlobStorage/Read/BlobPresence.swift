@@ -3,39 +3,45 @@
 /// While no damage or loss is known, everything visible exists, and it looks up only the blob itself. Otherwise it
 /// reads the manifest and looks up each chunk.
 struct BlobPresence: Sendable {
+  private let catalog: Catalog
+  private let blobs: BlobSource
   private let looksAtChunks: Bool
   /// Packs that the catalog knows and that are missing.
   private let lostPacks: Set<UInt32>
 
-  /// - Complexity: one row and one name a pack. Packs in a bucket are not listed.
-  init(_ engine: Engine) throws(BlobStorageError) {
-    let lost = Set(try engine.knownLosses().lostPacks)
-    let (rows, hasSuspects) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+  /// - Parameters:
+  ///   - lost: packs that are missing.
+  ///   - census: nil where packs are not listed.
+  /// - Complexity: one row a pack.
+  init(_ blobs: BlobSource, lost: Set<PackName>, census: CensusFile?) throws(BlobStorageError) {
+    self.blobs = blobs
+    catalog = blobs.catalog
+    let (rows, hasSuspects) = try catalog.read { (transaction) throws(BlobStorageError) in
       (try transaction.packRows(), try transaction.hasSuspects())
     }
     lostPacks = Set(rows.filter { $0.row.isLost || lost.contains($0.row.name) }.map(\.number))
     // No row says what was in a pack that has left the store.
-    let isAnySetAside = try engine.backend.census?.read().hasSetAside ?? false
+    let isAnySetAside = try census?.read().hasSetAside ?? false
     looksAtChunks = hasSuspects || isAnySetAside || !lost.isEmpty || rows.contains { $0.row.isDamaged }
   }
 
   /// Whether the blob can be read, as far as that is known.
-  func isPresent(_ digest: Digest, in engine: Engine) throws(BlobStorageError) -> Bool {
-    if looksAtChunks, let layout = try engine.blobs.layout(digest) {
-      guard try areThere(layout.listDigests, engine) else { return false }
-      return try LiveWalk(engine).forEachGroup(of: layout, countMax: 1_024) {
+  func isPresent(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    if looksAtChunks, let layout = try blobs.layout(digest) {
+      guard try areThere(layout.listDigests) else { return false }
+      return try LiveWalk(blobs).forEachGroup(of: layout, countMax: 1_024) {
         (digests) throws(BlobStorageError) in
-        try areThere(digests, engine)
+        try areThere(digests)
       }
     }
-    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    return try catalog.read { (transaction) throws(BlobStorageError) in
       if try transaction.chunkRow(digest) != nil { return true }
       return try transaction.manifestRow(digest) != nil
     }
   }
 
-  private func areThere(_ digests: [Digest], _ engine: Engine) throws(BlobStorageError) -> Bool {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+  private func areThere(_ digests: [Digest]) throws(BlobStorageError) -> Bool {
+    try catalog.read { (transaction) throws(BlobStorageError) in
       func isThere(_ row: ChunkRow?) -> Bool {
         row.map { !$0.isSuspect && !lostPacks.contains($0.place.pack) } ?? false
       }

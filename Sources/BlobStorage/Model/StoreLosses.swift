@@ -1,0 +1,29 @@
+/// What a store has lost, as long as that is not repaired or accepted.
+///
+/// While there is any, answers may be out of date, and gc removes nothing.
+public struct StoreLosses: Sendable, Hashable {
+  /// Packs whose files are missing. Versions and deletions that they held may be forgotten, of any key.
+  public var lostPacks: [String] = []
+  /// Packs with places that cannot be read. Versions and deletions may have been there, of any key.
+  public var damagedPacks: [String] = []
+  /// Keys whose newest state is not certain: reading them throws `corrupted`, until they are put again, deleted, or the
+  /// loss is accepted.
+  public var uncertainKeys: [String] = []
+
+  public init() {}
+
+  public var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty && uncertainKeys.isEmpty }
+
+  /// What is lost, in a few words; nil when nothing is.
+  public var summary: String? {
+    var parts: [String] = []
+    func add(_ names: [String], _ one: String, _ many: String) {
+      guard let first = names.first else { return }
+      parts.append(names.count == 1 ? "\(one) (\(first))" : "\(names.count) \(many) (\(first) and others)")
+    }
+    add(lostPacks, "a pack is missing", "packs are missing")
+    add(damagedPacks, "a pack is damaged", "packs are damaged")
+    add(uncertainKeys, "the newest state of a key is uncertain", "keys have an uncertain newest state")
+    return parts.isEmpty ? nil : parts.joined(separator: ", ")
+  }
+}
