@@ -519,7 +519,7 @@ struct CollectionPlanTests {
     let lab = try Lab()
     try lab.session { engine in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        try transaction.beginCountingVersions(algorithm: .blake3)
+        try transaction.beginCountingVersions()
       }
       try lab.put(engine, [("a", noise(1, 200)), ("b", noise(2, 200)), ("c", noise(3, 200))])
     }

@@ -7,7 +7,7 @@ struct CacheChoice {
   var packs: Set<UInt32> = []
   /// Whether one of them takes more to copy than a step may.
   var hasLarge = false
-  var keys: [(id: Transaction.CachedKeyID, row: CachedKeyRow)] = []
+  var keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
 
   private struct Pack {
     var byteCount: Int64
@@ -43,8 +43,7 @@ struct CacheChoice {
     _ cache: CacheCore, goal: Int64, _ coldByteCountMax: Int64, _ limits: CacheLimits, _ copiesLarge: Bool
   ) throws(BlobStorageError) -> (CacheChoice, freed: Int64, isAll: Bool) {
     let engine = cache.engine
-    let algorithm = engine.header.digestAlgorithm
-    var cold: [(id: Transaction.CachedKeyID, row: CachedKeyRow)] = []
+    var cold: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
     var coldCounts: [Digest: Int] = [:]
     var coldByteCount: Int64 = 0
     var isAll = true
@@ -55,7 +54,7 @@ struct CacheChoice {
         packs[number] = Pack(
           byteCount: row.recordsByteCount, garbageByteCount: try transaction.garbageByteCount(number))
       }
-      try transaction.forEachCachedKey(algorithm: algorithm) { id, row in
+      try transaction.forEachCachedKey { id, row in
         cold.append((id, row))
         coldCounts[row.digest, default: 0] += 1
         coldByteCount += row.byteCount

@@ -11,9 +11,8 @@ extension CacheCore {
       try transaction.isCacheIndexed()
     }
     guard !isIndexed else { return }
-    let algorithm = engine.header.digestAlgorithm
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      try transaction.beginCountingVersions(algorithm: algorithm)
+      try transaction.beginCountingVersions()
     }
     _ = try index()
     try countGarbage()
@@ -22,14 +21,13 @@ extension CacheCore {
 
   /// Notes every key that is not noted yet, and returns those that are too old.
   func index() throws(BlobStorageError) -> [String] {
-    let algorithm = engine.header.digestAlgorithm
     var expired: [String] = []
     try engine.forEachPage(prefix: prefix, countMax: Self.pageCount) { (page) throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for entry in page {
           let key = Array(entry.key.utf8)
-          let id = Transaction.cachedKeyID(key)
-          guard try transaction.cachedKey(id, algorithm: algorithm) == nil,
+          let id = CachedKeyRow.id(of: key)
+          guard try transaction.cachedKey(id) == nil,
             let name = try transaction.nameRow(key), name.versionCount > 0
           else { continue }
           let tick = UInt64(max(0, entry.current.created.timeIntervalSince1970 * 1_000))
@@ -38,8 +36,7 @@ extension CacheCore {
             id,
             CachedKeyRow(
               priority: CacheMark(metadata: entry.current.metadata).priority.rawValue, tick: tick,
-              byteCount: entry.current.byteCount, digest: entry.current.digest, key: key),
-            algorithm: algorithm)
+              byteCount: entry.current.byteCount, digest: entry.current.digest, key: key))
         }
       }
       for entry in page where isExpired(entry.current) {
@@ -92,20 +89,17 @@ extension CacheCore {
     try engine.checkOpen()
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
-    let algorithm = engine.header.digestAlgorithm
     let adopted = bytes
     try engine.writer.rollOver()
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       for key in adopted {
-        guard let name = try transaction.nameRow(key),
-          let current = try transaction.currentVersion(key: name.key, algorithm: algorithm)
-        else { continue }
+        guard let current = try transaction.currentVersion(ofKey: key) else { continue }
         try transaction.setCachedKey(
-          Transaction.cachedKeyID(key),
+          CachedKeyRow.id(of: key),
           CachedKeyRow(
             priority: CacheMark(metadata: current.row.metadata).priority.rawValue,
             tick: try transaction.nextCacheTick(), byteCount: current.row.byteCount,
-            digest: current.row.digest, key: key), algorithm: algorithm)
+            digest: current.row.digest, key: key))
       }
     }
     try dropBeyondCount()
@@ -114,14 +108,13 @@ extension CacheCore {
 
   /// Forgets keys that were dropped past the cache.
   private func forgetMissing() throws(BlobStorageError) {
-    let algorithm = engine.header.digestAlgorithm
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      var missing: [Transaction.CachedKeyID] = []
-      try transaction.forEachCachedKey(algorithm: algorithm) { (id, row) throws(BlobStorageError) in
+      var missing: [CachedKeyRow.ID] = []
+      try transaction.forEachCachedKey { (id, row) throws(BlobStorageError) in
         if try transaction.nameRow(row.key)?.versionCount ?? 0 == 0 { missing.append(id) }
         return true
       }
-      for id in missing { try transaction.setCachedKey(id, nil, algorithm: algorithm) }
+      for id in missing { try transaction.setCachedKey(id, nil) }
     }
   }
 
@@ -130,11 +123,11 @@ extension CacheCore {
     // What was read lately stays longest.
     try flushTouches()
     while true {
-      var victims: [(Transaction.CachedKeyID, CachedKeyRow)] = []
+      var victims: [(CachedKeyRow.ID, CachedKeyRow)] = []
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         let excess = min(try transaction.cachedKeyCount() - countMax, Self.pageCount)
         guard excess > 0 else { return }
-        try transaction.forEachCachedKey(algorithm: engine.header.digestAlgorithm) { id, row in
+        try transaction.forEachCachedKey { id, row in
           victims.append((id, row))
           return victims.count < excess
         }
@@ -142,9 +135,9 @@ extension CacheCore {
       if victims.isEmpty { return }
       let long = try longBlobs(victims.map(\.1.digest))
       let chosen = victims
-      _ = try engine.writer.commit(settles: true) { (commit) throws(BlobStorageError) in
+      _ = try engine.writer.commitSettling { (commit, transaction) throws(BlobStorageError) in
         var dropping = CacheDropping(engine, long: long)
-        for (id, row) in chosen { try dropping.drop(row.key, id, &commit) }
+        for (id, row) in chosen { try dropping.drop(row.key, id, &commit, transaction) }
       }
       state.withLock { $0.counts.evictedCount += chosen.count }
     }

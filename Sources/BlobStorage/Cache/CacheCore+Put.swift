@@ -117,13 +117,13 @@ extension CacheCore {
       let touched = takeTouched()
       do throws(BlobStorageError) {
         var evictedCount = 0
-        let stored = try engine.commit(values.map(\.item), settles: true) {
-          (commit) throws(BlobStorageError) in
+        let stored = try engine.commitSettling(values.map(\.item)) {
+          (commit, transaction) throws(BlobStorageError) in
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
           var dropping = CacheDropping(engine, long: long)
-          try note(touched, commit.transaction)
-          for value in values { try note(value, &dropping, commit.transaction) }
-          try evictBeyondCount(&dropping, &commit, keeping: Set(values.map(\.item.key)))
+          try note(touched, transaction)
+          for value in values { try note(value, &dropping, transaction) }
+          try evictBeyondCount(&dropping, &commit, transaction, keeping: Set(values.map(\.item.key)))
           evictedCount = dropping.droppedKeyCount
         }
         state.withLock { $0.counts.evictedCount += evictedCount }
@@ -165,7 +165,7 @@ extension CacheCore {
     engine.logger.notice("A value is not stored.", metadata: ["reason": "\(reason.message)"])
   }
 
-  private func restore(_ touched: [Transaction.CachedKeyID]) {
+  private func restore(_ touched: [CachedKeyRow.ID]) {
     state.withLock { state in
       for id in touched where state.touched[id] == nil {
         state.touchCount += 1
@@ -177,38 +177,38 @@ extension CacheCore {
 
   /// Notes a value that is about to be put: as the most recently used, and what it replaces as garbage.
   private func note(
-    _ value: Value, _ dropping: inout CacheDropping, _ transaction: Transaction
+    _ value: Value, _ dropping: inout CacheDropping, _ transaction: WriteTransaction
   ) throws(BlobStorageError) {
-    let algorithm = engine.header.digestAlgorithm
     let key = value.item.key
     let digest = value.item.plan.digest
-    if value.item.ref.replacement == .replaceCurrent, let name = try transaction.nameRow(key),
-      let current = try transaction.currentVersion(key: name.key, algorithm: algorithm)
+    if value.item.ref.replacement == .replaceCurrent,
+      let current = try transaction.currentVersion(ofKey: key)
     {
       try dropping.account(key, current.row, transaction)
     }
     try dropping.reuse(digest, transaction)
-    let id = Transaction.cachedKeyID(key)
+    let id = CachedKeyRow.id(of: key)
     try transaction.setCachedKey(
       id,
       CachedKeyRow(
         priority: value.mark.priority.rawValue, tick: try transaction.nextCacheTick(),
-        byteCount: Int64(value.item.plan.byteCount), digest: digest, key: key), algorithm: algorithm)
+        byteCount: Int64(value.item.plan.byteCount), digest: digest, key: key))
   }
 
   /// Drops the least recently used keys while there are more than the limits say.
   private func evictBeyondCount(
-    _ dropping: inout CacheDropping, _ commit: inout WriterSession.Commit, keeping kept: Set<[UInt8]>
+    _ dropping: inout CacheDropping, _ commit: inout WriterSession.Commit, _ transaction: WriteTransaction,
+    keeping kept: Set<[UInt8]>
   ) throws(BlobStorageError) {
     guard let countMax = limits.countMax else { return }
-    let excess = try commit.transaction.cachedKeyCount() - countMax
+    let excess = try transaction.cachedKeyCount() - countMax
     guard excess > 0 else { return }
-    var victims: [(Transaction.CachedKeyID, CachedKeyRow)] = []
-    try commit.transaction.forEachCachedKey(algorithm: engine.header.digestAlgorithm) { id, row in
+    var victims: [(CachedKeyRow.ID, CachedKeyRow)] = []
+    try transaction.forEachCachedKey { id, row in
       if !kept.contains(row.key) { victims.append((id, row)) }
       return victims.count < excess
     }
-    for (id, row) in victims { try dropping.drop(row.key, id, &commit) }
+    for (id, row) in victims { try dropping.drop(row.key, id, &commit, transaction) }
   }
 
   // MARK: Removing
@@ -218,9 +218,9 @@ extension CacheCore {
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
     let long = try longBlobs(bytes)
-    return try engine.writer.commit(on: bytes, settles: true) { (commit) throws(BlobStorageError) in
+    return try engine.writer.commitSettling(on: bytes) { (commit, transaction) throws(BlobStorageError) in
       var dropping = CacheDropping(engine, long: long)
-      for key in bytes { try dropping.drop(key, Transaction.cachedKeyID(key), &commit) }
+      for key in bytes { try dropping.drop(key, CachedKeyRow.id(of: key), &commit, transaction) }
       return dropping.droppedKeyCount
     }.result
   }

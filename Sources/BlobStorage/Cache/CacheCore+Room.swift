@@ -152,16 +152,15 @@ extension CacheCore {
   }
 
   /// Drops keys, unless they were used since they were chosen.
-  private func evict(_ keys: [(id: Transaction.CachedKeyID, row: CachedKeyRow)]) throws(BlobStorageError) {
-    let algorithm = engine.header.digestAlgorithm
+  private func evict(_ keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)]) throws(BlobStorageError) {
     for start in stride(from: 0, to: keys.count, by: 500) {
       let page = keys[start..<min(start + 500, keys.count)]
       let long = try longBlobs(page.map(\.row.digest))
-      let count = try engine.writer.commit(settles: true) { (commit) throws(BlobStorageError) in
+      let count = try engine.writer.commitSettling { (commit, transaction) throws(BlobStorageError) in
         var dropping = CacheDropping(engine, long: long)
         for (id, row) in page {
-          guard try commit.transaction.cachedKey(id, algorithm: algorithm) == row else { continue }
-          try dropping.drop(row.key, id, &commit)
+          guard try transaction.cachedKey(id) == row else { continue }
+          try dropping.drop(row.key, id, &commit, transaction)
         }
         return dropping.droppedKeyCount
       }.result

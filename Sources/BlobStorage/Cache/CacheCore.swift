@@ -22,7 +22,7 @@ package final class CacheCore: Sendable {
   struct State: Sendable {
     var limits: CacheLimits
     /// Keys that were used since the order was last written, with the ordinal of that use.
-    var touched: [Transaction.CachedKeyID: Int] = [:]
+    var touched: [CachedKeyRow.ID: Int] = [:]
     var touchCount = 0
     var touchedSince: ContinuousClock.Instant?
     /// Increases whenever room was made, so that a waiting put first tries again.
@@ -161,7 +161,7 @@ package final class CacheCore: Sendable {
 
   /// Notes in memory that the key was used.
   func touch(_ key: String) throws(BlobStorageError) {
-    let id = Transaction.cachedKeyID(Array(key.utf8))
+    let id = CachedKeyRow.id(of: Array(key.utf8))
     let isDue = state.withLock { state in
       state.touchCount += 1
       state.touched[id] = state.touchCount
@@ -187,7 +187,7 @@ package final class CacheCore: Sendable {
   }
 
   /// The keys used since the last time, in the order of their last use.
-  func takeTouched() -> [Transaction.CachedKeyID] {
+  func takeTouched() -> [CachedKeyRow.ID] {
     state.withLock { state in
       defer {
         state.touched.removeAll(keepingCapacity: true)
@@ -197,12 +197,11 @@ package final class CacheCore: Sendable {
     }
   }
 
-  func note(_ touched: [Transaction.CachedKeyID], _ transaction: Transaction) throws(BlobStorageError) {
-    let algorithm = engine.header.digestAlgorithm
+  func note(_ touched: [CachedKeyRow.ID], _ transaction: WriteTransaction) throws(BlobStorageError) {
     for id in touched {
-      guard var row = try transaction.cachedKey(id, algorithm: algorithm) else { continue }
+      guard var row = try transaction.cachedKey(id) else { continue }
       row.tick = try transaction.nextCacheTick()
-      try transaction.setCachedKey(id, row, algorithm: algorithm)
+      try transaction.setCachedKey(id, row)
     }
   }
 }

@@ -18,20 +18,20 @@ struct CacheDropping {
 
   /// Drops all versions of a key.
   mutating func drop(
-    _ key: [UInt8], _ id: Transaction.CachedKeyID, _ commit: inout WriterSession.Commit
+    _ key: [UInt8], _ id: CachedKeyRow.ID, _ commit: inout WriterSession.Commit,
+    _ transaction: WriteTransaction
   ) throws(BlobStorageError) {
-    let algorithm = engine.header.digestAlgorithm
-    try commit.transaction.setCachedKey(id, nil, algorithm: algorithm)
-    guard let name = try commit.transaction.nameRow(key), name.versionCount > 0 else { return }
-    let versions = try commit.transaction.versions(key: name.key, algorithm: algorithm)
-    for version in versions { try account(key, version.row, commit.transaction) }
+    try transaction.setCachedKey(id, nil)
+    guard let name = try transaction.nameRow(key), name.versionCount > 0 else { return }
+    let versions = try transaction.versions(key: name.key)
+    for version in versions { try account(key, version.row, transaction) }
     try commit.drop(versions.map(\.stamp), of: key)
     droppedKeyCount += 1
   }
 
   /// Counts what a version frees that is about to go.
   mutating func account(
-    _ key: [UInt8], _ row: VersionRow, _ transaction: Transaction
+    _ key: [UInt8], _ row: VersionRow, _ transaction: WriteTransaction
   ) throws(BlobStorageError) {
     try transaction.addGarbage(
       row.place.pack,
@@ -44,7 +44,7 @@ struct CacheDropping {
   }
 
   /// Takes it back for a blob that is needed again before it was collected.
-  mutating func reuse(_ digest: Digest, _ transaction: Transaction) throws(BlobStorageError) {
+  mutating func reuse(_ digest: Digest, _ transaction: WriteTransaction) throws(BlobStorageError) {
     let count = dropped[digest] ?? 0
     guard try transaction.versionCount(of: digest) == count else {
       dropped[digest] = count - 1
@@ -57,7 +57,7 @@ struct CacheDropping {
   }
 }
 
-extension Transaction {
+extension ReadTransaction {
   /// Where the records lie that only this blob needs, with their lengths.
   ///
   /// - Parameter chunks: those of a blob that has a manifest.
@@ -77,13 +77,12 @@ extension Transaction {
 extension CacheCore {
   /// The chunks of the blobs of these keys that have more than one.
   func longBlobs(_ keys: [[UInt8]]) throws(BlobStorageError) -> [Digest: [Digest]] {
-    let algorithm = engine.header.digestAlgorithm
     return try longBlobs(
       engine.catalog.read { (transaction) throws(BlobStorageError) in
         var digests: [Digest] = []
         for key in keys {
           guard let name = try transaction.nameRow(key) else { continue }
-          digests += try transaction.versions(key: name.key, algorithm: algorithm).map(\.row.digest)
+          digests += try transaction.versions(key: name.key).map(\.row.digest)
         }
         return digests
       })

@@ -13,7 +13,8 @@ extension Catalog {
     try files.createPart(place)
     try files.open(place.appending("data.mdb"), .create).close()
     let environment = try SharedEnvironments.open(
-      place, files: files, mapByteCount: mapByteCount, clock: clock)
+      place, files: files, mapByteCount: mapByteCount, clock: clock,
+      algorithm: store.digestAlgorithm)
     try begin(environment)
     try fill(environment, true)
     try environment.write { (transaction) throws(BlobStorageError) in
@@ -48,7 +49,7 @@ extension Catalog {
   func suspectChunks() -> SuspectChunks? {
     guard isPublished, let environment = current.withLock({ $0?.environment }) else { return nil }
     do throws(BlobStorageError) {
-      return try SuspectChunks(in: environment, algorithm: store.digestAlgorithm)
+      return try SuspectChunks(in: environment)
     } catch {
       logger.warning("What was found damaged is forgotten.", metadata: ["reason": "\(error.message)"])
       return nil

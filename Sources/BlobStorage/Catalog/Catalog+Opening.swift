@@ -69,11 +69,7 @@ extension Catalog {
     guard let live = live.table, live.catalogCount & 1 == 0 else { return }
     try environment.read { (transaction) throws(BlobStorageError) in
       try live.reap { (entry) throws(BlobStorageError) in
-        if let number = try transaction.packNumber(entry.pack), let row = try transaction.packRow(number),
-          row.isSealed
-        {
-          return true
-        }
+        if try transaction.pack(entry.pack)?.row.isSealed ?? false { return true }
         return try tails?.hasFile(entry.pack) == false
       }
     }
@@ -101,7 +97,8 @@ extension Catalog {
 
   /// Makes a private catalog from the packs and leaves the packs as they are.
   func makeOwn() throws(BlobStorageError) {
-    let environment = try Environment.temporary(mapByteCount: mapByteCount, clock: clock)
+    let environment = try Environment.temporary(
+      mapByteCount: mapByteCount, clock: clock, algorithm: store.digestAlgorithm)
     try begin(environment)
     try fill(environment, false)
     let generation = "own-" + Hex.text(randomNumber())
@@ -253,7 +250,8 @@ extension Catalog {
     let environment: Environment
     do {
       environment = try SharedEnvironments.open(
-        place, files: files, mapByteCount: mapByteCount, clock: clock)
+        place, files: files, mapByteCount: mapByteCount, clock: clock,
+        algorithm: store.digestAlgorithm)
     } catch {
       guard error.isMissingName else { throw error }
       return nil

@@ -155,7 +155,8 @@ package final class Catalog: Sendable {
   package func onRenewal(_ body: @escaping @Sendable () -> Void) { whenRenewed.withLock { $0 = body } }
 
   /// Runs `body` on a view: a snapshot plus the tails. Never waits for writers.
-  package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+  package func read<T>(_ body: (ReadTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T
+  {
     try mended(isPatient: false) { () throws(BlobStorageError) in
       // A newer snapshot is soon available.
       for _ in 0..<100_000 {
@@ -180,7 +181,7 @@ package final class Catalog: Sendable {
 
   /// Runs `body` on a snapshot without the tails: settled records only, even if a tail cannot be read.
   func readSettled<T>(
-    _ body: (Transaction) throws(BlobStorageError) -> T
+    _ body: (ReadTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     try mended(isPatient: false) { () throws(BlobStorageError) in try environment().read(body) }
   }
@@ -194,7 +195,7 @@ package final class Catalog: Sendable {
   ///     when the disk is full, `body` may run once more.
   ///   - done: called when it was committed, before any process can rebuild the catalog.
   package func write<T>(
-    _ body: (Transaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in },
+    _ body: (WriteTransaction) throws(BlobStorageError) -> T, undo: (BlobStorageError) -> Void = { _ in },
     done: () -> Void = {}
   ) throws(BlobStorageError) -> T {
     try mended { () throws(BlobStorageError) in try writeOnce(body, undo, done) }
@@ -220,7 +221,7 @@ package final class Catalog: Sendable {
   }
 
   func writeOnce<T>(
-    _ body: (Transaction) throws(BlobStorageError) -> T, _ undo: (BlobStorageError) -> Void,
+    _ body: (WriteTransaction) throws(BlobStorageError) -> T, _ undo: (BlobStorageError) -> Void,
     _ done: () -> Void
   ) throws(BlobStorageError) -> T {
     try inTurn { () throws(BlobStorageError) in
@@ -238,7 +239,7 @@ package final class Catalog: Sendable {
   }
 
   private func settlingFirst<T>(
-    _ environment: Environment, _ body: (Transaction) throws(BlobStorageError) -> T
+    _ environment: Environment, _ body: (WriteTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     guard let tails, let table = live.table else { return try environment.write(body) }
     do throws(BlobStorageError) {
@@ -398,7 +399,8 @@ package final class Catalog: Sendable {
   ) throws(BlobStorageError) {
     try settle()
     let inUse = try environment()
-    let second = try Environment.temporary(mapByteCount: mapByteCount, clock: clock)
+    let second = try Environment.temporary(
+      mapByteCount: mapByteCount, clock: clock, algorithm: store.digestAlgorithm)
     try fill(second)
     try body(inUse, second)
   }

@@ -57,8 +57,7 @@ extension CatalogBuilder {
   /// records ended.
   func isPromiseBroken(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
     let row = try environment.read { (transaction) throws(BlobStorageError) -> PackRow? in
-      guard let number = try transaction.packNumber(name) else { return nil }
-      return try transaction.packRow(number)
+      try transaction.pack(name)?.row
     }
     // No durable call has returned for what a failed sync lost.
     guard let census = backend.census, let row, !row.isPoisoned else { return false }
@@ -77,14 +76,12 @@ extension CatalogBuilder {
     defer { file.close() }
     guard try apply(name, file, into: environment) != nil else { return }
     logger.error("Pack \(name) is shorter than when it was sealed.")
-    try environment.write { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
-        return
+    _ = try environment.write { (transaction) throws(BlobStorageError) in
+      try transaction.updatePack(name) { row in
+        row.isSealed = true
+        row.isDamaged = true
+        row.hasLostRecords = true
       }
-      row.isSealed = true
-      row.isDamaged = true
-      row.hasLostRecords = true
-      try transaction.setPackRow(number, row)
     }
   }
 
@@ -132,9 +129,7 @@ extension CatalogBuilder {
     if !losses.uncertainKeys.isEmpty {
       try catalog.read { (transaction) throws(BlobStorageError) in
         for (key, time) in losses.uncertainKeys {
-          guard let name = try transaction.nameRow(key),
-            let current = try transaction.currentVersion(key: name.key, algorithm: store.digestAlgorithm),
-            current.stamp.time > time
+          guard let current = try transaction.currentVersion(ofKey: key), current.stamp.time > time
           else { continue }
           // It was put since.
           losses.uncertainKeys[key] = nil
@@ -155,12 +150,11 @@ extension CatalogBuilder {
       guard !new.isEmpty else { return }
       try catalog.write { (transaction) throws(BlobStorageError) in
         for row in new {
-          guard let number = try transaction.packNumber(row.name), var row = try transaction.packRow(number)
-          else { continue }
-          row.isLost = true
-          // It takes no more records.
-          row.isSealed = true
-          try transaction.setPackRow(number, row)
+          try transaction.updatePack(row.name) { row in
+            row.isLost = true
+            // It takes no more records.
+            row.isSealed = true
+          }
         }
         try transaction.bumpEpoch()
       }

@@ -30,7 +30,7 @@ extension CatalogBuilder {
 
   /// Condemns the packs that collectors have condemned or removed: writers count what lies in them as missing.
   package static func condemnUncounted(
-    _ backend: any Backend, in transaction: Transaction
+    _ backend: any Backend, in transaction: WriteTransaction
   ) throws(BlobStorageError) {
     let rows = try transaction.packRows()
     try condemn(
@@ -40,15 +40,12 @@ extension CatalogBuilder {
 
   /// Condemns packs for ever: writers count what lies in them as missing.
   package static func condemn(
-    _ names: some Sequence<PackName>, in transaction: Transaction
+    _ names: some Sequence<PackName>, in transaction: WriteTransaction
   ) throws(BlobStorageError) {
     var isNew = false
     for name in names {
-      guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number),
-        row.state == .live
-      else { continue }
-      row.state = .condemned
-      try transaction.setPackRow(number, row)
+      guard let pack = try transaction.pack(name), pack.row.state == .live else { continue }
+      try transaction.updatePack(pack.number) { $0.state = .condemned }
       isNew = true
     }
     if isNew { try transaction.bumpEpoch() }
@@ -56,13 +53,11 @@ extension CatalogBuilder {
 
   /// Marks a pack as published, and thereby as durable.
   package static func markPublished(
-    _ name: PackName, byteCount: Int64, in transaction: Transaction
+    _ name: PackName, byteCount: Int64, in transaction: WriteTransaction
   ) throws(BlobStorageError) {
-    guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
-      return
+    try transaction.updatePack(name) { row in
+      row.isSealed = true
+      row.durableByteCount = byteCount
     }
-    row.isSealed = true
-    row.durableByteCount = byteCount
-    try transaction.setPackRow(number, row)
   }
 }

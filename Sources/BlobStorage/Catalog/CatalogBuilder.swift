@@ -165,26 +165,17 @@ package struct CatalogBuilder: Sendable {
         : try PackRecovery.seal(file, outcome, codecs: codecs)
       try backend.synchronizeNames()
       try environment.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
-          return
+        let isKnown = try transaction.updatePack(name) { row in
+          row.isSealed = true
+          row.isPoisoned = false
+          if !backend.publishes { row.durableByteCount = sealed }
         }
-        row.isSealed = true
-        row.isPoisoned = false
-        if !backend.publishes { row.durableByteCount = sealed }
-        try transaction.setPackRow(number, row)
-        try transaction.bumpEpoch()
+        if isKnown { try transaction.bumpEpoch() }
       }
     } catch {
       if error.code == .poisoned {
         // A second sync would succeed, whatever this one lost: no writer may share the pack's records.
-        try environment.write { (transaction) throws(BlobStorageError) in
-          guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number)
-          else {
-            return
-          }
-          row.isPoisoned = true
-          try transaction.setPackRow(number, row)
-        }
+        try environment.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }
       }
       // All records have been applied; the rest can wait for the next opening. Discarding the catalog here would also
       // discard the note of the failed sync.
@@ -195,8 +186,7 @@ package struct CatalogBuilder: Sendable {
 
   private func isPoisoned(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
     try environment.read { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(name) else { return false }
-      return try transaction.packRow(number)?.isPoisoned ?? false
+      try transaction.pack(name)?.row.isPoisoned ?? false
     }
   }
 
@@ -249,8 +239,7 @@ package struct CatalogBuilder: Sendable {
     _ name: PackName, _ environment: Environment
   ) throws(BlobStorageError) -> Int64 {
     try environment.read { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(name) else { return 0 }
-      return try transaction.packRow(number)?.appliedByteCount ?? 0
+      try transaction.pack(name)?.row.appliedByteCount ?? 0
     }
   }
 
@@ -299,9 +288,9 @@ package struct CatalogBuilder: Sendable {
     }
     var row = PackRow(name: name, created: header.created)
     let number = try environment.write { (transaction) throws(BlobStorageError) in
-      if let number = try transaction.packNumber(name), let known = try transaction.packRow(number) {
-        row = known
-        return number
+      if let known = try transaction.pack(name) {
+        row = known.row
+        return known.number
       }
       return try transaction.addPack(row)
     }
@@ -345,8 +334,7 @@ package struct CatalogBuilder: Sendable {
       for record in records {
         // Behind a gap the records go on further on.
         changed.appliedByteCount = record.offset
-        try transaction.apply(
-          record, from: number, &changed, algorithm: store.digestAlgorithm, isTakenIn: backend.publishes)
+        try transaction.apply(record, from: number, &changed, isTakenIn: backend.publishes)
       }
       try transaction.setPackRow(number, changed)
     }
@@ -361,12 +349,11 @@ package struct CatalogBuilder: Sendable {
     guard error.code == .corrupted else { throw error }
     logger.error("Pack \(name) cannot be read.", metadata: ["reason": "\(error.message)"])
     try environment.write { (transaction) throws(BlobStorageError) in
-      if let number = try transaction.packNumber(name), var row = try transaction.packRow(number) {
+      let isKnown = try transaction.updatePack(name) { row in
         row.isDamaged = true
         row.hasLostRecords = !row.isSealed
-        try transaction.setPackRow(number, row)
-        return
       }
+      if isKnown { return }
       var row = PackRow(name: name, created: 0)
       row.isSealed = true
       row.isDamaged = true

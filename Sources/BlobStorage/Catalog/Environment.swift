@@ -23,7 +23,9 @@ package final class Environment: @unchecked Sendable {
   private let place: SharedEnvironments.Place?
   private let folder: FilePath
   private let files: any FileSystem
-  private let clock: WallClock
+  let clock: WallClock
+  /// The algorithm of all digests in the database.
+  let algorithm: Digest.Algorithm
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
@@ -34,12 +36,13 @@ package final class Environment: @unchecked Sendable {
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
     folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, mapByteCount: Int,
-    clock: WallClock
+    clock: WallClock, algorithm: Digest.Algorithm
   ) throws(BlobStorageError) {
     self.place = place
     self.folder = folder
     self.files = files
     self.clock = clock
+    self.algorithm = algorithm
     var handle: OpaquePointer?
     try Environment.check(mdb_env_create(&handle), "create")
     guard let handle else { throw Self.failure(Self.outOfMemory, "create") }
@@ -73,7 +76,9 @@ package final class Environment: @unchecked Sendable {
   }
 
   /// An empty database without a name: it disappears with this object.
-  static func temporary(mapByteCount: Int, clock: WallClock) throws(BlobStorageError) -> Environment {
+  static func temporary(
+    mapByteCount: Int, clock: WallClock, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) -> Environment {
     let files = SystemFiles()
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
       .appending("blobstorage-" + Hex.text(randomUInt64()))
@@ -82,7 +87,8 @@ package final class Environment: @unchecked Sendable {
     do throws(BlobStorageError) {
       outcome = .success(
         try Environment(
-          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock))
+          folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock,
+          algorithm: algorithm))
     } catch { outcome = .failure(error) }
     for name in try files.list(folder) { try files.remove(folder.appending(name)) }
     try files.removeDirectory(folder)
@@ -159,16 +165,19 @@ package final class Environment: @unchecked Sendable {
   package func synchronize() throws(BlobStorageError) { try dataFile.synchronize() }
 
   /// Runs `body` on a snapshot. Never waits for writers.
-  package func read<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+  package func read<T>(_ body: (ReadTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T
+  {
     gate.lockShared()
     defer { gate.unlockShared() }
     let reader = try beginReader()
     defer { endReader(reader) }
-    return try body(Transaction(handle: reader, tables: tables, wallClock: clock))
+    return try body(ReadTransaction(reader, of: self))
   }
 
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
-  package func write<T>(_ body: (Transaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+  package func write<T>(_ body: (WriteTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError)
+    -> T
+  {
     try growIfNeeded()
     gate.lockShared()
     defer { gate.unlockShared() }
@@ -176,7 +185,7 @@ package final class Environment: @unchecked Sendable {
     var ended = false
     defer { if !ended { mdb_txn_abort(transaction) } }
     do throws(BlobStorageError) {
-      let result = try body(Transaction(handle: transaction, tables: tables, wallClock: clock))
+      let result = try body(WriteTransaction(transaction, of: self))
       ended = true
       try Self.check(mdb_txn_commit(transaction), "commit to")
       return result
@@ -311,7 +320,8 @@ enum SharedEnvironments {
 
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
   static func open(
-    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock
+    _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock,
+    algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> Environment {
     guard let status = try files.status(of: folder) else {
       throw BlobStorageError(
@@ -327,7 +337,8 @@ enum SharedEnvironments {
         }
         do throws(BlobStorageError) {
           let environment = try Environment(
-            folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock)
+            folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock,
+            algorithm: algorithm)
           known[place] = Weak(environment: environment)
           return .success(environment)
         } catch { return .failure(error) }

@@ -20,7 +20,7 @@ struct KeyPages {
   }
 
   /// Makes an entry of a key, in the snapshot of its page, and says how much it counts; nil passes over the key.
-  typealias Reading<Entry> = (_ key: [UInt8], NameRow, Transaction) throws(BlobStorageError) -> (
+  typealias Reading<Entry> = (_ key: [UInt8], NameRow, ReadTransaction) throws(BlobStorageError) -> (
     entry: Entry, count: Int
   )?
 

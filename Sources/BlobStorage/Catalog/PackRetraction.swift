@@ -35,8 +35,8 @@ package struct PackRetraction {
         return chunk.base == nil
       } body: { (window) throws(BlobStorageError) in
         try inBatches(window) {
-          [algorithm = store.digestAlgorithm] (batch, transaction, number, _) throws(BlobStorageError) in
-          for record in batch { try transaction.retract(record, from: number, algorithm: algorithm) }
+          (batch, transaction, number, _) throws(BlobStorageError) in
+          for record in batch { try transaction.retract(record, from: number) }
         }
       }
     }
@@ -70,17 +70,16 @@ package struct PackRetraction {
 
   private func row() throws(BlobStorageError) -> PackRow? {
     try catalog.read { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(name) else { return nil }
-      return try transaction.packRow(number)
+      try transaction.pack(name)?.row
     }
   }
 
   private mutating func takeOut(_ records: [PackRecord]) throws(BlobStorageError) {
     try inBatches(records) {
-      [algorithm = store.digestAlgorithm] (batch, transaction, number, row) throws(BlobStorageError) in
+      (batch, transaction, number, row) throws(BlobStorageError) in
       // Another process may be at it too.
       for record in batch.reversed() where record.offset < row.appliedByteCount {
-        try transaction.retract(record, from: number, algorithm: algorithm)
+        try transaction.retract(record, from: number)
         row.appliedByteCount = record.offset
       }
       try transaction.setPackRow(number, row)
@@ -98,7 +97,7 @@ package struct PackRetraction {
   /// room for more, because the catalog needs new pages for what it changes.
   private mutating func inBatches(
     _ records: [PackRecord],
-    _ body: (ArraySlice<PackRecord>, Transaction, UInt32, inout PackRow) throws(BlobStorageError) -> Void
+    _ body: (ArraySlice<PackRecord>, WriteTransaction, UInt32, inout PackRow) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var rest = records[...]
     while !rest.isEmpty {
@@ -106,11 +105,8 @@ package struct PackRetraction {
       do throws(BlobStorageError) {
         try catalog.write { (transaction) throws(BlobStorageError) in
           // A catalog that was rebuilt meanwhile does not have the pack, and may have given its number to another.
-          guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number)
-          else {
-            return
-          }
-          try body(batch, transaction, number, &row)
+          guard var pack = try transaction.pack(name) else { return }
+          try body(batch, transaction, pack.number, &pack.row)
         }
       } catch {
         guard error.code == .noSpace, batch.count > 1 else { throw error }

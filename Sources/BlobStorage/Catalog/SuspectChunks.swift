@@ -11,10 +11,10 @@ struct SuspectChunks {
   /// What a catalog says of it.
   ///
   /// - Complexity: looks at every chunk.
-  init(in environment: Environment, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+  init(in environment: Environment) throws(BlobStorageError) {
     suspects = try environment.read { (transaction) throws(BlobStorageError) in
       var found: [(digest: Digest, place: Place)] = []
-      try transaction.forEachChunk(algorithm: algorithm) { (digest, row) in
+      try transaction.forEachChunk { (digest, row) in
         if row.isSuspect { found.append((digest, row.place)) }
         return true
       }
@@ -28,7 +28,7 @@ struct SuspectChunks {
   }
 
   /// Tells another catalog, as far as it knows of no other copy.
-  func note(in transaction: Transaction) throws(BlobStorageError) {
+  func note(in transaction: WriteTransaction) throws(BlobStorageError) {
     for suspect in suspects {
       guard var row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
         try transaction.packRow(row.place.pack)?.name == suspect.pack

@@ -188,11 +188,11 @@ package final class Tails: Sendable {
   ///
   /// - Parameter catalogCount: the table's count of catalog replacements before the environment was chosen.
   func view(
-    _ snapshot: Transaction, of environment: Environment, _ live: LiveTable, catalogCount: UInt64
-  ) throws(BlobStorageError) -> Transaction? {
+    _ snapshot: ReadTransaction, of environment: Environment, _ live: LiveTable, catalogCount: UInt64
+  ) throws(BlobStorageError) -> ReadTransaction? {
     let place = environment.number
     let (known, othersCount) = try locked {
-      (state) throws(BlobStorageError) -> (Unchecked<Transaction>?, UInt64) in
+      (state) throws(BlobStorageError) -> (Unchecked<ReadTransaction>?, UInt64) in
       let othersCount = live.publishCount &- state.ownCount
       guard state.table === live, state.isMade, state.environment == place, state.snapshot == snapshot.id,
         othersCount == state.othersCount
@@ -216,7 +216,7 @@ package final class Tails: Sendable {
       if error.code == .corrupted { live.askAgain() }
       throw error
     }
-    return try locked { (state) throws(BlobStorageError) -> Unchecked<Transaction?> in
+    return try locked { (state) throws(BlobStorageError) -> Unchecked<ReadTransaction?> in
       let packs = Set(entries.map(\.pack))
       for entry in entries {
         guard let index = state.index(entry.pack) else { continue }
@@ -233,7 +233,7 @@ package final class Tails: Sendable {
 
   /// Brings the rows up to the tails; false if the snapshot is too old.
   private func extend(
-    _ state: inout State, _ snapshot: Transaction, _ place: UInt64
+    _ state: inout State, _ snapshot: ReadTransaction, _ place: UInt64
   ) throws(BlobStorageError) -> Bool {
     // Records that a newer snapshot has were forgotten.
     if state.environment == place, snapshot.id < state.snapshot { return false }
@@ -249,14 +249,13 @@ package final class Tails: Sendable {
     } else if !isKnownUniquelyReferenced(&state.rows) {
       state.rows = TailRows(copying: state.rows)
     }
-    var view = snapshot.with(state.rows)
-    view.writesRows = true
+    let rows = WriteTransaction(state.rows, over: snapshot)
     for index in state.tails.indices {
       if isOther {
         guard try forgetSettled(&state.tails[index], snapshot) else { return false }
         state.count(state.tails[index].records, at: time.now())
       }
-      if try !apply(&state.tails[index], view) { return false }
+      if try !apply(&state.tails[index], to: rows) { return false }
       if state.tails[index].rowCount > 0 { state.isEmpty = false }
     }
     state.isMade = true
@@ -265,11 +264,11 @@ package final class Tails: Sendable {
   }
 
   /// Adds the rows of published records; false if the snapshot lacks the records before them.
-  private func apply(_ tail: inout Tail, _ view: Transaction) throws(BlobStorageError) -> Bool {
+  private func apply(_ tail: inout Tail, to rows: WriteTransaction) throws(BlobStorageError) -> Bool {
     guard tail.rowCount < tail.records.count, tail.records[tail.rowCount].offset < tail.published else {
       return true
     }
-    guard let (number, known) = try view.openPack(tail.header.name) else {
+    guard let (number, known) = try rows.openPack(tail.header.name) else {
       // If the pack was begun after the snapshot, it is read again.
       tail.forget()
       return true
@@ -284,17 +283,18 @@ package final class Tails: Sendable {
           tail.forget()
           return false
         }
-        try view.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
+        try rows.apply(record, from: number, &row)
       }
       tail.rowCount += 1
     }
-    try view.setPackRow(number, row)
+    try rows.setPackRow(number, row)
     return true
   }
 
   /// Forgets records that the snapshot has; false if it lacks others that are not in memory, so that the pack is read
   /// again.
-  private func forgetSettled(_ tail: inout Tail, _ snapshot: Transaction) throws(BlobStorageError) -> Bool {
+  private func forgetSettled(_ tail: inout Tail, _ snapshot: ReadTransaction) throws(BlobStorageError) -> Bool
+  {
     tail.rowCount = 0
     guard let (_, row) = try snapshot.openPack(tail.header.name) else {
       tail.forget()
@@ -317,7 +317,7 @@ package final class Tails: Sendable {
   }
 
   /// Reads the published records of another process's pack that this process lacks.
-  private func fetch(_ entry: LiveTable.Entry, _ snapshot: Transaction) throws(BlobStorageError) {
+  private func fetch(_ entry: LiveTable.Entry, _ snapshot: ReadTransaction) throws(BlobStorageError) {
     guard let (_, row) = try snapshot.openPack(entry.pack) else { return }
     guard entry.isValid else { throw Self.unreadable(entry, from: row.appliedByteCount) }
     let (known, file) = try locked { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
@@ -374,7 +374,7 @@ package final class Tails: Sendable {
   /// - Returns: whether everything was applied.
   @discardableResult
   func settle(
-    _ transaction: Transaction, _ live: LiveTable, atMost countMax: Int = .max
+    _ transaction: WriteTransaction, _ live: LiveTable, atMost countMax: Int = .max
   ) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSettling) { return true }
     let entries = live.entries()
@@ -405,7 +405,7 @@ package final class Tails: Sendable {
 
   /// False if the catalog lacks the records before the tail.
   private func settle(
-    _ tail: Tail, _ promised: Int64, _ transaction: Transaction, _ rest: inout Int
+    _ tail: Tail, _ promised: Int64, _ transaction: WriteTransaction, _ rest: inout Int
   ) throws(BlobStorageError) -> Bool {
     guard let (number, known) = try transaction.openPack(tail.header.name) else { return true }
     guard tail.covers(from: known.appliedByteCount) else { return false }
@@ -414,7 +414,7 @@ package final class Tails: Sendable {
     for record in tail.records where record.offset >= row.appliedByteCount {
       if rest <= 0, !isInCommit { break }
       guard record.offset == row.appliedByteCount else { return false }
-      try transaction.apply(record, from: number, &row, algorithm: store.digestAlgorithm)
+      try transaction.apply(record, from: number, &row)
       isInCommit = record.continues
       rest -= 1
     }
@@ -426,18 +426,17 @@ package final class Tails: Sendable {
 
 extension Tails {
   /// Whether a tail of the pack can count.
-  static func canGrow(_ name: PackName, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+  static func canGrow(_ name: PackName, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     try transaction.openPack(name) != nil
   }
 }
 
-extension Transaction {
+extension ReadTransaction {
   /// A pack whose tail can count: the catalog knows it, and it is neither sealed nor condemned.
   fileprivate func openPack(
     _ name: PackName
   ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
-    guard let number = try packNumber(name), let row = try packRow(number), row.state == .live, !row.isSealed
-    else { return nil }
-    return (number, row)
+    guard let pack = try pack(name), pack.row.state == .live, !pack.row.isSealed else { return nil }
+    return pack
   }
 }

@@ -6,12 +6,12 @@
 /// 3. A chunk's or manifest's row points at the copy in the youngest pack; a chunk's at one without a base, if there is
 ///    one. A new copy replaces one in a condemned pack. Exception: a copy with a base that another machine published
 ///    does not, because chunks may still be encoded against the other.
-extension Transaction {
+extension WriteTransaction {
   /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
   ///
   /// - Parameter isTakenIn: whether it comes from a pack that another machine may have published.
   package func apply(
-    _ record: PackRecord, from number: UInt32, _ pack: inout PackRow, algorithm: Digest.Algorithm,
+    _ record: PackRecord, from number: UInt32, _ pack: inout PackRow,
     isTakenIn: Bool = false
   ) throws(BlobStorageError) {
     precondition(record.offset == pack.appliedByteCount, "records are applied in order, each once")
@@ -29,7 +29,7 @@ extension Transaction {
       }
       try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
     case .ref(let ref):
-      try apply(ref, at: place, in: pack, algorithm: algorithm)
+      try apply(ref, at: place, in: pack)
     case .drop(let drop):
       try noteTime(drop.stamp.time)
       try updateName(drop.key) { (name) throws(BlobStorageError) in
@@ -79,15 +79,13 @@ extension Transaction {
     return row.isYounger(than: pack)
   }
 
-  private func apply(
-    _ ref: RefRecord, at place: Place, in pack: PackRow, algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) {
+  private func apply(_ ref: RefRecord, at place: Place, in pack: PackRow) throws(BlobStorageError) {
     try noteTime(ref.version.time)
     try updateName(ref.key) { (name) throws(BlobStorageError) in
       if var mask = try maskRow(key: name.key, ref.version) {
         mask.copyCount += 1
         try setMaskRow(key: name.key, ref.version, mask)
-      } else if var row = try versionRow(key: name.key, ref.version, algorithm: algorithm) {
+      } else if var row = try versionRow(key: name.key, ref.version) {
         row.copyCount += 1
         if !(try isOlder(pack, than: row.place.pack)) { row.place = place }
         try setVersionRow(key: name.key, ref.version, row)
@@ -108,7 +106,7 @@ extension Transaction {
       mask = known
     } else {
       name.maskCount += 1
-      if let row = try versionRow(key: name.key, version, algorithm: algorithm) {
+      if let row = try versionRow(key: name.key, version) {
         mask.copyCount = row.copyCount
         try setVersionRow(key: name.key, version, nil)
         name.versionCount -= 1
@@ -120,7 +118,7 @@ extension Transaction {
   }
 
   /// Takes a record out again whose pack has left the store for good; the last record of a pack goes first.
-  package func retract(_ record: PackRecord, from number: UInt32, algorithm: Digest.Algorithm)
+  package func retract(_ record: PackRecord, from number: UInt32)
     throws(BlobStorageError)
   {
     switch record.content {
@@ -141,7 +139,7 @@ extension Transaction {
         if var mask = try maskRow(key: name.key, ref.version) {
           mask.copyCount -= 1
           try setMaskRow(&name, ref.version, mask)
-        } else if var row = try versionRow(key: name.key, ref.version, algorithm: algorithm) {
+        } else if var row = try versionRow(key: name.key, ref.version) {
           row.copyCount -= 1
           try setVersionRow(key: name.key, ref.version, row.copyCount > 0 ? row : nil)
           if row.copyCount == 0 {

@@ -2,25 +2,9 @@
 ///
 /// The counts follow all records, whether or not they are current and their bases exist. So any order of packs gives
 /// the same.
-extension Transaction {
+extension ReadTransaction {
   /// More dictionaries are in no store that is in order; a look-up is not to take for ever in one that is not.
-  private static let dictionaryCountMax = 64
-
-  func countBase(_ digest: Digest, _ kind: ChunkRecord.BaseKind, by change: Int64) throws(BlobStorageError) {
-    let key = Self.key(digest, kind)
-    var count = change
-    if let value = try value(.bases, key) {
-      var reader = ByteReader(value)
-      count += try reader.integer(Int64.self)
-    }
-    guard count > 0 else {
-      try remove(.bases, key)
-      return
-    }
-    var writer = ByteWriter(capacity: 8)
-    writer.integer(count)
-    try put(.bases, key, writer.bytes)
-  }
+  fileprivate static let dictionaryCountMax = 64
 
   /// Whether any record is encoded against the chunk, or with it: then it must not have a base itself.
   package func isBase(_ digest: Digest) throws(BlobStorageError) -> Bool {
@@ -29,9 +13,7 @@ extension Transaction {
   }
 
   /// Dictionaries with the number of records that need them, most needed first.
-  package func dictionaries(
-    algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> [(digest: Digest, recordCount: Int64)] {
+  package func dictionaries() throws(BlobStorageError) -> [(digest: Digest, recordCount: Int64)] {
     var found: [(digest: Digest, recordCount: Int64)] = []
     let kind = ChunkRecord.BaseKind.dictionary.rawValue
     try scan(.bases, from: [kind]) { (key, value) throws(BlobStorageError) in
@@ -49,16 +31,32 @@ extension Transaction {
   }
 
   /// The dictionary that a writer tries: the most needed one that is there to be relied on.
-  package func currentDictionary(
-    algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
-    for (digest, _) in try dictionaries(algorithm: algorithm) {
+  package func currentDictionary() throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
+    for (digest, _) in try dictionaries() {
       if let row = try baseToShare(digest) { return (digest, row) }
     }
     return nil
   }
 
-  private static func key(_ digest: Digest, _ kind: ChunkRecord.BaseKind) -> [UInt8] {
+  fileprivate static func key(_ digest: Digest, _ kind: ChunkRecord.BaseKind) -> [UInt8] {
     [kind.rawValue] + digest.withUnsafeBytes { Array($0) }
+  }
+}
+
+extension WriteTransaction {
+  func countBase(_ digest: Digest, _ kind: ChunkRecord.BaseKind, by change: Int64) throws(BlobStorageError) {
+    let key = Self.key(digest, kind)
+    var count = change
+    if let value = try value(.bases, key) {
+      var reader = ByteReader(value)
+      count += try reader.integer(Int64.self)
+    }
+    guard count > 0 else {
+      try remove(.bases, key)
+      return
+    }
+    var writer = ByteWriter(capacity: 8)
+    writer.integer(count)
+    try put(.bases, key, writer.bytes)
   }
 }

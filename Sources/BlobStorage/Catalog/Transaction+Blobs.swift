@@ -2,22 +2,9 @@
 /// pays for it.
 ///
 /// The counts follow the rows of `versions`. A rebuilt catalog has none until it is asked again.
-extension Transaction {
+extension ReadTransaction {
   /// Whether versions are counted: if not, all counts are 0.
   package func countsVersions() throws(BlobStorageError) -> Bool { try meta(.countsVersions) != 0 }
-
-  /// Counts all versions that there are, and from now on each that comes or goes.
-  package func beginCountingVersions(algorithm: Digest.Algorithm) throws(BlobStorageError) {
-    guard try !countsVersions() else { return }
-    try setMeta(.countsVersions, 1)
-    try forEachKey(prefix: [], after: nil) { (_, name) throws(BlobStorageError) in
-      try forEachVersion(key: name.key, algorithm: algorithm) { (version) throws(BlobStorageError) in
-        try countVersion(of: version.row.digest, by: 1)
-        return true
-      }
-      return true
-    }
-  }
 
   /// How many versions that can be seen have this digest.
   package func versionCount(of digest: Digest) throws(BlobStorageError) -> Int {
@@ -25,6 +12,36 @@ extension Transaction {
     guard let value = try value(.blobs, key) else { return 0 }
     var reader = ByteReader(value)
     return Int(try reader.integer(UInt32.self))
+  }
+
+  /// Calls `body` with every blob that has a manifest, in no order, until it returns false.
+  package func forEachManifest(
+    after last: Digest? = nil,
+    _ body: (Digest, ManifestRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let start = last?.withUnsafeBytes { Array($0) } ?? []
+    try scan(.manifests, from: start) { (key, value) throws(BlobStorageError) in
+      if last != nil, key.elementsEqual(start) { return true }
+      guard key.count == Digest.byteCount else {
+        throw BlobStorageError(.catalogDamaged, "The catalog has a manifest without a digest.")
+      }
+      return try body(Digest(algorithm: algorithm, bytes: key), try ManifestRow(value))
+    }
+  }
+}
+
+extension WriteTransaction {
+  /// Counts all versions that there are, and from now on each that comes or goes.
+  package func beginCountingVersions() throws(BlobStorageError) {
+    guard try !countsVersions() else { return }
+    try setMeta(.countsVersions, 1)
+    try forEachKey(prefix: [], after: nil) { (_, name) throws(BlobStorageError) in
+      try forEachVersion(key: name.key) { (version) throws(BlobStorageError) in
+        try countVersion(of: version.row.digest, by: 1)
+        return true
+      }
+      return true
+    }
   }
 
   func countVersion(of digest: Digest, by change: Int) throws(BlobStorageError) {
@@ -41,20 +58,5 @@ extension Transaction {
     var writer = ByteWriter(capacity: 4)
     writer.integer(UInt32(count))
     try put(.blobs, key, writer.bytes)
-  }
-
-  /// Calls `body` with every blob that has a manifest, in no order, until it returns false.
-  package func forEachManifest(
-    algorithm: Digest.Algorithm, after last: Digest? = nil,
-    _ body: (Digest, ManifestRow) throws(BlobStorageError) -> Bool
-  ) throws(BlobStorageError) {
-    let start = last?.withUnsafeBytes { Array($0) } ?? []
-    try scan(.manifests, from: start) { (key, value) throws(BlobStorageError) in
-      if last != nil, key.elementsEqual(start) { return true }
-      guard key.count == Digest.byteCount else {
-        throw BlobStorageError(.catalogDamaged, "The catalog has a manifest without a digest.")
-      }
-      return try body(Digest(algorithm: algorithm, bytes: key), try ManifestRow(value))
-    }
   }
 }

@@ -2,28 +2,53 @@
 ///
 /// Unlike the rest of the catalog, a rebuild does not restore this: it is made again, in the order of puts. Nothing is
 /// removed because of it alone: it says where to look, and a removal checks again.
-extension Transaction {
-  /// Names a key here: the first 16 bytes of its digest.
-  package typealias CachedKeyID = SIMD2<UInt64>
-
-  package static func cachedKeyID(_ key: [UInt8]) -> CachedKeyID {
-    let digest = key.withUnsafeBytes { Digest.of($0, by: .blake3) }
-    return digest.withUnsafeBytes { $0.loadUnaligned(as: CachedKeyID.self) }
-  }
-
+extension ReadTransaction {
   /// What is noted of a key.
-  package func cachedKey(
-    _ id: CachedKeyID, algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> CachedKeyRow? {
+  package func cachedKey(_ id: CachedKeyRow.ID) throws(BlobStorageError) -> CachedKeyRow? {
     guard let value = try value(.cacheKeys, Self.bytes(id)) else { return nil }
     return try CachedKeyRow(value, algorithm: algorithm)
   }
 
-  /// Notes it, or forgets it.
-  package func setCachedKey(
-    _ id: CachedKeyID, _ row: CachedKeyRow?, algorithm: Digest.Algorithm
+  /// How many keys are noted.
+  package func cachedKeyCount() throws(BlobStorageError) -> Int { try count(.cacheKeys) }
+
+  /// Calls `body` with all keys, those to be evicted first first, until it returns false.
+  package func forEachCachedKey(
+    _ body: (CachedKeyRow.ID, CachedKeyRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    if let old = try cachedKey(id, algorithm: algorithm) {
+    try scan(.cacheOrder) { (key, _) throws(BlobStorageError) in
+      guard key.count == 25 else {
+        throw BlobStorageError(.catalogDamaged, "The catalog has a cached key without a place.")
+      }
+      let id = key.loadUnaligned(fromByteOffset: 9, as: CachedKeyRow.ID.self)
+      guard let row = try cachedKey(id) else { return true }
+      return try body(id, row)
+    }
+  }
+
+  /// Whether all keys of the cache were noted since the catalog was made.
+  package func isCacheIndexed() throws(BlobStorageError) -> Bool { try meta(.cacheIndexed) != 0 }
+
+  // MARK: Garbage
+
+  /// Bytes of a pack's records that have become garbage, as far as was noticed.
+  package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
+    guard let value = try value(.packGarbage, fixed: pack.bigEndian) else { return 0 }
+    var reader = ByteReader(value)
+    return try reader.integer()
+  }
+
+  fileprivate static func bytes(_ id: CachedKeyRow.ID) -> [UInt8] { withUnsafeBytes(of: id) { Array($0) } }
+
+  fileprivate static func orderKey(_ row: CachedKeyRow, _ id: CachedKeyRow.ID) -> [UInt8] {
+    [row.priority] + withUnsafeBytes(of: row.tick.bigEndian) { Array($0) } + bytes(id)
+  }
+}
+
+extension WriteTransaction {
+  /// Notes it, or forgets it.
+  package func setCachedKey(_ id: CachedKeyRow.ID, _ row: CachedKeyRow?) throws(BlobStorageError) {
+    if let old = try cachedKey(id) {
       try remove(.cacheOrder, Self.orderKey(old, id))
     }
     guard let row else {
@@ -32,23 +57,6 @@ extension Transaction {
     }
     try put(.cacheKeys, Self.bytes(id), row.encoded())
     try put(.cacheOrder, Self.orderKey(row, id), [])
-  }
-
-  /// How many keys are noted.
-  package func cachedKeyCount() throws(BlobStorageError) -> Int { try count(.cacheKeys) }
-
-  /// Calls `body` with all keys, those to be evicted first first, until it returns false.
-  package func forEachCachedKey(
-    algorithm: Digest.Algorithm, _ body: (CachedKeyID, CachedKeyRow) throws(BlobStorageError) -> Bool
-  ) throws(BlobStorageError) {
-    try scan(.cacheOrder) { (key, _) throws(BlobStorageError) in
-      guard key.count == 25 else {
-        throw BlobStorageError(.catalogDamaged, "The catalog has a cached key without a place.")
-      }
-      let id = key.loadUnaligned(fromByteOffset: 9, as: CachedKeyID.self)
-      guard let row = try cachedKey(id, algorithm: algorithm) else { return true }
-      return try body(id, row)
-    }
   }
 
   /// The next tick: greater than all before.
@@ -63,21 +71,11 @@ extension Transaction {
     if tick > (try meta(.cacheTick)) { try setMeta(.cacheTick, tick) }
   }
 
-  /// Whether all keys of the cache were noted since the catalog was made.
-  package func isCacheIndexed() throws(BlobStorageError) -> Bool { try meta(.cacheIndexed) != 0 }
-
   package func setCacheIndexed(_ isIndexed: Bool = true) throws(BlobStorageError) {
     try setMeta(.cacheIndexed, isIndexed ? 1 : 0)
   }
 
   // MARK: Garbage
-
-  /// Bytes of a pack's records that have become garbage, as far as was noticed.
-  package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
-    guard let value = try value(.packGarbage, fixed: pack.bigEndian) else { return 0 }
-    var reader = ByteReader(value)
-    return try reader.integer()
-  }
 
   package func setGarbageByteCount(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
     guard byteCount > 0 else {
@@ -92,16 +90,18 @@ extension Transaction {
   package func addGarbage(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
     try setGarbageByteCount(pack, try garbageByteCount(pack) + byteCount)
   }
-
-  private static func bytes(_ id: CachedKeyID) -> [UInt8] { withUnsafeBytes(of: id) { Array($0) } }
-
-  private static func orderKey(_ row: CachedKeyRow, _ id: CachedKeyID) -> [UInt8] {
-    [row.priority] + withUnsafeBytes(of: row.tick.bigEndian) { Array($0) } + bytes(id)
-  }
 }
 
 /// What a cache notes of one of its keys.
 package struct CachedKeyRow: Hashable, Sendable {
+  /// Names a key: the first 16 bytes of its digest.
+  package typealias ID = SIMD2<UInt64>
+
+  package static func id(of key: [UInt8]) -> ID {
+    let digest = key.withUnsafeBytes { Digest.of($0, by: .blake3) }
+    return digest.withUnsafeBytes { $0.loadUnaligned(as: ID.self) }
+  }
+
   /// Lower goes first.
   package var priority: UInt8
   /// When it was last used, in the order of all uses.

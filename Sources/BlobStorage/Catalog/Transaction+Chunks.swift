@@ -1,5 +1,5 @@
 /// Chunks and manifests.
-extension Transaction {
+extension ReadTransaction {
   package func chunkRow(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       guard let value = try value(.chunks, key) else { return nil }
@@ -25,13 +25,6 @@ extension Transaction {
     }
   }
 
-  func setChunkRow(_ digest: Digest, _ row: ChunkRow?) throws(BlobStorageError) {
-    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
-      if let row { try put(.chunks, key, row.encoded()) } else { try remove(.chunks, key) }
-    }
-    if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
-  }
-
   package func manifestRow(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       guard let value = try value(.manifests, key) else { return nil }
@@ -39,15 +32,9 @@ extension Transaction {
     }
   }
 
-  func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
-    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
-      if let row { try put(.manifests, key, row.encoded()) } else { try remove(.manifests, key) }
-    }
-  }
-
   /// Calls `body` with every chunk after a digest, in the order of digests, until it returns false.
   package func forEachChunk(
-    algorithm: Digest.Algorithm, after last: Digest? = nil,
+    after last: Digest? = nil,
     _ body: (Digest, ChunkRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let start = last?.withUnsafeBytes { Array($0) } ?? []
@@ -87,5 +74,20 @@ extension Transaction {
   package func manifestToShare(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
     guard let row = try manifestRow(digest), try isTrusted(row.place.pack) else { return nil }
     return row
+  }
+}
+
+extension WriteTransaction {
+  func setChunkRow(_ digest: Digest, _ row: ChunkRow?) throws(BlobStorageError) {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      if let row { try put(.chunks, key, row.encoded()) } else { try remove(.chunks, key) }
+    }
+    if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
+  }
+
+  func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      if let row { try put(.manifests, key, row.encoded()) } else { try remove(.manifests, key) }
+    }
   }
 }

@@ -3,13 +3,78 @@
 /// For each of a chunk's three keys there is an entry of 8 bytes in a bucket: 16 bits of the key and the first 48 of
 /// the digest. A bucket holds the youngest ``bucketCountMax`` entries, so the table is bounded: about 94 MB, enough for
 /// the 3.9 million youngest chunks. A chance match costs a try, and a stale entry finds nothing: both are harmless.
-extension Transaction {
-  private static let bucketBitCount = 14
+extension ReadTransaction {
+  fileprivate static let bucketBitCount = 14
   /// As many as fit into a page of LMDB beside another bucket.
-  private static let bucketCountMax = 240
-  private static let entryByteCount = 8
-  private static let prefixByteCount = 6
+  fileprivate static let bucketCountMax = 240
+  fileprivate static let entryByteCount = 8
+  fileprivate static let prefixByteCount = 6
 
+  /// What shares a key with a chunk.
+  package struct Similar: Sendable {
+    /// A chunk that can be a base.
+    package var base: (digest: Digest, row: ChunkRow)?
+    /// One that is encoded with a dictionary; looked for only until there is a base.
+    package var withDictionary: Digest?
+  }
+
+  /// Chunks that share a key with these features, youngest first.
+  package func similarChunks(_ features: SIMD3<UInt32>) throws(BlobStorageError) -> Similar {
+    var similar = Similar()
+    for index in 0..<3 {
+      guard let bucket = try value(.features, Self.bucketKey(index, features[index])) else { continue }
+      let tag = UInt16(truncatingIfNeeded: features[index])
+      for start in stride(from: 0, to: bucket.count - Self.entryByteCount + 1, by: Self.entryByteCount)
+      where bucket.loadUnaligned(fromByteOffset: start, as: UInt16.self).littleEndian == tag {
+        let prefix = Array(bucket[start + 2..<start + Self.entryByteCount])
+        guard let (digest, row) = try chunk(prefix) else { continue }
+        if row.base == nil, row.plainByteCount > 0 {
+          similar.base = (digest, row)
+          return similar
+        }
+        if row.baseKind == .dictionary, similar.withDictionary == nil { similar.withDictionary = digest }
+      }
+    }
+    return similar
+  }
+
+  /// The chunk if it can be a base: there to be shared, and without a base itself.
+  package func baseToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    guard let row = try chunkToShare(digest), row.base == nil, row.plainByteCount > 0 else { return nil }
+    return row
+  }
+
+  /// The chunk whose digest begins so, if it is there to be shared.
+  private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
+    var digest: Digest?
+    try scan(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
+      if key.count == Digest.byteCount, key.starts(with: prefix) {
+        digest = Digest(algorithm: algorithm, bytes: key)
+      }
+      return false
+    }
+    guard let digest, let row = try chunkToShare(digest) else { return nil }
+    return (digest, row)
+  }
+
+  fileprivate static func bucketKey(_ index: Int, _ feature: UInt32) -> [UInt8] {
+    let bucket = feature >> (32 - UInt32(bucketBitCount))
+    return [UInt8(index), UInt8(bucket >> 8), UInt8(bucket & 0xff)]
+  }
+
+  fileprivate static func entry(_ feature: UInt32, _ digest: Digest) -> [UInt8] {
+    [UInt8(feature & 0xff), UInt8(feature >> 8 & 0xff)]
+      + digest.withUnsafeBytes { Array($0.prefix(prefixByteCount)) }
+  }
+
+  fileprivate static func contains(_ bucket: [UInt8], _ entry: [UInt8]) -> Bool {
+    stride(from: 0, to: bucket.count, by: entryByteCount).contains { start in
+      bucket[start..<start + entryByteCount].elementsEqual(entry)
+    }
+  }
+}
+
+extension WriteTransaction {
   func insert(_ features: SIMD3<UInt32>, of digest: Digest) throws(BlobStorageError) {
     for index in 0..<3 {
       let key = Self.bucketKey(index, features[index])
@@ -36,73 +101,6 @@ extension Transaction {
       } else if kept.count < bucket.count {
         try put(.features, key, kept)
       }
-    }
-  }
-
-  /// What shares a key with a chunk.
-  package struct Similar: Sendable {
-    /// A chunk that can be a base.
-    package var base: (digest: Digest, row: ChunkRow)?
-    /// One that is encoded with a dictionary; looked for only until there is a base.
-    package var withDictionary: Digest?
-  }
-
-  /// Chunks that share a key with these features, youngest first.
-  package func similarChunks(
-    _ features: SIMD3<UInt32>, algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> Similar {
-    var similar = Similar()
-    for index in 0..<3 {
-      guard let bucket = try value(.features, Self.bucketKey(index, features[index])) else { continue }
-      let tag = UInt16(truncatingIfNeeded: features[index])
-      for start in stride(from: 0, to: bucket.count - Self.entryByteCount + 1, by: Self.entryByteCount)
-      where bucket.loadUnaligned(fromByteOffset: start, as: UInt16.self).littleEndian == tag {
-        let prefix = Array(bucket[start + 2..<start + Self.entryByteCount])
-        guard let (digest, row) = try chunk(prefix, algorithm: algorithm) else { continue }
-        if row.base == nil, row.plainByteCount > 0 {
-          similar.base = (digest, row)
-          return similar
-        }
-        if row.baseKind == .dictionary, similar.withDictionary == nil { similar.withDictionary = digest }
-      }
-    }
-    return similar
-  }
-
-  /// The chunk if it can be a base: there to be shared, and without a base itself.
-  package func baseToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
-    guard let row = try chunkToShare(digest), row.base == nil, row.plainByteCount > 0 else { return nil }
-    return row
-  }
-
-  /// The chunk whose digest begins so, if it is there to be shared.
-  private func chunk(
-    _ prefix: [UInt8], algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
-    var digest: Digest?
-    try scan(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
-      if key.count == Digest.byteCount, key.starts(with: prefix) {
-        digest = Digest(algorithm: algorithm, bytes: key)
-      }
-      return false
-    }
-    guard let digest, let row = try chunkToShare(digest) else { return nil }
-    return (digest, row)
-  }
-
-  private static func bucketKey(_ index: Int, _ feature: UInt32) -> [UInt8] {
-    let bucket = feature >> (32 - UInt32(bucketBitCount))
-    return [UInt8(index), UInt8(bucket >> 8), UInt8(bucket & 0xff)]
-  }
-
-  private static func entry(_ feature: UInt32, _ digest: Digest) -> [UInt8] {
-    [UInt8(feature & 0xff), UInt8(feature >> 8 & 0xff)]
-      + digest.withUnsafeBytes { Array($0.prefix(prefixByteCount)) }
-  }
-
-  private static func contains(_ bucket: [UInt8], _ entry: [UInt8]) -> Bool {
-    stride(from: 0, to: bucket.count, by: entryByteCount).contains { start in
-      bucket[start..<start + entryByteCount].elementsEqual(entry)
     }
   }
 }

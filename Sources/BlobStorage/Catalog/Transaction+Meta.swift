@@ -1,5 +1,5 @@
 /// Single values of the catalog, and its packs.
-extension Transaction {
+extension ReadTransaction {
   /// The single values.
   package struct Meta {
     /// The row's key, in ASCII.
@@ -37,49 +37,17 @@ extension Transaction {
     return try reader.integer()
   }
 
-  package func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
-    try withUnsafeBytes(of: value.littleEndian) { (value) throws(BlobStorageError) in
-      try put(.meta, name.bytes, bytes: value)
-    }
-  }
-
-  private func take(_ name: Meta) throws(BlobStorageError) -> UInt64 {
-    let number = try meta(name) + 1
-    try setMeta(name, number)
-    return number
-  }
-
-  func nextKeyNumber() throws(BlobStorageError) -> UInt64 { try take(.nextKey) }
-
   /// The greatest time of any stamp that is not far ahead of the present.
   package func clock() throws(BlobStorageError) -> UInt64 { try meta(.clock) }
 
-  /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present: a single
-  /// wrong stamp must not take the rest of the clock from every later one.
-  package func noteTime(_ time: UInt64) throws(BlobStorageError) {
-    if Stamp.isFarAhead(time, wallClock: wallClock.now()) { return }
-    try advanceClock(to: time)
-  }
-
-  /// Advances the clock to the time of a stamp that was taken from it.
-  package func advanceClock(to time: UInt64) throws(BlobStorageError) {
-    if time > (try meta(.clock)) { try setMeta(.clock, time) }
-  }
-
   /// Changes whenever what a writer looked up before may have gone away.
   package func epoch() throws(BlobStorageError) -> UInt64 { try meta(.epoch) }
-
-  package func bumpEpoch() throws(BlobStorageError) { _ = try take(.epoch) }
 
   // MARK: Packs
 
   package func packRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
     guard let value = try value(.packs, fixed: number.bigEndian) else { return nil }
     return try PackRow(value)
-  }
-
-  package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
-    try put(.packs, fixed: number.bigEndian, row.encoded())
   }
 
   /// The number of a pack in this catalog, or nil when the catalog does not know it.
@@ -89,30 +57,10 @@ extension Transaction {
     return try reader.integer()
   }
 
-  /// Takes a pack into the catalog, with none of its records applied.
-  package func addPack(_ row: PackRow) throws(BlobStorageError) -> UInt32 {
-    let number = UInt32(try take(.nextPack))
-    var writer = ByteWriter(capacity: 4)
-    writer.integer(number)
-    try put(.packNumbers, fixed: Self.key(row.name), writer.bytes)
-    try setPackRow(number, row)
-    try noteTime(row.created)
-    return number
-  }
-
-  /// Marks a pack as poisoned: it may not have reached the medium, whatever a later sync says. Writers share nothing in
-  /// it.
-  package func poison(_ name: PackName) throws(BlobStorageError) {
-    guard let number = try packNumber(name), var row = try packRow(number) else { return }
-    row.isPoisoned = true
-    try setPackRow(number, row)
-  }
-
-  /// Forgets a pack whose records have all been taken out.
-  package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
-    try remove(.packNumbers, fixed: Self.key(name))
-    try remove(.packs, fixed: number.bigEndian)
-    try remove(.packGarbage, fixed: number.bigEndian)
+  /// A pack, or nil when the catalog does not know it.
+  package func pack(_ name: PackName) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
+    guard let number = try packNumber(name), let row = try packRow(number) else { return nil }
+    return (number, row)
   }
 
   /// All packs, in the order in which this catalog came to know them.
@@ -137,7 +85,87 @@ extension Transaction {
     }
   }
 
-  private static func key(_ name: PackName) -> (UInt64, UInt32) {
+  fileprivate static func key(_ name: PackName) -> (UInt64, UInt32) {
     (name.writer.bigEndian, name.sequence.bigEndian)
+  }
+}
+
+extension WriteTransaction {
+  package func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
+    try withUnsafeBytes(of: value.littleEndian) { (value) throws(BlobStorageError) in
+      try put(.meta, name.bytes, bytes: value)
+    }
+  }
+
+  private func increment(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+    let number = try meta(name) + 1
+    try setMeta(name, number)
+    return number
+  }
+
+  func nextKeyNumber() throws(BlobStorageError) -> UInt64 { try increment(.nextKey) }
+
+  /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present: a single
+  /// wrong stamp must not take the rest of the clock from every later one.
+  package func noteTime(_ time: UInt64) throws(BlobStorageError) {
+    if Stamp.isFarAhead(time, wallClock: environment.clock.now()) { return }
+    try advanceClock(to: time)
+  }
+
+  /// Advances the clock to the time of a stamp that was taken from it.
+  package func advanceClock(to time: UInt64) throws(BlobStorageError) {
+    if time > (try meta(.clock)) { try setMeta(.clock, time) }
+  }
+
+  package func bumpEpoch() throws(BlobStorageError) { _ = try increment(.epoch) }
+
+  // MARK: Packs
+
+  package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
+    try put(.packs, fixed: number.bigEndian, row.encoded())
+  }
+
+  /// Changes what the catalog knows of a pack; false when it does not know the pack.
+  @discardableResult
+  package func updatePack(
+    _ name: PackName, _ change: (inout PackRow) -> Void
+  ) throws(BlobStorageError) -> Bool {
+    guard let number = try packNumber(name) else { return false }
+    return try updatePack(number, change)
+  }
+
+  /// The same for a pack by its number.
+  @discardableResult
+  package func updatePack(
+    _ number: UInt32, _ change: (inout PackRow) -> Void
+  ) throws(BlobStorageError) -> Bool {
+    guard var row = try packRow(number) else { return false }
+    change(&row)
+    try setPackRow(number, row)
+    return true
+  }
+
+  /// Takes a pack into the catalog, with none of its records applied.
+  package func addPack(_ row: PackRow) throws(BlobStorageError) -> UInt32 {
+    let number = UInt32(try increment(.nextPack))
+    var writer = ByteWriter(capacity: 4)
+    writer.integer(number)
+    try put(.packNumbers, fixed: Self.key(row.name), writer.bytes)
+    try setPackRow(number, row)
+    try noteTime(row.created)
+    return number
+  }
+
+  /// Marks a pack as poisoned: it may not have reached the medium, whatever a later sync says. Writers share nothing in
+  /// it.
+  package func poison(_ name: PackName) throws(BlobStorageError) {
+    try updatePack(name) { $0.isPoisoned = true }
+  }
+
+  /// Forgets a pack whose records have all been taken out.
+  package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
+    try remove(.packNumbers, fixed: Self.key(name))
+    try remove(.packs, fixed: number.bigEndian)
+    try remove(.packGarbage, fixed: number.bigEndian)
   }
 }

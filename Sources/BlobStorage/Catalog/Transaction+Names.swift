@@ -1,7 +1,7 @@
 /// Keys. LMDB takes keys of 511 bytes, ours have up to 4,096: a long key is cut into parts of 480 bytes, each
 /// found under the number of the one before. Parts are shorter than 480 only at a key's end, so walking parts in
 /// byte order walks keys in byte order.
-extension Transaction {
+extension ReadTransaction {
   static let partByteCount = 480
 
   /// What hangs on `key`, or nil when the catalog does not know it.
@@ -17,40 +17,6 @@ extension Transaction {
       parent = row.child
       start = end
     }
-  }
-
-  /// Changes what hangs on `key`, made when it is not there, forgotten when nothing hangs on it any more.
-  func updateName(
-    _ key: [UInt8], _ change: (inout NameRow) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    var parent: UInt64 = 0
-    var start = 0
-    while key.count - start > Self.partByteCount {
-      let end = start + Self.partByteCount
-      let place = Self.nameKey(parent, key[start..<end])
-      var row = NameRow()
-      if let value = try value(.names, place) { row = try NameRow(value) }
-      if row.child == 0 {
-        row.child = try nextKeyNumber()
-        try put(.names, place, row.encoded())
-      }
-      parent = row.child
-      start = end
-    }
-    let place = Self.nameKey(parent, key[start...])
-    var row = NameRow()
-    if let value = try value(.names, place) { row = try NameRow(value) }
-    if row.key == 0 { row.key = try nextKeyNumber() }
-    try change(&row)
-    if row.versionCount == 0, row.maskCount == 0 {
-      row.key = 0
-      // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
-      if row.child == 0 {
-        try remove(.names, place)
-        return
-      }
-    }
-    try put(.names, place, row.encoded())
   }
 
   /// Calls `body` with the keys that begin with `prefix` and come after `after`, and their rows, in byte order, until
@@ -99,11 +65,47 @@ extension Transaction {
     return goOn
   }
 
-  private static func nameKey(_ parent: UInt64, _ part: ArraySlice<UInt8>) -> [UInt8] {
+  fileprivate static func nameKey(_ parent: UInt64, _ part: ArraySlice<UInt8>) -> [UInt8] {
     [UInt8](unsafeUninitializedCapacity: 8 + part.count) { bytes, count in
       withUnsafeBytes(of: parent.bigEndian) { UnsafeMutableRawBufferPointer(bytes).copyMemory(from: $0) }
       count = 8 + part.count
       _ = UnsafeMutableBufferPointer(rebasing: bytes[8...]).initialize(from: part)
     }
+  }
+}
+
+extension WriteTransaction {
+  /// Changes what hangs on `key`, made when it is not there, forgotten when nothing hangs on it any more.
+  func updateName(
+    _ key: [UInt8], _ change: (inout NameRow) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var parent: UInt64 = 0
+    var start = 0
+    while key.count - start > Self.partByteCount {
+      let end = start + Self.partByteCount
+      let place = Self.nameKey(parent, key[start..<end])
+      var row = NameRow()
+      if let value = try value(.names, place) { row = try NameRow(value) }
+      if row.child == 0 {
+        row.child = try nextKeyNumber()
+        try put(.names, place, row.encoded())
+      }
+      parent = row.child
+      start = end
+    }
+    let place = Self.nameKey(parent, key[start...])
+    var row = NameRow()
+    if let value = try value(.names, place) { row = try NameRow(value) }
+    if row.key == 0 { row.key = try nextKeyNumber() }
+    try change(&row)
+    if row.versionCount == 0, row.maskCount == 0 {
+      row.key = 0
+      // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
+      if row.child == 0 {
+        try remove(.names, place)
+        return
+      }
+    }
+    try put(.names, place, row.encoded())
   }
 }

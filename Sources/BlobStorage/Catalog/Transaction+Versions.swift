@@ -1,18 +1,16 @@
 /// Versions that can be seen, newest first, and those that are masked.
-extension Transaction {
+extension ReadTransaction {
   /// A version with its place in the order.
   package typealias StampedVersion = (stamp: Stamp, row: VersionRow)
 
-  package func versionRow(
-    key: UInt64, _ stamp: Stamp, algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> VersionRow? {
+  package func versionRow(key: UInt64, _ stamp: Stamp) throws(BlobStorageError) -> VersionRow? {
     guard let value = try value(.versions, fixed: Self.versionKey(key, stamp)) else { return nil }
     return try VersionRow(value, algorithm: algorithm)
   }
 
   /// Calls `body` with the versions of a key, newest first, until it returns false.
   package func forEachVersion(
-    key: UInt64, algorithm: Digest.Algorithm,
+    key: UInt64,
     _ body: (StampedVersion) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let first = withUnsafeBytes(of: Self.versionKey(key, Stamp(time: .max, writer: .max))) { Array($0) }
@@ -24,9 +22,9 @@ extension Transaction {
   }
 
   /// The versions of a key, newest first.
-  func versions(key: UInt64, algorithm: Digest.Algorithm) throws(BlobStorageError) -> [StampedVersion] {
+  func versions(key: UInt64) throws(BlobStorageError) -> [StampedVersion] {
     var versions: [StampedVersion] = []
-    try forEachVersion(key: key, algorithm: algorithm) { version in
+    try forEachVersion(key: key) { version in
       versions.append(version)
       return true
     }
@@ -34,20 +32,23 @@ extension Transaction {
   }
 
   /// The current version of a key: the newest.
-  package func currentVersion(
-    key: UInt64, algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) -> StampedVersion? {
+  package func currentVersion(key: UInt64) throws(BlobStorageError) -> StampedVersion? {
     var current: StampedVersion?
-    try forEachVersion(key: key, algorithm: algorithm) { version in
+    try forEachVersion(key: key) { version in
       current = version
       return false
     }
     return current
   }
 
+  /// The current version of a key; nil when it has none.
+  package func currentVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> StampedVersion? {
+    guard let name = try nameRow(key) else { return nil }
+    return try currentVersion(key: name.key)
+  }
+
   /// Calls `body` with every version of every key, keys in no order.
   package func forEachVersion(
-    algorithm: Digest.Algorithm,
     _ body: (_ key: UInt64, _ stamp: Stamp, _ row: VersionRow) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     try scan(.versions) { (bytes, value) throws(BlobStorageError) in
@@ -63,9 +64,7 @@ extension Transaction {
   }
 
   /// Calls `body` with the versions of a key that something hides, newest first.
-  func forEachHidden(
-    key: UInt64, _ body: (Stamp) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
+  func forEachHidden(key: UInt64, _ body: (Stamp) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     let first = withUnsafeBytes(of: Self.versionKey(key, Stamp(time: .max, writer: .max))) { Array($0) }
     try scan(.masks, from: first) { (bytes, _) throws(BlobStorageError) in
       let (found, stamp) = try Self.keyAndStamp(bytes)
@@ -75,6 +74,25 @@ extension Transaction {
     }
   }
 
+  /// Stamps are stored turned over, so that the newest comes first.
+  fileprivate static func versionKey(_ key: UInt64, _ stamp: Stamp) -> (UInt64, UInt64, UInt64) {
+    (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)
+  }
+
+  fileprivate static func keyAndStamp(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) -> (
+    UInt64, Stamp
+  ) {
+    guard bytes.count == 24 else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a version without a stamp.")
+    }
+    func field(_ offset: Int) -> UInt64 {
+      UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+    }
+    return (field(0), Stamp(time: ~field(8), writer: ~field(16)))
+  }
+}
+
+extension WriteTransaction {
   func setVersionRow(key: UInt64, _ stamp: Stamp, _ row: VersionRow?) throws(BlobStorageError) {
     if let row {
       try put(.versions, fixed: Self.versionKey(key, stamp), row.encoded())
@@ -89,21 +107,5 @@ extension Transaction {
     } else {
       try remove(.masks, fixed: Self.versionKey(key, stamp))
     }
-  }
-
-  /// Stamps are stored turned over, so that the newest comes first.
-  private static func versionKey(_ key: UInt64, _ stamp: Stamp) -> (UInt64, UInt64, UInt64) {
-    (key.bigEndian, (~stamp.time).bigEndian, (~stamp.writer).bigEndian)
-  }
-
-  private static func keyAndStamp(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) -> (UInt64, Stamp)
-  {
-    guard bytes.count == 24 else {
-      throw BlobStorageError(.catalogDamaged, "The catalog has a version without a stamp.")
-    }
-    func field(_ offset: Int) -> UInt64 {
-      UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
-    }
-    return (field(0), Stamp(time: ~field(8), writer: ~field(16)))
   }
 }

@@ -1,17 +1,13 @@
-extension Transaction {
+extension ReadTransaction {
   /// - Throws: `conditionFailed` when the condition does not hold for the key.
-  func check(
-    _ condition: ChangeCondition, on key: [UInt8], algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) {
+  func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     let wanted: Stamp?
     switch condition {
     case .always: return
     case .current(let id): wanted = id.stamp
     case .absent: wanted = nil
     }
-    let current = try nameRow(key).flatMap { (name) throws(BlobStorageError) in
-      try currentVersion(key: name.key, algorithm: algorithm)?.stamp
-    }
+    let current = try currentVersion(ofKey: key)?.stamp
     guard current != wanted else { return }
     let text = String(decoding: key, as: UTF8.self)
     let found = current.map { "its current version is \(BlobVersion.ID($0))" } ?? "it has no version"
@@ -33,7 +29,7 @@ extension Engine {
     // Throws for a key whose newest state is not known.
     _ = try version(String(decoding: key, as: UTF8.self), nil)
     try catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
+      try transaction.check(condition, on: key)
     }
   }
 
@@ -64,7 +60,7 @@ extension Engine {
     func commitOnce() throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
       try commit(items, promising: durability, on: deleted.map(\.key)) { (commit) throws(BlobStorageError) in
         for (key, condition) in deleted {
-          try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
+          try commit.transaction.check(condition, on: key)
           _ = try drop(key, keeping: 0, &commit)
         }
       }

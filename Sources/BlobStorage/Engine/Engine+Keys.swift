@@ -8,15 +8,14 @@ extension Engine {
   package func version(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> BlobVersion? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
-    let algorithm = header.digestAlgorithm
     let found = try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
       guard let name = try transaction.nameRow(bytes) else { return nil }
       if let id {
-        return try transaction.versionRow(key: name.key, id.stamp, algorithm: algorithm).map {
+        return try transaction.versionRow(key: name.key, id.stamp).map {
           BlobVersion(key: key, stamp: id.stamp, row: $0)
         }
       }
-      return try transaction.currentVersion(key: name.key, algorithm: algorithm).map {
+      return try transaction.currentVersion(key: name.key).map {
         BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
       }
     }
@@ -48,8 +47,7 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) in
-      guard let name = try transaction.nameRow(bytes),
-        let current = try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm),
+      guard let current = try transaction.currentVersion(ofKey: bytes),
         try writer.stays(at: current.row.place, transaction)
       else { return nil }
       // A later sync does not report what a failed sync lost.
@@ -68,7 +66,7 @@ extension Engine {
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) in
       guard let name = try transaction.nameRow(bytes) else { return [] }
-      return try transaction.versions(key: name.key, algorithm: header.digestAlgorithm).map {
+      return try transaction.versions(key: name.key).map {
         BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
       }
     }
@@ -90,9 +88,9 @@ extension Engine {
 
   /// What ``KeyPages`` reads to list keys with their current versions.
   func entry(
-    _ key: [UInt8], _ name: NameRow, _ transaction: Transaction
+    _ key: [UInt8], _ name: NameRow, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> (entry: KeyEntry, count: Int)? {
-    try transaction.currentVersion(key: name.key, algorithm: header.digestAlgorithm).map { current in
+    try transaction.currentVersion(key: name.key).map { current in
       let text = String(decoding: key, as: UTF8.self)
       let version = BlobVersion(key: text, stamp: current.stamp, row: current.row)
       return (KeyEntry(current: version, versionCount: name.versionCount), 1)
@@ -112,13 +110,13 @@ extension Engine {
   }
 
   /// A key with the versions it has, newest first.
-  typealias KeyVersions = (key: [UInt8], versions: [Transaction.StampedVersion])
+  typealias KeyVersions = (key: [UInt8], versions: [ReadTransaction.StampedVersion])
 
   /// Calls `body` with every key and its versions, in byte order.
   func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     var pages = KeyPages(catalog, countMax: 4_096)
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
-      let versions = try transaction.versions(key: name.key, algorithm: header.digestAlgorithm)
+      let versions = try transaction.versions(key: name.key)
       return versions.isEmpty ? nil : ((key, versions), versions.count)
     }) {
       for entry in page { try body(entry) }
@@ -219,7 +217,7 @@ extension Engine {
     let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
       var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
       for key in keys {
-        try commit.transaction.check(condition, on: key, algorithm: header.digestAlgorithm)
+        try commit.transaction.check(condition, on: key)
         guard let droppedCount = try drop(key, keeping: kept, &commit) else { continue }
         result.keyCount += 1
         result.droppedVersionCount += droppedCount
@@ -245,7 +243,7 @@ extension Engine {
     guard name.versionCount > count else { return 0 }
     var dropped: [Stamp] = []
     var index = 0
-    try commit.transaction.forEachVersion(key: name.key, algorithm: header.digestAlgorithm) { version in
+    try commit.transaction.forEachVersion(key: name.key) { version in
       if index >= count { dropped.append(version.stamp) }
       index += 1
       return true

@@ -126,21 +126,29 @@ extension Engine {
   /// - Parameters:
   ///   - durability: what the caller makes of it.
   ///   - keys: further keys that `alongside` reads or changes.
-  ///   - settles: whether `alongside` changes the catalog itself.
   ///   - alongside: what else the commit does, before the blobs; what it throws undoes all.
   package func commit(
     _ items: [CommitItem], promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
-    settles: Bool = false,
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
-    let (results, watermark) = try writer.commit(on: items.map(\.key) + keys, settles: settles) {
+    let (results, watermark) = try writer.commit(on: items.map(\.key) + keys) {
       (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
       try alongside(&commit)
-      var results: [PutResult] = []
-      results.reserveCapacity(items.count)
-      for item in items { results.append(try append(item, to: &commit)) }
-      return results
+      return try append(items, to: &commit)
+    }
+    return (results, watermark)
+  }
+
+  /// The same in a catalog transaction, so that `alongside` can also change tables that no record determines.
+  func commitSettling(
+    _ items: [CommitItem],
+    alongside: (inout WriterSession.Commit, WriteTransaction) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
+    let (results, watermark) = try writer.commitSettling(on: items.map(\.key)) {
+      (commit, transaction) throws(BlobStorageError) in
+      try alongside(&commit, transaction)
+      return try append(items, to: &commit)
     }
     return (results, watermark)
   }
@@ -154,6 +162,15 @@ extension Engine {
       return try append(item, to: &commit)
     }
     return (result, watermark)
+  }
+
+  private func append(
+    _ items: [CommitItem], to commit: inout WriterSession.Commit
+  ) throws(BlobStorageError) -> [PutResult] {
+    var results: [PutResult] = []
+    results.reserveCapacity(items.count)
+    for item in items { results.append(try append(item, to: &commit)) }
+    return results
   }
 
   private func append(
@@ -198,11 +215,11 @@ extension WriterSession.Commit {
   mutating func appendRef(
     _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ options: Engine.RefOptions
   ) throws(BlobStorageError) -> (BlobVersion, Int) {
-    try transaction.check(options.condition, on: key, algorithm: digest.algorithm)
+    try transaction.check(options.condition, on: key)
     // The two newest versions of the key: the new one has to be newer than those that stay.
     var (newest, second) = (Stamp.none, Stamp.none)
     if let name = try transaction.nameRow(key) {
-      try transaction.forEachVersion(key: name.key, algorithm: digest.algorithm) { version in
+      try transaction.forEachVersion(key: name.key) { version in
         if newest == .none {
           newest = version.stamp
           return true

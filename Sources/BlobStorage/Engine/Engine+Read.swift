@@ -26,15 +26,14 @@ extension Engine {
   private func smallData(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
-    let algorithm = header.digestAlgorithm
     do throws(BlobStorageError) {
       if id == nil, uncertain.time(of: bytes) != nil { return nil }
       return try chunks.bytes { (transaction) throws(BlobStorageError) in
         guard let name = try transaction.nameRow(bytes) else { return nil }
         guard let id else {
-          return try transaction.currentVersion(key: name.key, algorithm: algorithm)?.row.digest
+          return try transaction.currentVersion(key: name.key)?.row.digest
         }
-        return try transaction.versionRow(key: name.key, id.stamp, algorithm: algorithm)?.digest
+        return try transaction.versionRow(key: name.key, id.stamp)?.digest
       }.map { Data($0) }
     } catch {
       // It may have been dropped and collected meanwhile: the long way finds out.

@@ -23,11 +23,9 @@ struct SameContent {
   /// Nil when the key's current version is of another length, or one that is put from memory, or cannot be read.
   init?(_ engine: Engine, key: [UInt8], byteCount: Int64) throws(BlobStorageError) {
     guard byteCount > Int64(Engine.inMemoryByteCountMax) else { return nil }
-    let algorithm = engine.header.digestAlgorithm
     let current = try engine.catalog.read {
-      (transaction) throws(BlobStorageError) -> Transaction.StampedVersion? in
-      guard let name = try transaction.nameRow(key),
-        let current = try transaction.currentVersion(key: name.key, algorithm: algorithm),
+      (transaction) throws(BlobStorageError) -> ReadTransaction.StampedVersion? in
+      guard let current = try transaction.currentVersion(ofKey: key),
         current.row.byteCount == byteCount,
         let manifest = try transaction.manifestToShare(current.row.digest),
         try Self.canCountOn(manifest.place, engine, transaction)
@@ -100,9 +98,7 @@ struct SameContent {
     let (result, watermark) = try engine.writer.commit(on: [key]) {
       (commit) throws(BlobStorageError) -> PutResult? in
       commit.isPromised = options.durability == .durable
-      guard let name = try commit.transaction.nameRow(key),
-        let current = try commit.transaction.currentVersion(
-          key: name.key, algorithm: engine.header.digestAlgorithm),
+      guard let current = try commit.transaction.currentVersion(ofKey: key),
         // What lies before a ref, and what it refers to elsewhere, is on the medium if the ref is (H1).
         current.stamp == stamp, try commit.canRefer(to: current.row.place)
       else { return nil }
@@ -144,7 +140,7 @@ struct SameContent {
 
   /// Whether a ref may rely on what lies there, whatever becomes of the version: other machines may have dropped that.
   private static func canCountOn(
-    _ place: Place, _ engine: Engine, _ transaction: Transaction
+    _ place: Place, _ engine: Engine, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
     if !engine.writer.publishes { return true }
     return try engine.writer.canRefer(to: place, transaction)

@@ -51,9 +51,7 @@ extension Collector {
       guard try packRows().contains(where: { $0.row.state == .condemned }) else { return }
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for (number, row) in try transaction.packRows() where row.state == .condemned {
-          var row = row
-          row.state = .live
-          try transaction.setPackRow(number, row)
+          try transaction.updatePack(number) { $0.state = .live }
         }
       }
     } catch {

@@ -28,7 +28,7 @@ extension Collector {
   }
 
   /// What died while it was copied was noted for the pack that goes: it is garbage of the new one.
-  func noteGarbage(_ candidate: Candidate, _ transaction: Transaction) throws(BlobStorageError) {
+  func noteGarbage(_ candidate: Candidate, _ transaction: WriteTransaction) throws(BlobStorageError) {
     guard !candidate.content.keptBlobs.isEmpty else { return }
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
       guard case .chunk(let chunk) = record.content, candidate.content.keptBlobs.contains(place),
@@ -40,7 +40,7 @@ extension Collector {
   }
 
   /// Whether something that is live points into a pack.
-  func isNeeded(_ candidate: Candidate, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+  func isNeeded(_ candidate: Candidate, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     var isNeeded = false
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
       if isNeeded { return }

@@ -416,8 +416,7 @@ package final class Collector {
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         var retired: [PackName] = []
         for name in names {
-          var state: PackRow.State?
-          if let number = try transaction.packNumber(name) { state = try transaction.packRow(number)?.state }
+          let state = try transaction.pack(name)?.row.state
           guard state == .retired || engine.weaknesses.contains(.ignoresRebuilds) else { continue }
           retired.append(name)
         }
@@ -446,9 +445,7 @@ package final class Collector {
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try checkGeneration()
       for candidate in candidates {
-        guard var row = try transaction.packRow(candidate.number) else { continue }
-        row.state = state
-        try transaction.setPackRow(candidate.number, row)
+        try transaction.updatePack(candidate.number) { $0.state = state }
       }
       try transaction.bumpEpoch()
     }

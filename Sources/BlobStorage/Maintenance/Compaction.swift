@@ -124,10 +124,10 @@ enum Retirement {
   }
 }
 
-extension Transaction {
+extension ReadTransaction {
   /// Where the ref record of a version that can be seen lies.
   func place(of ref: RefRecord) throws(BlobStorageError) -> Place? {
     guard let name = try nameRow(ref.key) else { return nil }
-    return try versionRow(key: name.key, ref.version, algorithm: ref.digest.algorithm)?.place
+    return try versionRow(key: name.key, ref.version)?.place
   }
 }

@@ -100,7 +100,7 @@ extension DictionaryPlan {
     guard chunks.count >= DictionaryPolicy.sampleCountMin else { return nil }
     let (known, triedCount) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var known: [Digest] = []
-      for (digest, _) in try transaction.dictionaries(algorithm: engine.header.digestAlgorithm) {
+      for (digest, _) in try transaction.dictionaries() {
         guard let row = try transaction.baseToShare(digest), marks.contains(row.place) else { continue }
         known.append(digest)
       }

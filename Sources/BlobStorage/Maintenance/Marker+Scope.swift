@@ -55,7 +55,7 @@ extension Marker {
       var live: [Digest] = []
       var visitedCount = 0
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachManifest(algorithm: engine.header.digestAlgorithm, after: last) {
+        try transaction.forEachManifest(after: last) {
           (digest, _) throws(BlobStorageError) in
           last = digest
           visitedCount += 1

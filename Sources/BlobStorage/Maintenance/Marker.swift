@@ -18,7 +18,6 @@ struct Marker {
   private static let obstacleCountMax = 1_000
 
   let engine: Engine
-  private var algorithm: Digest.Algorithm { engine.header.digestAlgorithm }
   /// Versions that are looked up together.
   static let pageCount = 32_768
   /// Chunks that are looked up together, whatever blobs they are of: in the order of digests, so that each page of the
@@ -46,7 +45,7 @@ struct Marker {
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
       var versions: [Version] = []
       var archivedCount = -1  // the first is the current one
-      try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+      try transaction.forEachVersion(key: name.key) { version in
         archivedCount += 1
         if let archivedCountMax, archivedCount > archivedCountMax { return false }
         if !isLeftOut(key, version.stamp) { versions.append(Version(key, version.row)) }

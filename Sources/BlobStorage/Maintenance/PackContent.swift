@@ -138,7 +138,7 @@ struct PackContent: Sendable {
 
   /// What becomes of a record; nil when it goes.
   private mutating func decide(
-    _ record: PackRecord, _ place: Place, _ transaction: Transaction, _ marks: Marks,
+    _ record: PackRecord, _ place: Place, _ transaction: ReadTransaction, _ marks: Marks,
     _ copiesHere: [Name: Int], _ small: SmallChunks?
   ) throws(BlobStorageError) -> Kept? {
     switch record.content {
@@ -185,7 +185,7 @@ struct PackContent: Sendable {
 
   /// Whether a ref of the version is in another pack, so that the version would come back if nothing hid it.
   private func hasCopiesElsewhere(
-    _ key: [UInt8], _ version: Stamp, _ transaction: Transaction, _ copiesHere: [Name: Int]
+    _ key: [UInt8], _ version: Stamp, _ transaction: ReadTransaction, _ copiesHere: [Name: Int]
   ) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.forgetsDropsEarly) { return false }
     guard let name = try transaction.nameRow(key), let mask = try transaction.maskRow(key: name.key, version)

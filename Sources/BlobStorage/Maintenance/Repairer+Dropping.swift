@@ -18,7 +18,7 @@ extension Repairer {
     var manifest: Place?
 
     init(
-      _ blob: Digest, generation: String?, _ transaction: Transaction
+      _ blob: Digest, generation: String?, _ transaction: ReadTransaction
     ) throws(BlobStorageError) {
       self.generation = generation
       let row = try transaction.chunkRow(blob)
@@ -102,7 +102,7 @@ extension Repairer {
   /// Whether a blob still lacks the same. Called inside a write transaction, during which no process rebuilds the
   /// catalog.
   private func isStillThere(
-    _ lack: Lack, _ blob: Digest, _ lost: Set<Digest>, _ transaction: Transaction
+    _ lack: Lack, _ blob: Digest, _ lost: Set<Digest>, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
     guard try KnownLayout(blob, generation: engine.catalog.generation, transaction) == lack.layout else {
       return false
@@ -112,7 +112,7 @@ extension Repairer {
   }
 
   private func isMissing(
-    _ need: DamageSearch.Need, of blob: Digest, _ lost: Set<Digest>, _ transaction: Transaction
+    _ need: DamageSearch.Need, of blob: Digest, _ lost: Set<Digest>, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
     // Stored again, it may have another base, or none.
     if let dependent = need.dependent, try transaction.chunkRow(dependent)?.base != need.digest {

@@ -8,15 +8,14 @@ extension Repairer {
   /// - Returns: the chunks.
   func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<Digest> {
     let offsets = Set(whole.map(\.offset))
-    let algorithm = engine.header.digestAlgorithm
     var chunks: [Digest] = []
     var manifests: [Digest] = []
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.forEachChunk(algorithm: algorithm) { (digest, row) in
+      try transaction.forEachChunk { (digest, row) in
         if row.place.pack == pack, !offsets.contains(row.place.offset) { chunks.append(digest) }
         return true
       }
-      try transaction.forEachManifest(algorithm: algorithm) { (digest, row) in
+      try transaction.forEachManifest { (digest, row) in
         if row.place.pack == pack, !offsets.contains(row.place.offset) { manifests.append(digest) }
         return true
       }

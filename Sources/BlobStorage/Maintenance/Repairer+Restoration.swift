@@ -24,7 +24,7 @@ extension Repairer {
         var last: [UInt8]?
         repeat {
           try CancellationFlag.check()
-          let (records, end) = try Self.page(known, packs, after: last, engine.header.digestAlgorithm)
+          let (records, end) = try Self.page(known, packs, after: last)
           if !records.isEmpty { try write(records, to: session) }
           last = end
         } while last != nil
@@ -43,7 +43,7 @@ extension Repairer {
 
   /// What is to be written for the keys of one page, and the page's last key; nil behind the last page.
   private static func page(
-    _ known: Environment, _ packs: Environment, after last: [UInt8]?, _ algorithm: Digest.Algorithm
+    _ known: Environment, _ packs: Environment, after last: [UInt8]?
   ) throws(BlobStorageError) -> (records: [PackRecord.Content], end: [UInt8]?) {
     var records: [PackRecord.Content] = []
     var keyCount = 0
@@ -52,7 +52,7 @@ extension Repairer {
       try packs.read { (packs) throws(BlobStorageError) in
         try known.forEachKey(prefix: [], after: last, includesHidden: true) {
           (key, row) throws(BlobStorageError) in
-          records += try Self.records(key, row, known, packs, algorithm)
+          records += try Self.records(key, row, known, packs)
           keyCount += 1
           end = keyCount == keyCountOfPage ? key : nil
           return end == nil
@@ -64,14 +64,14 @@ extension Repairer {
 
   /// Refs for versions of a key that the packs do not have, and drops for those that nothing in the packs hides.
   private static func records(
-    _ key: [UInt8], _ row: NameRow, _ known: Transaction, _ packs: Transaction, _ algorithm: Digest.Algorithm
+    _ key: [UInt8], _ row: NameRow, _ known: ReadTransaction, _ packs: ReadTransaction
   ) throws(BlobStorageError) -> [PackRecord.Content] {
     let number = try packs.nameRow(key)?.key
     var records: [PackRecord.Content] = []
-    try known.forEachVersion(key: row.key, algorithm: algorithm) {
+    try known.forEachVersion(key: row.key) {
       (stamp, version) throws(BlobStorageError) in
       if let number {
-        if try packs.versionRow(key: number, stamp, algorithm: algorithm) != nil { return true }
+        if try packs.versionRow(key: number, stamp) != nil { return true }
         if try packs.maskRow(key: number, stamp) != nil { return true }
       }
       records.append(
@@ -84,7 +84,7 @@ extension Repairer {
     guard let number else { return records }
     var hidden: [Stamp] = []
     try known.forEachHidden(key: row.key) { (stamp) throws(BlobStorageError) in
-      if try packs.versionRow(key: number, stamp, algorithm: algorithm) != nil { hidden.append(stamp) }
+      if try packs.versionRow(key: number, stamp) != nil { hidden.append(stamp) }
     }
     for start in stride(from: 0, to: hidden.count, by: Limits.dropVersionCountMax) {
       let versions = Array(hidden[start..<min(start + Limits.dropVersionCountMax, hidden.count)])
@@ -97,7 +97,6 @@ extension Repairer {
   private func restoreChunks(
     _ known: Environment, _ packs: Environment, _ session: WriterSession
   ) throws(BlobStorageError) {
-    let algorithm = engine.header.digestAlgorithm
     var last: Digest?
     repeat {
       try CancellationFlag.check()
@@ -106,7 +105,7 @@ extension Repairer {
         try packs.read { (packs) throws(BlobStorageError) -> Digest? in
           var end: Digest?
           var count = 0
-          try known.forEachChunk(algorithm: algorithm, after: last) { (digest, _) throws(BlobStorageError) in
+          try known.forEachChunk(after: last) { (digest, _) throws(BlobStorageError) in
             if try packs.chunkRow(digest) == nil { missing.append(digest) }
             count += 1
             end = count == Self.chunkCountOfPage ? digest : nil
@@ -136,7 +135,7 @@ extension Repairer {
     var missing: [Digest] = []
     try known.read { (known) throws(BlobStorageError) in
       try packs.read { (packs) throws(BlobStorageError) in
-        try known.forEachManifest(algorithm: engine.header.digestAlgorithm) {
+        try known.forEachManifest {
           (digest, _) throws(BlobStorageError) in
           if try packs.manifestRow(digest) == nil { missing.append(digest) }
           return true

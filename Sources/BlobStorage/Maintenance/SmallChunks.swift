@@ -43,7 +43,7 @@ extension Engine {
   /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false. Each batch has a
   /// snapshot of its own.
   func forEachChunk(
-    _ body: (Digest, ChunkRow, Transaction) throws(BlobStorageError) -> Bool
+    _ body: (Digest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let pageCountMax = 20_000
     var last: Digest?
@@ -52,7 +52,7 @@ extension Engine {
       var pageCount = 0
       var goesOn = true
       try catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachChunk(algorithm: header.digestAlgorithm, after: last) {
+        try transaction.forEachChunk(after: last) {
           (digest, row) throws(BlobStorageError) in
           last = digest
           pageCount += 1

@@ -91,13 +91,12 @@ struct Verifier {
   /// Reads each blob of several chunks, and compares it with its digest.
   private func wrongBlobs() throws(BlobStorageError) -> [Finding] {
     var findings: [Finding] = []
-    let algorithm = engine.header.digestAlgorithm
     var last: Digest?
     repeat {
       try CancellationFlag.check()
       var page: [(digest: Digest, place: Place)] = []
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachManifest(algorithm: algorithm, after: last) { (digest, row) in
+        try transaction.forEachManifest(after: last) { (digest, row) in
           page.append((digest, row.place))
           return page.count < Self.manifestCountOfPage
         }
@@ -130,10 +129,9 @@ struct Verifier {
   /// The first versions whose stamps are too far ahead of the present for the clock to follow.
   private func versionsAhead() throws(BlobStorageError) -> [VersionAhead] {
     let now = engine.clock.now()
-    let algorithm = engine.header.digestAlgorithm
     return try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var numbers: Set<UInt64> = []
-      try transaction.forEachVersion(algorithm: algorithm) { (key, stamp, _) in
+      try transaction.forEachVersion { (key, stamp, _) in
         if Stamp.isFarAhead(stamp.time, wallClock: now), numbers.count < Self.aheadCountMax {
           numbers.insert(key)
         }
@@ -142,7 +140,7 @@ struct Verifier {
       guard !numbers.isEmpty else { return found }
       try transaction.forEachKey(prefix: [], after: nil) { (key, name) throws(BlobStorageError) in
         guard numbers.remove(name.key) != nil else { return true }
-        try transaction.forEachVersion(key: name.key, algorithm: algorithm) { version in
+        try transaction.forEachVersion(key: name.key) { version in
           guard Stamp.isFarAhead(version.stamp.time, wallClock: now) else { return false }
           found.append(
             VersionAhead(

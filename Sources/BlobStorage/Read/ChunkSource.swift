@@ -121,15 +121,14 @@ package final class ChunkSource: Sendable {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard let row = try transaction.chunkRow(digest), row.place == place,
-          let number = try transaction.packNumber(copy.pack), let pack = try transaction.packRow(number),
-          pack.state == .live, !pack.isPoisoned
+          let pack = try transaction.pack(copy.pack), pack.row.state == .live, !pack.row.isPoisoned
         else { return }
         // What is encoded against the chunk is decoded in one hop.
         if chunk.base != nil, try transaction.isBase(digest) { return }
         try transaction.setChunkRow(
           digest,
           ChunkRow(
-            place: Place(pack: number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
+            place: Place(pack: pack.number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
             storedByteCount: copy.record.payloadByteCount))
       }
     } catch {
@@ -150,7 +149,7 @@ package final class ChunkSource: Sendable {
   /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
   /// is no such chunk, or if it has moved meanwhile.
   func bytes(
-    _ find: (Transaction) throws(BlobStorageError) -> Digest?
+    _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
   ) throws(BlobStorageError) -> [UInt8]? {
     let found = try catalog.read { (transaction) throws(BlobStorageError) -> (Digest, ChunkRow, PackName)? in
       guard let digest = try find(transaction), let row = try transaction.chunkRow(digest),

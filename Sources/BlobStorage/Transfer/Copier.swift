@@ -33,7 +33,6 @@ package final class Copier {
   let target: Engine
   let options: CopyOptions
   private let progress: ProgressHandler?
-  private let algorithm: Digest.Algorithm
   var report = CopyReport()
   /// Packs of other processes that hold versions which are there already.
   private var unsynced: Set<PackName> = []
@@ -51,7 +50,6 @@ package final class Copier {
     self.target = target
     self.options = options
     self.progress = progress
-    algorithm = target.header.digestAlgorithm
   }
 
   package func run() throws(BlobStorageError) -> CopyReport {
@@ -111,11 +109,12 @@ package final class Copier {
         .invalidArgument, "\(source.information.path) cannot be copied to itself: name another store.",
         path: source.information.path)
     }
-    guard source.header.digestAlgorithm == algorithm else {
+    guard source.header.digestAlgorithm == target.header.digestAlgorithm else {
       throw BlobStorageError(
         .invalidArgument,
         "\(source.information.path) names blobs by \(source.header.digestAlgorithm.name) and "
-          + "\(target.information.path) by \(algorithm.name): create the target with the source's digest.")
+          + "\(target.information.path) by \(target.header.digestAlgorithm.name): create the target with the source's digest."
+      )
     }
   }
 
@@ -140,7 +139,7 @@ package final class Copier {
       source.catalog, prefix: options.prefix, includesHidden: true, countMax: Self.versionCountOfPage)
     while let page = try pages.next({ (bytes, name, transaction) throws(BlobStorageError) in
       var key = CopiedKey(bytes: bytes)
-      key.shown = try transaction.versions(key: name.key, algorithm: algorithm)
+      key.shown = try transaction.versions(key: name.key)
       if name.maskCount > 0 { try transaction.forEachHidden(key: name.key) { key.hidden.append($0) } }
       return (key, key.shown.count + key.hidden.count)
     }) {
@@ -165,10 +164,10 @@ package final class Copier {
 
   /// - Parameter canRefer: whether what lies at a place is as durable as what is written now.
   func plan(
-    of key: CopiedKey, _ transaction: Transaction, canRefer: (Place) throws(BlobStorageError) -> Bool,
+    of key: CopiedKey, _ transaction: ReadTransaction, canRefer: (Place) throws(BlobStorageError) -> Bool,
     refused: ([CopyPlan.Addition]) -> Void = { _ in }
   ) throws(BlobStorageError) -> CopyPlan {
-    var plan = try CopyPlan(key, in: transaction, algorithm: algorithm, isMirror: options.isMirror) {
+    var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror) {
       (row) throws(BlobStorageError) in
       // What another process may never publish is written once more; what lies in a folder is synced.
       guard !target.writer.publishes else {

@@ -45,37 +45,37 @@ struct CopyPlan: Sendable {
 
   /// - Parameter counts: whether a version that the target shows is sure to stay; if not it is written once more.
   init(
-    _ key: CopiedKey, in target: Transaction, algorithm: Digest.Algorithm, isMirror: Bool,
+    _ key: CopiedKey, in target: ReadTransaction, isMirror: Bool,
     counts: (VersionRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let number = try target.nameRow(key.bytes)?.key
     var landed: Set<Stamp> = []
     for version in key.shown.reversed() {
-      let (stamp, row) = try Self.landing(of: version.stamp, number, target, algorithm)
+      let (stamp, row) = try Self.landing(of: version.stamp, number, target)
       guard landed.insert(stamp).inserted else { continue }
       if let row, try counts(row) { continue }
       added.append(Addition(stamp: stamp, row: version.row))
     }
     guard let number else { return }
     if isMirror {
-      let shown = try target.versions(key: number, algorithm: algorithm).map(\.stamp)
+      let shown = try target.versions(key: number).map(\.stamp)
       dropped = shown.filter { !landed.contains($0) }
       return
     }
     for stamp in key.hidden {
-      let (found, row) = try Self.landing(of: stamp, number, target, algorithm)
+      let (found, row) = try Self.landing(of: stamp, number, target)
       if row != nil, !landed.contains(found) { dropped.append(found) }
     }
   }
 
   /// Where a version of the source is in the target, with its row there, or where it would go.
   private static func landing(
-    of stamp: Stamp, _ key: UInt64?, _ target: Transaction, _ algorithm: Digest.Algorithm
+    of stamp: Stamp, _ key: UInt64?, _ target: ReadTransaction
   ) throws(BlobStorageError) -> (stamp: Stamp, row: VersionRow?) {
     guard let key else { return (stamp, nil) }
     for count in 0...returnCountMax {
       let name = count == 0 ? stamp : Stamp(time: stamp.time, writer: other(stamp.writer, UInt64(count)))
-      if let row = try target.versionRow(key: key, name, algorithm: algorithm) { return (name, row) }
+      if let row = try target.versionRow(key: key, name) { return (name, row) }
       if try target.maskRow(key: key, name) == nil { return (name, nil) }
     }
     throw BlobStorageError(

@@ -106,7 +106,7 @@ struct BaseSearch: Sendable {
   ///   what the features find is not similar enough.
   func find(
     for chunk: ChunkEntry, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?, _ use: Use,
-    _ transaction: Transaction
+    _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Found {
     var found = Found()
     guard isOn, features != nil || previous != nil || use.isWhole else { return found }
@@ -114,7 +114,7 @@ struct BaseSearch: Sendable {
     if try transaction.isBase(chunk.digest) { return found }
     if let previous, previous.isOnly { try find(for: chunk, like: previous, &found, transaction) }
     if found.base == nil, let features {
-      let similar = try transaction.similarChunks(features, algorithm: chunk.digest.algorithm)
+      let similar = try transaction.similarChunks(features)
       if let base = similar.base { found.base = Base(digest: base.digest, row: base.row) }
       found.kin = found.kin ?? similar.withDictionary
     }
@@ -130,7 +130,7 @@ struct BaseSearch: Sendable {
     // What is replaced goes: nothing is gained by storing it again.
     if !use.archives, found.kin == previous?.digest { found.kin = nil }
     guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
-      let dictionary = try transaction.currentDictionary(algorithm: chunk.digest.algorithm),
+      let dictionary = try transaction.currentDictionary(),
       dictionary.digest != chunk.digest, found.kin != nil || trials.isDue()
     else { return found }
     found.dictionary = Base(digest: dictionary.digest, row: dictionary.row)
@@ -140,7 +140,7 @@ struct BaseSearch: Sendable {
   /// A chunk of the version before, or what that is encoded against.
   private func find(
     for chunk: ChunkEntry, like previous: PreviousVersion.Candidate, _ found: inout Found,
-    _ transaction: Transaction
+    _ transaction: ReadTransaction
   ) throws(BlobStorageError) {
     guard previous.digest != chunk.digest, let row = try transaction.chunkToShare(previous.digest) else {
       return

@@ -161,7 +161,7 @@ package final class ChunkPlanner: Sendable {
   }
 
   /// Whether a record may refer to the chunk and to its base (H1).
-  func canRefer(to row: ChunkRow, _ view: Transaction) throws(BlobStorageError) -> Bool {
+  func canRefer(to row: ChunkRow, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
     guard try writer.canRefer(to: row.place, view) else { return false }
     guard let base = row.base, let baseRow = try view.chunkRow(base) else { return true }
     return try writer.canRefer(to: baseRow.place, view)
@@ -250,7 +250,7 @@ extension ChunkPlanner {
   }
 
   private func lookUp(
-    _ draft: inout Draft, _ job: Job, _ view: Transaction, _ unsynced: inout Set<PackName>
+    _ draft: inout Draft, _ job: Job, _ view: ReadTransaction, _ unsynced: inout Set<PackName>
   ) throws(BlobStorageError) {
     draft.isUnknown = try view.chunkRow(draft.digest) == nil
     if !draft.isUnknown, let row = try view.chunkToShare(draft.digest),
@@ -265,7 +265,7 @@ extension ChunkPlanner {
   }
 
   private func findBases(
-    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ view: Transaction,
+    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ view: ReadTransaction,
     _ unsynced: inout Set<PackName>
   ) throws(BlobStorageError) {
     for index in drafts.indices where drafts[index].isUnknown {
@@ -282,7 +282,7 @@ extension ChunkPlanner {
 
   /// Whether a record may refer to the chunk once the packs that are added to `unsynced` are on the medium.
   private func canShare(
-    _ row: ChunkRow, _ view: Transaction, _ unsynced: inout Set<PackName>
+    _ row: ChunkRow, _ view: ReadTransaction, _ unsynced: inout Set<PackName>
   ) throws(BlobStorageError) -> Bool {
     if try canRefer(to: row, view) { return true }
     // What others have not published yet is not waited for.
@@ -325,8 +325,7 @@ extension ChunkPlanner {
     return hold
   }
 
-  private func currentDigest(of key: [UInt8], _ view: Transaction) throws(BlobStorageError) -> Digest? {
-    guard let name = try view.nameRow(key) else { return nil }
-    return try view.currentVersion(key: name.key, algorithm: algorithm)?.row.digest
+  private func currentDigest(of key: [UInt8], _ view: ReadTransaction) throws(BlobStorageError) -> Digest? {
+    try view.currentVersion(ofKey: key)?.row.digest
   }
 }

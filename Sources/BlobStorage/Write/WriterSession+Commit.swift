@@ -1,10 +1,10 @@
 extension WriterSession {
-  /// One commit under way: the catalog's transaction, and the way to append to it.
+  /// One commit under way: what it reads of the catalog, and the way to append to the pack.
   ///
   /// Refs and drops are held back to the end and stand side by side in the pack. Each but the last is marked as
   /// continued, so that a crash leaves all of them or none.
   package struct Commit {
-    package let transaction: Transaction
+    package let transaction: ReadTransaction
     let session: WriterSession
     let box: Box
     /// Whether a sync follows before the caller's operation returns.
@@ -16,7 +16,7 @@ extension WriterSession {
     /// The refs that have been appended.
     private(set) var versions: [(key: [UInt8], version: Stamp)] = []
 
-    init(transaction: Transaction, session: WriterSession, box: Box) {
+    init(transaction: ReadTransaction, session: WriterSession, box: Box) {
       self.transaction = transaction
       self.session = session
       self.box = box
@@ -152,7 +152,7 @@ extension WriterSession {
 
   /// Applies appended records to the catalog.
   func apply(
-    _ pending: [(header: PackHeader, record: PackRecord)], to transaction: Transaction,
+    _ pending: [(header: PackHeader, record: PackRecord)], to transaction: WriteTransaction,
     isPromised: Bool = false
   ) throws(BlobStorageError) {
     var index = 0
@@ -160,8 +160,9 @@ extension WriterSession {
       let header = pending[index].header
       var row = PackRow(name: header.name, created: header.created)
       let number: UInt32
-      if let known = try transaction.packNumber(header.name), let knownRow = try transaction.packRow(known) {
-        (number, row) = (known, knownRow)
+      if let known = try transaction.pack(header.name) {
+        number = known.number
+        row = known.row
       } else {
         number = try transaction.addPack(row)
       }
@@ -173,7 +174,7 @@ extension WriterSession {
             row.isDamaged = true
             row.appliedByteCount = pending[index].record.offset
           }
-          try transaction.apply(pending[index].record, from: number, &row, algorithm: store.digestAlgorithm)
+          try transaction.apply(pending[index].record, from: number, &row)
         }
         index += 1
       }

@@ -40,7 +40,7 @@ extension WriterSession {
 
   /// Whether a version at `place` is stored for good once the records of this session are: always in a folder. A pack
   /// that another process has not published may never be (H1). A condemned one stays: it is copied before it goes.
-  func stays(at place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+  func stays(at place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     guard publishes else { return true }
     guard let row = try transaction.packRow(place.pack) else { return false }
     return row.durableByteCount > place.offset || row.name.writer == writerID

@@ -116,8 +116,7 @@ extension WriterSession {
     defer { file.close() }
     // Not the file's length: its writer may have filled it ahead.
     let byteCount = try catalog.read { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(name) else { return 0 as Int64 }
-      return try transaction.packRow(number)?.appliedByteCount ?? 0
+      try transaction.pack(name)?.row.appliedByteCount ?? 0
     }
     var cause: BlobStorageError?
     do throws(BlobStorageError) {
@@ -148,7 +147,7 @@ extension WriterSession {
   ///
   /// The backend is asked besides the catalog whether the pack counts: a process that knows less of collections may have
   /// extended the catalog since.
-  func canRefer(to place: Place, _ transaction: Transaction) throws(BlobStorageError) -> Bool {
+  func canRefer(to place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
@@ -157,7 +156,8 @@ extension WriterSession {
   }
 
   /// The same inside a commit, whose lock is held.
-  func canRefer(to place: Place, _ transaction: Transaction, _ state: State) throws(BlobStorageError) -> Bool
+  func canRefer(to place: Place, _ transaction: ReadTransaction, _ state: State) throws(BlobStorageError)
+    -> Bool
   {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
@@ -221,14 +221,11 @@ extension WriterSession {
       publisher.add(writer.name, writer.file, byteCount: byteCount, of: self)
       finishSealing(writer, publishes ? 0 : byteCount)
       isSealing = false
-      try catalog.write { (transaction) throws(BlobStorageError) in
-        guard let number = try transaction.packNumber(writer.name), var row = try transaction.packRow(number)
-        else {
-          return
+      _ = try catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.updatePack(writer.name) { row in
+          row.isSealed = true
+          if !publishes { row.durableByteCount = byteCount }
         }
-        row.isSealed = true
-        if !publishes { row.durableByteCount = byteCount }
-        try transaction.setPackRow(number, row)
       }
       releaseSlot(writer.name)
     } catch {

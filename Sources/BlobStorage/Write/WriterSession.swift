@@ -166,27 +166,48 @@ package final class WriterSession: Sendable {
   ///
   /// What was committed survives the death of the process; ``synchronize(_:)`` makes it survive a power cut.
   ///
-  /// - Parameters:
-  ///   - keys: the keys whose versions `body` reads or changes; nil for any.
-  ///   - settles: whether the commit also changes tables that no record determines. It costs a catalog transaction.
+  /// - Parameter keys: the keys whose versions `body` reads or changes; nil for any.
   package func commit<T>(
-    on keys: [[UInt8]]? = nil, settles: Bool = false,
-    _ body: (inout Commit) throws(BlobStorageError) -> T
+    on keys: [[UInt8]]? = nil, _ body: (inout Commit) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
+    try runCommit(on: keys) { (isShared) throws(BlobStorageError) in
+      let table = catalog.live.table
+      let canPublish =
+        isShared && table != nil && !(catalog.tails?.isFull ?? true) && locked { $0.canPublish(in: table) }
+      guard canPublish else {
+        return try commitToCatalog { (commit, _) throws(BlobStorageError) in try body(&commit) }
+      }
+      let catalogCount = table?.catalogCount
+      let attempt = try commitToTail(body)
+      if table?.catalogCount != catalogCount { try applyRefused() }
+      return attempt
+    }
+  }
+
+  /// The same in a catalog transaction, so that `body` can also change tables that no record determines.
+  package func commitSettling<T>(
+    on keys: [[UInt8]]? = nil, _ body: (inout Commit, WriteTransaction) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
+    try runCommit(on: keys) { (_) throws(BlobStorageError) in try commitToCatalog(body) }
+  }
+
+  private func runCommit<T>(
+    on keys: [[UInt8]]?, by attempt: (_ isShared: Bool) throws(BlobStorageError) -> Attempt<T>?
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
     tally.begin()
     defer { tally.end() }
-    let attempt: Attempt<T>
-    do throws(BlobStorageError) { attempt = try commitOnce(on: keys, settles: settles, body) } catch {
+    let done: Attempt<T>
+    do throws(BlobStorageError) { done = try commitOnce(on: keys, by: attempt) } catch {
       markUncut()
       throw error
     }
-    settle(attempt.appliedEnd)
+    settle(done.appliedEnd)
     settleTails()
-    return (attempt.result, attempt.watermark)
+    return (done.result, done.watermark)
   }
 
   private func commitOnce<T>(
-    on keys: [[UInt8]]?, settles: Bool, _ body: (inout Commit) throws(BlobStorageError) -> T
+    on keys: [[UInt8]]?, by attempt: (_ isShared: Bool) throws(BlobStorageError) -> Attempt<T>?
   ) throws(BlobStorageError) -> Attempt<T> {
     // No thread waits for a pack while it holds locks that others need: if sealing has begun, the commit returns here.
     while true {
@@ -195,15 +216,7 @@ package final class WriterSession: Sendable {
       do throws(BlobStorageError) {
         let isShared = publishesInTable
         let done = try catalog.inCommitTurn(keys, isShared: isShared) { () throws(BlobStorageError) in
-          let table = catalog.live.table
-          let canPublish =
-            isShared && !settles && table != nil && !(catalog.tails?.isFull ?? true)
-            && locked { $0.canPublish(in: table) }
-          guard canPublish else { return try commitToCatalog(body) }
-          let catalogCount = table?.catalogCount
-          let attempt = try commitToTail(body)
-          if table?.catalogCount != catalogCount { try applyRefused() }
-          return attempt
+          try attempt(isShared)
         }
         if let done { return done }
       } catch {
@@ -284,7 +297,7 @@ package final class WriterSession: Sendable {
 
   /// Makes a commit visible by a transaction of the catalog.
   private func commitToCatalog<T>(
-    _ body: (inout Commit) throws(BlobStorageError) -> T
+    _ body: (inout Commit, WriteTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
     var commitOffset: Int64?
     var ends: [(slot: LiveTable.Slot, end: Int64)] = []
@@ -293,7 +306,9 @@ package final class WriterSession: Sendable {
         if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
         if let poison = box.state.poison { throw poison }
         var commit = Commit(transaction: transaction, session: self, box: box)
-        let attempt = try attempt(&commit, body) { (commit) throws(BlobStorageError) in
+        let attempt = try attempt(&commit) { (commit) throws(BlobStorageError) in
+          try body(&commit, transaction)
+        } finish: { (commit) throws(BlobStorageError) in
           try apply(box.state.pending, to: transaction, isPromised: commit.isPromised)
         }
         commitOffset = box.state.commitOffset

@@ -181,7 +181,7 @@ package final class CatchUp: Sendable {
   /// collector has waited for what they need.
   package var hasFencedPacks: Bool { knowsFenced.load(ordering: .relaxed) }
 
-  private func catalogState(_ transaction: Transaction) throws(BlobStorageError) -> State {
+  private func catalogState(_ transaction: ReadTransaction) throws(BlobStorageError) -> State {
     State(generation: catalog.generation, epoch: try transaction.epoch())
   }
 
@@ -241,9 +241,7 @@ package final class CatchUp: Sendable {
     let local = Set(try backend.localPackNames().live)
     let lost = try catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
       for name in names where !local.contains(name) {
-        guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number),
-          row.durableByteCount == 0
-        else { continue }
+        guard try transaction.pack(name)?.row.durableByteCount == 0 else { continue }
         return name
       }
       return nil
@@ -259,11 +257,7 @@ package final class CatchUp: Sendable {
     guard !names.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
       for name in names {
-        guard let number = try transaction.packNumber(name), var row = try transaction.packRow(number) else {
-          continue
-        }
-        row.state = .retired
-        try transaction.setPackRow(number, row)
+        try transaction.updatePack(name) { $0.state = .retired }
       }
       try transaction.setMeta(.lacksCopies, 1)
       try transaction.bumpEpoch()

@@ -187,15 +187,14 @@ struct PublishedIntake {
   }
 
   /// The rows of the group's packs; nil when the catalog is another one, or lacks one of them.
-  private func rows(_ transaction: Transaction) throws(BlobStorageError) -> [(number: UInt32, row: PackRow)]?
-  {
+  private func rows(_ transaction: ReadTransaction) throws(BlobStorageError) -> [(
+    number: UInt32, row: PackRow
+  )]? {
     guard catalog.generation == generation else { return nil }
     var rows: [(number: UInt32, row: PackRow)] = []
     for pack in packs {
-      guard let number = try transaction.packNumber(pack.header.name),
-        let row = try transaction.packRow(number)
-      else { return nil }
-      rows.append((number, row))
+      guard let known = try transaction.pack(pack.header.name) else { return nil }
+      rows.append(known)
     }
     return rows
   }
@@ -239,7 +238,8 @@ struct PublishedIntake {
 
   /// Takes as many as belong into one transaction, and says where the next one begins.
   private func takeRecords(
-    from begin: (pack: Int, record: Int), _ rows: [(number: UInt32, row: PackRow)], _ transaction: Transaction
+    from begin: (pack: Int, record: Int), _ rows: [(number: UInt32, row: PackRow)],
+    _ transaction: WriteTransaction
   ) throws(BlobStorageError) -> (pack: Int, record: Int) {
     var next = begin
     var count = 0
@@ -251,8 +251,7 @@ struct PublishedIntake {
         let (ordinal, record) = pack.records[next.record]
         if row.state != .retired, record.offset >= row.appliedByteCount {
           (row.appliedByteCount, row.recordCount) = (record.offset, ordinal)
-          try transaction.apply(
-            record, from: number, &row, algorithm: builder.store.digestAlgorithm, isTakenIn: true)
+          try transaction.apply(record, from: number, &row, isTakenIn: true)
         }
         isContinued = record.continues
         next.record += 1

@@ -104,8 +104,7 @@ struct SpoolAdoption {
       }
       defer { file.close() }
       let row = try parts.catalog.read { (transaction) throws(BlobStorageError) -> PackRow? in
-        guard let number = try transaction.packNumber(name) else { return nil }
-        return try transaction.packRow(number)
+        try transaction.pack(name)?.row
       }
       if let row, row.durableByteCount > 0 {
         try backend.settle(name)
@@ -185,9 +184,7 @@ struct SpoolAdoption {
     try parts.catalog.write { (transaction) throws(BlobStorageError) in
       // Another process may have made the catalog anew from the torn file meanwhile. Not noted as published, the pack is
       // taken in when the catalog is caught up.
-      guard let number = try transaction.packNumber(name), let row = try transaction.packRow(number),
-        row.isSealed, !row.isDamaged
-      else { return }
+      guard let row = try transaction.pack(name)?.row, row.isSealed, !row.isDamaged else { return }
       try CatalogBuilder.markPublished(name, byteCount: byteCount, in: transaction)
     }
     try backend.settle(name)

@@ -62,7 +62,7 @@ struct CacheNotesTests {
     for value in values.prefix(4) { _ = try engine.put("k\(value[0] % 12)", value) }
     // What was there before is counted when counting begins.
     try engine.catalog.write { transaction throws(BlobStorageError) in
-      try transaction.beginCountingVersions(algorithm: .blake3)
+      try transaction.beginCountingVersions()
     }
     for step in 0..<400 {
       let key = "k\(Int.random(in: 0..<12, using: &random))"
@@ -78,7 +78,7 @@ struct CacheNotesTests {
     }
     func counts(_ engine: Engine) throws -> [Int] {
       try engine.catalog.write { transaction throws(BlobStorageError) in
-        try transaction.beginCountingVersions(algorithm: .blake3)
+        try transaction.beginCountingVersions()
       }
       let digests = values.map { bytes in bytes.withUnsafeBytes { Digest.of($0, by: .blake3) } }
       let counted = try engine.catalog.read { transaction throws(BlobStorageError) in
@@ -111,7 +111,7 @@ struct CacheNotesTests {
     environment.packByteCountTarget = 24 << 10
     let engine = try place.engine(environment)
     try engine.catalog.write { transaction throws(BlobStorageError) in
-      try transaction.beginCountingVersions(algorithm: .blake3)
+      try transaction.beginCountingVersions()
     }
     var random = SplitMix64.announced()
     let parts = (0..<24).map { _ in random.bytes(Int.random(in: 200...9_000, using: &random)) }
@@ -173,7 +173,7 @@ struct CacheNotesTests {
     let engine = try place.engine()
     #expect(try engine.collectGarbage().addedDictionaryCount == 1)
     try engine.catalog.write { transaction throws(BlobStorageError) in
-      try transaction.beginCountingVersions(algorithm: .blake3)
+      try transaction.beginCountingVersions()
     }
     func sealedPacks() throws -> Set<UInt32> {
       try engine.writer.rollOver()

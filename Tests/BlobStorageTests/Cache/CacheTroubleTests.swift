@@ -197,10 +197,8 @@ struct CacheTroubleTests {
     for index in 0..<200 { #expect(try cache.put("k\(index)", random.noise(60_000))) }
     try cache.engine.writer.rollOver()
     try cache.engine.catalog.write { (transaction) throws(BlobStorageError) in
-      for (number, row) in try transaction.packRows() {
-        var row = row
-        row.state = .condemned
-        try transaction.setPackRow(number, row)
+      for (number, _) in try transaction.packRows() {
+        try transaction.updatePack(number) { $0.state = .condemned }
       }
     }
     let next = try place.cache()

@@ -8,7 +8,7 @@ struct CatalogCompactionTests {
   private static func digests(_ catalog: Catalog) throws -> [Digest] {
     try catalog.read { (transaction) throws(BlobStorageError) in
       var found: [Digest] = []
-      try transaction.forEachChunk(algorithm: .blake3) { digest, _ in
+      try transaction.forEachChunk { digest, _ in
         found.append(digest)
         return true
       }

@@ -39,7 +39,7 @@ final class CatalogPlace {
       }
       guard var row = try transaction.packRow(number) else { return }
       for record in pack.records[range] {
-        try transaction.apply(record, from: number, &row, algorithm: .blake3, isTakenIn: isTakenIn)
+        try transaction.apply(record, from: number, &row, isTakenIn: isTakenIn)
       }
       row.isSealed = seals
       try transaction.setPackRow(number, row)
@@ -58,7 +58,7 @@ final class CatalogPlace {
     try catalog.write { (transaction) throws(BlobStorageError) in
       guard let number = try transaction.packNumber(pack.header.name) else { return }
       for record in pack.records.reversed() {
-        try transaction.retract(record, from: number, algorithm: .blake3)
+        try transaction.retract(record, from: number)
       }
       try transaction.removePack(number, pack.header.name)
     }
@@ -81,7 +81,7 @@ final class CatalogPlace {
       for key in keys.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
         guard let name = try transaction.nameRow(key) else { continue }
         lines.append("key \(Hex.text(key)): \(name.versionCount) versions, \(name.maskCount) masks")
-        try transaction.forEachVersion(key: name.key, algorithm: .blake3) {
+        try transaction.forEachVersion(key: name.key) {
           version throws(BlobStorageError) in
           lines.append(
             "  \(version.stamp.text) \(version.row.digest) \(version.row.byteCount) \(version.row.created) "

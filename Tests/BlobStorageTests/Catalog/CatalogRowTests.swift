@@ -20,12 +20,8 @@ struct CatalogRowTests {
   private static func change(
     _ pack: SamplePack, in place: CatalogPlace, _ body: (inout PackRow) -> Void
   ) throws {
-    try place.catalog.write { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(pack.header.name),
-        var row = try transaction.packRow(number)
-      else { return }
-      body(&row)
-      try transaction.setPackRow(number, row)
+    _ = try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.updatePack(pack.header.name, body)
     }
   }
 
@@ -74,7 +70,7 @@ struct CatalogRowTests {
       pack.appliedByteCount = offset
       pack.recordCount = Limits.packRecordCountMax - 1
       let number = try transaction.addPack(pack)
-      try transaction.apply(packRecord, from: number, &pack, algorithm: .blake3)
+      try transaction.apply(packRecord, from: number, &pack)
       try transaction.setPackRow(number, pack)
     }
     let (row, number) = try place.catalog.read { (transaction) throws(BlobStorageError) in
@@ -102,7 +98,7 @@ struct CatalogRowTests {
     let row = try place.catalog.write { (transaction) throws(BlobStorageError) -> ManifestRow? in
       var pack = PackRow(name: PackPlace.header().name, created: 1)
       let number = try transaction.addPack(pack)
-      try transaction.apply(packRecord, from: number, &pack, algorithm: .blake3)
+      try transaction.apply(packRecord, from: number, &pack)
       return try transaction.manifestRow(record.digest)
     }
     let found = try #require(row)
@@ -250,10 +246,10 @@ struct CatalogRowTests {
     try place.apply(documents, 0..<3)
     func found() throws -> (all: [Digest], counts: [Int64], current: Digest?) {
       try place.catalog.read { (transaction) throws(BlobStorageError) in
-        let all = try transaction.dictionaries(algorithm: .blake3)
+        let all = try transaction.dictionaries()
         return (
           all.map(\.digest), all.map(\.recordCount),
-          try transaction.currentDictionary(algorithm: .blake3)?.digest
+          try transaction.currentDictionary()?.digest
         )
       }
     }
@@ -281,14 +277,14 @@ struct CatalogRowTests {
     try place.apply(pack, 0..<pack.records.count)
     func youngest() throws -> Digest? {
       try place.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.similarChunks(Self.features, algorithm: .blake3).base?.digest
+        try transaction.similarChunks(Self.features).base?.digest
       }
     }
     func retract(_ range: Range<Int>) throws {
       try place.catalog.write { (transaction) throws(BlobStorageError) in
         guard let number = try transaction.packNumber(pack.header.name) else { return }
         for record in pack.records[range].reversed() {
-          try transaction.retract(record, from: number, algorithm: .blake3)
+          try transaction.retract(record, from: number)
         }
       }
     }
@@ -314,13 +310,13 @@ struct CatalogRowTests {
     }
     func set(_ key: String, _ row: CachedKeyRow?) throws {
       try place.catalog.write { (transaction) throws(BlobStorageError) in
-        try transaction.setCachedKey(Transaction.cachedKeyID(Array(key.utf8)), row, algorithm: .blake3)
+        try transaction.setCachedKey(CachedKeyRow.id(of: Array(key.utf8)), row)
       }
     }
     func listed() throws -> [CachedKeyRow] {
       let (rows, count) = try place.catalog.read { (transaction) throws(BlobStorageError) in
         var rows: [CachedKeyRow] = []
-        try transaction.forEachCachedKey(algorithm: .blake3) { _, row in
+        try transaction.forEachCachedKey { _, row in
           rows.append(row)
           return true
         }

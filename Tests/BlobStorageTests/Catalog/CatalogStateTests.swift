@@ -105,12 +105,10 @@ struct CatalogStateTests {
     var pack = SamplePack(PackPlace.header())
     pack.append(.chunk([1, 2, 3]))
     try place.apply(pack, 0..<1)
-    try place.catalog.write { (transaction) throws(BlobStorageError) in
-      guard let number = try transaction.packNumber(pack.header.name),
-        var row = try transaction.packRow(number)
-      else { return }
-      row.durableByteCount = row.appliedByteCount - missingByteCount
-      try transaction.setPackRow(number, row)
+    _ = try place.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.updatePack(pack.header.name) { row in
+        row.durableByteCount = row.appliedByteCount - missingByteCount
+      }
     }
     place.catalog.close()
     let state = try String(

@@ -108,7 +108,7 @@ struct CommutativityTests {
         for stamp in sample.stamps {
           var isVisible = false
           if let row {
-            isVisible = try transaction.versionRow(key: row.key, stamp, algorithm: .blake3) != nil
+            isVisible = try transaction.versionRow(key: row.key, stamp) != nil
           }
           let name = name(key, stamp)
           #expect(isVisible == (written.contains(name) && !hidden.contains(name)))

@@ -336,7 +336,7 @@ struct ViewTests {
     func rows(_ engine: Engine) throws -> [String] {
       var digests: [Digest] = pool.map { Digest.of($0) }
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachChunk(algorithm: .blake3) { (digest, _) in
+        try transaction.forEachChunk { (digest, _) in
           digests.append(digest)
           return true
         }

@@ -39,7 +39,7 @@ struct CatchingUpTests {
   private static func chunks(_ engine: Engine) throws -> [Digest: [AnyHashable]] {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       var chunks: [Digest: [AnyHashable]] = [:]
-      try transaction.forEachChunk(algorithm: .blake3) { (digest, row) throws(BlobStorageError) in
+      try transaction.forEachChunk { (digest, row) throws(BlobStorageError) in
         var row = row
         let name = try transaction.packRow(row.place.pack)?.name
         row.place.pack = 0

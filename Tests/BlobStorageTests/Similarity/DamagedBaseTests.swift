@@ -141,7 +141,7 @@ struct DamagedBaseTests {
 
   private static func currentDictionary(_ engine: Engine) throws -> (Digest, [UInt8]) {
     let found = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.currentDictionary(algorithm: engine.header.digestAlgorithm)?.digest
+      try transaction.currentDictionary()?.digest
     }
     let digest = try #require(found)
     return (digest, try engine.chunks.bytes(digest))

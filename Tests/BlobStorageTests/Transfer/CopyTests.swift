@@ -77,7 +77,7 @@ struct CopyTests {
     func based(_ engine: Engine) throws -> [Digest: Digest] {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         var based: [Digest: Digest] = [:]
-        try transaction.forEachChunk(algorithm: .blake3) { (digest, row) in
+        try transaction.forEachChunk { (digest, row) in
           based[digest] = row.base
           return true
         }

@@ -8,37 +8,49 @@ package enum Table: Int, CaseIterable, Sendable {
   var name: String { "\(self)" }
 }
 
-/// A snapshot of the catalog, or the one transaction that changes it. Not to leave its closure.
+/// Reads the catalog: a snapshot, or a view, which is a snapshot with the rows that tails add. Not to leave its closure.
 ///
 /// Every value is guarded by 16 bits of CRC32C over key and value: what the medium changed is `catalogDamaged`.
-package struct Transaction {
-  let handle: OpaquePointer
-  let tables: [MDB_dbi]
-  /// Shows which stamps are far ahead of the present.
-  let wallClock: WallClock
+package class ReadTransaction {
+  final let handle: OpaquePointer
+  final let environment: Environment
   /// The rows that tails add.
-  var rows: TailRows?
-  /// Whether writes go to ``rows`` instead of the database.
-  var writesRows = false
+  final let rows: TailRows?
+
+  init(_ handle: OpaquePointer, of environment: Environment, rows: TailRows? = nil) {
+    self.handle = handle
+    self.environment = environment
+    self.rows = rows
+  }
 
   /// The number of the snapshot or change.
-  var id: Int { mdb_txn_id(handle) }
+  final var id: Int { mdb_txn_id(handle) }
 
+  /// The algorithm of all digests in the catalog.
+  final var algorithm: Digest.Algorithm { environment.algorithm }
+}
+
+extension ReadTransaction {
   /// The same snapshot with the rows that tails add.
-  func with(_ rows: TailRows?) -> Transaction {
-    var view = self
-    view.rows = rows
-    return view
-  }
+  func with(_ rows: TailRows) -> ReadTransaction { ReadTransaction(handle, of: environment, rows: rows) }
+
+  func number(of table: Table) -> MDB_dbi { environment.tables[table.rawValue] }
 
   /// The value under `key`, borrowed until the next change in this transaction, or nil.
   func value(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
     -> UnsafeRawBufferPointer?
   {
     if let rows, let row = rows.row(table, key) { return row.value }
+    return try snapshotValue(table, key)
+  }
+
+  /// The same, without the rows that tails add.
+  private func snapshotValue(
+    _ table: Table, _ key: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var found = MDB_val()
-    let code = mdb_get(handle, tables[table.rawValue], &keyValue, &found)
+    let code = mdb_get(handle, number(of: table), &keyValue, &found)
     if code == MDB_NOTFOUND { return nil }
     try Environment.check(code, "read")
     return try Self.guarded(table, key, found)
@@ -55,71 +67,16 @@ package struct Transaction {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
   }
 
-  func put(_ table: Table, fixed key: some BitwiseCopyable, _ value: [UInt8]) throws(BlobStorageError) {
-    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
-  }
-
-  @discardableResult
-  func remove(_ table: Table, fixed key: some BitwiseCopyable) throws(BlobStorageError) -> Bool {
-    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
-  }
-
-  func put(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: [UInt8]) throws(BlobStorageError) {
-    try bridge(value) { (value) throws(BlobStorageError) in try put(table, key, bytes: value) }
-  }
-
-  func put(
-    _ table: Table, _ key: UnsafeRawBufferPointer, bytes value: UnsafeRawBufferPointer
-  ) throws(BlobStorageError) {
-    if let rows {
-      precondition(writesRows, "a view cannot be changed")
-      return rows.set(table, key, value)
-    }
-    let guardValue = Self.guardValue(key, CRC32C.checksum(value))
-    var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
-    var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
-    try Environment.check(
-      mdb_put(handle, tables[table.rawValue], &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
-    guard let data = place.mv_data else { throw Environment.failure(Environment.outOfMemory, "write to") }
-    if let start = value.baseAddress { data.copyMemory(from: start, byteCount: value.count) }
-    data.storeBytes(of: guardValue, toByteOffset: value.count, as: UInt16.self)
-  }
-
-  func put(_ table: Table, _ key: [UInt8], _ value: [UInt8]) throws(BlobStorageError) {
-    try bridge(key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
-  }
-
-  /// Removes what is under `key`; false when there was nothing.
-  @discardableResult
-  func remove(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
-    if let rows {
-      precondition(writesRows, "a view cannot be changed")
-      guard try value(table, key) != nil else { return false }
-      rows.set(table, key, nil)
-      return true
-    }
-    var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
-    let code = mdb_del(handle, tables[table.rawValue], &keyValue, nil)
-    if code == MDB_NOTFOUND { return false }
-    try Environment.check(code, "write to")
-    return true
-  }
-
-  @discardableResult
-  func remove(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> Bool {
-    try bridge(key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
-  }
-
   /// How many values the table holds.
   func count(_ table: Table) throws(BlobStorageError) -> Int {
     var statistics = MDB_stat()
-    try Environment.check(mdb_stat(handle, tables[table.rawValue], &statistics), "inspect")
+    try Environment.check(mdb_stat(handle, number(of: table), &statistics), "inspect")
     guard let rows else { return statistics.ms_entries }
     var count = statistics.ms_entries
     let start = UnsafeRawBufferPointer(start: nil, count: 0)
     var walk = rows[table].walk(from: start)
     while let row = walk.row {
-      let isThere = try with(nil).value(table, row.key) != nil
+      let isThere = try snapshotValue(table, row.key) != nil
       count += (row.value != nil ? 1 : 0) - (isThere ? 1 : 0)
       walk.advance()
     }
@@ -132,7 +89,7 @@ package struct Transaction {
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     var cursor: OpaquePointer?
-    try Environment.check(mdb_cursor_open(handle, tables[table.rawValue], &cursor), "read")
+    try Environment.check(mdb_cursor_open(handle, number(of: table), &cursor), "read")
     defer { mdb_cursor_close(cursor) }
     var key = MDB_val()
     var value = MDB_val()
@@ -179,7 +136,7 @@ package struct Transaction {
       let code = mdb_cursor_get(handle, &keyValue, &found, MDB_SET)
       if code == MDB_NOTFOUND { return nil }
       try Environment.check(code, "read")
-      return try Transaction.guarded(table, key, found)
+      return try ReadTransaction.guarded(table, key, found)
     }
   }
 
@@ -187,13 +144,13 @@ package struct Transaction {
     _ table: Table, _ body: (Cursor) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var handle: OpaquePointer?
-    try Environment.check(mdb_cursor_open(self.handle, tables[table.rawValue], &handle), "read")
+    try Environment.check(mdb_cursor_open(self.handle, number(of: table), &handle), "read")
     guard let handle else { throw Environment.failure(Environment.outOfMemory, "read") }
     defer { mdb_cursor_close(handle) }
     try body(Cursor(handle: handle, table: table, rows: rows))
   }
 
-  private static func guarded(
+  fileprivate static func guarded(
     _ table: Table, _ key: UnsafeRawBufferPointer, _ found: MDB_val
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     let count = found.mv_size - 2
@@ -207,7 +164,7 @@ package struct Transaction {
     return value
   }
 
-  private static func guardValue(_ key: UnsafeRawBufferPointer, _ valueChecksum: UInt32) -> UInt16 {
+  static func guardValue(_ key: UnsafeRawBufferPointer, _ valueChecksum: UInt32) -> UInt16 {
     UInt16(truncatingIfNeeded: CRC32C.checksum(key, continuing: valueChecksum)).littleEndian
   }
 }

@@ -1,0 +1,63 @@
+import CLMDB
+
+/// Changes rows as well: those of the database, in the one transaction of all processes that writes, or those that
+/// tails add to a snapshot.
+package final class WriteTransaction: ReadTransaction {
+  /// Changes rows of tails over a snapshot.
+  convenience init(_ rows: TailRows, over snapshot: ReadTransaction) {
+    self.init(snapshot.handle, of: snapshot.environment, rows: rows)
+  }
+}
+
+extension WriteTransaction {
+  func put(_ table: Table, fixed key: some BitwiseCopyable, _ value: [UInt8]) throws(BlobStorageError) {
+    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
+  }
+
+  @discardableResult
+  func remove(_ table: Table, fixed key: some BitwiseCopyable) throws(BlobStorageError) -> Bool {
+    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
+  }
+
+  func put(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: [UInt8]) throws(BlobStorageError) {
+    try bridge(value) { (value) throws(BlobStorageError) in try put(table, key, bytes: value) }
+  }
+
+  func put(
+    _ table: Table, _ key: UnsafeRawBufferPointer, bytes value: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) {
+    if let rows { return rows.set(table, key, value) }
+    let guardValue = Self.guardValue(key, CRC32C.checksum(value))
+    var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
+    var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
+    try Environment.check(
+      mdb_put(handle, number(of: table), &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
+    guard let data = place.mv_data else { throw Environment.failure(Environment.outOfMemory, "write to") }
+    if let start = value.baseAddress { data.copyMemory(from: start, byteCount: value.count) }
+    data.storeBytes(of: guardValue, toByteOffset: value.count, as: UInt16.self)
+  }
+
+  func put(_ table: Table, _ key: [UInt8], _ value: [UInt8]) throws(BlobStorageError) {
+    try bridge(key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
+  }
+
+  /// Removes what is under `key`; false when there was nothing.
+  @discardableResult
+  func remove(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
+    if let rows {
+      guard try value(table, key) != nil else { return false }
+      rows.set(table, key, nil)
+      return true
+    }
+    var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
+    let code = mdb_del(handle, number(of: table), &keyValue, nil)
+    if code == MDB_NOTFOUND { return false }
+    try Environment.check(code, "write to")
+    return true
+  }
+
+  @discardableResult
+  func remove(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> Bool {
+    try bridge(key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
+  }
+}
