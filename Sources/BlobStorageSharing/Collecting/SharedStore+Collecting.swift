@@ -15,8 +15,8 @@ extension SharedStore {
     {
       throw BlobStorageError(
         .invalidArgument,
-        "Garbage in \(place) is collected by the machine \(maintainer.machine) alone, because nobody can be"
-          + " kept from writing there: run it with the state folder that created the store.",
+        "Only the machine \(maintainer.machine) collects garbage in \(place), because the object store"
+          + " lacks conditional put: run gc there, with the state folder that created the store.",
         path: place)
     }
     // Before anything is opened: two processes must not bring one catalog up to what each of them knows.
