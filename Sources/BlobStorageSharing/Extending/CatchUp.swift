@@ -2,10 +2,10 @@ import BlobStorage
 import Logging
 import Synchronization
 
-/// Brings the catalog up to what has been published, and to what has been removed, by any machine.
+/// Extends the catalog by the packs that any machine has published, and takes out those that a collector has removed.
 ///
-/// It lists the packs and fetches the footers of those it does not know. One thread of a process does it at a time;
-/// whoever has waited for one that began after it asked need not do it again.
+/// It lists the packs and fetches the footers of new ones. One thread of a process does it at a time. A thread that has
+/// waited for another run which began after its call need not run again.
 package final class CatchUp: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
@@ -117,7 +117,7 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  /// Short enough for somebody who has another machine heal what is missing.
+  /// Short enough for a user who heals what is missing from another machine.
   private static let quietSeconds = 5.0
 
   /// Makes the catalog anew if packs were taken out of it since it was made, and says whether it did, or another thread
@@ -254,7 +254,7 @@ package final class CatchUp: Sendable {
         .catalogDamaged, "Pack \(lost) is in the catalog and neither here nor published."))
   }
 
-  /// Has nobody count on packs any more that were removed.
+  /// Marks removed packs as retired.
   private func retire(_ names: Set<PackName>) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in

@@ -5,8 +5,8 @@ import Logging
 /// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of
 /// the next.
 ///
-/// A failed attempt leaves the pack in the spool; whoever needs it published tries again. A pack that can never be
-/// published ends the writer, which is told once.
+/// A failed attempt leaves the pack in the spool. The next thread that waits for it tries again. A pack that can never be
+/// published ends the writer.
 final class Publisher: Sendable {
   /// A sealed pack. Its file is locked, so that nobody takes it for a dead writer's, and closed once it is published.
   struct Item: Sendable {
@@ -76,7 +76,7 @@ final class Publisher: Sendable {
     if begins { go() }
   }
 
-  /// Publishes on a thread that nobody waits on, so that who is cancelled need not wait for an answer.
+  /// Publishes on a thread of its own, so that a cancelled thread need not wait for an answer.
   private func go() {
     if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
   }
@@ -162,7 +162,7 @@ final class Publisher: Sendable {
       } catch {
         logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
         state.withLock { state in
-          // Who was cancelled gave up for himself.
+          // A cancelled thread gives up for itself alone.
           if error.code != .cancelled { state.failure = (state.runCount, error) }
           state.isRunning = false
         }
@@ -199,7 +199,7 @@ final class Publisher: Sendable {
         try backend.settle(item.name)
       }
     } catch {
-      // Published it is. Whoever opens the store next finds it in the spool and sees that it is.
+      // It is published. The next opening finds it in the spool and sees that.
       logger.warning(
         "Pack \(item.name) was published and not noted.", metadata: ["reason": "\(error.message)"])
     }
