@@ -57,7 +57,14 @@ package struct LocalPublisher: PackPublisher {
   package func join(_ session: WriterSession) {}
   package func admit(_ session: WriterSession) {}
 
-  package func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) {}
+  package func joinStream(_ session: WriterSession, _ leases: LeaseFile) -> UInt64? { nil }
+
+  package func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) -> Int64 {
+    byteCount
+  }
+
+  package func precedes(_ pack: PackName, _ session: WriterSession) -> Bool { false }
+  package func keeps(_ place: Place, _ transaction: ReadTransaction, _ session: WriterSession) -> Bool { true }
 
   package func publish(
     _ watermark: WriterSession.Watermark, of session: WriterSession

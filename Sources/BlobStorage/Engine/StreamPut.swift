@@ -81,11 +81,8 @@ struct StreamPut {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var put: UInt64?
     defer { if let put { engine.leases.endPut(put) } }
-    if engine.writer.publishes {
-      // What is compared is looked up long before it is counted on. In this order: no other number is taken from now on.
-      put = try engine.leases.beginPut(from: engine.writer.currentSequence)
-      try engine.writer.join()
-    }
+    // What is compared is looked up long before it is counted on.
+    put = try engine.writer.publisher.joinStream(engine.writer, engine.leases)
     var compared: Int64 = 0
     if let same = try SameContent(engine, key: key, byteCount: file.status.byteCount),
       try same.isHeld(

@@ -169,11 +169,9 @@ package final class Copier {
   ) throws(BlobStorageError) -> CopyPlan {
     var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror) {
       (row) throws(BlobStorageError) in
-      // What another process may never publish is written once more; what lies in a folder is synced.
-      guard !target.writer.publishes else {
-        return try target.writer.stays(at: row.place, transaction)
-      }
       if try canRefer(row.place) { return true }
+      // What another process may never publish is written once more; what lies in a folder is synced.
+      guard try target.writer.stays(at: row.place, transaction) else { return false }
       guard let pack = try transaction.packRow(row.place.pack) else { return true }
       // A later sync says nothing of what a sync that failed has lost.
       if pack.isPoisoned { return false }

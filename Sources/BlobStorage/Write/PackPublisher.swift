@@ -3,11 +3,27 @@ package protocol PackPublisher: Sendable {
   /// Makes collectors wait for the session. It must not count on anything that it looked up before.
   func join(_ session: WriterSession) throws(BlobStorageError)
 
+  /// The same for a stream, which counts on what it looks up from now on until it commits.
+  ///
+  /// - Returns: the lease by which the stream is seen, to be ended by the caller; nil if the stream needs none yet.
+  func joinStream(_ session: WriterSession, _ leases: LeaseFile) throws(BlobStorageError) -> UInt64?
+
   /// Waits until the session may write, and begin a pack if it has none. Called without locks.
   func admit(_ session: WriterSession) throws(BlobStorageError)
 
   /// Accepts a sealed pack. If packs are published, the publisher closes the file, which gives up the pack's lock.
-  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession)
+  ///
+  /// - Returns: how many bytes of the pack are durable already.
+  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) -> Int64
+
+  /// Whether a pack is always durable before anything that the session writes from now on.
+  func precedes(_ pack: PackName, _ session: WriterSession) -> Bool
+
+  /// Whether the record at `place` is stored for good once the records of the session are. A pack that another process
+  /// has not published may never be (H1).
+  func keeps(
+    _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession
+  ) throws(BlobStorageError) -> Bool
 
   /// Makes durable what a commit has written.
   func publish(_ watermark: WriterSession.Watermark, of session: WriterSession) throws(BlobStorageError)

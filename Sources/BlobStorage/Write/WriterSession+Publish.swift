@@ -38,12 +38,9 @@ extension WriterSession {
     }
   }
 
-  /// Whether a version at `place` is stored for good once the records of this session are: always in a folder. A pack
-  /// that another process has not published may never be (H1). A condemned one stays: it is copied before it goes.
+  /// Whether the record at `place` is stored for good once the records of this session are (H1).
   func stays(at place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
-    guard publishes else { return true }
-    guard let row = try transaction.packRow(place.pack) else { return false }
-    return row.durableByteCount > place.offset || row.name.writer == writerID
+    try publisher.keeps(place, transaction, self)
   }
 
   /// Whether a pack is known to be durable.

@@ -151,7 +151,7 @@ extension WriterSession {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
-    if publishes { return row.name.writer == writerID }
+    if publisher.precedes(row.name, self) { return true }
     return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
   }
 
@@ -162,7 +162,7 @@ extension WriterSession {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
-    if publishes { return row.name.writer == writerID }
+    if publisher.precedes(row.name, self) { return true }
     return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
   }
 
@@ -218,13 +218,14 @@ extension WriterSession {
     var isSealing = true
     do throws(BlobStorageError) {
       let byteCount = try makeWhole(writer)
-      publisher.add(writer.name, writer.file, byteCount: byteCount, of: self)
-      finishSealing(writer, publishes ? 0 : byteCount)
+      let durableByteCount = publisher.add(writer.name, writer.file, byteCount: byteCount, of: self)
+      finishSealing(writer, durableByteCount)
       isSealing = false
       _ = try catalog.write { (transaction) throws(BlobStorageError) in
         try transaction.updatePack(writer.name) { row in
           row.isSealed = true
-          if !publishes { row.durableByteCount = byteCount }
+          // The publisher may have been here before.
+          row.durableByteCount = max(row.durableByteCount, durableByteCount)
         }
       }
       releaseSlot(writer.name)

@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// Removes packs that machines share: a pack goes once every writer has acknowledged that it is condemned, has left, or is
+/// Removes packs that machines share: a pack goes once every writer has acknowledged the condemnation, has left, or is
 /// fenced.
 struct SharedRemoval: PackRemoval {
   /// That of the engine that collects.
@@ -31,7 +31,7 @@ extension Collector {
   /// Packs to condemn at once: one entry of the log names them all.
   private static let condemnedCountMax = 1 << 20
 
-  /// Gets ready: what others published is known, and what they removed is gone for good.
+  /// Extends the catalog, and ends what a collection that was killed has begun.
   func finishLast(_ store: SharedStore) throws(BlobStorageError) {
     let backend = store.backend
     try engine.catchUp()
@@ -40,7 +40,7 @@ extension Collector {
       try engine.catalog.rebuild(because: nil)
       try engine.catchUp()
     }
-    if try store.remote.maintainer() != nil, let kept = try KeptEntry(engine.folder).read(),
+    if try store.remote.maintainer() != nil, let kept = try PendingLogEntry(engine.folder).read(),
       kept.number > backend.said.number
     {
       _ = try backend.objects.put(SharedNames.collection(kept.number), .bytes(kept.bytes), ifAbsent: true)
@@ -50,7 +50,7 @@ extension Collector {
     for name in backend.lastListing?.leftovers ?? [] { try backend.objects.delete(SharedNames.pack(name)) }
   }
 
-  /// Notes packs that are neither listed nor removed: somebody has deleted objects, and what was in them may be needed.
+  /// Adds packs to the obstacles that are neither listed nor removed: their objects were deleted and may be needed.
   func noteMissing(_ rows: [(number: UInt32, row: PackRow)], _ backend: RemoteBackend) {
     guard let listing = backend.lastListing else { return }
     let lost = rows.lazy.map(\.row).filter { row in
@@ -93,7 +93,7 @@ extension Collector {
   private func removeJoined(_ planned: [Candidate], _ removal: SharedRemoval) throws(BlobStorageError) {
     let backend = removal.store.backend
     let canFence = try removal.store.remote.maintainer() == nil
-    let entry = KeptEntry(engine.folder)
+    let entry = PendingLogEntry(engine.folder)
     let log =
       canFence
       ? CollectionLog(backend.objects, storeID: backend.storeID)

@@ -1,10 +1,10 @@
 import BlobStorage
 
-/// Waits until each writer of a shared store has passed a condemnation, has left, or is fenced.
+/// Waits until each writer of a shared store has acknowledged a condemnation, has left, or is fenced.
 ///
-/// The wait is a courtesy: a writer that renews its registration is never fenced.
+/// The wait is a courtesy: a writer that renews its registration meanwhile is never fenced.
 struct WriterWait {
-  /// Writers pass at an interval of theirs: they are waited for longer than another collection.
+  /// Writers acknowledge at their own interval, so they get more time than another collection.
   private static let patience = 3.0
   /// Between looks at the acks.
   private static let pauseSeconds = 0.1...2.0
@@ -14,13 +14,13 @@ struct WriterWait {
   private let own: UInt64
   private let canFence: Bool
   private let time: PassingTime
-  /// Who has neither passed nor left, with what it registered when the waiting began.
+  /// The writers that have neither acknowledged nor left, with their registrations when the wait began.
   private var waited: [UInt64: WriterRegistration?] = [:]
   private var fenced: Set<UInt64> = []
 
   /// - Parameters:
   ///   - own: the collector's own number.
-  ///   - canFence: whether the object store has conditional put.
+  ///   - canFence: whether the object store has conditional puts.
   init(
     _ mine: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
   ) {
@@ -33,7 +33,7 @@ struct WriterWait {
 
   /// Returns the writers that are fenced, by any collector.
   ///
-  /// - Throws: `busy` when a live writer has not passed.
+  /// - Throws: `busy` when a writer lives and has not acknowledged.
   mutating func run(
     seconds: Double, progress: ProgressHandler, _ waiting: (Collections) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Set<UInt64> {
@@ -56,7 +56,7 @@ struct WriterWait {
       try waiting(mine)
       for writer in try Membership.passed(mine.epoch, backend.objects) { waited[writer] = nil }
       if waited.isEmpty { break }
-      // Who has left has published everything.
+      // A writer that has left has published everything.
       let registered = Set(try Membership.writers(backend.objects))
       waited = waited.filter { registered.contains($0.key) }
       if waited.isEmpty { break }
@@ -86,8 +86,8 @@ struct WriterWait {
       guard canFence else {
         throw BlobStorageError(
           .busy,
-          "\(waited[writer].flatMap { $0 }?.machine ?? "A machine") is registered and does not answer: collect again when it was run"
-            + " once more, or delete \(SharedNames.writer(writer)) in \(backend.objects.place) if it never will be."
+          "\(waited[writer].flatMap { $0 }?.machine ?? "A machine") is registered and does not answer: "
+            + "collect again when it was run once more, or delete \(SharedNames.writer(writer)) in \(backend.objects.place) if it never will be."
         )
       }
       let outcome = try Fencing.fence(

@@ -2,10 +2,10 @@ import BlobStorage
 import Logging
 import Synchronization
 
-/// Brings the catalog up to what has been published, and to what has been removed, by any machine.
+/// Extends the catalog by the packs that any machine has published, and takes out those that a collector has removed.
 ///
-/// It lists the packs and fetches the footers of those it does not know. One thread of a process does it at a time; a
-/// thread that waited for a run that began after its request need not run again.
+/// It lists the packs and fetches the footers of new ones. One thread of a process does it at a time. A thread that has
+/// waited for another run which began after its call need not run again.
 package final class CatchUp: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
@@ -117,7 +117,7 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  /// Short enough for a user who lets another machine heal what is missing.
+  /// Short enough for a user who heals what is missing from another machine.
   private static let quietSeconds = 5.0
 
   /// Rebuilds the catalog if packs were taken out of it since it was made, and says whether it did, or another thread

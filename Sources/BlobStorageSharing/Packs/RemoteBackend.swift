@@ -63,7 +63,7 @@ package final class RemoteBackend: Backend {
 
   package var publishes: Bool { true }
 
-  /// Registers a callback for packs evicted from the local cache: whoever has one open keeps its bytes on the disk.
+  /// Registers a callback for packs evicted from the local cache. An open file keeps their bytes on the disk.
   package func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
     fetches.cache.whenRoomIsMade(body)
   }

@@ -5,8 +5,8 @@ import Logging
 /// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of
 /// the next.
 ///
-/// A failed attempt leaves the pack in the spool; the next caller that needs it published tries again. A pack that can
-/// never be published ends the writer, which reports that once.
+/// A failed attempt leaves the pack in the spool. The next thread that waits for it tries again. A pack that can never be
+/// published ends the writer.
 final class Publisher: Sendable {
   /// A sealed pack. Its file is locked, so that no process takes it for a dead writer's, and closed once it is
   /// published.
@@ -77,7 +77,7 @@ final class Publisher: Sendable {
     if begins { go() }
   }
 
-  /// Publishes on a thread of its own, so that a cancelled caller need not wait for an answer.
+  /// Publishes on a thread of its own, so that a cancelled thread need not wait for an answer.
   private func go() {
     if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
   }
@@ -163,7 +163,7 @@ final class Publisher: Sendable {
       } catch {
         logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
         state.withLock { state in
-          // Cancelling one caller does not cancel the others.
+          // A cancelled thread gives up for itself alone.
           if error.code != .cancelled { state.failure = (state.runCount, error) }
           state.isRunning = false
         }
@@ -200,7 +200,7 @@ final class Publisher: Sendable {
         try backend.settle(item.name)
       }
     } catch {
-      // The pack is published. The next opening finds it in the spool and notices that.
+      // It is published. The next opening finds it in the spool and sees that.
       logger.warning(
         "Pack \(item.name) was published and not noted.", metadata: ["reason": "\(error.message)"])
     }

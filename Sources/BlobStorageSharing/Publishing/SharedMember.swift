@@ -19,7 +19,7 @@ package final class SharedMember: Sendable {
 
   private let backend: RemoteBackend
   private let catalog: Catalog
-  private let marks: MemberMarks
+  private let locks: WriterLocks
   /// What of the writer is open, if it has streams.
   private let leases: LeaseFile?
   private let newNumber: @Sendable () -> UInt64
@@ -29,12 +29,12 @@ package final class SharedMember: Sendable {
 
   /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.
   init(
-    backend: RemoteBackend, catalog: Catalog, marks: MemberMarks, leases: LeaseFile?,
+    backend: RemoteBackend, catalog: Catalog, locks: WriterLocks, leases: LeaseFile?,
     silenceSecondsMax: Double, time: PassingTime, newNumber: @escaping @Sendable () -> UInt64
   ) {
     self.backend = backend
     self.catalog = catalog
-    self.marks = marks
+    self.locks = locks
     self.leases = leases
     self.silenceSecondsMax = silenceSecondsMax
     self.time = time
@@ -51,8 +51,8 @@ package final class SharedMember: Sendable {
     try locked { (state) throws(BlobStorageError) in
       if state.hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
       if state.membership != nil { return }
-      // Kept even if the registration fails: another opening of the folder must not take the writer for dead.
-      if state.mark == nil { state.mark = try marks.make(writer) }
+      // Kept whatever becomes of the registration: who opens the folder meanwhile must not take the writer for dead.
+      if state.mark == nil { state.mark = try locks.make(writer) }
       state = try registered(writer, state.mark)
     }
   }
@@ -127,14 +127,14 @@ package final class SharedMember: Sendable {
       // A stream that begins now joins before it looks anything up, and waits for this.
       guard !state.hasLeft, let old = state.membership, leases?.hasPuts(upTo: .max) != true else { return }
       let writer = newNumber()
-      let new = try registered(writer, marks.make(writer))
+      let new = try registered(writer, locks.make(writer))
       isRenewed = takeOver(writer)
       let unused = isRenewed ? old : new.membership
       if isRenewed { state = new }
       guard let unused else { return }
       do throws(BlobStorageError) {
         try unused.leave()
-        marks.remove(unused.writer)
+        locks.remove(unused.writer)
       } catch {
         // It is fenced already, or will be: no process publishes under it.
       }
@@ -148,7 +148,7 @@ package final class SharedMember: Sendable {
       state.hasLeft = true
       guard let membership = state.membership else { return }
       try membership.leave()
-      marks.remove(membership.writer)
+      locks.remove(membership.writer)
       state.mark?.close()
     }
   }

@@ -25,8 +25,29 @@ final class SharedWriter: PackPublisher {
     try publisher.waitForRoom()
   }
 
-  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) {
+  func joinStream(_ session: WriterSession, _ leases: LeaseFile) throws(BlobStorageError) -> UInt64? {
+    // In this order: no other number is taken from now on.
+    let put = try leases.beginPut(from: session.currentSequence)
+    do throws(BlobStorageError) { try join(session) } catch {
+      leases.endPut(put)
+      throw error
+    }
+    return put
+  }
+
+  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) -> Int64 {
     publisher.add(Publisher.Item(name: pack, file: file, byteCount: byteCount), of: session)
+    return 0
+  }
+
+  func precedes(_ pack: PackName, _ session: WriterSession) -> Bool { pack.writer == session.writerID }
+
+  func keeps(
+    _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession
+  ) throws(BlobStorageError) -> Bool {
+    guard let row = try transaction.packRow(place.pack) else { return false }
+    // Also of a condemned pack: what is live in it is copied before it goes.
+    return row.durableByteCount > place.offset || precedes(row.name, session)
   }
 
   /// Threads that wait at the same time share a pack.

@@ -9,7 +9,7 @@ import Logging
 struct SpoolAdoption {
   private let parts: StoreParts
   private let backend: RemoteBackend
-  private let marks: MemberMarks
+  private let locks: WriterLocks
   private var isRebuildDue = false
   /// Writers that live, or of which something stays.
   private var unfinished: Set<UInt64> = []
@@ -19,10 +19,10 @@ struct SpoolAdoption {
   private(set) var failure: BlobStorageError?
 
   /// - Parameter backend: the store's, which has listed what is published.
-  init(_ parts: StoreParts, _ backend: RemoteBackend, _ marks: MemberMarks) {
+  init(_ parts: StoreParts, _ backend: RemoteBackend, _ locks: WriterLocks) {
     self.parts = parts
     self.backend = backend
-    self.marks = marks
+    self.locks = locks
   }
 
   /// Sets aside what lies behind a pack without a footer, of each writer that a power cut may have ended: what the
@@ -30,11 +30,11 @@ struct SpoolAdoption {
   ///
   /// Where the machine went on, all is there that was written, and a footer is missing only because it came last.
   static func setAsideTorn(
-    _ backend: RemoteBackend, _ marks: MemberMarks, _ codecs: CodecPool, _ logger: Logger
+    _ backend: RemoteBackend, _ locks: WriterLocks, _ codecs: CodecPool, _ logger: Logger
   ) throws(BlobStorageError) {
     let names = Dictionary(grouping: try backend.localPackNames().live, by: \.writer)
     for writer in names.keys.sorted() {
-      guard let own = names[writer]?.sorted(), own.count > 1, try !marks.isOfThisBoot(writer) else {
+      guard let own = names[writer]?.sorted(), own.count > 1, try !locks.isOfThisBoot(writer) else {
         continue
       }
       for (index, name) in own.enumerated() {
@@ -65,14 +65,14 @@ struct SpoolAdoption {
       }
     }
     if isRebuildDue { try parts.catalog.rebuild(because: nil) }
-    let marks = marks
-    try marks.forEachDead { (writer) throws(BlobStorageError) in
+    let locks = locks
+    try locks.forEachDead { (writer) throws(BlobStorageError) in
       // What it wrote since the names were listed is for the next opening.
       if unfinished.contains(writer) { return }
       if try backend.localPackNames().live.contains(where: { $0.writer == writer }) { return }
       try attempt(writer) { (adoption) throws(BlobStorageError) in
         if !adoption.ended.contains(writer) { try adoption.leave(writer) }
-        marks.remove(writer)
+        locks.remove(writer)
       }
     }
   }

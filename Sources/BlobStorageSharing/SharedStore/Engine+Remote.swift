@@ -38,10 +38,10 @@ extension Engine {
         width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses,
         countsOnCondemned: isForCollector)
       try backend.removeLeftovers()
-      let marks = MemberMarks(
+      let locks = WriterLocks(
         folder: folder.members, files: folder.files, bootIdentity: setting.identity.text)
-      try SpoolAdoption.setAsideTorn(backend, marks, setting.codecs, setting.logger)
-      return OpenedPacks(backend: backend) { [self] parts in SharedStore(self, backend, marks, parts) }
+      try SpoolAdoption.setAsideTorn(backend, locks, setting.codecs, setting.logger)
+      return OpenedPacks(backend: backend) { [self] parts in SharedStore(self, backend, locks, parts) }
     }
   }
 
@@ -116,8 +116,8 @@ extension SharedStore {
     }
   }
 
-  /// Puts in memory look everything up in the transaction that commits them. Streams count on what they found before: the
-  /// acknowledgement waits for those that began before the catalog said what is condemned.
+  /// Puts in memory look everything up in the transaction that commits them. Streams count on what they found before. So
+  /// the acknowledgement waits for streams that began before the catalog said what is condemned.
   func passCollections(_ engine: Engine) throws(BlobStorageError) {
     guard let member = (engine.writer.publisher as? SharedWriter)?.member, member.isJoined else { return }
     let said = backend.said

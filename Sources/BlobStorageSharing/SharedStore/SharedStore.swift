@@ -11,7 +11,7 @@ package final class SharedStore: Sharing {
   let backend: RemoteBackend
   let remote: Engine.Remote
   package let catchUp: CatchUp
-  let marks: MemberMarks
+  let locks: WriterLocks
   /// Packs of dead processes that could not be published yet.
   private let hasLeftSpool = Atomic<Bool>(false)
   private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
@@ -19,10 +19,10 @@ package final class SharedStore: Sharing {
   var environment: Engine.Environment { parts.setting.environment }
   var logger: Logger { parts.setting.logger }
 
-  init(_ remote: Engine.Remote, _ backend: RemoteBackend, _ marks: MemberMarks, _ parts: StoreParts) {
+  init(_ remote: Engine.Remote, _ backend: RemoteBackend, _ locks: WriterLocks, _ parts: StoreParts) {
     self.remote = remote
     self.backend = backend
-    self.marks = marks
+    self.locks = locks
     self.parts = parts
     catchUp = CatchUp(parts, backend)
     backend.whenRoomIsMade { [weak packs = parts.packs] names in packs?.forget(names) }
@@ -66,7 +66,7 @@ package final class SharedStore: Sharing {
     // A session without streams is for short work, and does not look whether it was fenced.
     let silenceSecondsMax = leases == nil ? .infinity : remote.silenceSecondsMax
     let member = SharedMember(
-      backend: backend, catalog: parts.catalog, marks: marks, leases: leases,
+      backend: backend, catalog: parts.catalog, locks: locks, leases: leases,
       silenceSecondsMax: silenceSecondsMax, time: environment.time, newNumber: environment.randomNumber)
     return SharedWriter(publisher, member, logger)
   }
@@ -82,7 +82,7 @@ package final class SharedStore: Sharing {
   /// does not wait for it.
   @discardableResult
   private func adoptSpool() throws(BlobStorageError) -> BlobStorageError? {
-    var adoption = SpoolAdoption(parts, backend, marks)
+    var adoption = SpoolAdoption(parts, backend, locks)
     try adoption.run()
     hasLeftSpool.store(adoption.failure != nil, ordering: .relaxed)
     return adoption.failure

@@ -97,7 +97,7 @@ struct StateFolder {
 
   private var maintainer: FilePath { folder.path.appending("maintainer") }
 
-  /// Has this folder be the one that the store names.
+  /// Makes this folder the one that the store names.
   func note(_ maintainer: Maintainer) throws(BlobStorageError) {
     let file = try folder.files.open(self.maintainer, .openOrCreate)
     defer { file.close() }

@@ -1,13 +1,12 @@
 import BlobStorage
 import SystemPackage
 
-/// Which writers of this state folder are registered: a file each, named by the number and locked for as long as its
-/// process lives. So the next opening of the folder can end the registrations of the dead, and no collector waits for
-/// them.
+/// The registered writers of this state folder: one file each, named by the writer's number and locked while its process
+/// lives. The next opening ends the registrations of dead writers, so that no collector waits for them.
 ///
-/// A file says in which start of the machine its writer lived: of one that a power cut has ended, what it wrote last may
-/// be on the medium without what it wrote before.
-struct MemberMarks: Sendable {
+/// A file names the boot in which its writer lived. After a power cut the writer's last records may be on the medium
+/// without earlier ones.
+struct WriterLocks: Sendable {
   let folder: FilePath
   let files: any FileSystem
   let bootIdentity: String

@@ -1,9 +1,11 @@
 import BlobStorage
 import SystemPackage
 
-/// The entry of the collections' log that a maintainer is about to put, in its state folder. After a crash it puts exactly
-/// these bytes again: where puts of one name are not kept apart, a late put of others would change an entry that was read.
-struct KeptEntry: Sendable {
+/// A file in the state folder of the one collecting machine: the entry that it is about to put into the collections' log.
+///
+/// After a crash the machine puts exactly these bytes again. Without conditional puts, a late put of other bytes would
+/// change an entry that others have read.
+struct PendingLogEntry: Sendable {
   private let folder: FilePath
   private let files: any FileSystem
 
