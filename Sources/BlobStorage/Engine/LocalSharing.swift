@@ -64,7 +64,9 @@ package struct LocalPublisher: PackPublisher {
   }
 
   package func precedes(_ pack: PackName, _ session: WriterSession) -> Bool { false }
-  package func keeps(_ place: Place, _ transaction: ReadTransaction, _ session: WriterSession) -> Bool { true }
+  package func keeps(_ place: Place, _ transaction: ReadTransaction, _ session: WriterSession) -> Bool {
+    true
+  }
 
   package func publish(
     _ watermark: WriterSession.Watermark, of session: WriterSession
@@ -72,6 +74,8 @@ package struct LocalPublisher: PackPublisher {
 
   package func publishSealed(of session: WriterSession) {}
   package func close(_ session: WriterSession) throws(BlobStorageError) {
-    do throws(BlobStorageError) { try session.rollOver() } catch { try session.closePublished(because: error) }
+    do throws(BlobStorageError) { try session.rollOver() } catch {
+      try session.closePublished(because: error)
+    }
   }
 }
