@@ -35,7 +35,7 @@ final class ActivityFile: Sendable {
     self.operation = operation
     self.subject = subject
     self.byteCountMin = byteCountMin
-    started = wallClock.now()
+    started = clock.now()
   }
 
   func update(_ progress: WorkProgress) {
