@@ -93,7 +93,7 @@ package final class Collector {
         try engine.recoverDeadWriters()
         if let count = options.archivedCountMax {
           // Whoever is turned away has dropped nothing.
-          try checkSyncs()
+          if !engine.backend.publishes { try checkSyncs() }
           _ = try engine.keep(upTo: count, prefix: "", .durable)
         }
         try engine.writer.rollOver()
@@ -106,7 +106,7 @@ package final class Collector {
     }
     noteObstacles(rows)
     var candidates = try planned(rows.filter { sealed.contains($0.number) })
-    if !options.isDryRun { try checkSyncs() }
+    if !engine.backend.publishes, !options.isDryRun { try checkSyncs() }
     // What hides other records may not be on the medium: first it is copied to where it is.
     if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {

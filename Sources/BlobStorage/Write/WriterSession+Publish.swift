@@ -28,13 +28,14 @@ extension WriterSession {
   package func lastSealedPack() -> PackName? {
     while true {
       sealing.wait()
-      let last = locked { state -> UInt32? in
+      // Together: another thread may renumber the session, and then the sequence does not belong to the new number.
+      let last = locked { state -> PackName? in
         // One that another thread has begun to seal is not the publisher's yet.
         if state.sealingCount > 0 { return nil }
-        return (state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence)
-          - 1
+        let next = state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence
+        return PackName(writer: writerID, sequence: next - 1)
       }
-      if let last { return last > 0 ? PackName(writer: writerID, sequence: last) : nil }
+      if let last { return last.sequence > 0 ? last : nil }
     }
   }
 

@@ -107,7 +107,7 @@ package final class SharedStore: Sharing {
       try transaction.packNumber(pack) == nil
     }
     if isRemoved { return }
-    throw BlobStorageError(.corrupted, "\(reason) Nobody has removed it from the store.", pack: "\(pack)")
+    throw BlobStorageError(.corrupted, "\(reason) It was not removed from the store.", pack: "\(pack)")
   }
 
   // MARK: Verifying
