@@ -113,7 +113,8 @@ package final class Copier {
       throw BlobStorageError(
         .invalidArgument,
         "\(source.information.path) names blobs by \(source.header.digestAlgorithm.name) and "
-          + "\(target.information.path) by \(target.header.digestAlgorithm.name): create the target with the source's digest."
+          + "\(target.information.path) by \(target.header.digestAlgorithm.name): "
+          + "create the target with the source's digest."
       )
     }
   }
