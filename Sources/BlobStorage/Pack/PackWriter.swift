@@ -137,10 +137,15 @@ package final class PackWriter {
 
   /// Notes that a sync failed: the system may have forgotten what it did not write.
   package func poison(_ cause: BlobStorageError) {
-    failure = BlobStorageError(
+    failure = Self.syncFailure(of: name, cause)
+  }
+
+  /// The error of a session one of whose packs could not be synced.
+  package static func syncFailure(of pack: PackName, _ cause: BlobStorageError) -> BlobStorageError {
+    BlobStorageError(
       .poisoned,
-      "Syncing pack \(name) failed (\(cause.message)): what was written since may be lost in a power cut; "
-        + "open the store anew to go on.", pack: name.description, path: cause.path, errno: cause.errno)
+      "Syncing pack \(pack) failed (\(cause.message)): what was written since may be lost in a power cut; "
+        + "open the store anew to go on.", pack: pack.description, path: cause.path, errno: cause.errno)
   }
 
   /// Syncs, writes the footer and syncs again: the pack never changes again. Returns its length.

@@ -41,9 +41,8 @@ extension Copier {
   private func write(
     _ key: CopiedKey, _ blobs: [Digest: Blob], _ commit: inout WriterSession.Commit, _ done: inout Committed
   ) throws(BlobStorageError) -> Bool {
-    let opened = commit
     let plan = try plan(of: key, commit.transaction) { (place) throws(BlobStorageError) in
-      try opened.canRefer(to: place)
+      try commit.canRefer(to: place)
     }
     let ready = plan.added.filter { blobs[$0.row.digest] != nil }
     let room = Self.refCountOfCommit - done.addedCount
@@ -69,7 +68,8 @@ extension Copier {
   }
 
   /// What the leases should have kept is really there.
-  private func check(_ layout: BlobLayout, _ commit: WriterSession.Commit) throws(BlobStorageError) {
+  private func check(_ layout: BlobLayout, _ commit: borrowing WriterSession.Commit) throws(BlobStorageError)
+  {
     var digests = layout.listDigests
     if case .chunks(let chunks) = layout.listed { digests = chunks.map(\.digest) }
     if digests.isEmpty { digests = [layout.digest] }

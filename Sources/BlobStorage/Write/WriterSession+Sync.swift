@@ -1,65 +1,69 @@
 import Dispatch
 import Logging
+import Synchronization
 
 /// How records reach the medium: syncs, shared ones, and the sealing of full packs.
 extension WriterSession {
-  /// Whether another thread's sync was for this as well.
-  func isDurable(_ watermark: Watermark) -> Bool {
-    locked { ($0.durable[watermark.pack] ?? 0) >= watermark.byteCount }
+  /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
+  ///
+  /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on. Where packs are
+  ///   published also what publishing failed with: then it can be tried again.
+  package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
+    if weaknesses.contains(.skipsSync) { return }
+    try publisher.publish(watermark, of: self)
   }
 
-  /// What a sync of the current pack has to do.
-  private struct SyncPlan {
-    var writer: PackWriter
-    /// How much of it is on the medium afterwards.
-    var target: Int64
-    var hasName: Bool
-    /// Whether nothing of the pack has been forced to the medium before.
-    var isFirst: Bool
+  /// Syncs the pack of a commit. Threads that wait at the same time share one sync.
+  func synchronizeShared(_ watermark: Watermark) throws(BlobStorageError) {
+    // A sync that fails while sealing is reported once only, to whoever does it.
+    sealing.wait()
+    try inSyncTurn { () throws(BlobStorageError) in
+      if !isDurable(watermark) { tally.waitForBegun() }
+      try synchronizeInTurn(watermark)
+    }
+  }
+
+  /// - Parameter isPatient: whether a task that is cancelled waits for its turn all the same.
+  package func inSyncTurn(
+    isPatient: Bool = true, _ body: () throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    try syncTurn.take(isPatient: isPatient)
+    defer { syncTurn.giveBack() }
+    try body()
+  }
+
+  /// Whether another thread's sync was for this as well.
+  func isDurable(_ watermark: Watermark) -> Bool {
+    locked { $0.durableByteCount(of: watermark.pack) >= watermark.byteCount }
   }
 
   func synchronizeInTurn(_ watermark: Watermark) throws(BlobStorageError) {
-    let plan = locked { state -> Unchecked<SyncPlan?> in
-      guard (state.durable[watermark.pack] ?? 0) < watermark.byteCount,
-        let writer = state.writer, writer.name == watermark.pack
-      else { return Unchecked(value: nil) }
-      return Unchecked(
-        value: SyncPlan(
-          writer: writer, target: writer.writtenByteCount,
-          hasName: writer.name.sequence <= state.namedSequence,
-          isFirst: state.durable[writer.name] == nil))
-    }.value
+    let plan = locked { $0.syncPlan(for: watermark) }
     try checkNotPoisoned()
     if isDurable(watermark) { return }
     guard let plan else {
       // The pack was sealed meanwhile, or given up.
       return try synchronizeGivenUp(watermark)
     }
-    let (writer, target) = (plan.writer, plan.target)
     do throws(BlobStorageError) {
-      let isSynced = try syncs.run(writer.name) { () throws(BlobStorageError) -> Bool in
-        do throws(BlobStorageError) { try writer.file.synchronize() } catch {
+      let isSynced = try syncs.run(plan.pack) { () throws(BlobStorageError) -> Bool in
+        do throws(BlobStorageError) { try plan.file.synchronize() } catch {
           // Another thread has sealed the pack meanwhile, and closed it.
-          throw error.code == .closed ? error : poison(writer, error)
+          throw error.code == .closed ? error : poison(plan.pack, error)
         }
         return true
       }
-      if isSynced == nil { throw lost(writer) }
+      if isSynced == nil { throw lost(plan.pack) }
       if !plan.hasName {
-        do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(writer, error) }
+        do throws(BlobStorageError) { try synchronizeNames() } catch { throw poison(plan.pack, error) }
       }
     } catch {
       if error.code == .closed { return try synchronizeGivenUp(watermark) }
-      markPoisoned(writer.name)
+      markPoisoned(plan.pack)
       throw error
     }
-    if plan.isFirst { enter(.begun(writer.name)) }
-    locked { state in
-      let last = state.durable[writer.name]
-      // Syncs that follow each other closely.
-      if let last, target - last <= fillByteCount { writer.fillByteCount = fillByteCount }
-      state.durable[writer.name] = max(last ?? 0, target)
-    }
+    if plan.isFirst { enter(.begun(plan.pack)) }
+    locked { $0.finish(plan, fillByteCount: fillByteCount) }
     // Cutting the pack back may have failed in another thread: the sync has not told what was lost then.
     try checkNotPoisoned()
   }
@@ -75,25 +79,31 @@ extension WriterSession {
     try checkNotPoisoned()
   }
 
-  /// Ends all writing of this session, because a sync of its pack failed.
-  private func poison(_ writer: PackWriter, _ cause: BlobStorageError) -> BlobStorageError {
-    locked { state in
-      writer.poison(cause)
-      let failure = writer.failure ?? cause
-      state.poison = failure
+  /// Ends all writing of this session, because a sync of its pack failed. No record goes to the pack from then on.
+  private func poison(_ pack: PackName, _ cause: BlobStorageError) -> BlobStorageError {
+    appendLock.withLock { packs in
+      for writer in packs.writers where writer.name == pack { writer.poison(cause) }
+      let failure = PackWriter.syncFailure(of: pack, cause)
+      locked { $0.poison = failure }
       return failure
     }
   }
 
   /// Why a pack cannot be made durable any more whose sync has failed.
-  private func lost(_ writer: PackWriter) -> BlobStorageError {
-    locked { $0.poison }
-      ?? poison(
-        writer, BlobStorageError(.io, "an earlier sync of it had failed"))
+  private func lost(_ pack: PackName) -> BlobStorageError {
+    ending ?? poison(pack, BlobStorageError(.io, "an earlier sync of it had failed"))
+  }
+
+  /// Why nothing is written any more; nil while the session can write. Waits for a pack that is being cut back: that
+  /// may fail, and a sync does not tell what was lost then. Called without the append lock.
+  package var ending: BlobStorageError? {
+    let (isCutting, poison) = locked { ($0.isCutting, $0.poison) }
+    guard isCutting else { return poison }
+    return appendLock.withLock { _ in locked { $0.poison } }
   }
 
   private func checkNotPoisoned() throws(BlobStorageError) {
-    if let poison = locked({ $0.poison }) { throw poison }
+    if let ending { throw ending }
   }
 
   /// Forces the names of all packs that this session has begun to the medium.
@@ -137,7 +147,7 @@ extension WriterSession {
       throw cause ?? error
     }
     try synchronizeNames()
-    locked { $0.durable[name] = max($0.durable[name] ?? 0, byteCount) }
+    locked { $0.raiseDurable(name, to: byteCount) }
     return true
   }
 
@@ -152,24 +162,13 @@ extension WriterSession {
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
     if publisher.precedes(row.name, self) { return true }
-    return locked { $0.writer?.name == row.name || ($0.durable[row.name] ?? 0) > place.offset }
-  }
-
-  /// The same inside a commit, whose lock is held.
-  func canRefer(to place: Place, _ transaction: ReadTransaction, _ state: State) throws(BlobStorageError)
-    -> Bool
-  {
-    if weaknesses.contains(.skipsSharedSync) { return true }
-    guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
-    if row.durableByteCount > place.offset { return true }
-    if publisher.precedes(row.name, self) { return true }
-    return state.writer?.name == row.name || (state.durable[row.name] ?? 0) > place.offset
+    return locked { $0.canRefer(to: row.name, offset: place.offset) }
   }
 
   /// What is left to do before anybody counts on a pack that is not written to any more.
-  func finishSealing(_ writer: PackWriter, _ byteCount: Int64) {
+  func finishSealing(_ pack: PackName, _ byteCount: Int64) {
     locked { state in
-      if byteCount > 0 { state.durable[writer.name] = max(state.durable[writer.name] ?? 0, byteCount) }
+      if byteCount > 0 { state.raiseDurable(pack, to: byteCount) }
       state.sealingCount -= 1
     }
     sealing.leave()
@@ -184,7 +183,7 @@ extension WriterSession {
           throw error
         }
       }
-      guard let byteCount else { throw lost(writer) }
+      guard let byteCount else { throw lost(writer.name) }
       try synchronizeNames()
       // What another thread's sync of the pack has lost, this one does not tell.
       if !publishes { try checkNotPoisoned() }
@@ -194,14 +193,16 @@ extension WriterSession {
       guard error.code != .poisoned else { throw error }
       do throws(BlobStorageError) {
         let isSynced = try syncs.run(writer.name) { () throws(BlobStorageError) -> Bool in
-          do throws(BlobStorageError) { try writer.file.synchronize() } catch { throw poison(writer, error) }
+          do throws(BlobStorageError) { try writer.file.synchronize() } catch {
+            throw poison(writer.name, error)
+          }
           return true
         }
-        if isSynced == nil { throw lost(writer) }
+        if isSynced == nil { throw lost(writer.name) }
         try synchronizeNames()
         enter(.begun(writer.name))
       } catch {
-        throw error.code == .poisoned ? error : poison(writer, error)
+        throw error.code == .poisoned ? error : poison(writer.name, error)
       }
       throw error
     }
@@ -219,7 +220,7 @@ extension WriterSession {
     do throws(BlobStorageError) {
       let byteCount = try makeWhole(writer)
       let durableByteCount = publisher.add(writer.name, writer.file, byteCount: byteCount, of: self)
-      finishSealing(writer, durableByteCount)
+      finishSealing(writer.name, durableByteCount)
       isSealing = false
       _ = try catalog.write { (transaction) throws(BlobStorageError) in
         try transaction.updatePack(writer.name) { row in
@@ -234,11 +235,12 @@ extension WriterSession {
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
       if isSealing { locked { $0.sealFailure = error } }
       if error.code == .poisoned { locked { $0.poison = error } }
-      if publishes, isSealing { locked { poisonUnpublished(writer, &$0, error) } }
+      if publishes, isSealing { poisonUnpublished(writer, error) }
       if isSealing {
-        finishSealing(writer, error.code == .poisoned || publishes ? 0 : writer.writtenByteCount)
+        finishSealing(writer.name, error.code == .poisoned || publishes ? 0 : writer.writtenByteCount)
       }
-      locked { $0.slots[writer.name] = nil }
+      let name = writer.name
+      locked { $0.slots[name] = nil }
       if error.code == .poisoned { markPoisoned(writer.name) }
     }
     // One that is to be published stays locked until it is.
@@ -255,5 +257,128 @@ extension WriterSession {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }
     } catch { logger.error("Pack \(name) could not be marked as not synced.") }
+  }
+}
+
+/// What a publisher asks of a session, and does to it. In a folder the session syncs its packs itself.
+extension WriterSession {
+  /// Makes collectors of a shared store wait for the session. It must not count on anything that it looked up before.
+  package func join() throws(BlobStorageError) { try publisher.join(self) }
+
+  /// Makes all durable. If packs are published, the session writes nothing from then on, and collectors stop waiting.
+  ///
+  /// - Throws: when what was written may not be durable.
+  package func close() throws(BlobStorageError) { try publisher.close(self) }
+
+  /// Whether the next record begins a pack.
+  package var beginsPack: Bool { locked { $0.current == nil } }
+
+  /// Seals a pack, if it is the one under way.
+  package func seal(_ pack: PackName) throws(BlobStorageError) {
+    sealWhenSettled { $0.name == pack }
+    try settleFull()
+  }
+
+  /// The last pack that was sealed, once no thread is sealing one; nil if none was.
+  package func lastSealedPack() -> PackName? {
+    while true {
+      sealing.wait()
+      // Together: another thread may renumber the session, and then the sequence does not belong to the new number.
+      let last = locked { state -> PackName? in
+        // One that another thread has begun to seal is not the publisher's yet.
+        if state.sealingCount > 0 { return nil }
+        return PackName(writer: writerID, sequence: state.firstSequence - 1)
+      }
+      if let last { return last.sequence > 0 ? last : nil }
+    }
+  }
+
+  /// Whether the record at `place` is stored for good once the records of this session are (H1).
+  func stays(at place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
+    try publisher.keeps(place, transaction, self)
+  }
+
+  /// Whether a pack is known to be durable.
+  package func isDurable(_ pack: PackName) -> Bool { locked { $0.durableByteCount(of: pack) } > 0 }
+
+  /// Marks a pack as published.
+  package func markPublished(_ pack: PackName, byteCount: Int64) throws(BlobStorageError) {
+    locked { $0.setPublished(pack, byteCount: byteCount) }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      try CatalogBuilder.markPublished(pack, byteCount: byteCount, in: transaction)
+    }
+  }
+
+  /// Ends all writing of this session.
+  package func end(_ error: BlobStorageError) {
+    // A commit under way ends first.
+    appendLock.withLock { _ in locked { $0.poison = error } }
+  }
+
+  /// Ends all writing if everything is sealed and published; says whether it did.
+  package func end(_ error: BlobStorageError, ifPublished isPublished: (UInt32) -> Bool) -> Bool {
+    appendLock.withLock { packs in
+      guard let next = nextSequence(ifIdle: packs), isPublished(next) else { return false }
+      locked { $0.poison = error }
+      return true
+    }
+  }
+
+  /// The next pack, if all packs before it are sealed and published.
+  package func nextPack(ifPublished isPublished: (UInt32) -> Bool) -> PackName? {
+    appendLock.withLock { packs in
+      guard let next = nextSequence(ifIdle: packs), isPublished(next) else { return nil }
+      return PackName(writer: writerID, sequence: next)
+    }
+  }
+
+  /// Continues under another number, unless the session has written since `next` was its next pack; says whether it did.
+  ///
+  /// - Parameter begin: tells the publisher, before any thread can write.
+  package func renumber(
+    _ writer: UInt64, from next: PackName, ifPublished isPublished: (UInt32) -> Bool, _ begin: () -> Void
+  ) -> Bool {
+    appendLock.withLock { packs in
+      guard let sequence = nextSequence(ifIdle: packs), isPublished(sequence), sequence == next.sequence
+      else {
+        return false
+      }
+      locked { $0.nextSequence = 1 }
+      number.store(writer, ordering: .relaxed)
+      begin()
+      return true
+    }
+  }
+
+  /// The sequence number of the next pack; nil unless all that was written is sealed.
+  private func nextSequence(ifIdle packs: borrowing OpenPacks) -> UInt32? {
+    guard packs.pending.isEmpty else { return nil }
+    return locked { $0.isIdle ? $0.nextSequence : nil }
+  }
+
+  /// A pack that cannot be sealed keeps all later ones from being published, until the next opening seals it.
+  func poisonUnpublished(_ writer: PackWriter, _ cause: BlobStorageError) {
+    let error = BlobStorageError(
+      .poisoned,
+      "Pack \(writer.name) cannot be written (\(cause.message)): open the store anew, which publishes what is left.",
+      pack: writer.name.description, path: cause.path, errno: cause.errno)
+    locked { if $0.poison == nil { $0.poison = error } }
+    writer.file.close()
+  }
+
+  /// Leaves packs whose records are published but could not be settled, on a full disk for example. They are forced to
+  /// the medium. The next process to open the store settles them.
+  func closePublished(because error: BlobStorageError) throws(BlobStorageError) {
+    let published = appendLock.withLock { packs -> [Watermark] in
+      let (poison, slots) = locked { ($0.poison, $0.slots) }
+      guard publishesInTable, poison == nil, packs.pending.isEmpty,
+        packs.full.allSatisfy({ slots[$0.name] != nil })
+      else { return [] }
+      return packs.full.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
+    }
+    if published.isEmpty { throw error }
+    for watermark in published { try synchronize(watermark) }
+    logger.warning(
+      "The catalog lags behind until it can be written.", metadata: ["reason": "\(error.message)"])
   }
 }

@@ -4,63 +4,13 @@ import Synchronization
 
 /// Writes the packs of one session, one after the other, and runs the commits that make records visible.
 ///
-/// Lock order: commit turn and key stripes, then the catalog's write transaction, then this session, then the tails.
-/// Any thread appends records in any order. The next commit makes them visible in the order of the pack.
+/// Any thread appends records in any order. The next commit makes them visible in the order of the pack. ``AppendLock``
+/// has the packs and names the order of locks; ``WriterState`` has what threads share besides.
 package final class WriterSession: Sendable {
   /// What must be on the medium for a commit to be durable.
   package struct Watermark: Sendable {
     package var pack: PackName
     package var byteCount: Int64
-  }
-
-  struct State {
-    var writer: PackWriter?
-    /// Packs that take no more records and are sealed once all of theirs are in the catalog.
-    var full: [PackWriter] = []
-    var nextSequence: UInt32 = 1
-    var pending: [(header: PackHeader, record: PackRecord)] = []
-    /// Number of records that left `pending`. Two commits may have applied the same ones.
-    var settledCount = 0
-    var pendingChunks: Set<Digest> = []
-    var pendingManifests: Set<Digest> = []
-    /// Where in the pack the refs and drops of the commit under way begin.
-    var commitOffset: Int64?
-    /// How much of packs, own and others', is known to be on the medium, their names included.
-    var durable: [PackName: Int64] = [:]
-    /// Packs that are full and not yet on the medium.
-    var sealingCount = 0
-    /// Up to that number the names of this session's packs are on the medium.
-    var namedSequence: UInt32 = 0
-    /// Increases whenever records were lost before they were applied.
-    var lossCount = 0
-    var lossCause: BlobStorageError?
-    var poison: BlobStorageError?
-    /// Why the last pack could not be sealed.
-    var sealFailure: BlobStorageError?
-    var addedByteCount: Int64 = 0
-    /// The time of the last stamp. Never reused, even if its commit failed: its record may reappear after a power cut.
-    var lastTime: UInt64 = 0
-    /// The times of all stamps that were given out ahead of the clock, in ascending order.
-    var timesAhead: [ClosedRange<UInt64>] = []
-    /// A pack that could not be cut back for good, until the catalog says so.
-    var unmarkedPoison: PackName?
-    /// The length of the current pack, if it was begun for a known length.
-    var packByteCountTarget: Int64?
-    /// The slots in which unsealed packs publish their lengths.
-    var slots: [PackName: LiveTable.Slot] = [:]
-
-    /// The slots of unsealed packs, with the lengths that the system has.
-    var writtenEnds: [(slot: LiveTable.Slot, end: Int64)] {
-      (full + (writer.map { [$0] } ?? [])).compactMap { writer in
-        slots[writer.name].map { ($0, writer.writtenByteCount) }
-      }
-    }
-
-    /// Whether one published length can make a commit visible: all pending records lie in one pack that has a slot.
-    func canPublish(in table: LiveTable?) -> Bool {
-      guard let writer else { return pending.isEmpty }
-      return slots[writer.name]?.table === table && pending.allSatisfy { $0.header.name == writer.name }
-    }
   }
 
   /// The number in its pack names and stamps. In a shared store it may be replaced by another.
@@ -78,18 +28,18 @@ package final class WriterSession: Sendable {
   package let packByteCountTarget: Atomic<Int64>
   /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
-  private let state = Mutex(Unchecked(value: Box()))
-  private let syncTurn = Turn()
+  let appendLock = AppendLock()
+  private let state = Mutex(WriterState())
+  private let addedCount = Atomic<Int64>(0)
+  let syncTurn = Turn()
   let beginning = Mutex<Void>(())
-  private let tally = CommitTally()
+  let tally = CommitTally()
   /// Commits wait for it: their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
   package let publisher: any PackPublisher
   /// Whether a record is durable once its pack is published, in the order of the packs, and not once it is synced.
   package let publishes: Bool
-
-  final class Box { var state = State() }
 
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
@@ -112,14 +62,12 @@ package final class WriterSession: Sendable {
 
   /// The sequence number of the pack that the next record goes to.
   package var currentSequence: UInt32 {
-    locked { state in
-      // Full packs may still have chunks that no version needs yet.
-      state.full.map(\.name.sequence).min() ?? state.writer?.name.sequence ?? state.nextSequence
-    }
+    // Full packs may still have chunks that no version needs yet.
+    locked { $0.firstSequence }
   }
 
   /// Bytes of records appended so far by this session.
-  package var addedByteCount: Int64 { locked { $0.addedByteCount } }
+  package var addedByteCount: Int64 { addedCount.load(ordering: .relaxed) }
 
   /// Changes when records that were appended and not yet committed have been lost.
   package var lossCount: Int { locked { $0.lossCount } }
@@ -138,10 +86,10 @@ package final class WriterSession: Sendable {
     while true {
       let count: Int?
       do throws(BlobStorageError) {
-        count = try tryLocked { (state) throws(BlobStorageError) -> Int? in
+        count = try appendLock.withLock { (packs) throws(BlobStorageError) -> Int? in
           // A new pack needs a time, which the catalog must not provide under this lock.
-          if state.writer == nil, time == 0 { return nil }
-          return try self.append(content, payload: payload, to: &state, time: time)
+          if packs.writer == nil, time == 0 { return nil }
+          return try self.append(content, payload: payload, to: &packs, time: time)
         }
       } catch {
         markUncut()
@@ -171,16 +119,19 @@ package final class WriterSession: Sendable {
     on keys: [[UInt8]]? = nil, _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
     try runCommit(on: keys) { (isShared) throws(BlobStorageError) in
-      let table = catalog.live.table
-      let canPublish =
-        isShared && table != nil && !(catalog.tails?.isFull ?? true) && locked { $0.canPublish(in: table) }
-      guard canPublish else {
-        return try commitToCatalog { (commit, _) throws(BlobStorageError) in try body(&commit) }
+      if isShared, let table = catalog.live.table, !(catalog.tails?.isFull ?? true) {
+        let (canPublish, slot) = locked { $0.slotToPublish(in: table) }
+        if canPublish {
+          let catalogCount = table.catalogCount
+          var mustSettle = false
+          let attempt = try commitToTail(slot, &mustSettle, body)
+          if !mustSettle {
+            if table.catalogCount != catalogCount { try applyRefused() }
+            return attempt
+          }
+        }
       }
-      let catalogCount = table?.catalogCount
-      let attempt = try commitToTail(body)
-      if table?.catalogCount != catalogCount { try applyRefused() }
-      return attempt
+      return try commitToCatalog { (commit, _) throws(BlobStorageError) in try body(&commit) }
     }
   }
 
@@ -232,53 +183,65 @@ package final class WriterSession: Sendable {
     var appliedEnd: Int
   }
 
-  /// Appends what a commit writes and hands it to the system. If that fails, nothing of the commit stays in the pack.
+  /// Whether a commit can write now; false while packs that are full are on their way to the medium.
+  private func canCommit() throws(BlobStorageError) -> Bool {
+    let (isSealing, poison) = locked { ($0.isSealing, $0.poison) }
+    if isSealing { return false }
+    if let poison { throw poison }
+    return true
+  }
+
+  /// Runs a commit on the open packs. If it fails, nothing of it stays in the pack.
   private func attempt<T>(
-    _ commit: inout Commit, _ body: (inout Commit) throws(BlobStorageError) -> T,
-    finish: (Commit) throws(BlobStorageError) -> Void
+    _ packs: inout OpenPacks, _ transaction: ReadTransaction,
+    _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T> {
-    let box = commit.box
+    var commit = Commit(transaction: transaction, session: self)
+    swap(&packs, &commit.packs)
+    defer { swap(&packs, &commit.packs) }
     do throws(BlobStorageError) {
       let result = try body(&commit)
-      try commit.appendDeferred()
-      try flush(&box.state)
-      try finish(commit)
-      return Attempt(
-        result: result,
-        watermark: box.state.writer.map { Watermark(pack: $0.name, byteCount: $0.writtenByteCount) },
-        appliedEnd: box.state.settledCount + box.state.pending.count)
+      return Attempt(result: result, watermark: commit.packs.watermark, appliedEnd: commit.packs.appliedEnd)
     } catch {
-      cutBack(to: box.state.commitOffset, &box.state, error)
+      cutBack(to: commit.packs.commitOffset, &commit.packs, error)
       throw error
     }
   }
 
   /// Publishes a commit in the live table.
+  ///
+  /// - Parameter mustSettle: becomes true if one published length cannot make the commit visible; `body` did not run.
   private func commitToTail<T>(
+    _ slot: LiveTable.Slot?, _ mustSettle: inout Bool,
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
-    let slot = locked { state in state.writer.flatMap { state.slots[$0.name] } }
     slot?.enter()
     defer { slot?.leave() }
     return try catalog.read { (view) throws(BlobStorageError) in
       if let slot, try !Tails.canGrow(slot.pack, view) {
         // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
-        locked { if $0.writer?.name == slot.pack { $0.slots[slot.pack] = nil } }
+        locked { if $0.current?.name == slot.pack { $0.slots[slot.pack] = nil } }
         return nil
       }
-      return try withBox { (box) throws(BlobStorageError) -> Attempt<T>? in
-        if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
-        if let poison = box.state.poison { throw poison }
+      return try appendLock.withLock { (packs) throws(BlobStorageError) -> Attempt<T>? in
+        guard try canCommit() else { return nil }
         // A private catalog makes no view.
-        guard box.state.writer?.name == slot?.pack, catalog.hasTails else { return nil }
-        var commit = Commit(transaction: view, session: self, box: box)
-        let attempt = try attempt(&commit, body) { (commit) throws(BlobStorageError) in
-          guard let slot, let writer = box.state.writer else { return }
-          try catalog.tails?.publish(
-            box.state.pending.map(\.record), of: writer.header, upTo: writer.writtenByteCount, in: slot,
-            isPromised: commit.isPromised)
+        guard packs.writer?.name == slot?.pack, catalog.hasTails else { return nil }
+        guard packs.isInOnePack else {
+          mustSettle = true
+          return nil
         }
-        box.state.commitOffset = nil
+        let attempt = try attempt(&packs, view) { (commit) throws(BlobStorageError) in
+          let result = try body(&commit)
+          try commit.finishAppending()
+          if let slot, let writer = commit.packs.writer {
+            try catalog.tails?.publish(
+              commit.packs.pending.map(\.record), of: writer.header, upTo: writer.writtenByteCount, in: slot,
+              isPromised: commit.isPromised)
+          }
+          return result
+        }
+        packs.commitOffset = nil
         return attempt
       }
     }
@@ -287,11 +250,13 @@ package final class WriterSession: Sendable {
   /// Applies what was just published if another process has made the catalog anew meanwhile and found the pack damaged:
   /// such a catalog takes no tail of the pack.
   private func applyRefused() throws(BlobStorageError) {
-    guard let name = locked({ $0.writer?.name }),
+    guard let name = locked({ $0.current?.name }),
       try !catalog.read({ (view) throws(BlobStorageError) in try Tails.canGrow(name, view) })
     else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
-      try withBox { (box) throws(BlobStorageError) in try apply(box.state.pending, to: transaction) }
+      try appendLock.withLock { (packs) throws(BlobStorageError) in
+        try apply(packs.pending, to: transaction)
+      }
     }
   }
 
@@ -302,23 +267,22 @@ package final class WriterSession: Sendable {
     var commitOffset: Int64?
     var ends: [(slot: LiveTable.Slot, end: Int64)] = []
     return try catalog.write { (transaction) throws(BlobStorageError) in
-      try withBox { (box) throws(BlobStorageError) -> Attempt<T>? in
-        if box.state.sealingCount > 0 || !box.state.full.isEmpty { return nil }
-        if let poison = box.state.poison { throw poison }
-        var commit = Commit(transaction: transaction, session: self, box: box)
-        let attempt = try attempt(&commit) { (commit) throws(BlobStorageError) in
-          try body(&commit, transaction)
-        } finish: { (commit) throws(BlobStorageError) in
-          try apply(box.state.pending, to: transaction, isPromised: commit.isPromised)
+      try appendLock.withLock { (packs) throws(BlobStorageError) -> Attempt<T>? in
+        guard try canCommit() else { return nil }
+        let attempt = try attempt(&packs, transaction) { (commit) throws(BlobStorageError) in
+          let result = try body(&commit, transaction)
+          try commit.finishAppending()
+          try apply(commit.packs.pending, to: transaction, isPromised: commit.isPromised)
+          return result
         }
-        commitOffset = box.state.commitOffset
-        box.state.commitOffset = nil
-        ends = box.state.writtenEnds
+        commitOffset = packs.commitOffset
+        packs.commitOffset = nil
+        ends = writtenEnds(packs)
         return attempt
       }
     } undo: { error in
       // The catalog transaction failed.
-      locked { cutBack(to: commitOffset, &$0, error) }
+      appendLock.withLock { cutBack(to: commitOffset, &$0, error) }
       commitOffset = nil
     } done: {
       for (slot, end) in ends { slot.raise(to: end) }
@@ -335,12 +299,12 @@ package final class WriterSession: Sendable {
       do throws(BlobStorageError) {
         var ends: [(slot: LiveTable.Slot, end: Int64)] = []
         let appliedEnd = try catalog.write { (transaction) throws(BlobStorageError) in
-          try withBox { (box) throws(BlobStorageError) in
-            if let poison = box.state.poison { throw poison }
-            try flush(&box.state)
-            try apply(box.state.pending, to: transaction)
-            ends = box.state.writtenEnds
-            return box.state.settledCount + box.state.pending.count
+          try appendLock.withLock { (packs) throws(BlobStorageError) in
+            if let poison = locked({ $0.poison }) { throw poison }
+            try flush(&packs)
+            try apply(packs.pending, to: transaction)
+            ends = writtenEnds(packs)
+            return packs.appliedEnd
           }
         } undo: { _ in
         } done: {
@@ -358,29 +322,19 @@ package final class WriterSession: Sendable {
 
   /// Forgets the pending records up to that count, which are in the catalog now, and seals the packs that are full.
   private func settle(_ appliedEnd: Int) {
-    let full = locked { state -> Unchecked<[PackWriter]> in
-      let settled = min(max(0, appliedEnd - state.settledCount), state.pending.count)
-      for pending in state.pending.prefix(settled) {
-        switch pending.record.content {
-        case .chunk(let chunk): state.pendingChunks.remove(chunk.digest)
-        case .manifest(let manifest): state.pendingManifests.remove(manifest.digest)
-        case .ref, .drop, .skipped: break
-        }
+    let sealable = appendLock.withLock { packs in
+      let settled = packs.removeSettled(upTo: appliedEnd)
+      if let writer = packs.writer, writer.byteCount >= packByteCountTarget(packs) { packs.endCurrent() }
+      let sealable = packs.removeSealable()
+      for _ in sealable { sealing.enter() }
+      locked { state in
+        state.removePending(settled)
+        state.sealingCount += sealable.count
+        state.update(from: packs)
       }
-      state.pending.removeFirst(settled)
-      state.settledCount += settled
-      if let writer = state.writer, writer.byteCount >= packByteCountTarget(state) {
-        state.full.append(writer)
-        state.writer = nil
-      }
-      let sealable = Self.takeSealable(&state)
-      for _ in sealable {
-        state.sealingCount += 1
-        sealing.enter()
-      }
-      return Unchecked(value: sealable)
+      return sealable
     }
-    for writer in full.value { seal(writer) }
+    for writer in sealable { seal(writer) }
   }
 
   /// Settles once the tails are long or old.
@@ -398,34 +352,6 @@ package final class WriterSession: Sendable {
     locked { $0.slots.removeValue(forKey: name) }?.release()
   }
 
-  /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
-  ///
-  /// - Throws: `poisoned` when the sync failed; nothing is written by this session from then on. Where packs are
-  ///   published also what publishing failed with: then it can be tried again.
-  package func synchronize(_ watermark: Watermark) throws(BlobStorageError) {
-    if weaknesses.contains(.skipsSync) { return }
-    try publisher.publish(watermark, of: self)
-  }
-
-  /// Syncs the pack of a commit. Threads that wait at the same time share one sync.
-  func synchronizeShared(_ watermark: Watermark) throws(BlobStorageError) {
-    // A sync that fails while sealing is reported once only, to whoever does it.
-    sealing.wait()
-    try inSyncTurn { () throws(BlobStorageError) in
-      if !isDurable(watermark) { tally.waitForBegun() }
-      try synchronizeInTurn(watermark)
-    }
-  }
-
-  /// - Parameter isPatient: whether a task that is cancelled waits for its turn all the same.
-  package func inSyncTurn(
-    isPatient: Bool = true, _ body: () throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    try syncTurn.take(isPatient: isPatient)
-    defer { syncTurn.giveBack() }
-    try body()
-  }
-
   /// Seals the pack under way, applying what is pending, and publishes it where packs are published; the next record
   /// begins another.
   ///
@@ -434,111 +360,103 @@ package final class WriterSession: Sendable {
     sealWhenSettled { _ in true }
     try settleFull()
     // Reported once: later packs are not affected.
-    if let failure = locked({ $0.poison ?? $0.sealFailure.take() }) { throw failure }
+    if let failure = ending ?? locked({ $0.sealFailure.take() }) { throw failure }
     try publisher.publishSealed(of: self)
   }
 
   /// Closes the packs that could not be sealed, so that the next opening recovers them.
   func letGo() {
-    let files = locked { state in
-      let writers = state.full + (state.writer.map { [$0] } ?? [])
-      (state.writer, state.full) = (nil, [])
-      return Unchecked(value: writers.map(\.file))
+    let writers = appendLock.withLock { packs in
+      let writers = packs.removeAll()
+      locked { $0.update(from: packs) }
+      return writers
     }
-    for file in files.value { file.close() }
+    for writer in writers { writer.file.close() }
   }
 
   // MARK: Inside
 
   /// Ends the current pack, if it is one of these.
   func sealWhenSettled(_ isToSeal: (PackWriter) -> Bool) {
-    locked { state in
-      guard let writer = state.writer, isToSeal(writer) else { return }
-      state.full.append(writer)
-      state.writer = nil
+    appendLock.withLock { packs in
+      guard let writer = packs.writer, isToSeal(writer) else { return }
+      packs.endCurrent()
+      locked { $0.update(from: packs) }
     }
   }
 
+  /// Appends a record under the append lock, in a new pack if there is none.
   func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to state: inout State, time: UInt64,
+    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to packs: inout OpenPacks, time: UInt64,
     continues: Bool = false
   ) throws(BlobStorageError) -> Int {
-    if let poison = state.poison { throw poison }
-    switch content {
-    case .chunk(let chunk) where state.pendingChunks.contains(chunk.digest): return 0
-    case .manifest(let manifest) where state.pendingManifests.contains(manifest.digest): return 0
-    default: break
-    }
-    if state.writer == nil {
+    if packs.writer == nil {
+      let (poison, isPending) = locked { ($0.poison, $0.isPending(content)) }
+      if let poison { throw poison }
+      if isPending { return 0 }
       if publishesInTable { throw BlobStorageError(.needsPack, "A pack has to be begun first.") }
-      try begin(&state, time: time)
+      try begin(&packs, time: time)
     }
-    guard let writer = state.writer else { return 0 }
+    guard let writer = packs.writer else { return 0 }
     var content = content
-    // At most a pack's length, which 32 bits hold.
-    let synced = UInt32(clamping: state.durable[writer.name] ?? 0)
-    if case .ref(var ref) = content {
-      ref.syncedByteCount = synced
-      content = .ref(ref)
-    } else if case .drop(var drop) = content {
-      drop.syncedByteCount = synced
-      content = .drop(drop)
+    switch locked({ $0.admit(content, to: writer.name) }) {
+    case .refused(let poison): throw poison
+    case .alreadyPending: return 0
+    case .admitted(let syncedByteCount):
+      // At most a pack's length, which 32 bits hold.
+      let synced = UInt32(clamping: syncedByteCount)
+      if case .ref(var ref) = content {
+        ref.syncedByteCount = synced
+        content = .ref(ref)
+      } else if case .drop(var drop) = content {
+        drop.syncedByteCount = synced
+        content = .drop(drop)
+      }
     }
     let record: PackRecord
     do { record = try writer.append(content, payload: payload, continues: continues) } catch {
-      lose(writer, &state, error)
+      lose(writer, &packs, error)
       throw error
     }
-    state.pending.append((writer.header, record))
-    note(content, &state)
-    state.addedByteCount += Int64(record.byteCount)
+    packs.pending.append((writer.header, record))
+    addedCount.wrappingAdd(Int64(record.byteCount), ordering: .relaxed)
     return record.byteCount
   }
 
-  private func flush(_ state: inout State) throws(BlobStorageError) {
-    for writer in state.full + [state.writer].compactMap({ $0 }) {
+  /// Hands all packs to the system.
+  func flush(_ packs: inout OpenPacks) throws(BlobStorageError) {
+    for writer in packs.writers {
       do { try writer.flush() } catch {
-        lose(writer, &state, error)
+        lose(writer, &packs, error)
         throw error
       }
     }
+    let current = packs.writer
+    let isOftenSynced = locked { state in
+      state.update(from: packs)
+      return state.current.map { state.isOftenSynced($0.name) } ?? false
+    }
+    if isOftenSynced { current?.fillByteCount = fillByteCount }
   }
 
-  /// The full packs none of whose records is pending.
-  private static func takeSealable(_ state: inout State) -> [PackWriter] {
-    guard !state.full.isEmpty else { return [] }
-    let awaited = Set(state.pending.map(\.header.name))
-    defer { state.full.removeAll { !awaited.contains($0.name) } }
-    return state.full.filter { !awaited.contains($0.name) }
-  }
-
-  private func note(_ content: PackRecord.Content, _ state: inout State) {
-    switch content {
-    case .chunk(let chunk): state.pendingChunks.insert(chunk.digest)
-    case .manifest(let manifest): state.pendingManifests.insert(manifest.digest)
-    case .ref, .drop, .skipped: break
+  /// The slots of unsealed packs, with the lengths that the system has.
+  private func writtenEnds(_ packs: borrowing OpenPacks) -> [(slot: LiveTable.Slot, end: Int64)] {
+    let slots = locked { $0.slots }
+    return packs.writers.compactMap { writer in
+      slots[writer.name].map { ($0, writer.writtenByteCount) }
     }
   }
 
   /// Gives up a pack that cannot be written any more. Loses what the system does not have of it, and truncates what it
   /// has of a commit under way.
   private func lose(
-    _ writer: PackWriter, _ state: inout State, _ cause: BlobStorageError, commitOffset: Int64? = nil
+    _ writer: PackWriter, _ packs: inout OpenPacks, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
-    let commitOffset = commitOffset ?? (state.writer === writer ? state.commitOffset : nil)
+    let commitOffset = commitOffset ?? (packs.writer === writer ? packs.commitOffset : nil)
     let end = min(writer.writtenByteCount, commitOffset ?? .max)
-    state.pending.removeAll {
-      $0.header.name == writer.name && $0.record.offset + Int64($0.record.byteCount) > end
-    }
-    state.pendingChunks = []
-    state.pendingManifests = []
-    for pending in state.pending { note(pending.record.content, &state) }
-    state.lossCount += 1
-    state.lossCause = cause
-    if state.writer === writer { state.writer = nil }
-    state.full.removeAll { $0 === writer }
-    // What it published stays visible, like a dead writer's tail.
-    state.slots[writer.name] = nil
+    packs.remove(writer, from: end)
+    locked { $0.beginCut(of: writer.name, leaving: packs, cause) }
+    var failure: BlobStorageError?
     // Synced, because a power cut would otherwise bring back records that were reported as failed.
     do throws(BlobStorageError) {
       try writer.file.truncate(to: end)
@@ -546,30 +464,112 @@ package final class WriterSession: Sendable {
     } catch {
       syncs.noteFailure(writer.name)
       writer.poison(error)
-      state.poison = writer.failure ?? error
-      state.unmarkedPoison = writer.name
+      failure = writer.failure ?? error
     }
-    if publishes { poisonUnpublished(writer, &state, cause) }
+    locked { $0.endCut(of: writer.name, failure: failure) }
+    if publishes { poisonUnpublished(writer, cause) }
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 
   /// Truncates a failed commit: the next commit would apply refs and drops that stayed.
-  private func cutBack(to offset: Int64?, _ state: inout State, _ cause: BlobStorageError) {
-    state.commitOffset = nil
-    guard let offset, let writer = state.writer else { return }
-    lose(writer, &state, cause, commitOffset: offset)
+  private func cutBack(to offset: Int64?, _ packs: inout OpenPacks, _ cause: BlobStorageError) {
+    packs.commitOffset = nil
+    guard let offset, let writer = packs.writer else { return }
+    lose(writer, &packs, cause, commitOffset: offset)
   }
 
-  func withBox<T>(_ body: (Box) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    try state.withLock { (box) throws(BlobStorageError) in Unchecked(value: try body(box.value)) }.value
+  /// Reads or changes what threads share. Nothing waits in `body`, and it does no I/O.
+  func locked<T: Sendable>(_ body: (inout WriterState) -> T) -> T { state.withLock { body(&$0) } }
+}
+
+/// Begins packs, and reserves space for packs of known length before anything is written.
+extension WriterSession {
+  /// Bytes that long work appends between commits: a pack ends with a commit, when it is full.
+  package var commitByteCountMax: Int64 { min(16 << 20, packByteCountTarget.load(ordering: .relaxed)) }
+
+  func packByteCountTarget(_ packs: borrowing OpenPacks) -> Int64 {
+    packs.packByteCountTarget ?? packByteCountTarget.load(ordering: .relaxed)
   }
 
-  func tryLocked<T>(_ body: (inout State) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    try withBox { (box) throws(BlobStorageError) in try body(&box.state) }
+  /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
+  func beginPack() throws(BlobStorageError) {
+    let result: Result<Void, BlobStorageError> = beginning.withLock { _ in
+      do throws(BlobStorageError) { return .success(try beginPackInTurn()) } catch { return .failure(error) }
+    }
+    try result.get()
   }
 
-  func locked<T>(_ body: (inout State) -> T) -> T {
-    state.withLock { box in Unchecked(value: body(&box.value.state)) }.value
+  private func beginPackInTurn() throws(BlobStorageError) {
+    guard
+      try appendLock.withLock({ (packs) throws(BlobStorageError) -> Bool in
+        if let poison = locked({ $0.poison }) { throw poison }
+        return packs.writer == nil
+      })
+    else { return }
+    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    let sequence = locked { $0.nextSequence }
+    let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        if try transaction.packNumber(writer.name) == nil {
+          _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
+        }
+      }
+      // The pack gets a slot before any record: a rebuild applies it only up to the slot's length.
+      let name = writer.name
+      let slot = try catalog.claimSlot(name)
+      appendLock.withLock { packs in
+        packs.begin(writer)
+        locked { state in
+          // Only now: syncing of names, and leases, rely on the packs up to this number.
+          state.nextSequence = sequence + 1
+          state.slots[name] = slot
+          state.update(from: packs)
+        }
+      }
+    } catch {
+      // The next opening removes it or seals it as an empty pack.
+      writer.file.close()
+      appendLock.withLock { _ in locked { $0.nextSequence = sequence + 1 } }
+      throw error
+    }
+  }
+
+  private func newPack(_ sequence: UInt32, time: UInt64) throws(BlobStorageError) -> PackWriter {
+    guard time < Stamp.timeMax else {
+      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+    }
+    let header = PackHeader(
+      name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
+      digestAlgorithm: store.digestAlgorithm, created: time)
+    let writer = try PackWriter(header: header, backend: backend, codecs: codecs)
+    if publishes { writer.synchronizes = false }
+    return writer
+  }
+
+  /// Begins the next pack of a store whose packs are published as objects.
+  func begin(_ packs: inout OpenPacks, time: UInt64) throws(BlobStorageError) {
+    packs.begin(try newPack(locked { $0.nextSequence }, time: time))
+    locked { state in
+      state.nextSequence += 1
+      state.update(from: packs)
+    }
+  }
+
+  /// Makes the current pack, begun if necessary, accept `byteCount` more bytes, and reserves the space for them. It is
+  /// full when it has them.
+  package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
+    try publisher.admit(self)
+    if publishesInTable { try beginPack() }
+    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    try appendLock.withLock { (packs) throws(BlobStorageError) in
+      if let poison = locked({ $0.poison }) { throw poison }
+      if packs.writer == nil { try begin(&packs, time: Stamp.timeAfter(last, wallClock: clock.now())) }
+      guard let writer = packs.writer else { return }
+      let target = writer.byteCount + byteCount
+      try writer.reserve(byteCount: target)
+      packs.packByteCountTarget = target
+    }
   }
 }
 

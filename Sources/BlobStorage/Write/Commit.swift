@@ -3,10 +3,12 @@ extension WriterSession {
   ///
   /// Refs and drops are held back to the end and stand side by side in the pack. Each but the last is marked as
   /// continued, so that a crash leaves all of them or none.
-  package struct Commit {
+  ///
+  /// It has the open packs while the append lock is held, and cannot be copied: it ends with the lock.
+  package struct Commit: ~Copyable {
     package let transaction: ReadTransaction
     let session: WriterSession
-    let box: Box
+    var packs = OpenPacks()
     /// Whether a sync follows before the caller's operation returns.
     var isPromised = false
     private var deferred: [(content: PackRecord.Content, payload: [UInt8])] = []
@@ -16,33 +18,32 @@ extension WriterSession {
     /// The refs that have been appended.
     private(set) var versions: [(key: [UInt8], version: Stamp)] = []
 
-    init(transaction: ReadTransaction, session: WriterSession, box: Box) {
+    init(transaction: ReadTransaction, session: WriterSession) {
       self.transaction = transaction
       self.session = session
-      self.box = box
     }
 
     /// The next stamp of the clock: later than any in the store that is not far ahead of the present, and later than
     /// `other`, which may be.
-    package func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
+    package mutating func stamp(after other: Stamp = .none) throws(BlobStorageError) -> Stamp {
       let last =
-        session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), box.state.lastTime)
+        session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), packs.lastTime)
       var time = Stamp.timeAfter(last, wallClock: session.clock.now())
       // The clock may have caught up with stamps that were given out ahead of it.
-      for given in box.state.timesAhead where given.contains(time) { time = given.upperBound + 1 }
+      for given in packs.timesAhead where given.contains(time) { time = given.upperBound + 1 }
       guard time < Stamp.timeMax else {
         throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
       }
       if other.time >= time, !session.weaknesses.contains(.clockFollowsWall) {
         return try stamp(farAfter: other)
       }
-      box.state.lastTime = time
+      packs.lastTime = time
       return Stamp(time: time, writer: session.writerID)
     }
 
     /// A stamp for a key whose newest version the clock does not follow. It leaves the clock as it is.
-    private func stamp(farAfter other: Stamp) throws(BlobStorageError) -> Stamp {
-      let last = box.state.timesAhead.last
+    private mutating func stamp(farAfter other: Stamp) throws(BlobStorageError) -> Stamp {
+      let last = packs.timesAhead.last
       let time = max(other.time, last?.upperBound ?? 0) + 1
       guard time < Stamp.timeMax else {
         throw BlobStorageError(
@@ -51,9 +52,9 @@ extension WriterSession {
             + "replace it first.")
       }
       if let last, last.upperBound + 1 == time {
-        box.state.timesAhead[box.state.timesAhead.count - 1] = last.lowerBound...time
+        packs.timesAhead[packs.timesAhead.count - 1] = last.lowerBound...time
       } else {
-        box.state.timesAhead.append(time...time)
+        packs.timesAhead.append(time...time)
       }
       return Stamp(time: time, writer: session.writerID)
     }
@@ -93,7 +94,8 @@ extension WriterSession {
         lastVersions[ref.key] = ref.version
       case .drop(let drop): meta = drop.encodedMeta()
       default:
-        let added = try session.append(content, payload: payload, to: &box.state, time: try packTime())
+        let time = try packTime()
+        let added = try session.append(content, payload: payload, to: &packs, time: time)
         // Nothing was added of what is pending.
         if added > 0 { try count(added, listed: added - payload.count) }
         return added
@@ -116,18 +118,24 @@ extension WriterSession {
     }
 
     /// Appends what was held back.
-    mutating func appendDeferred() throws(BlobStorageError) {
+    private mutating func appendDeferred() throws(BlobStorageError) {
       for (index, (content, payload)) in deferred.enumerated() {
         let time = try packTime()
         // A pack that is begun for the first of them holds nothing before.
-        if index == 0 { box.state.commitOffset = box.state.writer?.byteCount ?? Int64(PackHeader.byteCount) }
+        if index == 0 { packs.commitOffset = packs.writer?.byteCount ?? Int64(PackHeader.byteCount) }
         try bridge(payload) { (payload) throws(BlobStorageError) in
           _ = try session.append(
-            content, payload: payload, to: &box.state, time: time,
+            content, payload: payload, to: &packs, time: time,
             continues: index < deferred.count - 1 && !session.weaknesses.contains(.splitsCommits))
         }
         if case .ref(let ref) = content { versions.append((ref.key, ref.version)) }
       }
+    }
+
+    /// Appends what was held back and hands all packs to the system.
+    mutating func finishAppending() throws(BlobStorageError) {
+      try appendDeferred()
+      try session.flush(&packs)
     }
 
     /// The last version of a key that this commit has made.
@@ -135,21 +143,103 @@ extension WriterSession {
 
     /// Throws why, if records that were appended since there were `lossCount` losses may have been lost.
     func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
-      guard box.state.lossCount != lossCount else { return }
-      throw box.state.lossCause ?? BlobStorageError(.io, "A pack could not be written.")
+      let (count, cause) = session.locked { ($0.lossCount, $0.lossCause) }
+      guard count != lossCount else { return }
+      throw cause ?? BlobStorageError(.io, "A pack could not be written.")
     }
 
     var trustsCondemnedPacks: Bool { session.weaknesses.contains(.trustsCondemnedPacks) }
 
     /// Whether a record of this commit may refer to one at `place` (H1).
     func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
-      try session.canRefer(to: place, transaction, box.state)
+      try session.canRefer(to: place, transaction)
+    }
+
+    /// Bytes that the pack under way can still take without asking for space.
+    package var roomByteCount: Int64 {
+      guard let writer = packs.writer else { return 0 }
+      return max(0, writer.reservedByteCount - writer.byteCount)
     }
 
     /// Whether a chunk is pending.
-    package func hasPendingChunk(_ digest: Digest) -> Bool { box.state.pendingChunks.contains(digest) }
+    package func hasPendingChunk(_ digest: Digest) -> Bool { session.hasPendingChunk(digest) }
+  }
+}
+
+/// Manifests as commits append them.
+extension WriterSession.Commit {
+  /// Appends the manifest of a blob of few chunks, unless it is there.
+  package mutating func appendManifest(
+    _ digest: Digest, _ entries: [ChunkEntry]
+  ) throws(BlobStorageError) -> Int {
+    if try isManifestThere(digest) { return 0 }
+    return try append(digest, entries)
   }
 
+  /// Appends the manifest of a blob of many chunks, unless it is there.
+  package mutating func appendManifest(
+    _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64
+  ) throws(BlobStorageError) -> Int {
+    if try isManifestThere(digest) { return 0 }
+    return try append(digest, lists, byteCount, chunkCount)
+  }
+
+  /// Appends a manifest that names the chunks as the layout does. One that is there may name others, which are not: this
+  /// one takes its place.
+  ///
+  /// - Parameter unlessThere: the one that is there is known to do.
+  package mutating func appendManifest(
+    of layout: BlobLayout, unlessThere: Bool
+  ) throws(BlobStorageError) -> Int {
+    // A blob of one chunk has no manifest, an empty one no list.
+    guard layout.chunkCount > 1 else { return 0 }
+    if unlessThere, try isManifestThere(layout.digest) { return 0 }
+    switch layout.listed {
+    case .chunks(let entries): return try append(layout.digest, entries)
+    case .lists(let lists):
+      return try append(layout.digest, lists, layout.byteCount, layout.chunkCount)
+    }
+  }
+
+  private func isManifestThere(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    guard let row = try transaction.manifestToShare(digest) else { return false }
+    return try canRefer(to: row.place)
+  }
+
+  private mutating func append(
+    _ digest: Digest, _ entries: [ChunkEntry]
+  ) throws(BlobStorageError) -> Int {
+    var payload = ByteWriter(capacity: entries.count * ChunkEntry.byteCount)
+    var byteCount: Int64 = 0
+    for entry in entries {
+      entry.encode(into: &payload)
+      byteCount += Int64(entry.plainByteCount)
+    }
+    let record = ManifestRecord(
+      digest: digest, byteCount: byteCount, chunkCount: Int64(entries.count), depth: 0,
+      listedCount: entries.count)
+    return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
+      try append(.manifest(record), payload: raw)
+    }
+  }
+
+  private mutating func append(
+    _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64
+  ) throws(BlobStorageError) -> Int {
+    guard lists.count <= Limits.manifestListCountMax else {
+      throw BlobStorageError(.limitExceeded, "The blob has more chunks than a manifest can name.")
+    }
+    var payload = ByteWriter(capacity: lists.count * ListEntry.byteCount)
+    for list in lists { list.encode(into: &payload) }
+    let record = ManifestRecord(
+      digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: 1, listedCount: lists.count)
+    return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
+      try append(.manifest(record), payload: raw)
+    }
+  }
+}
+
+extension WriterSession {
   /// Applies appended records to the catalog.
   func apply(
     _ pending: [(header: PackHeader, record: PackRecord)], to transaction: WriteTransaction,

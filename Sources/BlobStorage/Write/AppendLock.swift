@@ -1,0 +1,101 @@
+import Foundation
+
+/// The lock under which a session appends to its packs. Its holder may do I/O: it creates, writes and truncates packs.
+///
+/// Lock order: the turn of syncs, then commit turn and key stripes, then the catalog's write transaction, then the turn
+/// of a pack in ``PackSyncs``, then this lock, then the tails. ``WriterState`` comes last: nothing waits and no I/O runs
+/// under it. Sealing and the syncs of commits do not hold this lock while they do I/O.
+final class AppendLock: @unchecked Sendable {
+  private let lock = NSLock()
+  // Unchecked: guarded by `lock`.
+  private var packs = OpenPacks()
+
+  func withLock<T, Failure: Error>(
+    _ body: (inout OpenPacks) throws(Failure) -> T
+  ) throws(Failure) -> T {
+    lock.lock()
+    defer { lock.unlock() }
+    return try body(&packs)
+  }
+}
+
+/// The packs that a session appends to, and the clock of its commits. Only the holder of the append lock uses them.
+struct OpenPacks: ~Copyable {
+  private(set) var writer: PackWriter?
+  /// Packs that take no more records and are sealed once all of theirs are in the catalog.
+  private(set) var full: [PackWriter] = []
+  var pending: [(header: PackHeader, record: PackRecord)] = []
+  /// Number of records that left `pending`. Two commits may have applied the same ones.
+  private(set) var settledCount = 0
+  /// Where in the pack the refs and drops of the commit under way begin.
+  var commitOffset: Int64?
+  /// The length of the current pack, if it was begun for a known length.
+  var packByteCountTarget: Int64?
+  /// The time of the last stamp. Never reused, even if its commit failed: its record may reappear after a power cut.
+  var lastTime: UInt64 = 0
+  /// The times of all stamps that were given out ahead of the clock, in ascending order.
+  var timesAhead: [ClosedRange<UInt64>] = []
+
+  /// All packs that are not being sealed, in the order of their sequence.
+  var writers: [PackWriter] { full + (writer.map { [$0] } ?? []) }
+
+  /// The count of records that are in the catalog once all pending ones are.
+  var appliedEnd: Int { settledCount + pending.count }
+
+  /// What must be on the medium for all that was flushed to be durable.
+  var watermark: WriterSession.Watermark? {
+    writer.map { WriterSession.Watermark(pack: $0.name, byteCount: $0.writtenByteCount) }
+  }
+
+  /// Whether all pending records lie in the current pack, so that one published length can make them visible.
+  var isInOnePack: Bool {
+    guard let name = writer?.name else { return pending.isEmpty }
+    return pending.allSatisfy { $0.header.name == name }
+  }
+
+  mutating func begin(_ writer: PackWriter) {
+    self.writer = writer
+    packByteCountTarget = nil
+  }
+
+  /// Marks the current pack as full.
+  mutating func endCurrent() {
+    guard let writer else { return }
+    full.append(writer)
+    self.writer = nil
+  }
+
+  /// Removes the pending records up to that count, and returns what they say.
+  mutating func removeSettled(upTo appliedEnd: Int) -> [PackRecord.Content] {
+    let count = min(max(0, appliedEnd - settledCount), pending.count)
+    let settled = pending.prefix(count).map(\.record.content)
+    pending.removeFirst(count)
+    settledCount += count
+    return settled
+  }
+
+  /// Removes the full packs none of whose records is pending, and returns them.
+  mutating func removeSealable() -> [PackWriter] {
+    guard !full.isEmpty else { return [] }
+    let awaited = Set(pending.map(\.header.name))
+    let sealable = full.filter { !awaited.contains($0.name) }
+    full.removeAll { !awaited.contains($0.name) }
+    return sealable
+  }
+
+  /// Removes a pack, and of its pending records those that do not end before `end`.
+  mutating func remove(_ lost: PackWriter, from end: Int64) {
+    pending.removeAll {
+      $0.header.name == lost.name && $0.record.offset + Int64($0.record.byteCount) > end
+    }
+    if writer === lost { writer = nil }
+    full.removeAll { $0 === lost }
+  }
+
+  /// Removes all packs, and returns them.
+  mutating func removeAll() -> [PackWriter] {
+    let removed = writers
+    (writer, full) = (nil, [])
+    return removed
+  }
+}

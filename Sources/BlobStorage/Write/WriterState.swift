@@ -1,0 +1,181 @@
+/// What the threads of one session share: lengths on the medium, what is pending, and why writing has ended.
+///
+/// Its functions only compute, and the lock around it covers nothing else. The open packs and their order change under
+/// the append lock too, so that the holder of that lock finds them as it left them.
+struct WriterState: Sendable {
+  /// The pack that takes the next record.
+  struct Current: Sendable {
+    var name: PackName
+    var file: any File
+    /// Bytes that the system has, or had a moment ago.
+    var writtenByteCount: Int64
+  }
+
+  /// What a sync of the current pack has to do.
+  struct SyncPlan: Sendable {
+    var pack: PackName
+    var file: any File
+    /// How much of it is on the medium afterwards.
+    var target: Int64
+    var hasName: Bool
+    /// Whether nothing of the pack has been forced to the medium before.
+    var isFirst: Bool
+  }
+
+  /// Whether a record may be appended.
+  enum Admission: Sendable {
+    /// The record is pending from now on. So much of its pack is known to be on the medium.
+    case admitted(syncedByteCount: Int64)
+    case alreadyPending
+    case refused(BlobStorageError)
+  }
+
+  private(set) var current: Current?
+  /// Packs that take no more records and are not being sealed yet.
+  private(set) var full: [PackName] = []
+  var nextSequence: UInt32 = 1
+  /// Up to that number the names of this session's packs are on the medium.
+  var namedSequence: UInt32 = 0
+  private(set) var pendingChunks: Set<Digest> = []
+  private(set) var pendingManifests: Set<Digest> = []
+  /// How much of packs, own and others', is known to be on the medium, their names included.
+  private var durable: [PackName: Int64] = [:]
+  /// Packs that are full and not yet on the medium.
+  var sealingCount = 0
+  /// Increases whenever records were lost before they were applied.
+  private(set) var lossCount = 0
+  private(set) var lossCause: BlobStorageError?
+  /// Whether a pack is being cut back. If that fails, the session is poisoned.
+  private(set) var isCutting = false
+  var poison: BlobStorageError?
+  /// Why the last pack could not be sealed.
+  var sealFailure: BlobStorageError?
+  /// A pack that could not be cut back for good, until the catalog says so.
+  var unmarkedPoison: PackName?
+  /// The slots in which unsealed packs publish their lengths.
+  var slots: [PackName: LiveTable.Slot] = [:]
+  /// A pack whose syncs follow each other closely.
+  private var oftenSynced: PackName?
+
+  /// The number of the first pack that is not being sealed.
+  var firstSequence: UInt32 { full.map(\.sequence).min() ?? current?.name.sequence ?? nextSequence }
+
+  /// Whether commits wait for packs to reach the medium.
+  var isSealing: Bool { sealingCount > 0 || !full.isEmpty }
+
+  /// Whether nothing is left to write or to seal, except pending records.
+  var isIdle: Bool { poison == nil && sealFailure == nil && current == nil && !isSealing }
+
+  func durableByteCount(of pack: PackName) -> Int64 { durable[pack] ?? 0 }
+
+  mutating func raiseDurable(_ pack: PackName, to byteCount: Int64) {
+    durable[pack] = max(durable[pack] ?? 0, byteCount)
+  }
+
+  /// Whether a record of this session may refer to one at that offset without a sync (H1).
+  func canRefer(to pack: PackName, offset: Int64) -> Bool {
+    current?.name == pack || durableByteCount(of: pack) > offset
+  }
+
+  /// Takes over which packs are open. The caller holds the append lock.
+  mutating func update(from packs: borrowing OpenPacks) {
+    current = packs.writer.map {
+      Current(name: $0.name, file: $0.file, writtenByteCount: $0.writtenByteCount)
+    }
+    full = packs.full.map(\.name)
+  }
+
+  /// Whether a published length may make a commit visible, and the slot that it goes to: nil before a pack is begun.
+  func slotToPublish(in table: LiveTable) -> (canPublish: Bool, slot: LiveTable.Slot?) {
+    guard let current else { return (true, nil) }
+    let slot = slots[current.name]
+    return (slot?.table === table, slot)
+  }
+
+  // MARK: Pending records
+
+  func isPending(_ content: PackRecord.Content) -> Bool {
+    switch content {
+    case .chunk(let chunk): pendingChunks.contains(chunk.digest)
+    case .manifest(let manifest): pendingManifests.contains(manifest.digest)
+    case .ref, .drop, .skipped: false
+    }
+  }
+
+  /// Makes a record pending that goes to `pack`.
+  mutating func admit(_ content: PackRecord.Content, to pack: PackName) -> Admission {
+    if let poison { return .refused(poison) }
+    if isPending(content) { return .alreadyPending }
+    addPending(content)
+    return .admitted(syncedByteCount: durableByteCount(of: pack))
+  }
+
+  private mutating func addPending(_ content: PackRecord.Content) {
+    switch content {
+    case .chunk(let chunk): pendingChunks.insert(chunk.digest)
+    case .manifest(let manifest): pendingManifests.insert(manifest.digest)
+    case .ref, .drop, .skipped: break
+    }
+  }
+
+  /// Forgets records that are in the catalog now.
+  mutating func removePending(_ settled: [PackRecord.Content]) {
+    for content in settled {
+      switch content {
+      case .chunk(let chunk): pendingChunks.remove(chunk.digest)
+      case .manifest(let manifest): pendingManifests.remove(manifest.digest)
+      case .ref, .drop, .skipped: break
+      }
+    }
+  }
+
+  // MARK: Losses
+
+  /// Gives up a pack: only what `packs` has is still pending. Until ``endCut(poison:pack:)``, whether the session can
+  /// go on is open.
+  mutating func beginCut(of pack: PackName, leaving packs: borrowing OpenPacks, _ cause: BlobStorageError) {
+    pendingChunks = []
+    pendingManifests = []
+    for index in packs.pending.indices { addPending(packs.pending[index].record.content) }
+    lossCount += 1
+    lossCause = cause
+    update(from: packs)
+    // What it published stays visible, like a dead writer's tail.
+    slots[pack] = nil
+    isCutting = true
+  }
+
+  /// - Parameter failure: why `pack` could not be cut back.
+  mutating func endCut(of pack: PackName, failure: BlobStorageError?) {
+    isCutting = false
+    guard let failure else { return }
+    poison = failure
+    unmarkedPoison = pack
+  }
+
+  // MARK: Syncs
+
+  /// What is to be done for a commit; nil if its pack is durable, or not the current one.
+  func syncPlan(for watermark: WriterSession.Watermark) -> SyncPlan? {
+    guard durableByteCount(of: watermark.pack) < watermark.byteCount, let current,
+      current.name == watermark.pack
+    else { return nil }
+    return SyncPlan(
+      pack: current.name, file: current.file, target: current.writtenByteCount,
+      hasName: current.name.sequence <= namedSequence, isFirst: durable[current.name] == nil)
+  }
+
+  /// Records a sync that has succeeded.
+  ///
+  /// - Parameter fillByteCount: the distance within which two syncs follow each other closely.
+  mutating func finish(_ plan: SyncPlan, fillByteCount: Int) {
+    if let last = durable[plan.pack], plan.target - last <= fillByteCount { oftenSynced = plan.pack }
+    raiseDurable(plan.pack, to: plan.target)
+  }
+
+  /// Whether zeros written ahead make the syncs of a pack faster.
+  func isOftenSynced(_ pack: PackName) -> Bool { oftenSynced == pack }
+
+  /// Records that a pack is published.
+  mutating func setPublished(_ pack: PackName, byteCount: Int64) { durable[pack] = byteCount }
+}
