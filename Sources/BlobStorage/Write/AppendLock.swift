@@ -2,9 +2,16 @@ import Foundation
 
 /// The lock under which a session appends to its packs. Its holder may do I/O: it creates, writes and truncates packs.
 ///
-/// Lock order: the turn of syncs, then commit turn and key stripes, then the catalog's write transaction, then the turn
-/// of a pack in ``PackSyncs``, then this lock, then the tails. ``WriterState`` comes last: nothing waits and no I/O runs
-/// under it. Sealing and the syncs of commits do not hold this lock while they do I/O.
+/// Locks are taken in this order:
+/// 1. the turns of syncs and of beginning packs,
+/// 2. the commit turn and key stripes,
+/// 3. the catalog's write transaction,
+/// 4. the turn of a pack in ``PackSyncs``,
+/// 5. this lock,
+/// 6. the tails,
+/// 7. the lock around ``WriterState``, under which nothing waits and no I/O runs.
+///
+/// Threads that seal or sync packs do not hold this lock while they do I/O.
 final class AppendLock: @unchecked Sendable {
   private let lock = NSLock()
   // Unchecked: guarded by `lock`.
