@@ -111,7 +111,7 @@ def ranges(bench):
         shutil.rmtree(program.folder)
 
 
-@row("open", "opening a store of a million chunks, warm: median of five")
+@row("open", "opening a store of a million chunks, warm: median of five", {("open, 1000000 chunks", OURS): 10})
 def opened(bench):
     measure_growth(bench, bench.count(10**6, 1_000), works=("open",))
 

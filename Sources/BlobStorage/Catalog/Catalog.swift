@@ -285,7 +285,7 @@ package final class Catalog: Sendable {
     _ = try lock(.shared, wait: true)
     let environment = try environmentLocked()
     if current.withLock({ $0?.state?.value.clean == nil }) { return environment }
-    // Nobody writes: it is soon had alone.
+    // No process writes, so the exclusive lock is soon free.
     _ = try lock(.exclusive, wait: true)
     let marked = try environmentLocked()
     try markWritten()

@@ -49,7 +49,7 @@ package struct OwnedFiles: Sendable {
 
   /// Calls `body` with a file and whether its owner is dead. Does nothing if the file lost its name.
   ///
-  /// - Parameter intent: to write, if nobody else is to find the owner dead meanwhile.
+  /// - Parameter intent: to write, if no other process may find the owner dead meanwhile.
   package func visit(
     _ name: String, _ intent: OpenIntent = .readWrite,
     _ body: (_ file: any File, _ isDead: Bool) throws(BlobStorageError) -> Void

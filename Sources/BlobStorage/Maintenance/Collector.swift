@@ -92,7 +92,7 @@ package final class Collector {
         try removal.finishLast(self)
         try engine.recoverDeadWriters()
         if let count = options.archivedCountMax {
-          // Whoever is turned away has dropped nothing.
+          // A refused caller has dropped nothing.
           if !engine.backend.publishes { try checkSyncs() }
           _ = try engine.keep(upTo: count, prefix: "", .durable)
         }

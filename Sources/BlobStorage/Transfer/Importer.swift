@@ -98,7 +98,7 @@ package final class Importer {
       tell("syncing", seenByteCount, seenCount, force: true)
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
-      // Whoever has stored what was found unchanged may not have done so durably, or not yet.
+      // The process that stored an unchanged file may not have made it durable.
       if report.unchangedFileCount > 0 || engine.writer.publishes {
         try engine.makeDurableWhatIsThere(options.durability)
       }

@@ -9,7 +9,7 @@ import Foundation
 /// 4. the turn of a pack in ``PackSyncs``,
 /// 5. this lock,
 /// 6. the tails,
-/// 7. the lock around ``WriterState``, under which nothing waits and no I/O runs.
+/// 7. the lock around ``WriterState``, under which nothing waits and no I/O runs; the mutex inside ``PackSyncs`` is alike.
 ///
 /// Threads that seal or sync packs do not hold this lock while they do I/O.
 final class AppendLock: @unchecked Sendable {

@@ -15,7 +15,7 @@ extension WriterSession {
 
   /// Syncs the pack of a commit. Threads that wait at the same time share one sync.
   func synchronizeShared(_ watermark: Watermark) throws(BlobStorageError) {
-    // A sync that fails while sealing is reported once only, to whoever does it.
+    // A sync that fails while sealing is reported once, to the thread that seals.
     sealing.wait()
     try inSyncTurn { () throws(BlobStorageError) in
       if !isDurable(watermark) { tally.waitForBegun() }

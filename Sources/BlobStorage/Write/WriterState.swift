@@ -131,7 +131,7 @@ struct WriterState: Sendable {
 
   // MARK: Losses
 
-  /// Gives up a pack: only what `packs` has is still pending. Until ``endCut(poison:pack:)``, whether the session can
+  /// Gives up a pack: only what `packs` has is still pending. Until ``endCut(of:failure:)``, whether the session can
   /// go on is open.
   mutating func beginCut(of pack: PackName, leaving packs: borrowing OpenPacks, _ cause: BlobStorageError) {
     pendingChunks = []
