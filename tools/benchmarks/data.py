@@ -62,7 +62,8 @@ class Data:
     @data_set
     def noise(self, to, byte_count):
         """A file of random bytes."""
-        to.write_bytes(random.Random(1).randbytes(byte_count))
+        more = random.Random(1).randbytes
+        to.write_bytes(b"".join(more(min(1 << 24, byte_count - start)) for start in range(0, byte_count, 1 << 24)))
 
     # From Debian packages
 

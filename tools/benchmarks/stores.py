@@ -129,8 +129,7 @@ def store_row(name, title, steps, aims=None, once=False, source=()):
 store_row("mixed", "1 GiB of binaries and text in one file", "import again edited read verify export", {
     ("import", "restic"): 4, ("import", ZSTD): 1, ("again", "restic"): 10, ("read", "restic"): 8,
     ("verify", "restic"): 8, ("export", "restic"): 5})
-store_row("photographs", "200 MB of photographs", "import again export", {
-    ("import", "restic"): 8, ("import", PLAIN): 0.7})
+store_row("photographs", "200 MB of photographs", "import again export", {("import", "restic"): 8, ("import", PLAIN): 0.7})
 store_row("cold", "the mixed file when it is not in the page cache; needs root", "import cold", {("cold", PLAIN): 0.8},
           source=("mixed",))
 store_row("cold-photographs", "photographs as one file, as above", "import read cold", {("cold", PLAIN): 0.8},
