@@ -5,7 +5,7 @@ import Synchronization
 /// Writes the packs of one session, one after the other, and runs the commits that make records visible.
 ///
 /// Any thread appends records in any order. The next commit makes them visible in the order of the pack. ``AppendLock``
-/// has the packs and names the order of locks; ``WriterState`` has what threads share besides.
+/// has the packs and names the order of locks; ``WriterState`` holds the other state that threads share.
 package final class WriterSession: Sendable {
   /// What must be on the medium for a commit to be durable.
   package struct Watermark: Sendable {
