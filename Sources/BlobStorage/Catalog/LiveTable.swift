@@ -46,7 +46,7 @@ package final class LiveTable: Sendable {
   /// Opens the table in a folder.
   ///
   /// Another mount in the same boot may belong to another container that shares the memory. A process that is alone
-  /// rejects a table of another mount: the disk may have been gone in between.
+  /// rejects a table of another mount: the disk may have been gone meanwhile.
   ///
   /// - Parameter isAlone: whether no other process uses the store; then a missing or invalid table is created again.
   /// - Returns: nil if there is no valid table.

@@ -44,7 +44,7 @@ extension Engine {
     try Repairer(self, nil, waitSeconds: waitSeconds).run(acceptsLosses: acceptsLosses)
   }
 
-  /// Records durably that losses are accepted: what is left of the store is complete. The caller holds the collection
+  /// Records durably that losses are accepted: the rest of the store is complete. The caller holds the collection
   /// lock.
   func acceptLosses() throws(BlobStorageError) {
     guard let census = backend.census else { return }

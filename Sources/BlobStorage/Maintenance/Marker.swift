@@ -63,7 +63,7 @@ struct Marker {
     }
   }
 
-  /// The part of a version that is kept until its page has been read.
+  /// The part of a version that is kept until its page is read.
   private struct Version {
     let blob: Digest
     let byteCount: Int64

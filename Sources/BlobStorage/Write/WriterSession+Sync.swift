@@ -165,7 +165,7 @@ extension WriterSession {
     return locked { $0.canRefer(to: row.name, offset: place.offset) }
   }
 
-  /// What is left to do before anybody counts on a pack that is not written to any more.
+  /// Finishes sealing a pack, so that other records may rely on it.
   func finishSealing(_ pack: PackName, _ byteCount: Int64) {
     locked { state in
       if byteCount > 0 { state.raiseDurable(pack, to: byteCount) }

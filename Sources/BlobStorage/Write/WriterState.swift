@@ -11,7 +11,7 @@ struct WriterState: Sendable {
     var writtenByteCount: Int64
   }
 
-  /// What a sync of the current pack has to do.
+  /// The work of a sync of the current pack.
   struct SyncPlan: Sendable {
     var pack: PackName
     var file: any File
