@@ -48,6 +48,8 @@ extension CacheCore {
 
   /// Counts each pack's garbage by following every version, in place of what was noticed.
   package func countGarbage() throws(BlobStorageError) {
+    // They would be counted twice.
+    try writeNotes()
     var marker = Marker(engine)
     try marker.markVersions()
     let marks = marker.marks
@@ -73,7 +75,7 @@ extension CacheCore {
         Array(expired[first..<min(first + Self.pageCount, expired.count)]))
     }
     try forgetMissing()
-    try dropBeyondCount()
+    try holdCount()
     try countGarbage()
     try holdLimit()
     report.evictedKeyCount = state.withLock { $0.counts.evictedCount } - evictedBefore
@@ -89,20 +91,12 @@ extension CacheCore {
     try engine.checkOpen()
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
-    let adopted = bytes
     try engine.writer.rollOver()
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      for key in adopted {
-        guard let current = try transaction.currentVersion(ofKey: key) else { continue }
-        try transaction.setCachedKey(
-          CachedKeyRow.id(of: key),
-          CachedKeyRow(
-            priority: CacheMark(metadata: current.row.metadata).priority.rawValue,
-            tick: try transaction.nextCacheTick(), byteCount: current.row.byteCount,
-            digest: current.row.digest, key: key))
-      }
-    }
-    try dropBeyondCount()
+    var notes = CacheNotes()
+    for key in bytes { notes.put(key) }
+    add(notes, makesRoom: false)
+    try writeNotes()
+    try holdCount()
     try holdLimit()
   }
 
@@ -118,28 +112,42 @@ extension CacheCore {
     }
   }
 
-  private func dropBeyondCount() throws(BlobStorageError) {
+  /// Drops the least recently used keys while there are more than the limits say.
+  ///
+  /// The keys that other processes have put and not noted yet are not counted. So a process notes its own the sooner
+  /// the fewer are missing to the limit: the limit holds while at most eight processes put at once.
+  ///
+  /// - Parameter kept: keys that stay.
+  func holdCount(keeping kept: Set<[UInt8]> = []) throws(BlobStorageError) {
     guard let countMax = limits.countMax else { return }
-    // What was read lately stays longest.
-    try flushTouches()
     while true {
-      var victims: [(CachedKeyRow.ID, CachedKeyRow)] = []
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        let excess = min(try transaction.cachedKeyCount() - countMax, Self.pageCount)
+      let notes = state.withLock { $0.notes }
+      var victims: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
+      var excess = 0
+      try engine.catalog.read { (view) throws(BlobStorageError) in
+        var count = try view.cachedKeyCount()
+        let missing = max(0, countMax - count)
+        state.withLock { $0.putCountMax = max(1, missing / 8) }
+        for (id, (note, _)) in notes.keys {
+          switch note {
+          case .used: break
+          case .put: if try view.cachedKey(id) == nil { count += 1 }
+          case .dropped: if try view.cachedKey(id) != nil { count -= 1 }
+          }
+        }
+        excess = count - countMax
         guard excess > 0 else { return }
-        try transaction.forEachCachedKey { id, row in
-          victims.append((id, row))
-          return victims.count < excess
+        let goal = min(excess, Self.pageCount)
+        try view.forEachCachedKey { id, row in
+          if notes.keys[id] == nil, !kept.contains(row.key) { victims.append((id, row)) }
+          return victims.count < goal
         }
       }
-      if victims.isEmpty { return }
-      let long = try longBlobs(victims.map(\.1.digest))
-      let chosen = victims
-      _ = try engine.writer.commitSettling { (commit, transaction) throws(BlobStorageError) in
-        var dropping = CacheDropping(engine, long: long)
-        for (id, row) in chosen { try dropping.drop(row.key, id, &commit, transaction) }
-      }
-      state.withLock { $0.counts.evictedCount += chosen.count }
+      guard excess > 0 else { return }
+      guard try evict(victims) == 0 else { continue }
+      // The notes name all keys that could go, or the rows are out of date.
+      if state.withLock({ $0.notes.isEmpty }) { return }
+      try writeNotes()
     }
   }
 
@@ -157,7 +165,7 @@ extension CacheCore {
 
   package func statistics() throws(BlobStorageError) -> CacheStatistics {
     try adoptLimits()
-    try flushTouches()
+    try writeNotes()
     let counts = state.withLock { $0.counts }
     let (keyCount, packCount, garbageByteCount) = try engine.catalog.read {
       (transaction) throws(BlobStorageError) in

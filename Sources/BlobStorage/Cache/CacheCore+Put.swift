@@ -2,7 +2,7 @@ import Foundation
 import Logging
 import Synchronization
 
-/// Putting values: prepared without a lock, stored if there is room, noted in the same commit.
+/// Putting values: prepared without a lock, stored if there is room, noted in memory.
 extension CacheCore {
   /// A value that is ready to be stored.
   struct Value {
@@ -41,7 +41,7 @@ extension CacheCore {
     var group = Group()
     var indices: [Int] = []
     func end() throws(BlobStorageError) {
-      if let (_, watermark) = try store(group) {
+      if let (_, watermark) = try store(group, durability) {
         for index in indices { stored[index] = true }
         try engine.makeDurable(durability, watermark)
       }
@@ -93,7 +93,7 @@ extension CacheCore {
     let item = try engine.prepare(bytes, data, options)
     var group = Group()
     _ = group.add(Value(item: item, mark: CacheMark(metadata: options.metadata)), limits)
-    guard let (results, watermark) = try store(group), let result = results.first else {
+    guard let (results, watermark) = try store(group, options.durability), let result = results.first else {
       throw BlobStorageError(
         .limitExceeded, "The cache has no room for the value of “\(key)”: raise its limit.", key: key)
     }
@@ -104,32 +104,29 @@ extension CacheCore {
   /// Stores values in one commit, in room that is made for them.
   ///
   /// - Returns: nil when no room can be made.
-  func store(_ group: Group) throws(BlobStorageError) -> Stored? {
+  func store(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored? {
     // A cache that was ended must not evict any more.
     if limits.countMax != nil { try adoptLimits() }
     let values = group.values
     let need = group.needByteCount
-    // Of what the keys have, and of what is put: it may be there and be garbage.
-    let digests = values.filter { $0.item.plan.chunks.count > 1 }.map(\.item.plan.digest)
-    let long = try longBlobs(values.map(\.item.key)).merging(longBlobs(digests)) { known, _ in known }
     for attempt in 0..<Self.attemptCount {
       let roomCount = state.withLock { $0.roomCount }
-      let touched = takeTouched()
       do throws(BlobStorageError) {
-        var evictedCount = 0
-        let stored = try engine.commitSettling(values.map(\.item)) {
-          (commit, transaction) throws(BlobStorageError) in
+        var notes = CacheNotes()
+        let stored = try engine.commit(values.map(\.item), promising: durability) {
+          (commit) throws(BlobStorageError) in
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
-          var dropping = CacheDropping(engine, long: long)
-          try note(touched, transaction)
-          for value in values { try note(value, &dropping, transaction) }
-          try evictBeyondCount(&dropping, &commit, transaction, keeping: Set(values.map(\.item.key)))
-          evictedCount = dropping.droppedKeyCount
+          // A commit can be tried more than once.
+          notes = try replaced(by: values, commit.transaction)
         }
-        state.withLock { $0.counts.evictedCount += evictedCount }
+        for (value, result) in zip(values, stored.0) {
+          notes.put(value.item.key)
+          notes.addVersion(of: value.item.plan.digest, isNew: result.newByteCount > 0)
+        }
+        add(notes, makesRoom: true)
+        tryToHoldCount(keeping: values)
         return stored
       } catch {
-        restore(touched)
         switch error.code {
         case .cacheNeedsRoom: break
         case .noSpace where attempt < Self.attemptCount - 1: break
@@ -165,50 +162,27 @@ extension CacheCore {
     engine.logger.notice("A value is not stored.", metadata: ["reason": "\(reason.message)"])
   }
 
-  private func restore(_ touched: [CachedKeyRow.ID]) {
-    state.withLock { state in
-      for id in touched where state.touched[id] == nil {
-        state.touchCount += 1
-        state.touched[id] = state.touchCount
+  /// Holds the limit of keys. The values are stored: if it cannot be held now, the next put does it.
+  private func tryToHoldCount(keeping values: [Value]) {
+    do throws(BlobStorageError) { try holdCount(keeping: Set(values.map(\.item.key))) } catch {
+      engine.logger.warning(
+        "The cache has more keys than its limit.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Notes the versions that putting the values replaces.
+  private func replaced(
+    by values: [Value], _ view: ReadTransaction
+  ) throws(BlobStorageError) -> CacheNotes {
+    var notes = CacheNotes()
+    var seen: Set<[UInt8]> = []
+    for value in values
+    where value.item.ref.replacement == .replaceCurrent && seen.insert(value.item.key).inserted {
+      if let current = try view.currentVersion(ofKey: value.item.key) {
+        try notes.removeVersion(of: value.item.key, current.row, view)
       }
-      if !state.touched.isEmpty, state.touchedSince == nil { state.touchedSince = .now }
     }
-  }
-
-  /// Notes a value that is about to be put: as the most recently used, and what it replaces as garbage.
-  private func note(
-    _ value: Value, _ dropping: inout CacheDropping, _ transaction: WriteTransaction
-  ) throws(BlobStorageError) {
-    let key = value.item.key
-    let digest = value.item.plan.digest
-    if value.item.ref.replacement == .replaceCurrent,
-      let current = try transaction.currentVersion(ofKey: key)
-    {
-      try dropping.account(key, current.row, transaction)
-    }
-    try dropping.reuse(digest, transaction)
-    let id = CachedKeyRow.id(of: key)
-    try transaction.setCachedKey(
-      id,
-      CachedKeyRow(
-        priority: value.mark.priority.rawValue, tick: try transaction.nextCacheTick(),
-        byteCount: Int64(value.item.plan.byteCount), digest: digest, key: key))
-  }
-
-  /// Drops the least recently used keys while there are more than the limits say.
-  private func evictBeyondCount(
-    _ dropping: inout CacheDropping, _ commit: inout WriterSession.Commit, _ transaction: WriteTransaction,
-    keeping kept: Set<[UInt8]>
-  ) throws(BlobStorageError) {
-    guard let countMax = limits.countMax else { return }
-    let excess = try transaction.cachedKeyCount() - countMax
-    guard excess > 0 else { return }
-    var victims: [(CachedKeyRow.ID, CachedKeyRow)] = []
-    try transaction.forEachCachedKey { id, row in
-      if !kept.contains(row.key) { victims.append((id, row)) }
-      return victims.count < excess
-    }
-    for (id, row) in victims { try dropping.drop(row.key, id, &commit, transaction) }
+    return notes
   }
 
   // MARK: Removing
@@ -217,12 +191,35 @@ extension CacheCore {
   package func remove(_ keys: [String]) throws(BlobStorageError) -> Int {
     var bytes: [[UInt8]] = []
     for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
-    let long = try longBlobs(bytes)
-    return try engine.writer.commitSettling(on: bytes) { (commit, transaction) throws(BlobStorageError) in
-      var dropping = CacheDropping(engine, long: long)
-      for key in bytes { try dropping.drop(key, CachedKeyRow.id(of: key), &commit, transaction) }
-      return dropping.droppedKeyCount
+    return try drop(bytes) { _, _ in true }
+  }
+
+  /// Drops all versions of keys in one commit; says how many had any.
+  ///
+  /// - Parameter isToGo: says of a key, by its index, whether it is dropped.
+  func drop(
+    _ keys: [[UInt8]], where isToGo: (Int, ReadTransaction) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Int {
+    var notes = CacheNotes()
+    let count = try engine.writer.commit(on: keys) { (commit) throws(BlobStorageError) in
+      // A commit can be tried more than once.
+      notes = CacheNotes()
+      var count = 0
+      let view = commit.transaction
+      for (index, key) in keys.enumerated() where try isToGo(index, view) {
+        let id = CachedKeyRow.id(of: key)
+        guard notes.keys[id] == nil else { continue }
+        notes.drop(id)
+        guard let name = try view.nameRow(key), name.versionCount > 0 else { continue }
+        let versions = try view.versions(key: name.key)
+        for version in versions { try notes.removeVersion(of: key, version.row, view) }
+        try commit.drop(versions.map(\.stamp), of: key)
+        count += 1
+      }
+      return count
     }.result
+    add(notes, makesRoom: false)
+    return count
   }
 
   /// Drops all keys of the cache, a page at a time.

@@ -130,7 +130,7 @@ extension CacheCore {
   private func step(
     goal: Int64, _ limits: CacheLimits, copiesLarge: Bool = true
   ) throws(BlobStorageError) -> Int64 {
-    try flushTouches()
+    try writeNotes()
     let choice = try CacheChoice.make(self, goal: goal, limits, copiesLarge: copiesLarge)
     guard !choice.packs.isEmpty else { return 0 }
     try evict(choice.keys)
@@ -151,21 +151,22 @@ extension CacheCore {
     return report.freedByteCount
   }
 
-  /// Drops keys, unless they were used since they were chosen.
-  private func evict(_ keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)]) throws(BlobStorageError) {
+  /// Drops keys, unless they were used or put since they were chosen.
+  ///
+  /// - Returns: how many were dropped.
+  @discardableResult
+  func evict(_ keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)]) throws(BlobStorageError) -> Int {
+    var evictedCount = 0
     for start in stride(from: 0, to: keys.count, by: 500) {
       let page = keys[start..<min(start + 500, keys.count)]
-      let long = try longBlobs(page.map(\.row.digest))
-      let count = try engine.writer.commitSettling { (commit, transaction) throws(BlobStorageError) in
-        var dropping = CacheDropping(engine, long: long)
-        for (id, row) in page {
-          guard try transaction.cachedKey(id) == row else { continue }
-          try dropping.drop(row.key, id, &commit, transaction)
-        }
-        return dropping.droppedKeyCount
-      }.result
-      state.withLock { $0.counts.evictedCount += count }
+      evictedCount += try drop(page.map(\.row.key)) { (index, view) throws(BlobStorageError) in
+        let (id, row) = page[start + index]
+        if state.withLock({ $0.notes.keys[id] != nil }) { return false }
+        return try view.cachedKey(id) == row
+      }
     }
+    state.withLock { $0.counts.evictedCount += evictedCount }
+    return evictedCount
   }
 
   /// Lets go of the files of packs that others have removed, so that their space is free.

@@ -21,20 +21,15 @@ package final class CacheCore: Sendable {
 
   struct State: Sendable {
     var limits: CacheLimits
-    /// Keys that were used since the order was last written, with the ordinal of that use.
-    var touched: [CachedKeyRow.ID: Int] = [:]
-    var touchCount = 0
-    var touchedSince: ContinuousClock.Instant?
+    var notes = CacheNotes()
+    /// After so many puts the notes are written: fewer where the cache has nearly as many keys as it may have.
+    var putCountMax = Int.max
     /// Increases whenever room was made, so that a waiting put first tries again.
     var roomCount = 0
     /// Until when nothing is stored because there is no room to be had.
     var refusesUntil: Double?
     var counts = CacheCounts()
   }
-
-  /// Limits of recorded uses and of their age in memory before they are written.
-  private static let touchedCountMax = 1_024
-  private static let touchedSecondsMax = 30
 
   /// - Parameters:
   ///   - limits: written into the folder; nil takes those that the folder has.
@@ -102,8 +97,8 @@ package final class CacheCore: Sendable {
 
   /// Ends the use of the cache here; the store stays open.
   package func close() {
-    // What was used lately is only advice.
-    do throws(BlobStorageError) { try flushTouches() } catch {}
+    // Notes are only advice.
+    do throws(BlobStorageError) { try writeNotes() } catch {}
     memory.removeAll()
   }
 
@@ -121,13 +116,13 @@ package final class CacheCore: Sendable {
     let whole = prefix + key
     guard let version = try engine.version(whole, nil), !isExpired(version) else { return counted(nil) }
     if let data = memory.data(key, version.id) {
-      try touch(whole)
+      use(whole)
       return counted(data)
     }
     do throws(BlobStorageError) {
       guard let data = try engine.data(whole, version.id) else { return counted(nil) }
       memory.insert(key, version.id, data)
-      try touch(whole)
+      use(whole)
       return counted(data)
     } catch {
       guard error.code == .corrupted else { throw error }
@@ -137,6 +132,12 @@ package final class CacheCore: Sendable {
       do throws(BlobStorageError) { _ = try remove([key]) } catch {}
       return counted(nil)
     }
+  }
+
+  private func use(_ key: String) {
+    var notes = CacheNotes()
+    notes.use(CachedKeyRow.id(of: Array(key.utf8)))
+    add(notes, makesRoom: true)
   }
 
   /// Whether the key has a value that is good; not a use of it.
@@ -155,54 +156,6 @@ package final class CacheCore: Sendable {
       if data == nil { state.counts.missCount += 1 } else { state.counts.hitCount += 1 }
     }
     return data
-  }
-
-  // MARK: Uses
-
-  /// Notes in memory that the key was used.
-  func touch(_ key: String) throws(BlobStorageError) {
-    let id = CachedKeyRow.id(of: Array(key.utf8))
-    let isDue = state.withLock { state in
-      state.touchCount += 1
-      state.touched[id] = state.touchCount
-      guard let since = state.touchedSince else {
-        state.touchedSince = .now
-        return false
-      }
-      return state.touched.count >= Self.touchedCountMax
-        || since.duration(to: .now) > .seconds(Self.touchedSecondsMax)
-    }
-    guard isDue else { return }
-    do throws(BlobStorageError) { try flushTouches() } catch {
-      // A hit is a hit, also when the medium is full.
-      engine.logger.warning("Uses of keys could not be noted.", metadata: ["reason": "\(error.message)"])
-    }
-  }
-
-  /// Writes down which keys were used, in one transaction.
-  package func flushTouches() throws(BlobStorageError) {
-    let touched = takeTouched()
-    guard !touched.isEmpty else { return }
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in try note(touched, transaction) }
-  }
-
-  /// The keys used since the last time, in the order of their last use.
-  func takeTouched() -> [CachedKeyRow.ID] {
-    state.withLock { state in
-      defer {
-        state.touched.removeAll(keepingCapacity: true)
-        state.touchedSince = nil
-      }
-      return state.touched.sorted { $0.value < $1.value }.map(\.key)
-    }
-  }
-
-  func note(_ touched: [CachedKeyRow.ID], _ transaction: WriteTransaction) throws(BlobStorageError) {
-    for id in touched {
-      guard var row = try transaction.cachedKey(id) else { continue }
-      row.tick = try transaction.nextCacheTick()
-      try transaction.setCachedKey(id, row)
-    }
   }
 }
 

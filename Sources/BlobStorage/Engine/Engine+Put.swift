@@ -140,19 +140,6 @@ extension Engine {
     return (results, watermark)
   }
 
-  /// The same in a catalog transaction, so that `alongside` can also change tables that no record determines.
-  func commitSettling(
-    _ items: [CommitItem],
-    alongside: (inout WriterSession.Commit, WriteTransaction) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
-    let (results, watermark) = try writer.commitSettling(on: items.map(\.key)) {
-      (commit, transaction) throws(BlobStorageError) in
-      try alongside(&commit, transaction)
-      return try append(items, to: &commit)
-    }
-    return (results, watermark)
-  }
-
   /// The same for one blob.
   func commit(
     _ item: CommitItem, _ durability: Durability

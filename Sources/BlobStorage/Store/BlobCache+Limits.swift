@@ -34,7 +34,7 @@ extension BlobCache {
 
   /// Writes the recorded uses, which later puts would write otherwise.
   public func flush() async throws(BlobStorageError) {
-    try await run { (core) throws(BlobStorageError) in try core.flushTouches() }
+    try await run { (core) throws(BlobStorageError) in try core.writeNotes() }
   }
 }
 

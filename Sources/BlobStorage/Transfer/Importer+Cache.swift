@@ -30,7 +30,7 @@ extension Importer {
   }
 
   private func store(_ group: CacheCore.Group, in cache: CacheCore) throws(BlobStorageError) {
-    if let stored = try cache.store(group) {
+    if let stored = try cache.store(group, .relaxed) {
       for value in group.values { cachedKeys.insert(value.item.key) }
       return count(stored)
     }

@@ -135,13 +135,6 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// The same in a catalog transaction, so that `body` can also change tables that no record determines.
-  package func commitSettling<T>(
-    on keys: [[UInt8]]? = nil, _ body: (inout Commit, WriteTransaction) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
-    try runCommit(on: keys) { (_) throws(BlobStorageError) in try commitToCatalog(body) }
-  }
-
   private func runCommit<T>(
     on keys: [[UInt8]]?, by attempt: (_ isShared: Bool) throws(BlobStorageError) -> Attempt<T>?
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {

@@ -116,7 +116,7 @@ struct CacheKeepTests {
     for index in 0..<3 { #expect(try cache.put("k\(index)", [UInt8(index)])) }
     for index in [0, 1, 0] {
       #expect(try cache.data("k\(index)") == Data([UInt8(index)]))
-      try cache.flushTouches()
+      try cache.writeNotes()
     }
     for expected in [[0, 1], [0], []] {
       #expect(try cache.put("n\(expected.count)", [9]))
@@ -146,7 +146,7 @@ struct CacheKeepTests {
       #expect(try cache.put("k\(index)", [UInt8(index)]))
     }
     #expect(try cache.data("k0") == Data([0]))
-    try cache.flushTouches()
+    try cache.writeNotes()
     #expect(try cache.trim().evictedKeyCount == 0)
     #expect(try cache.put("n", [9]))
     #expect(try left(cache, of: 3) == [0, 2])

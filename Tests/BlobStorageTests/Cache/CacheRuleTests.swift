@@ -60,7 +60,7 @@ struct CacheRuleTests {
           #expect(try other.put("k0", [1, 2, 3]))
         } else {
           #expect(try other.data("k0") == values[0])
-          try other.flushTouches()
+          try other.writeNotes()
         }
       } catch { Issue.record(error) }
     }
