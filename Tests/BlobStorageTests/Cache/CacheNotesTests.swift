@@ -53,6 +53,46 @@ struct CacheNotesTests {
     #expect(noted <= counted && counted - noted <= removalCount * Self.recordByteCountMax)
   }
 
+  @Test("a put and a drop write to the pack only, and the catalog follows later")
+  func later() throws {
+    let place = try CachePlace(CacheLimits(byteCountMax: 100 << 20))
+    let cache = try place.cache()
+    let tails = try #require(cache.engine.catalog.tails)
+    #expect(try cache.put("first", [1]))
+    let before = tails.size.recordCount
+    for index in 0..<40 { #expect(try cache.put("k\(index)", [UInt8(index)])) }
+    #expect(try cache.remove((0..<10).map { "k\($0)" }) == 10)
+    // A chunk and a ref each, and a drop for each that went.
+    #expect(tails.size.recordCount == before + 2 * 40 + 10)
+    #expect(try cache.statistics().keyCount == 31)
+    #expect(tails.size.recordCount == 0)
+  }
+
+  @Test("keys that their process has not noted are evicted all the same")
+  func unnoted() throws {
+    let place = try CachePlace()
+    var random = SplitMix64.announced()
+    let (one, other) = (try place.cache(), try place.cache())
+    let byteCount = 150_000
+    for index in 0..<39 { #expect(try one.put("one\(index)", random.noise(byteCount))) }
+    #expect(try other.engine.catalog.read { view throws(BlobStorageError) in try view.cachedKeyCount() } == 0)
+    for index in 0..<60 { #expect(try other.put("other\(index)", random.noise(byteCount))) }
+    #expect(try other.engine.folder.allocatedByteCount() <= place.limits.byteCountMax * 105 / 100)
+    #expect(try other.contains("other59"))
+  }
+
+  @Test("a number of keys is held by two processes that take turns")
+  func count() throws {
+    let place = try CachePlace(CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: 16))
+    let (one, other) = (try place.cache(), try place.cache())
+    for index in 0..<60 {
+      let cache = index % 5 < 3 ? one : other
+      #expect(try cache.put("k\(index)", [UInt8(index)]))
+      let count = try one.engine.keys("", after: nil, limit: .max).count
+      #expect(count == min(index + 1, 16))
+    }
+  }
+
   @Test("counts the versions of each blob, the same after a rebuild")
   func counts() throws {
     let place = try StorePlace()
