@@ -5,12 +5,19 @@ import Synchronization
 extension CacheCore {
   private static let pageCount = 1_000
 
-  /// Notes all keys if the catalog has lost them: in the order in which they were put.
+  /// Notes all keys if the catalog has lost them, or a process has died before it noted its own: in the order in which
+  /// they were put.
   func indexIfNeeded() throws(BlobStorageError) {
-    let isIndexed = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.isCacheIndexed()
+    let state = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.cacheIndexState()
     }
-    guard !isIndexed else { return }
+    if state == .lacksKeys {
+      _ = try index()
+      return try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.setCacheIndexed()
+      }
+    }
+    guard state == .none else { return }
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try transaction.beginCountingVersions()
     }
@@ -120,6 +127,7 @@ extension CacheCore {
   /// - Parameter kept: keys that stay.
   func holdCount(keeping kept: Set<[UInt8]> = []) throws(BlobStorageError) {
     guard let countMax = limits.countMax else { return }
+    try indexIfNeeded()
     while true {
       let notes = state.withLock { $0.notes }
       var victims: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []

@@ -82,9 +82,13 @@ package final class CacheCore: Sendable {
     engine.limitPacks(to: limits.packByteCountTarget)
     try indexIfNeeded()
     if isLower { try holdLimit() }
+    engine.closingHooks.withLock { hooks in hooks.append { [weak self] in self?.close() } }
   }
 
-  deinit { lockFile.close() }
+  deinit {
+    close()
+    lockFile.close()
+  }
 
   private static func requireNoKeys(_ engine: Engine, _ prefix: String) throws(BlobStorageError) {
     guard let key = try engine.keys(prefix, after: nil, limit: 1).first?.key else { return }
@@ -95,7 +99,7 @@ package final class CacheCore: Sendable {
       key: key, path: engine.folder.path.string)
   }
 
-  /// Ends the use of the cache here; the store stays open.
+  /// Ends the use of the cache here; the store stays open. Also called when the store closes.
   package func close() {
     // Notes are only advice.
     do throws(BlobStorageError) { try writeNotes() } catch {}

@@ -76,7 +76,7 @@ extension Engine {
     defer { lock.close() }
     try lock.locked { () throws(BlobStorageError) in try CacheFile.remove(folder) }
     // A later cache notes all keys again: some will have been put without it.
-    try catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed(false) }
+    try catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed(.none) }
     limitPacks(to: .max)
     return true
   }

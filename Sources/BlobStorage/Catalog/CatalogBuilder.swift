@@ -171,6 +171,7 @@ package struct CatalogBuilder: Sendable {
           if !backend.publishes { row.durableByteCount = sealed }
         }
         if isKnown { try transaction.bumpEpoch() }
+        try transaction.setCacheLacksKeys()
       }
     } catch {
       if error.code == .poisoned {

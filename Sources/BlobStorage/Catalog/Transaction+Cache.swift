@@ -26,8 +26,10 @@ extension ReadTransaction {
     }
   }
 
-  /// Whether all keys of the cache were noted since the catalog was made.
-  package func isCacheIndexed() throws(BlobStorageError) -> Bool { try meta(.cacheIndexed) != 0 }
+  /// Whether the keys of the cache were noted since the catalog was made.
+  package func cacheIndexState() throws(BlobStorageError) -> CacheIndexState {
+    CacheIndexState(rawValue: try meta(.cacheIndexed)) ?? .none
+  }
 
   // MARK: Garbage
 
@@ -71,8 +73,13 @@ extension WriteTransaction {
     if tick > (try meta(.cacheTick)) { try setMeta(.cacheTick, tick) }
   }
 
-  package func setCacheIndexed(_ isIndexed: Bool = true) throws(BlobStorageError) {
-    try setMeta(.cacheIndexed, isIndexed ? 1 : 0)
+  package func setCacheIndexed(_ state: CacheIndexState = .complete) throws(BlobStorageError) {
+    try setMeta(.cacheIndexed, state.rawValue)
+  }
+
+  /// Notes that a process has died, perhaps before it noted its keys.
+  func setCacheLacksKeys() throws(BlobStorageError) {
+    if try cacheIndexState() == .complete { try setCacheIndexed(.lacksKeys) }
   }
 
   // MARK: Garbage
@@ -90,6 +97,15 @@ extension WriteTransaction {
   package func addGarbage(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
     try setGarbageByteCount(pack, try garbageByteCount(pack) + byteCount)
   }
+}
+
+/// Whether the cache's tables are complete.
+package enum CacheIndexState: UInt64 {
+  case none = 0
+  /// All but the latest keys, which their processes still have to note.
+  case complete = 1
+  /// A process may have died before it noted its keys.
+  case lacksKeys = 2
 }
 
 /// What a cache notes of one of its keys.

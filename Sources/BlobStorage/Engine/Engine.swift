@@ -29,6 +29,8 @@ package final class Engine: Sendable {
   package let environment: Environment
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
+  /// Run when the store is about to close.
+  let closingHooks = Mutex<[@Sendable () -> Void]>([])
   private let isClosed = Atomic<Bool>(false)
   package let sharing: any Sharing
   let uncertain = UncertainKeys()
@@ -212,6 +214,7 @@ package final class Engine: Sendable {
   }
 
   package func close() throws(BlobStorageError) {
+    for hook in closingHooks.withLock({ $0 }) { hook() }
     guard isClosed.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
     else {
       return
