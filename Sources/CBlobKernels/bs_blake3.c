@@ -56,7 +56,7 @@ static void compress(uint8_t value[CV_BYTES], const uint8_t block[BLOCK_BYTES], 
   uint32_t v0 = h[0], v1 = h[1], v2 = h[2], v3 = h[3], v4 = h[4], v5 = h[5], v6 = h[6], v7 = h[7];
   uint32_t v8 = IV0, v9 = IV1, v10 = IV2, v11 = IV3;
   uint32_t v12 = (uint32_t)counter, v13 = (uint32_t)(counter >> 32), v14 = byte_count, v15 = flags;
-  SEVEN_ROUNDS;
+  SEVEN_ROUNDS(ROUND);
   uint32_t result[8] = {v0 ^ v8,  v1 ^ v9,  v2 ^ v10, v3 ^ v11,
                         v4 ^ v12, v5 ^ v13, v6 ^ v14, v7 ^ v15};
   memcpy(value, result, sizeof result);
@@ -92,12 +92,39 @@ static void hash_parent(const uint8_t children[BLOCK_BYTES], uint32_t root, uint
   memcpy(value, result, CV_BYTES);
 }
 
-// How many lanes hash `count` inputs fastest, or the first of them. Eight lanes of AVX-512 take no longer
-// than four would.
-static size_t lanes_for(int level, size_t count) {
-  if (level == BS_BLAKE3_PORTABLE || count < 2) return 1;
-  if (level == BS_BLAKE3_LANES16) return count > 8 ? 16 : 8;
-  return level == BS_BLAKE3_LANES8 && count > 4 ? 8 : 4;
+// A kernel, and how many inputs it hashes at most.
+typedef struct {
+  bs_blake3_kernel *hash;
+  size_t count_max;
+} choice;
+
+static void one_by_one(const uint8_t *inputs, size_t count, size_t last_bytes, const bs_blake3_shape *shape,
+                       uint8_t *values) {
+  (void)count;
+  if (shape->flags & PARENT) {
+    hash_parent(inputs, shape->flags & ROOT, values);
+  } else {
+    hash_leaf(inputs, last_bytes, shape->counter, shape->last & ROOT, values);
+  }
+}
+
+// The kernel that hashes `count` inputs fastest, or the first of them. A last one of less than half a leaf is not
+// worth more lanes than those before it need. On arm64 the plain code hashes a single input.
+static choice choose(int level, size_t count, bool is_last_short) {
+#if defined(__x86_64__)
+  if (level == BS_BLAKE3_LANES16) {
+    if (count <= 2) return (choice){bs_blake3_lanes8_avx512, 2};
+    if (count <= 4 + (size_t)is_last_short) return (choice){bs_blake3_lanes16, 4};
+    if (count <= 8 + (size_t)is_last_short) return (choice){bs_blake3_lanes8_avx512, 8};
+    return (choice){bs_blake3_lanes16, 16};
+  }
+  if (level == BS_BLAKE3_LANES8) return (choice){bs_blake3_lanes8, count <= 4 ? 2 : 8};
+  if (level == BS_BLAKE3_LANES4) return (choice){bs_blake3_lanes4, count <= 2 ? 1 : 4};
+#elif defined(__aarch64__)
+  if (level == BS_BLAKE3_LANES4 && count > 1 + (size_t)is_last_short) return (choice){bs_blake3_lanes4, 4};
+#endif
+  (void)level, (void)count, (void)is_last_short;
+  return (choice){one_by_one, 1};
 }
 
 // Any number of inputs of one shape; the last has `last_bytes`.
@@ -105,32 +132,11 @@ static void hash_many(int level, const uint8_t *inputs, size_t count, size_t las
                       bs_blake3_shape shape, uint8_t *values) {
   size_t stride = shape.block_count * BLOCK_BYTES;
   while (count > 0) {
-    size_t lanes = lanes_for(level, count);
-    // A short leaf is not worth more lanes than the leaves before it need: below half of one, or if the four
-    // lanes are for it and a single other.
-    size_t worth = lanes == 4 ? stride : stride / 2;
-    if (count <= lanes && last_bytes < worth) lanes = lanes_for(level, count - 1);
-    size_t taken = count < lanes ? count : lanes;
-    size_t taken_last = taken < count ? stride : last_bytes;
-#if defined(__x86_64__)
-    if (lanes == 16) {
-      bs_blake3_lanes16(inputs, taken, taken_last, &shape, values);
-    } else if (lanes == 8 && level == BS_BLAKE3_LANES16) {
-      bs_blake3_lanes8_avx512(inputs, taken, taken_last, &shape, values);
-    } else if (lanes == 8) {
-      bs_blake3_lanes8(inputs, taken, taken_last, &shape, values);
-    } else
-#endif
-#if defined(__x86_64__) || defined(__aarch64__)
-        if (lanes == 4) {
-      bs_blake3_lanes4(inputs, taken, taken_last, &shape, values);
-    } else
-#endif
-        if (shape.flags & PARENT) {
-      hash_parent(inputs, 0, values);
-    } else {
-      hash_leaf(inputs, taken_last, shape.counter, 0, values);
-    }
+    choice kernel = choose(level, count, last_bytes < stride / 2);
+    size_t taken = count < kernel.count_max ? count : kernel.count_max;
+    // A leaf alone has no more blocks than it needs.
+    if (count == 1 && last_bytes < stride) shape.block_count = last_block(last_bytes) + 1;
+    kernel.hash(inputs, taken, taken < count ? stride : last_bytes, &shape, values);
     inputs += taken * stride;
     values += taken * CV_BYTES;
     shape.counter += taken * shape.counter_step;
@@ -139,25 +145,29 @@ static void hash_many(int level, const uint8_t *inputs, size_t count, size_t las
 }
 
 static void hash_leaves(int level, const uint8_t *bytes, size_t count, size_t last_bytes, uint64_t counter,
-                        uint8_t *values) {
+                        uint32_t root, uint8_t *values) {
   bs_blake3_shape leaves = {
       .block_count = LEAF_BLOCKS,
       .counter = counter,
       .counter_step = 1,
       .first = CHUNK_START,
-      .last = CHUNK_END,
+      .last = (uint8_t)(CHUNK_END | root),
   };
   hash_many(level, bytes, count, last_bytes, leaves, values);
+}
+
+static void hash_parents(int level, const uint8_t *children, size_t count, uint32_t root, uint8_t *values) {
+  bs_blake3_shape parents = {.block_count = 1, .flags = (uint8_t)(PARENT | root)};
+  hash_many(level, children, count, BLOCK_BYTES, parents, values);
 }
 
 // Replaces values by their parents, level by level, until no more than `goal` (1 or 2) are left, and
 // returns how many. One without a partner rises as it is: this gives the paper's tree, whose left subtrees
 // are full.
 static size_t reduce(int level, uint8_t *values, size_t count, size_t goal) {
-  bs_blake3_shape parents = {.block_count = 1, .flags = PARENT};
   while (count > goal) {
     size_t pairs = count / 2;
-    hash_many(level, values, pairs, BLOCK_BYTES, parents, values);
+    hash_parents(level, values, pairs, 0, values);
     if (count % 2 != 0) memmove(values + pairs * CV_BYTES, values + (count - 1) * CV_BYTES, CV_BYTES);
     count = pairs + count % 2;
   }
@@ -167,14 +177,14 @@ static size_t reduce(int level, uint8_t *values, size_t count, size_t goal) {
 // Adds a full subtree, whose number of leaves is a power of two that divides the leaves so far.
 static void tree_add(tree *t, const uint8_t *bytes, size_t leaf_count) {
   uint8_t values[BATCH_LEAVES * CV_BYTES];
-  hash_leaves(t->level, bytes, leaf_count, LEAF_BYTES, t->leaf_count, values);
+  hash_leaves(t->level, bytes, leaf_count, LEAF_BYTES, t->leaf_count, 0, values);
   reduce(t->level, values, leaf_count, 1);
   memcpy(t->values[t->depth], values, CV_BYTES);
   t->depth += 1;
   // Like adding one in binary: every bit that carries is a pair whose parent is due.
   for (uint64_t bit = leaf_count; (t->leaf_count & bit) != 0; bit <<= 1) {
     t->depth -= 1;
-    hash_parent(t->values[t->depth - 1], 0, t->values[t->depth - 1]);
+    hash_parents(t->level, t->values[t->depth - 1], 1, 0, t->values[t->depth - 1]);
   }
   t->leaf_count += leaf_count;
 }
@@ -199,15 +209,15 @@ static size_t tree_add_prefix(tree *t, const uint8_t *bytes, size_t count, size_
 static void tree_finish(const tree *t, const uint8_t *bytes, size_t count, uint8_t digest[CV_BYTES]) {
   size_t leaf_count = count > 0 ? (count + LEAF_BYTES - 1) / LEAF_BYTES : 1;
   if (leaf_count == 1 && t->depth == 0) {
-    hash_leaf(bytes, count, 0, ROOT, digest);
+    hash_leaves(t->level, bytes, 1, count, 0, ROOT, digest);
     return;
   }
   uint8_t values[BATCH_LEAVES * CV_BYTES];
   size_t last_bytes = count - (leaf_count - 1) * LEAF_BYTES;
-  hash_leaves(t->level, bytes, leaf_count, last_bytes, t->leaf_count, values);
+  hash_leaves(t->level, bytes, leaf_count, last_bytes, t->leaf_count, 0, values);
   if (t->depth == 0) {
     reduce(t->level, values, leaf_count, 2);
-    hash_parent(values, ROOT, digest);
+    hash_parents(t->level, values, 1, ROOT, digest);
     return;
   }
   uint8_t pair[2 * CV_BYTES];
@@ -215,7 +225,7 @@ static void tree_finish(const tree *t, const uint8_t *bytes, size_t count, uint8
   memcpy(pair + CV_BYTES, values, CV_BYTES);
   for (size_t left = t->depth; left > 0; left--) {
     memcpy(pair, t->values[left - 1], CV_BYTES);
-    hash_parent(pair, left == 1 ? ROOT : 0, pair + CV_BYTES);
+    hash_parents(t->level, pair, 1, left == 1 ? ROOT : 0, pair + CV_BYTES);
   }
   memcpy(digest, pair + CV_BYTES, CV_BYTES);
 }
@@ -226,7 +236,19 @@ static void tree_init(tree *t, int level) {
   t->level = level;
 }
 
+// Begins to fetch the first blocks of the leaves that are hashed first, so that the lanes wait for memory once,
+// not for each block; from there on the kernels fetch ahead. Bytes that were just read are in the cache already.
+static void prefetch_leaves(const uint8_t *bytes, size_t count) {
+  enum { LEAVES = 16 };
+  for (size_t offset = 0; offset < PREFETCH_BYTES; offset += BLOCK_BYTES) {
+    for (size_t leaf = 0; leaf < LEAVES && leaf * LEAF_BYTES + offset < count; leaf++) {
+      __builtin_prefetch(bytes + leaf * LEAF_BYTES + offset);
+    }
+  }
+}
+
 void bs_blake3_at_level(int level, const void *bytes, size_t count, uint8_t digest[32]) {
+  prefetch_leaves(bytes, count);
   tree t;
   tree_init(&t, level);
   size_t added = 0;

@@ -5,8 +5,10 @@
 #define KERNEL bs_blake3_lanes4
 #if defined(__x86_64__)
 #define TARGET __attribute__((target("sse4.1")))
+#define LANES_ROUND ROUND
 #else
 #define TARGET
+#define LANES_ROUND ROUND_ABREAST
 #endif
 #include "bs_blake3_lanes.h"
 #endif

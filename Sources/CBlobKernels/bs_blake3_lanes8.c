@@ -4,5 +4,6 @@
 #define LANES 8
 #define KERNEL bs_blake3_lanes8
 #define TARGET __attribute__((target("avx2")))
+#define LANES_ROUND ROUND
 #include "bs_blake3_lanes.h"
 #endif

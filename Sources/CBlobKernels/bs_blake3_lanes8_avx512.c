@@ -4,5 +4,6 @@
 #define LANES 8
 #define KERNEL bs_blake3_lanes8_avx512
 #define TARGET __attribute__((target("avx512f,avx512vl")))
+#define LANES_ROUND ROUND_ABREAST
 #include "bs_blake3_lanes.h"
 #endif

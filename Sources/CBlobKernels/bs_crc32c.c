@@ -8,9 +8,6 @@
 
 #include "bs_crc32c_table.h"
 
-// The polynomial 0x1EDC6F41, bits reflected: the top bit is the coefficient of x^0.
-#define POLYNOMIAL 0x82F63B78u
-
 uint32_t bs_crc32c_table(uint32_t seed, const void *bytes, size_t count) {
   const uint8_t *p = bytes;
   uint32_t crc = ~seed;
@@ -44,20 +41,17 @@ bool bs_crc32c_is_hardware(void) {
 #if defined(HARDWARE)
 
 // The instruction takes three cycles, but one can begin in each: three stretches of the bytes run side by
-// side.
-enum { STRETCH_BYTES = 4096 };
+// side. To join them takes some 50 cycles, so that long stretches come first.
+enum { STRETCH_BYTES_MAX = 4096, STRETCH_BYTES_MIN = 256 };
 
-// x^(8 * STRETCH_BYTES) and its square, modulo the polynomial: what multiplies a value when so many zero
-// bytes follow it.
-#define BEHIND_ONE_STRETCH 0x35D73A62u
-#define BEHIND_TWO_STRETCHES 0x28461564u
+// What moves a value over 256, 512… 8,192 bytes: x^(8 * count - 33) modulo the polynomial. The instruction that
+// reduces the product multiplies it by x^32, and a product of reflected values lacks another x.
+static const uint32_t behind_bytes[] = {0xB9E02B86, 0xDD7E3B0C, 0x170076FA, 0xA51B6135, 0x82F89C77, 0x54A86326};
 
-static uint32_t multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (int bit = 31; bit >= 0; bit--) {
-    product ^= b & (0u - ((a >> bit) & 1));
-    b = (b >> 1) ^ (POLYNOMIAL & (0u - (b & 1)));
-  }
+// The product of polynomials, not yet reduced.
+static uint64_t multiply(uint32_t a, uint32_t b) {
+  uint64_t product = 0;
+  for (int bit = 0; bit < 32; bit++) product ^= (uint64_t)b << bit & (0u - (uint64_t)((a >> bit) & 1));
   return product;
 }
 
@@ -69,14 +63,17 @@ HARDWARE static inline uint64_t word_at(const uint8_t *p) {
 
 HARDWARE static uint32_t hardware(uint32_t seed, const uint8_t *p, size_t count) {
   uint32_t crc = ~seed;
-  for (; count >= 3 * STRETCH_BYTES; p += 3 * STRETCH_BYTES, count -= 3 * STRETCH_BYTES) {
-    uint32_t second = 0, third = 0;
-    for (size_t i = 0; i < STRETCH_BYTES; i += 8) {
-      crc = STEP_8(crc, word_at(p + i));
-      second = STEP_8(second, word_at(p + STRETCH_BYTES + i));
-      third = STEP_8(third, word_at(p + 2 * STRETCH_BYTES + i));
+  size_t step = 4;
+  for (size_t stretch = STRETCH_BYTES_MAX; count >= 3 * STRETCH_BYTES_MIN; stretch /= 2, step--) {
+    for (; count >= 3 * stretch; p += 3 * stretch, count -= 3 * stretch) {
+      uint32_t second = 0, third = 0;
+      for (size_t i = 0; i < stretch; i += 8) {
+        crc = STEP_8(crc, word_at(p + i));
+        second = STEP_8(second, word_at(p + stretch + i));
+        third = STEP_8(third, word_at(p + 2 * stretch + i));
+      }
+      crc = STEP_8(0, multiply(crc, behind_bytes[step + 1]) ^ multiply(second, behind_bytes[step])) ^ third;
     }
-    crc = multiply(crc, BEHIND_TWO_STRETCHES) ^ multiply(second, BEHIND_ONE_STRETCH) ^ third;
   }
   for (; count >= 8; p += 8, count -= 8) crc = STEP_8(crc, word_at(p));
   for (; count > 0; p++, count--) crc = STEP_1(crc, *p);

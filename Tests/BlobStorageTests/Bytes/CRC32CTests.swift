@@ -25,8 +25,9 @@ struct CRC32CTests {
   func instructionEqualsTable() {
     var random = SplitMix64.announced()
     let bytes = random.bytes(100_000)
-    // 12,288 bytes are one round of the three stretches.
-    let lengths = Array(0..<64) + [12_287, 12_288, 12_289, 24_576, 36_863, 50_000, 99_990]
+    // Three stretches of 256 to 4,096 bytes each run side by side.
+    let rounds = [768, 1_536, 3_072, 6_144, 12_288].flatMap { [$0 - 1, $0, $0 + 1, 2 * $0 - 1] }
+    let lengths = Array(0..<64) + rounds + [10_000, 24_576, 36_863, 50_000, 99_990]
     for length in lengths {
       for start in 0..<9 {
         let seed = UInt32.random(in: 0...UInt32.max, using: &random)

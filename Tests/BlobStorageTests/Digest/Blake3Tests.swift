@@ -52,7 +52,9 @@ struct Blake3Tests {
     var random = SplitMix64.announced()
     let bytes = random.bytes(700_000)
     // Round the borders of lanes (4, 8, 16 leaves), of a batch (256 leaves) and of its remainders.
-    let borders = [2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 255, 256, 257, 384, 512, 513].map {
+    let borders = [
+      2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 20, 24, 28, 31, 33, 64, 255, 256, 257, 384, 512, 513,
+    ].map {
       $0 * 1_024
     }
     // A short last leaf beside any number of full ones in the lanes, ending round the borders of a block.
@@ -68,6 +70,34 @@ struct Blake3Tests {
       for level in Self.levels {
         #expect(Self.digest(input, level: level) == expected, "level \(level), \(length) bytes")
       }
+    }
+  }
+
+  @Test("reads no byte behind the input, whatever its length and alignment", arguments: levels)
+  func staysInside(level: Int32) throws {
+    var random = SplitMix64.announced()
+    let page = Int(getpagesize())
+    let byteCount = 32_768
+    let memory = try #require(
+      mmap(nil, byteCount + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0))
+    try #require(memory != MAP_FAILED)
+    defer { munmap(memory, byteCount + page) }
+    UnsafeMutableRawBufferPointer(start: memory, count: byteCount).copyBytes(from: random.bytes(byteCount))
+    let end = memory + byteCount
+    try #require(mprotect(end, page, PROT_NONE) == 0)
+
+    // Every length of a single leaf, and every number of leaves in the lanes with a last one of any length.
+    let lengths =
+      Array(0...1_025)
+      + (1...20).flatMap { leaves in
+        [1, 64, 100, 511, 512, 700, 1_023].map { leaves * 1_024 + $0 }
+      }
+    for length in lengths {
+      let input = UnsafeRawBufferPointer(start: end - length, count: length)
+      var digest = [UInt8](repeating: 0, count: Digest.byteCount)
+      bs_blake3_at_level(level, input.baseAddress, length, &digest)
+      let expected = Self.digest(Array(input), level: Int32(BS_BLAKE3_PORTABLE))
+      #expect(digest.withUnsafeBytes { Digest(algorithm: .blake3, bytes: $0) } == expected, "\(length) bytes")
     }
   }
 
