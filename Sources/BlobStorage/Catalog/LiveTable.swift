@@ -399,12 +399,14 @@ package final class LiveTable: Sendable {
   /// The stripes of keys, in ascending order; the whole range for many keys.
   package static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
     guard let keys, keys.count <= 16 else { return [firstStripe..<firstStripe + stripeCount] }
-    var stripes: Set<Int64> = []
-    for key in keys {
-      let hash = hash(key)
-      stripes.insert(firstStripe + Int64((hash ^ hash >> 32) % UInt64(stripeCount)))
-    }
-    return stripes.sorted().map { $0..<$0 + 1 }
+    if keys.count == 1 { return [stripe(keys[0])] }
+    return Set(keys.map(stripe)).sorted { $0.lowerBound < $1.lowerBound }
+  }
+
+  private static func stripe(_ key: [UInt8]) -> Range<Int64> {
+    let hash = hash(key)
+    let stripe = firstStripe + Int64((hash ^ hash >> 32) % UInt64(stripeCount))
+    return stripe..<stripe + 1
   }
 
   /// FNV-1a.

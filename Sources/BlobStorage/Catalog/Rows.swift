@@ -1,3 +1,12 @@
+/// A value of the catalog's tables, as bytes of known length.
+protocol TableValue {
+  /// Bytes of the value.
+  var encodedByteCount: Int { get }
+
+  /// Puts the value's bytes.
+  func encode(into filler: inout ByteFiller)
+}
+
 /// Where a record lies: its pack's number in this catalog, its offset, and its ordinal in the pack.
 package struct Place: Hashable, Sendable {
   package var pack: UInt32
@@ -12,7 +21,7 @@ package struct Place: Hashable, Sendable {
 }
 
 /// What the catalog knows of a pack.
-package struct PackRow: Hashable, Sendable {
+package struct PackRow: Hashable, Sendable, TableValue {
   /// What a pack is going through. Only `live` packs may be deduplicated onto.
   package enum State: UInt8, Sendable {
     case live = 0
@@ -57,20 +66,20 @@ package struct PackRow: Hashable, Sendable {
     promisedByteCount = 0
   }
 
-  func encoded() -> [UInt8] {
-    var writer = ByteWriter(capacity: 56)
-    writer.integer(name.writer)
-    writer.integer(name.sequence)
-    writer.integer(created)
-    writer.integer(state.rawValue)
+  var encodedByteCount: Int { 50 }
+
+  func encode(into filler: inout ByteFiller) {
+    filler.integer(name.writer)
+    filler.integer(name.sequence)
+    filler.integer(created)
+    filler.integer(state.rawValue)
     var flags: UInt8 = (isSealed ? 1 : 0) | (isDamaged ? 2 : 0) | (isPoisoned ? 4 : 0)
     flags |= (isLost ? 8 : 0) | (hasLostRecords ? 16 : 0)
-    writer.integer(flags)
-    writer.integer(appliedByteCount)
-    writer.integer(UInt32(recordCount))
-    writer.integer(durableByteCount)
-    writer.integer(promisedByteCount)
-    return writer.bytes
+    filler.integer(flags)
+    filler.integer(appliedByteCount)
+    filler.integer(UInt32(recordCount))
+    filler.integer(durableByteCount)
+    filler.integer(promisedByteCount)
   }
 
   init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
@@ -101,7 +110,7 @@ package struct PackRow: Hashable, Sendable {
 }
 
 /// Where a chunk lies and what it takes to decode it. 19 bytes, 51 with a base.
-package struct ChunkRow: Hashable, Sendable {
+package struct ChunkRow: Hashable, Sendable, TableValue {
   package var place: Place
   package var plainByteCount: Int
   package var storedByteCount: Int
@@ -136,17 +145,17 @@ package struct ChunkRow: Hashable, Sendable {
 
   private var metaByteCount: Int { ChunkRecord.metaByteCount(hasBase: base != nil, hasFeatures: hasFeatures) }
 
-  func encoded() -> [UInt8] {
-    var writer = ByteWriter(capacity: 56)
-    writer.integer(place.pack)
-    writer.integer(UInt32(place.offset))
-    writer.integer(
+  var encodedByteCount: Int { base == nil ? 19 : 19 + Digest.byteCount }
+
+  func encode(into filler: inout ByteFiller) {
+    filler.integer(place.pack)
+    filler.integer(UInt32(place.offset))
+    filler.integer(
       UInt64(place.ordinal) | UInt64(storedByteCount) << 24 | UInt64(plainByteCount & 0xffff) << 48)
-    writer.integer(UInt8(plainByteCount >> 16))
-    writer.integer(codecNumber)
-    writer.integer(baseKind.rawValue | (hasFeatures ? 64 : 0) | (isSuspect ? 128 : 0))
-    base?.withUnsafeBytes { writer.raw($0) }
-    return writer.bytes
+    filler.integer(UInt8(plainByteCount >> 16))
+    filler.integer(codecNumber)
+    filler.integer(baseKind.rawValue | (hasFeatures ? 64 : 0) | (isSuspect ? 128 : 0))
+    base?.withUnsafeBytes { filler.raw($0) }
   }
 
   init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
@@ -170,7 +179,7 @@ package struct ChunkRow: Hashable, Sendable {
 }
 
 /// Where a manifest lies and how large its blob is.
-package struct ManifestRow: Hashable, Sendable {
+package struct ManifestRow: Hashable, Sendable, TableValue {
   package var place: Place
   package var byteCount: Int64
   package var chunkCount: Int64
@@ -207,16 +216,16 @@ package struct ManifestRow: Hashable, Sendable {
       metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: payloadByteCount)
   }
 
-  func encoded() -> [UInt8] {
-    var writer = ByteWriter(capacity: 48)
-    writer.integer(place.pack)
-    writer.integer(UInt32(place.offset))
-    writer.integer(UInt32(place.ordinal))
-    writer.integer(UInt32(listedCount))
-    writer.integer(depth)
-    writer.integer(byteCount)
-    writer.integer(chunkCount)
-    return writer.bytes
+  var encodedByteCount: Int { 33 }
+
+  func encode(into filler: inout ByteFiller) {
+    filler.integer(place.pack)
+    filler.integer(UInt32(place.offset))
+    filler.integer(UInt32(place.ordinal))
+    filler.integer(UInt32(listedCount))
+    filler.integer(depth)
+    filler.integer(byteCount)
+    filler.integer(chunkCount)
   }
 
   init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
@@ -235,7 +244,7 @@ package struct ManifestRow: Hashable, Sendable {
 }
 
 /// A version that can be seen.
-package struct VersionRow: Hashable, Sendable {
+package struct VersionRow: Hashable, Sendable, TableValue {
   package var digest: Digest
   package var byteCount: Int64
   package var created: UInt64
@@ -254,17 +263,17 @@ package struct VersionRow: Hashable, Sendable {
     metadata = record.metadata
   }
 
-  func encoded() -> [UInt8] {
-    var writer = ByteWriter(capacity: 72 + metadata.count)
-    digest.withUnsafeBytes { writer.raw($0) }
-    writer.integer(byteCount)
-    writer.integer(created)
-    writer.integer(place.pack)
-    writer.integer(UInt32(place.offset))
-    writer.integer(UInt32(place.ordinal))
-    writer.integer(UInt32(copyCount))
-    writer.raw(metadata)
-    return writer.bytes
+  var encodedByteCount: Int { Digest.byteCount + 32 + metadata.count }
+
+  func encode(into filler: inout ByteFiller) {
+    digest.withUnsafeBytes { filler.raw($0) }
+    filler.integer(byteCount)
+    filler.integer(created)
+    filler.integer(place.pack)
+    filler.integer(UInt32(place.offset))
+    filler.integer(UInt32(place.ordinal))
+    filler.integer(UInt32(copyCount))
+    filler.raw(metadata)
   }
 
   init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
@@ -283,15 +292,15 @@ package struct VersionRow: Hashable, Sendable {
 /// A version that something hides: how many copies of its ref there are, and how many records name it as gone.
 ///
 /// It is forgotten when both are zero. A record that names it may be forgotten only when no copy is left.
-package struct MaskRow: Hashable, Sendable {
+package struct MaskRow: Hashable, Sendable, TableValue {
   package var copyCount: Int
   package var maskerCount: Int
 
-  func encoded() -> [UInt8] {
-    var writer = ByteWriter(capacity: 8)
-    writer.integer(UInt32(copyCount))
-    writer.integer(UInt32(maskerCount))
-    return writer.bytes
+  var encodedByteCount: Int { 8 }
+
+  func encode(into filler: inout ByteFiller) {
+    filler.integer(UInt32(copyCount))
+    filler.integer(UInt32(maskerCount))
   }
 
   init(copyCount: Int, maskerCount: Int) {
@@ -307,7 +316,7 @@ package struct MaskRow: Hashable, Sendable {
 }
 
 /// What hangs on a key, or on the first part of a long one.
-package struct NameRow: Hashable, Sendable {
+package struct NameRow: Hashable, Sendable, TableValue {
   /// The key's number in this catalog, 0 when only longer keys begin here.
   package var key: UInt64
   /// The number under which the rest of longer keys is found, 0 when there are none.
@@ -323,13 +332,13 @@ package struct NameRow: Hashable, Sendable {
     maskCount = 0
   }
 
-  func encoded() -> [UInt8] {
-    var writer = ByteWriter(capacity: 24)
-    writer.integer(key)
-    writer.integer(child)
-    writer.integer(UInt32(versionCount))
-    writer.integer(UInt32(maskCount))
-    return writer.bytes
+  var encodedByteCount: Int { 24 }
+
+  func encode(into filler: inout ByteFiller) {
+    filler.integer(key)
+    filler.integer(child)
+    filler.integer(UInt32(versionCount))
+    filler.integer(UInt32(maskCount))
   }
 
   init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {

@@ -25,6 +25,9 @@ package struct SortedRows {
 
   private static let blockCountMax = 128
   private var blocks: [ContiguousArray<Place>] = []
+  /// Where the first key of each block begins. They lie side by side, so that the search for a block touches few lines
+  /// of the processor's cache.
+  private var beginnings: [UInt128] = []
 
   package init() {}
 
@@ -39,15 +42,15 @@ package struct SortedRows {
   /// Sets a row whose bytes live long enough.
   package mutating func set(_ row: Row) { set(row.key, row.value) { $0 } }
 
-  /// Sets a row. The bytes that have to be kept are those that `kept` returns.
+  /// Sets a row whose value lives long enough. Of its key, the bytes that have to be kept are those that `kept` returns.
   mutating func set(
     _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?,
-    _ kept: (UnsafeRawBufferPointer) -> UnsafeRawBufferPointer
+    keepingKey kept: (UnsafeRawBufferPointer) -> UnsafeRawBufferPointer
   ) {
     let beginning = Self.beginning(key)
-    let value = value.map(kept)
     if blocks.isEmpty {
       blocks.append([Place(beginning: beginning, row: Row(key: kept(key), value: value))])
+      beginnings.append(beginning)
       return
     }
     let (block, index, isFound) = place(key, beginning)
@@ -56,12 +59,16 @@ package struct SortedRows {
       blocks[block][index] = Place(beginning: beginning, row: Row(key: known, value: value))
       return
     }
+    if index == 0 { beginnings[block] = beginning }
     blocks[block].insert(Place(beginning: beginning, row: Row(key: kept(key), value: value)), at: index)
     guard blocks[block].count > Self.blockCountMax else { return }
     let half = blocks[block].count / 2
-    let upper = ContiguousArray(blocks[block][half...])
+    var upper = ContiguousArray<Place>()
+    upper.reserveCapacity(Self.blockCountMax + 1)
+    upper += blocks[block][half...]
     blocks[block].removeSubrange(half...)
     blocks.insert(upper, at: block + 1)
+    beginnings.insert(upper[0].beginning, at: block + 1)
   }
 
   /// The first 16 bytes as a number, with zeros behind a shorter key: ordered as the keys, as far as they differ.
@@ -87,7 +94,10 @@ package struct SortedRows {
     var (low, high) = (0, blocks.count)
     while low < high {
       let middle = (low + high) / 2
-      if Self.order(blocks[middle][0], key, beginning) <= 0 { low = middle + 1 } else { high = middle }
+      let first = beginnings[middle]
+      let isBefore =
+        first != beginning ? first < beginning : Self.order(blocks[middle][0].row.key, key) <= 0
+      if isBefore { low = middle + 1 } else { high = middle }
     }
     let block = max(0, low - 1)
     return blocks[block].withUnsafeBufferPointer { places in
@@ -154,17 +164,22 @@ package final class RowMemory {
 
   /// A copy of the bytes that lives as long as this object.
   package func copy(_ bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
-    if bytes.isEmpty { return UnsafeRawBufferPointer(start: nil, count: 0) }
-    if rest.count < bytes.count {
-      let byteCount = max(bytes.count, Self.blockByteCount)
-      let block = UnsafeMutableRawPointer.allocate(byteCount: byteCount, alignment: 8)
-      blocks.append(block)
-      rest = UnsafeMutableRawBufferPointer(start: block, count: byteCount)
-    }
-    let place = UnsafeMutableRawBufferPointer(rebasing: rest[..<bytes.count])
+    let place = next(byteCount: bytes.count)
     place.copyMemory(from: bytes)
-    rest = UnsafeMutableRawBufferPointer(rebasing: rest[bytes.count...])
     return UnsafeRawBufferPointer(place)
+  }
+
+  /// Memory for that many bytes, which lives as long as this object.
+  func next(byteCount: Int) -> UnsafeMutableRawBufferPointer {
+    if rest.count < byteCount {
+      let blockByteCount = max(byteCount, Self.blockByteCount)
+      let block = UnsafeMutableRawPointer.allocate(byteCount: blockByteCount, alignment: 8)
+      blocks.append(block)
+      rest = UnsafeMutableRawBufferPointer(start: block, count: blockByteCount)
+    }
+    let place = UnsafeMutableRawBufferPointer(rebasing: rest[..<byteCount])
+    rest = UnsafeMutableRawBufferPointer(rebasing: rest[byteCount...])
+    return place
   }
 }
 
@@ -191,7 +206,18 @@ final class TailRows: @unchecked Sendable {
     tables[table.rawValue].row(key)
   }
 
-  func set(_ table: Table, _ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?) {
-    tables[table.rawValue].set(key, value) { memory.copy($0) }
+  /// Sets a row whose value `fill` writes.
+  func set(
+    _ table: Table, _ key: UnsafeRawBufferPointer, byteCount: Int,
+    by fill: (UnsafeMutableRawBufferPointer) -> Void
+  ) {
+    let value = memory.next(byteCount: byteCount)
+    fill(value)
+    tables[table.rawValue].set(key, UnsafeRawBufferPointer(value)) { memory.copy($0) }
+  }
+
+  /// Says that a row is removed.
+  func remove(_ table: Table, _ key: UnsafeRawBufferPointer) {
+    tables[table.rawValue].set(key, nil) { memory.copy($0) }
   }
 }

@@ -26,6 +26,8 @@ package final class Tails: Sendable {
     var end: Int64
     /// How many of the records the rows contain.
     var rowCount = 0
+    /// The pack's number in the snapshot that the rows belong to, once it was looked up.
+    var number: UInt32?
     /// Nil for a pack of this process.
     var file: (any File)?
 
@@ -67,13 +69,23 @@ package final class Tails: Sendable {
 
     func index(_ pack: PackName) -> Int? { tails.firstIndex { $0.header.name == pack } }
 
-    mutating func count(_ records: some Sequence<PackRecord>, at time: Double) {
+    mutating func count(_ records: some Sequence<PackRecord>, at time: PassingTime) {
       for record in records {
         recordCount += 1
         byteCount += Int64(record.byteCount)
         metaByteCount += record.metaByteCount
       }
-      if recordCount > 0, since == nil { since = time }
+      if recordCount > 0, since == nil { since = time.now() }
+    }
+
+    /// Whether the tails are long enough to settle.
+    var isLong: Bool {
+      (recordCount >= Tails.recordCountMax || byteCount >= Tails.byteCountMax) && recordCount >= patience
+    }
+
+    /// Whether they are so long that memory must be protected.
+    var isFull: Bool {
+      recordCount >= 8 * Tails.recordCountMax || metaByteCount >= Tails.byteCountMax
     }
 
     mutating func countNone() { (recordCount, byteCount, metaByteCount, since) = (0, 0, 0, nil) }
@@ -115,28 +127,18 @@ package final class Tails: Sendable {
   }
 
   /// Whether the tails are long enough to settle.
-  package var isLong: Bool {
-    box.withLock {
-      let state = $0.value.state
-      return (state.recordCount >= Self.recordCountMax || state.byteCount >= Self.byteCountMax)
-        && state.recordCount >= state.patience
-    }
-  }
+  package var isLong: Bool { box.withLock { $0.value.state.isLong } }
 
   /// Whether the tails are long or old enough to settle.
   var isDue: Bool {
+    let (isLong, since) = box.withLock { ($0.value.state.isLong, $0.value.state.since) }
     if isLong { return true }
-    guard let since = box.withLock({ $0.value.state.since }) else { return false }
+    guard let since else { return false }
     return !(0..<Self.ageMax ~= time.now() - since)
   }
 
   /// Whether settling has failed for so long that memory must be protected: then commits are no longer published.
-  var isFull: Bool {
-    box.withLock {
-      let state = $0.value.state
-      return state.recordCount >= 8 * Self.recordCountMax || state.metaByteCount >= Self.byteCountMax
-    }
-  }
+  var isFull: Bool { box.withLock { $0.value.state.isFull } }
 
   /// Makes ``isDue`` wait for more records, and for as long again.
   func noteFailedSettling() {
@@ -159,7 +161,8 @@ package final class Tails: Sendable {
 
   /// Publishes records of a pack of this process to all processes. The system must have their bytes.
   func publish(
-    _ records: [PackRecord], of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot, isPromised: Bool
+    _ records: some Sequence<PackRecord>, of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot,
+    isPromised: Bool
   ) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       // Under the lock, so that both counts change together.
@@ -173,12 +176,12 @@ package final class Tails: Sendable {
       }
       // Another commit may have published some of them.
       let known = state.tails[index].end
-      let new = records.drop { $0.offset < known }
-      state.tails[index].records += new
+      let firstNew = state.tails[index].records.count
+      state.tails[index].records += records.lazy.filter { $0.offset >= known }
       state.tails[index].end = end
       state.tails[index].published = end
       state.isExtended = true
-      state.count(new, at: time.now())
+      state.count(state.tails[index].records[firstNew...], at: time)
     }
   }
 
@@ -253,7 +256,7 @@ package final class Tails: Sendable {
     for index in state.tails.indices {
       if isOther {
         guard try forgetSettled(&state.tails[index], snapshot) else { return false }
-        state.count(state.tails[index].records, at: time.now())
+        state.count(state.tails[index].records, at: time)
       }
       if try !apply(&state.tails[index], to: rows) { return false }
       if state.tails[index].rowCount > 0 { state.isEmpty = false }
@@ -268,12 +271,12 @@ package final class Tails: Sendable {
     guard tail.rowCount < tail.records.count, tail.records[tail.rowCount].offset < tail.published else {
       return true
     }
-    guard let (number, known) = try rows.openPack(tail.header.name) else {
+    if tail.number == nil { tail.number = try rows.packNumber(tail.header.name) }
+    guard let number = tail.number, var row = try rows.openPackRow(number) else {
       // If the pack was begun after the snapshot, it is read again.
       tail.forget()
       return true
     }
-    var row = known
     while tail.rowCount < tail.records.count {
       let record = tail.records[tail.rowCount]
       if record.offset >= tail.published { break }
@@ -295,7 +298,7 @@ package final class Tails: Sendable {
   /// again.
   private func forgetSettled(_ tail: inout Tail, _ snapshot: ReadTransaction) throws(BlobStorageError) -> Bool
   {
-    tail.rowCount = 0
+    (tail.rowCount, tail.number) = (0, nil)
     guard let (_, row) = try snapshot.openPack(tail.header.name) else {
       tail.forget()
       return true
@@ -353,7 +356,7 @@ package final class Tails: Sendable {
       state.tails[index].end = end
       state.tails[index].file = file
       state.isExtended = true
-      state.count(records, at: time.now())
+      state.count(records, at: time)
     }
   }
 
@@ -436,7 +439,13 @@ extension ReadTransaction {
   fileprivate func openPack(
     _ name: PackName
   ) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
-    guard let pack = try pack(name), pack.row.state == .live, !pack.row.isSealed else { return nil }
-    return pack
+    guard let number = try packNumber(name), let row = try openPackRow(number) else { return nil }
+    return (number, row)
+  }
+
+  /// The same by the pack's number.
+  fileprivate func openPackRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
+    guard let row = try packRow(number), row.state == .live, !row.isSealed else { return nil }
+    return row
   }
 }

@@ -82,10 +82,11 @@ extension WriteTransaction {
   private func apply(_ ref: RefRecord, at place: Place, in pack: PackRow) throws(BlobStorageError) {
     try noteTime(ref.version.time)
     try updateName(ref.key) { (name) throws(BlobStorageError) in
-      if var mask = try maskRow(key: name.key, ref.version) {
+      // A key without such rows need not be searched: most keys of a tail are new.
+      if name.maskCount > 0, var mask = try maskRow(key: name.key, ref.version) {
         mask.copyCount += 1
         try setMaskRow(key: name.key, ref.version, mask)
-      } else if var row = try versionRow(key: name.key, ref.version) {
+      } else if name.versionCount > 0, var row = try versionRow(key: name.key, ref.version) {
         row.copyCount += 1
         if !(try isOlder(pack, than: row.place.pack)) { row.place = place }
         try setVersionRow(key: name.key, ref.version, row)

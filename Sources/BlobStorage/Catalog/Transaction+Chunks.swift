@@ -80,14 +80,14 @@ extension ReadTransaction {
 extension WriteTransaction {
   func setChunkRow(_ digest: Digest, _ row: ChunkRow?) throws(BlobStorageError) {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
-      if let row { try put(.chunks, key, row.encoded()) } else { try remove(.chunks, key) }
+      if let row { try put(.chunks, key, row) } else { try remove(.chunks, key) }
     }
     if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
   }
 
   func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
-      if let row { try put(.manifests, key, row.encoded()) } else { try remove(.manifests, key) }
+      if let row { try put(.manifests, key, row) } else { try remove(.manifests, key) }
     }
   }
 }

@@ -122,7 +122,7 @@ extension WriteTransaction {
   // MARK: Packs
 
   package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
-    try put(.packs, fixed: number.bigEndian, row.encoded())
+    try put(.packs, fixed: number.bigEndian, row)
   }
 
   /// Changes what the catalog knows of a pack; false when it does not know the pack.

@@ -10,8 +10,7 @@ extension ReadTransaction {
     var start = 0
     while true {
       let end = min(start + Self.partByteCount, key.count)
-      guard let value = try value(.names, Self.nameKey(parent, key[start..<end])) else { return nil }
-      let row = try NameRow(value)
+      guard let row = try nameRow(parent, key, start..<end) else { return nil }
       if end == key.count { return row.key == 0 ? nil : row }
       guard row.child != 0 else { return nil }
       parent = row.child
@@ -47,7 +46,8 @@ extension ReadTransaction {
       start = Array(afterRest)
     }
     var goOn = true
-    try scan(.names, from: Self.nameKey(parent, start[...])) { (key, value) throws(BlobStorageError) in
+    let first = try Self.withNameKey(parent, start, start.indices) { (place) in Array(place) }
+    try scan(.names, from: first) { (key, value) throws(BlobStorageError) in
       guard key.count >= 8, UInt64(bigEndian: key.loadUnaligned(as: UInt64.self)) == parent,
         key.dropFirst(8).starts(with: prefixRest)
       else { return false }
@@ -65,11 +65,27 @@ extension ReadTransaction {
     return goOn
   }
 
-  fileprivate static func nameKey(_ parent: UInt64, _ part: ArraySlice<UInt8>) -> [UInt8] {
-    [UInt8](unsafeUninitializedCapacity: 8 + part.count) { bytes, count in
-      withUnsafeBytes(of: parent.bigEndian) { UnsafeMutableRawBufferPointer(bytes).copyMemory(from: $0) }
-      count = 8 + part.count
-      _ = UnsafeMutableBufferPointer(rebasing: bytes[8...]).initialize(from: part)
+  /// What hangs on one part of a key, under that of the parts before it.
+  fileprivate func nameRow(
+    _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>
+  ) throws(BlobStorageError) -> NameRow? {
+    try Self.withNameKey(parent, key, part) { (place) throws(BlobStorageError) in
+      guard let value = try value(.names, place) else { return nil }
+      return try NameRow(value)
+    }
+  }
+
+  /// Calls `body` with the table's key of one part of a key.
+  fileprivate static func withNameKey<T>(
+    _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>,
+    _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    try withUnsafeTemporaryAllocation(byteCount: 8 + part.count, alignment: 8) {
+      (memory) throws(BlobStorageError) in
+      var filler = ByteFiller(memory)
+      filler.integer(parent.byteSwapped)
+      key.withUnsafeBytes { filler.raw(UnsafeRawBufferPointer(rebasing: $0[part])) }
+      return try body(UnsafeRawBufferPointer(memory))
     }
   }
 }
@@ -82,30 +98,28 @@ extension WriteTransaction {
     var parent: UInt64 = 0
     var start = 0
     while key.count - start > Self.partByteCount {
-      let end = start + Self.partByteCount
-      let place = Self.nameKey(parent, key[start..<end])
-      var row = NameRow()
-      if let value = try value(.names, place) { row = try NameRow(value) }
+      let part = start..<start + Self.partByteCount
+      var row = try nameRow(parent, key, part) ?? NameRow()
       if row.child == 0 {
         row.child = try nextKeyNumber()
-        try put(.names, place, row.encoded())
+        try setNameRow(parent, key, part, row)
       }
       parent = row.child
-      start = end
+      start = part.upperBound
     }
-    let place = Self.nameKey(parent, key[start...])
-    var row = NameRow()
-    if let value = try value(.names, place) { row = try NameRow(value) }
+    var row = try nameRow(parent, key, start..<key.count) ?? NameRow()
     if row.key == 0 { row.key = try nextKeyNumber() }
     try change(&row)
-    if row.versionCount == 0, row.maskCount == 0 {
-      row.key = 0
-      // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
-      if row.child == 0 {
-        try remove(.names, place)
-        return
-      }
+    // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
+    if row.versionCount == 0, row.maskCount == 0 { row.key = 0 }
+    try setNameRow(parent, key, start..<key.count, row.key == 0 && row.child == 0 ? nil : row)
+  }
+
+  private func setNameRow(
+    _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>, _ row: NameRow?
+  ) throws(BlobStorageError) {
+    try Self.withNameKey(parent, key, part) { (place) throws(BlobStorageError) in
+      if let row { try put(.names, place, row) } else { try remove(.names, place) }
     }
-    try put(.names, place, row.encoded())
   }
 }

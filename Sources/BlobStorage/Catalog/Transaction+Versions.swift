@@ -95,7 +95,7 @@ extension ReadTransaction {
 extension WriteTransaction {
   func setVersionRow(key: UInt64, _ stamp: Stamp, _ row: VersionRow?) throws(BlobStorageError) {
     if let row {
-      try put(.versions, fixed: Self.versionKey(key, stamp), row.encoded())
+      try put(.versions, fixed: Self.versionKey(key, stamp), row)
     } else {
       try remove(.versions, fixed: Self.versionKey(key, stamp))
     }
@@ -103,7 +103,7 @@ extension WriteTransaction {
 
   func setMaskRow(key: UInt64, _ stamp: Stamp, _ row: MaskRow?) throws(BlobStorageError) {
     if let row {
-      try put(.masks, fixed: Self.versionKey(key, stamp), row.encoded())
+      try put(.masks, fixed: Self.versionKey(key, stamp), row)
     } else {
       try remove(.masks, fixed: Self.versionKey(key, stamp))
     }

@@ -14,6 +14,12 @@ extension WriteTransaction {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
   }
 
+  func put(
+    _ table: Table, fixed key: some BitwiseCopyable, _ value: some TableValue
+  ) throws(BlobStorageError) {
+    try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
+  }
+
   @discardableResult
   func remove(_ table: Table, fixed key: some BitwiseCopyable) throws(BlobStorageError) -> Bool {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
@@ -24,17 +30,37 @@ extension WriteTransaction {
   }
 
   func put(
+    _ table: Table, _ key: UnsafeRawBufferPointer, _ value: some TableValue
+  ) throws(BlobStorageError) {
+    try put(table, key, byteCount: value.encodedByteCount) { memory in
+      var filler = ByteFiller(memory)
+      value.encode(into: &filler)
+      precondition(filler.remainingByteCount == 0, "a value is as long as it says")
+    }
+  }
+
+  func put(
     _ table: Table, _ key: UnsafeRawBufferPointer, bytes value: UnsafeRawBufferPointer
   ) throws(BlobStorageError) {
-    if let rows { return rows.set(table, key, value) }
-    let guardValue = Self.guardValue(key, CRC32C.checksum(value))
+    try put(table, key, byteCount: value.count) { $0.copyMemory(from: value) }
+  }
+
+  /// Puts a value that `fill` writes where it stays.
+  private func put(
+    _ table: Table, _ key: UnsafeRawBufferPointer, byteCount: Int,
+    by fill: (UnsafeMutableRawBufferPointer) -> Void
+  ) throws(BlobStorageError) {
+    if let rows { return rows.set(table, key, byteCount: byteCount, by: fill) }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
-    var place = MDB_val(mv_size: value.count + 2, mv_data: nil)
+    var place = MDB_val(mv_size: byteCount + 2, mv_data: nil)
     try Environment.check(
       mdb_put(handle, number(of: table), &keyValue, &place, UInt32(MDB_RESERVE)), "write to")
     guard let data = place.mv_data else { throw Environment.failure(Environment.outOfMemory, "write to") }
-    if let start = value.baseAddress { data.copyMemory(from: start, byteCount: value.count) }
-    data.storeBytes(of: guardValue, toByteOffset: value.count, as: UInt16.self)
+    let value = UnsafeMutableRawBufferPointer(start: data, count: byteCount)
+    fill(value)
+    data.storeBytes(
+      of: Self.guardValue(key, CRC32C.checksum(UnsafeRawBufferPointer(value))), toByteOffset: byteCount,
+      as: UInt16.self)
   }
 
   func put(_ table: Table, _ key: [UInt8], _ value: [UInt8]) throws(BlobStorageError) {
@@ -46,7 +72,7 @@ extension WriteTransaction {
   func remove(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool {
     if let rows {
       guard try value(table, key) != nil else { return false }
-      rows.set(table, key, nil)
+      rows.remove(table, key)
       return true
     }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))

@@ -14,7 +14,7 @@ extension Engine {
     try Self.check(options.metadata)
     try check(options.condition, on: keyBytes)
     if case .data(let data) = content, data.count <= Self.inMemoryByteCountMax {
-      let (result, watermark) = try commit(try prepare(keyBytes, data, options), options.durability)
+      let (result, watermark) = try commit(keyBytes, data, options)
       try makeDurable(options.durability, watermark)
       return result
     }
@@ -70,11 +70,12 @@ extension Engine {
 
   /// Plans what is put, without a lock.
   package func prepare(
-    _ key: [UInt8], _ data: Data, _ options: PutOptions
+    _ key: [UInt8], _ data: Data, _ options: PutOptions, looksUp: Bool = true
   ) throws(BlobStorageError) -> CommitItem {
     let planner = try planner(codec: options.codec)
     let plan = try bridge(data) { (bytes) throws(BlobStorageError) in
-      try planner.plan(bytes, key: key, archives: options.replacement == .archiveCurrent)
+      try planner.plan(
+        bytes, key: key, archives: options.replacement == .archiveCurrent, looksUp: looksUp)
     }
     return CommitItem(key: key, plan: plan, data: data, ref: RefOptions(options))
   }
@@ -138,6 +139,18 @@ extension Engine {
       return try append(items, to: &commit)
     }
     return (results, watermark)
+  }
+
+  /// Plans one blob in memory and commits it.
+  private func commit(
+    _ key: [UInt8], _ data: Data, _ options: PutOptions
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    do throws(BlobStorageError) {
+      return try commit(try prepare(key, data, options, looksUp: false), options.durability)
+    } catch {
+      guard error.code == .needsLookup else { throw error }
+    }
+    return try commit(try prepare(key, data, options), options.durability)
   }
 
   /// The same for one blob.

@@ -1,5 +1,5 @@
 /// The meta of a chunk record: these stored bytes are, by this codec, the plain bytes with this digest.
-package struct ChunkRecord: Hashable, Sendable {
+package struct ChunkRecord: Hashable, Sendable, RecordMeta {
   /// What else the codec needs to decode the payload. The numbers are on disk.
   package enum BaseKind: UInt8, Sendable {
     case none = 0
@@ -41,24 +41,24 @@ package struct ChunkRecord: Hashable, Sendable {
   /// The most bytes that a meta has.
   package static let metaByteCountMax = metaByteCount(hasBase: true, hasFeatures: true)
 
-  /// Bytes of the whole record.
-  package func recordByteCount(payloadByteCount: Int) -> Int {
-    RecordHeader.recordByteCount(
-      metaByteCount: Self.metaByteCount(hasBase: base != nil, hasFeatures: features != nil),
-      payloadByteCount: payloadByteCount)
+  package var metaByteCount: Int {
+    Self.metaByteCount(hasBase: base != nil, hasFeatures: features != nil)
   }
 
-  package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: Self.metaByteCountMax)
-    writer.integer(codecNumber)
-    writer.integer(baseKind.rawValue)
-    writer.integer(features == nil ? 0 : Self.hasFeatures)
-    writer.zeros(1)
-    writer.integer(UInt32(plainByteCount))
-    digest.withUnsafeBytes { writer.raw($0) }
-    base?.withUnsafeBytes { writer.raw($0) }
-    if let features { for index in 0..<3 { writer.integer(features[index]) } }
-    return writer.bytes
+  /// Bytes of the whole record.
+  package func recordByteCount(payloadByteCount: Int) -> Int {
+    RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
+  }
+
+  package func encodeMeta(into filler: inout ByteFiller) {
+    filler.integer(codecNumber)
+    filler.integer(baseKind.rawValue)
+    filler.integer(features == nil ? 0 : Self.hasFeatures)
+    filler.zeros(1)
+    filler.integer(UInt32(plainByteCount))
+    digest.withUnsafeBytes { filler.raw($0) }
+    base?.withUnsafeBytes { filler.raw($0) }
+    if let features { for index in 0..<3 { filler.integer(features[index]) } }
   }
 
   package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {

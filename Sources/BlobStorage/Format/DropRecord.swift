@@ -1,5 +1,5 @@
 /// A drop record: these versions of this key are gone. The key stands in the meta, the versions in the payload.
-package struct DropRecord: Hashable, Sendable {
+package struct DropRecord: Hashable, Sendable, RecordMeta {
   /// Bytes before the key.
   private static let fixedByteCount = 28
 
@@ -17,27 +17,27 @@ package struct DropRecord: Hashable, Sendable {
     self.versions = versions
   }
 
+  package var metaByteCount: Int { Self.fixedByteCount + key.count }
+
   /// Bytes of the whole record.
   package var recordByteCount: Int {
     RecordHeader.recordByteCount(
-      metaByteCount: Self.fixedByteCount + key.count, payloadByteCount: versions.count * Stamp.byteCount)
+      metaByteCount: metaByteCount, payloadByteCount: versions.count * Stamp.byteCount)
   }
 
-  package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: Self.fixedByteCount + key.count)
-    stamp.encode(into: &writer)
-    writer.integer(UInt32(versions.count))
-    writer.integer(syncedByteCount)
-    writer.integer(UInt16(key.count))
-    writer.zeros(2)
-    writer.raw(key)
-    return writer.bytes
+  package func encodeMeta(into filler: inout ByteFiller) {
+    stamp.encode(into: &filler)
+    filler.integer(UInt32(versions.count))
+    filler.integer(syncedByteCount)
+    filler.integer(UInt16(key.count))
+    filler.zeros(2)
+    filler.raw(key)
   }
 
   package func encodedPayload() -> [UInt8] {
-    var writer = ByteWriter(capacity: versions.count * Stamp.byteCount)
-    for version in versions { version.encode(into: &writer) }
-    return writer.bytes
+    [UInt8](byteCount: versions.count * Stamp.byteCount) { filler in
+      for version in versions { version.encode(into: &filler) }
+    }
   }
 
   /// - Parameter payload: the record's payload, its checksum already checked.

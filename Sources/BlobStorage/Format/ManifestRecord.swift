@@ -3,7 +3,7 @@
 /// The payload lists the blob's parts. At depth 0 these are its chunks, as ``ChunkEntry``. At depth 1 they are lists,
 /// as ``ListEntry``. Each list holds the entries of up to ``listedCountTarget`` chunks and is stored as a chunk of its
 /// own. So blobs of any size are written and read in bounded memory.
-package struct ManifestRecord: Hashable, Sendable {
+package struct ManifestRecord: Hashable, Sendable, RecordMeta {
   /// How many chunks a writer puts into one list.
   package static let listedCountTarget = 4_096
   package static let metaByteCount = 56
@@ -27,15 +27,15 @@ package struct ManifestRecord: Hashable, Sendable {
     listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
   }
 
-  package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: Self.metaByteCount)
-    writer.integer(depth)
-    writer.zeros(3)
-    writer.integer(UInt32(listedCount))
-    writer.integer(byteCount)
-    writer.integer(chunkCount)
-    digest.withUnsafeBytes { writer.raw($0) }
-    return writer.bytes
+  package var metaByteCount: Int { Self.metaByteCount }
+
+  package func encodeMeta(into filler: inout ByteFiller) {
+    filler.integer(depth)
+    filler.zeros(3)
+    filler.integer(UInt32(listedCount))
+    filler.integer(byteCount)
+    filler.integer(chunkCount)
+    digest.withUnsafeBytes { filler.raw($0) }
   }
 
   package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {

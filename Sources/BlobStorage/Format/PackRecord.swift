@@ -1,21 +1,42 @@
 /// A record as it was found in a pack: where it lies, and what it says.
 package struct PackRecord: Sendable {
   /// What a record says. Unknown records that may be skipped are `.skipped`.
-  package enum Content: Sendable {
+  package enum Content: Sendable, RecordMeta {
     case chunk(ChunkRecord)
     case manifest(ManifestRecord)
     case ref(RefRecord)
     case drop(DropRecord)
     case skipped
 
-    /// Its type and its meta as bytes; nil for a record that was skipped.
-    package var typeAndMeta: (type: RecordType, meta: [UInt8])? {
+    /// Nil for a record that was skipped.
+    package var type: RecordType? {
       switch self {
-      case .chunk(let chunk): (.chunk, chunk.encodedMeta())
-      case .manifest(let manifest): (.manifest, manifest.encodedMeta())
-      case .ref(let ref): (.ref, ref.encodedMeta())
-      case .drop(let drop): (.drop, drop.encodedMeta())
+      case .chunk: .chunk
+      case .manifest: .manifest
+      case .ref: .ref
+      case .drop: .drop
       case .skipped: nil
+      }
+    }
+
+    /// 0 for a record that was skipped.
+    package var metaByteCount: Int {
+      switch self {
+      case .chunk(let chunk): chunk.metaByteCount
+      case .manifest(let manifest): manifest.metaByteCount
+      case .ref(let ref): ref.metaByteCount
+      case .drop(let drop): drop.metaByteCount
+      case .skipped: 0
+      }
+    }
+
+    package func encodeMeta(into filler: inout ByteFiller) {
+      switch self {
+      case .chunk(let chunk): chunk.encodeMeta(into: &filler)
+      case .manifest(let manifest): manifest.encodeMeta(into: &filler)
+      case .ref(let ref): ref.encodeMeta(into: &filler)
+      case .drop(let drop): drop.encodeMeta(into: &filler)
+      case .skipped: break
       }
     }
   }
@@ -60,13 +81,37 @@ package struct PackRecord: Sendable {
     self.payloadByteCount = payloadByteCount
   }
 
+  /// Its header; nil for a record that was skipped.
+  private var header: RecordHeader? {
+    content.type.map {
+      RecordHeader(
+        type: $0, flags: continues ? RecordHeader.continues : 0, metaByteCount: metaByteCount,
+        payloadByteCount: payloadByteCount)
+    }
+  }
+
   /// Header and meta as they stand in the pack `name`; nil for a record that was skipped.
   package func headerAndMeta(in name: PackName) -> [UInt8]? {
-    guard let (type, meta) = content.typeAndMeta else { return nil }
-    let header = RecordHeader(
-      type: type, flags: continues ? RecordHeader.continues : 0, metaByteCount: meta.count,
-      payloadByteCount: payloadByteCount)
-    return header.encoded(meta: meta, pack: name, offset: offset)
+    header?.encoded(meta: content.encodedMeta(), pack: name, offset: offset)
+  }
+
+  /// Puts header, meta, payload and the payload's checksum into memory of their length, as they stand in the pack
+  /// `name`. Returns header and meta.
+  func encode(
+    _ payload: UnsafeRawBufferPointer, in name: PackName, into memory: UnsafeMutableRawBufferPointer
+  ) -> UnsafeRawBufferPointer {
+    guard let header else { preconditionFailure("what was skipped cannot be written") }
+    precondition(payload.count == payloadByteCount && memory.count == byteCount)
+    let headerAndMeta = UnsafeMutableRawBufferPointer(
+      rebasing: memory[..<(RecordHeader.byteCount + metaByteCount)])
+    header.encode(pack: name, offset: offset, into: headerAndMeta) { content.encodeMeta(into: &$0) }
+    let start = UnsafeRawBufferPointer(headerAndMeta)
+    if payload.count > 0 {
+      var rest = ByteFiller(UnsafeMutableRawBufferPointer(rebasing: memory[start.count...]))
+      rest.raw(payload)
+      rest.integer(RecordHeader.payloadChecksum(payload, after: start))
+    }
+    return start
   }
 
   /// The payload of the record, which lies as `bytes` in the pack `name`.

@@ -9,6 +9,22 @@ package enum RecordType: UInt8, Sendable {
   // retired yet.
 }
 
+/// What the meta of a record says.
+package protocol RecordMeta {
+  /// Bytes of the meta.
+  var metaByteCount: Int { get }
+
+  /// Puts the meta's bytes.
+  func encodeMeta(into filler: inout ByteFiller)
+}
+
+extension RecordMeta {
+  /// The meta's bytes.
+  package func encodedMeta() -> [UInt8] {
+    [UInt8](byteCount: metaByteCount) { encodeMeta(into: &$0) }
+  }
+}
+
 /// The 16 bytes before every record. Format.md, "Records".
 ///
 /// A record is header, meta, payload and, when there is a payload, a checksum. The header's checksum covers the
@@ -50,20 +66,41 @@ package struct RecordHeader: Hashable, Sendable {
 
   /// Header and meta as they stand at `offset` of the pack `name`.
   package func encoded(meta: [UInt8], pack name: PackName, offset: Int64) -> [UInt8] {
-    precondition(meta.count == metaByteCount)
-    var writer = ByteWriter(capacity: Self.byteCount + meta.count)
-    writer.raw(Self.mark)
-    writer.integer(typeNumber)
-    writer.integer(flags)
-    writer.integer(UInt16(metaByteCount))
-    writer.integer(UInt32(payloadByteCount))
-    var checksum = writer.bytes.withUnsafeBytes {
-      CRC32C.checksum($0, continuing: name.checksumSeed(offset: offset))
+    [UInt8](unsafeUninitializedCapacity: Self.byteCount + metaByteCount) { bytes, count in
+      count = Self.byteCount + metaByteCount
+      encode(
+        pack: name, offset: offset,
+        into: UnsafeMutableRawBufferPointer(start: bytes.baseAddress, count: count)
+      ) { $0.raw(meta) }
     }
-    checksum = meta.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
-    writer.integer(checksum)
-    writer.raw(meta)
-    return writer.bytes
+  }
+
+  /// Puts header and meta as they stand at `offset` of the pack `name` into memory of their length.
+  func encode(
+    pack name: PackName, offset: Int64, into memory: UnsafeMutableRawBufferPointer,
+    meta: (inout ByteFiller) -> Void
+  ) {
+    var filler = ByteFiller(memory)
+    filler.raw(Self.mark)
+    filler.integer(typeNumber)
+    filler.integer(flags)
+    filler.integer(UInt16(metaByteCount))
+    filler.integer(UInt32(payloadByteCount))
+    filler.zeros(4)
+    meta(&filler)
+    precondition(filler.remainingByteCount == 0, "the meta has the length that the header says")
+    let checksum = Self.checksum(UnsafeRawBufferPointer(memory), pack: name, offset: offset)
+    memory.storeBytes(of: checksum.littleEndian, toByteOffset: 12, as: UInt32.self)
+  }
+
+  /// The checksum of header and meta, which leaves out its own place.
+  private static func checksum(
+    _ headerAndMeta: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
+  ) -> UInt32 {
+    let header = CRC32C.checksum(
+      UnsafeRawBufferPointer(rebasing: headerAndMeta[..<12]), continuing: name.checksumSeed(offset: offset))
+    return CRC32C.checksum(
+      UnsafeRawBufferPointer(rebasing: headerAndMeta[byteCount...]), continuing: header)
   }
 
   /// The header at the start of `bytes`, its lengths within their maxima; its checksum is checked with the meta.
@@ -115,13 +152,10 @@ package struct RecordHeader: Hashable, Sendable {
   package static func verifiedMeta(
     _ bytes: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
-    let meta = UnsafeRawBufferPointer(rebasing: bytes[byteCount...])
-    var checksum = CRC32C.checksum(
-      UnsafeRawBufferPointer(rebasing: bytes[..<12]), continuing: name.checksumSeed(offset: offset))
-    checksum = CRC32C.checksum(meta, continuing: checksum)
-    guard bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian == checksum else {
-      throw BlobStorageError(.corrupted, "A record's header does not match its checksum.")
-    }
-    return meta
+    guard
+      bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian
+        == checksum(bytes, pack: name, offset: offset)
+    else { throw BlobStorageError(.corrupted, "A record's header does not match its checksum.") }
+    return UnsafeRawBufferPointer(rebasing: bytes[byteCount...])
   }
 }

@@ -1,5 +1,5 @@
 /// The meta of a ref record: this key got this version.
-package struct RefRecord: Hashable, Sendable {
+package struct RefRecord: Hashable, Sendable, RecordMeta {
   /// Bytes before the key.
   package static let fixedByteCount = 88
 
@@ -42,19 +42,21 @@ package struct RefRecord: Hashable, Sendable {
       metaByteCount: metaByteCount(keyByteCount: keyByteCount, metadataByteCount: metadataByteCount))
   }
 
-  package func encodedMeta() -> [UInt8] {
-    var writer = ByteWriter(capacity: Self.fixedByteCount + key.count + metadata.count)
-    version.encode(into: &writer)
-    replaced.encode(into: &writer)
-    writer.integer(created)
-    writer.integer(byteCount)
-    digest.withUnsafeBytes { writer.raw($0) }
-    writer.integer(UInt16(key.count))
-    writer.integer(UInt16(metadata.count))
-    writer.integer(syncedByteCount)
-    writer.raw(key)
-    writer.raw(metadata)
-    return writer.bytes
+  package var metaByteCount: Int {
+    Self.metaByteCount(keyByteCount: key.count, metadataByteCount: metadata.count)
+  }
+
+  package func encodeMeta(into filler: inout ByteFiller) {
+    version.encode(into: &filler)
+    replaced.encode(into: &filler)
+    filler.integer(created)
+    filler.integer(byteCount)
+    digest.withUnsafeBytes { filler.raw($0) }
+    filler.integer(UInt16(key.count))
+    filler.integer(UInt16(metadata.count))
+    filler.integer(syncedByteCount)
+    filler.raw(key)
+    filler.raw(metadata)
   }
 
   package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {

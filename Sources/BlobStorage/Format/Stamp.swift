@@ -46,9 +46,9 @@ package struct Stamp: Hashable, Sendable {
     }
   }
 
-  package func encode(into writer: inout ByteWriter) {
-    writer.integer(time)
-    writer.integer(self.writer)
+  func encode(into filler: inout ByteFiller) {
+    filler.integer(time)
+    filler.integer(writer)
   }
 
   /// The time that follows both `last` and the wall clock.

@@ -22,8 +22,10 @@ package enum PackRecovery {
         payload = try file.bytes(
           at: record.offset + Int64(headerAndMeta.count), record.payloadByteCount, pack: name)
       }
-      try bridge(payload) { (raw) throws(BlobStorageError) in
-        try writer.list(headerAndMeta, dropPayload: raw)
+      try bridge(headerAndMeta) { (headerAndMeta) throws(BlobStorageError) in
+        try bridge(payload) { (payload) throws(BlobStorageError) in
+          try writer.list(headerAndMeta, dropPayload: payload)
+        }
       }
     }
     try rewrite(file, syncedByteCount..<outcome.endOffset)

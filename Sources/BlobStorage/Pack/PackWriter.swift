@@ -24,7 +24,7 @@ package final class PackWriter {
   /// yet, and a process that finds it after a power cut checks it.
   package var synchronizes = true
 
-  private var buffer: [UInt8] = []
+  private var buffer = GrowingBuffer()
   private var blocks = ByteWriter(capacity: 4_096)
   private var block = ByteWriter(capacity: 4_096)
   private var footerPlainByteCount = 0
@@ -66,25 +66,14 @@ package final class PackWriter {
     continues: Bool = false
   ) throws(BlobStorageError) -> PackRecord {
     try check()
-    guard let (type, meta) = content.typeAndMeta else {
-      preconditionFailure("what was skipped cannot be written")
-    }
-    let header = RecordHeader(
-      type: type, flags: continues ? RecordHeader.continues : 0, metaByteCount: meta.count,
-      payloadByteCount: payload.count)
-    let headerAndMeta = header.encoded(meta: meta, pack: name, offset: byteCount)
     let record = PackRecord(
-      content: content, offset: byteCount, metaByteCount: meta.count, payloadByteCount: payload.count,
-      continues: continues)
-    buffer.append(contentsOf: headerAndMeta)
-    if payload.count > 0 {
-      buffer.append(contentsOf: payload)
-      let checksum = headerAndMeta.withUnsafeBytes { RecordHeader.payloadChecksum(payload, after: $0) }
-      withUnsafeBytes(of: checksum.littleEndian) { buffer.append(contentsOf: $0) }
-    }
+      content: content, offset: byteCount, metaByteCount: content.metaByteCount,
+      payloadByteCount: payload.count, continues: continues)
+    let headerAndMeta = record.encode(payload, in: name, into: buffer.add(byteCount: record.byteCount))
     byteCount += Int64(record.byteCount)
     try list(
-      headerAndMeta, dropPayload: type == .drop ? payload : UnsafeRawBufferPointer(start: nil, count: 0))
+      headerAndMeta,
+      dropPayload: content.type == .drop ? payload : UnsafeRawBufferPointer(start: nil, count: 0))
     if buffer.count >= Self.bufferByteCountTarget { try flush() }
     return record
   }
@@ -97,7 +86,9 @@ package final class PackWriter {
   }
 
   /// Takes a record into the footer.
-  package func list(_ headerAndMeta: [UInt8], dropPayload: UnsafeRawBufferPointer) throws(BlobStorageError) {
+  package func list(
+    _ headerAndMeta: UnsafeRawBufferPointer, dropPayload: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) {
     recordCount += 1
     block.raw(headerAndMeta)
     block.raw(dropPayload)
@@ -107,9 +98,9 @@ package final class PackWriter {
   /// Hands all records to the system: they survive the death of the process.
   package func flush() throws(BlobStorageError) {
     try check()
-    guard !buffer.isEmpty else { return }
+    guard buffer.count > 0 else { return }
     do {
-      try file.put(buffer, at: writtenByteCount)
+      try file.write(buffer.bytes, at: writtenByteCount)
     } catch {
       failure = error
       throw error
@@ -119,7 +110,7 @@ package final class PackWriter {
       file.beginWriteback(from: begunByteCount, byteCount: writtenByteCount - begunByteCount)
       begunByteCount = writtenByteCount
     }
-    buffer.removeAll(keepingCapacity: buffer.capacity <= 4 * Self.bufferByteCountTarget)
+    buffer.removeAll(keepingAtMost: 4 * Self.bufferByteCountTarget)
     fill()
   }
 

@@ -94,6 +94,11 @@ struct BaseSearch: Sendable {
   /// Whether chunks of a blob that begins like this are tried against others.
   func triesBases(_ hint: CompressibilityHint) -> Bool { isOn && hint == .unknown }
 
+  /// Whether a chunk is stored as it is, whatever the store has: it belongs to a compressed format and looks like noise.
+  func storesAsIs(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> Bool {
+    hint == .alreadyCompressed && CompressibilityProbe.verdict(on: plain, hint: hint) == .noise
+  }
+
   /// The features of a chunk that may profit from a base; nil when it cannot.
   func features(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> SIMD3<UInt32>? {
     guard triesBases(hint) else { return nil }

@@ -18,6 +18,8 @@ package struct ChunkPlan: Sendable {
   /// How to encode a chunk that turns out to be missing.
   let hint: CompressibilityHint
   let codec: CodecChoice
+  /// Whether the planner has looked the chunks up, and synced the packs of those that it found.
+  let isLookedUp: Bool
 
   /// The most that its records can add to a pack, and to the pack's footer.
   var packByteCountMax: Int {
@@ -99,6 +101,8 @@ extension ChunkPlan {
   /// counted on, and H2 needs no lease.
   ///
   /// - Parameter bytes: the content that was planned.
+  /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
+  ///   appended.
   func append(
     _ bytes: UnsafeRawBufferPointer, to commit: inout WriterSession.Commit, by codecs: CodecPool
   ) throws(BlobStorageError) -> Added {
@@ -106,7 +110,7 @@ extension ChunkPlan {
     var added = Added()
     for chunk in chunks {
       if commit.hasPendingChunk(chunk.digest) { continue }
-      if try commit.chunkToShare(chunk.digest) != nil { continue }
+      if try commit.canShare(chunk.digest, isLookedUp: isLookedUp) { continue }
       let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
       let encoded: EncodedChunk
       if let ready = chunk.encoded, try commit.canUseBase(of: ready.record) {
@@ -129,14 +133,19 @@ extension ChunkPlan {
 }
 
 extension WriterSession.Commit {
-  /// The chunk, if this commit may refer to it: found, trusted, and on the medium or before it in its own pack.
-  func chunkToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
-    if trustsCondemnedPacks { return try transaction.chunkRow(digest) }
-    guard let row = try transaction.chunkToShare(digest), try canRefer(to: row.place) else { return nil }
-    if let base = row.base, let baseRow = try transaction.chunkRow(base), !(try canRefer(to: baseRow.place)) {
-      return nil
+  /// Whether this commit may refer to the chunk: found, trusted, and on the medium or before it in its own pack.
+  fileprivate func canShare(_ digest: Digest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
+    if trustsCondemnedPacks { return try transaction.chunkRow(digest) != nil }
+    guard let row = try transaction.chunkToShare(digest) else { return false }
+    if try canRefer(to: row.place) {
+      guard let base = row.base, let baseRow = try transaction.chunkRow(base) else { return true }
+      if try canRefer(to: baseRow.place) { return true }
     }
-    return row
+    // What others have not published yet is stored again.
+    guard isLookedUp || session.publishes else {
+      throw BlobStorageError(.needsLookup, "The pack of a chunk has to be synced first.")
+    }
+    return false
   }
 
   /// Checks that chunks are there which leases should have kept.
@@ -167,4 +176,9 @@ extension WriterSession.Commit {
       try append(.chunk(companion.record), payload: payload)
     }
   }
+}
+
+extension BlobStorageError.Code {
+  /// A plan that looked nothing up does not do. Never leaves the library.
+  static let needsLookup = Self("needsLookup")
 }

@@ -78,16 +78,27 @@ package final class ChunkPlanner: Sendable {
   /// - Parameters:
   ///   - key: where the blob will go. The key's current version may be similar.
   ///   - archives: the current version stays in the key's history.
+  ///   - looksUp: whether chunks are looked up in any case. If not, a small blob that is compressed already takes no
+  ///     view, and appending the plan may throw `needsLookup`.
   /// - Complexity: one view of the catalog for a blob of one chunk, unless the current version has several.
   package func plan(
-    _ bytes: UnsafeRawBufferPointer, key: [UInt8], archives: Bool
+    _ bytes: UnsafeRawBufferPointer, key: [UInt8], archives: Bool, looksUp: Bool = true
   ) throws(BlobStorageError) -> ChunkPlan {
     let digest = Digest.of(bytes, by: algorithm)
+    let hint = CompressibilityHint(beginning: bytes)
+    if !looksUp, bytes.count <= sizes.minimum, search.storesAsIs(bytes, hint: hint) {
+      let record = ChunkRecord(
+        digest: digest, plainByteCount: bytes.count, codecNumber: CodecKind.none.rawValue)
+      let chunk = ChunkPlan.Chunk(
+        digest: digest, range: 0..<bytes.count, encoded: EncodedChunk(record: record))
+      return ChunkPlan(
+        digest: digest, byteCount: bytes.count, chunks: OneOrMore(chunk), hint: hint, codec: search.codec,
+        isLookedUp: false)
+    }
     let ranges = ranges(bytes)
     var drafts = try ranges.mapped { (range) throws(BlobStorageError) in
       Draft(digest: ranges.count == 1 ? digest : self.digest(bytes, range), range: range)
     }
-    let hint = CompressibilityHint(beginning: bytes)
     let use = BaseSearch.Use(isWhole: drafts.count == 1 && hint == .unknown, archives: archives)
     _ = try find(
       &drafts, in: bytes,
@@ -97,7 +108,8 @@ package final class ChunkPlanner: Sendable {
       try encode(draft, bytes, hint, &guesses)
     }
     return ChunkPlan(
-      digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: search.codec)
+      digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: search.codec,
+      isLookedUp: true)
   }
 
   /// Plans a part of a blob, and calls `body` with one chunk after the other: only one at a time is held encoded.

@@ -12,11 +12,12 @@ extension WriterSession {
     /// Whether a sync follows before the caller's operation returns.
     var isPromised = false
     private var deferred: [(content: PackRecord.Content, payload: [UInt8])] = []
+    /// The first key that got a version. It is held apart, so that a commit of one key makes no table.
+    private var first: (key: [UInt8], version: Stamp)?
+    /// The last versions of the other keys.
     private var lastVersions: [[UInt8]: Stamp] = [:]
     private var byteCount = 0
     private var listedByteCount = 0
-    /// The refs that have been appended.
-    private(set) var versions: [(key: [UInt8], version: Stamp)] = []
 
     init(transaction: ReadTransaction, session: WriterSession) {
       self.transaction = transaction
@@ -59,9 +60,9 @@ extension WriterSession {
       return Stamp(time: time, writer: session.writerID)
     }
 
-    /// When a pack that is begun now was created: later than all in the store.
+    /// When the pack of the next record was created, if it has to be begun: later than all in the store.
     private func packTime() throws(BlobStorageError) -> UInt64 {
-      Stamp.timeAfter(try transaction.clock(), wallClock: wallTime)
+      packs.writer != nil ? 0 : Stamp.timeAfter(try transaction.clock(), wallClock: wallTime)
     }
 
     /// Milliseconds since 1970 by the wall clock.
@@ -87,12 +88,14 @@ extension WriterSession {
       _ content: PackRecord.Content,
       payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
     ) throws(BlobStorageError) -> Int {
-      let meta: [UInt8]
       switch content {
       case .ref(let ref):
-        meta = ref.encodedMeta()
-        lastVersions[ref.key] = ref.version
-      case .drop(let drop): meta = drop.encodedMeta()
+        if let first, first.key != ref.key {
+          lastVersions[ref.key] = ref.version
+        } else {
+          first = (ref.key, ref.version)
+        }
+      case .drop: break
       default:
         let time = try packTime()
         let added = try session.append(content, payload: payload, to: &packs, time: time)
@@ -100,7 +103,8 @@ extension WriterSession {
         if added > 0 { try count(added, listed: added - payload.count) }
         return added
       }
-      let added = RecordHeader.recordByteCount(metaByteCount: meta.count, payloadByteCount: payload.count)
+      let added = RecordHeader.recordByteCount(
+        metaByteCount: content.metaByteCount, payloadByteCount: payload.count)
       try count(added, listed: added)
       deferred.append((content, Array(payload)))
       return added
@@ -128,7 +132,6 @@ extension WriterSession {
             content, payload: payload, to: &packs, time: time,
             continues: index < deferred.count - 1 && !session.weaknesses.contains(.splitsCommits))
         }
-        if case .ref(let ref) = content { versions.append((ref.key, ref.version)) }
       }
     }
 
@@ -139,7 +142,10 @@ extension WriterSession {
     }
 
     /// The last version of a key that this commit has made.
-    func lastVersion(of key: [UInt8]) -> Stamp? { lastVersions[key] }
+    func lastVersion(of key: [UInt8]) -> Stamp? {
+      if let first, first.key == key { return first.version }
+      return lastVersions.isEmpty ? nil : lastVersions[key]
+    }
 
     /// Throws why, if records that were appended since there were `lossCount` losses may have been lost.
     func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {

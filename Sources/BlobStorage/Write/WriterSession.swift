@@ -229,7 +229,8 @@ package final class WriterSession: Sendable {
           try commit.finishAppending()
           if let slot, let writer = commit.packs.writer {
             try catalog.tails?.publish(
-              commit.packs.pending.map(\.record), of: writer.header, upTo: writer.writtenByteCount, in: slot,
+              commit.packs.pending.lazy.map(\.record), of: writer.header, upTo: writer.writtenByteCount,
+              in: slot,
               isPromised: commit.isPromised)
           }
           return result

@@ -92,7 +92,7 @@ struct RecordFormatTests {
   @Test("have a payload as long as their meta says, and no other")
   func payloads() throws {
     func lengths(_ content: PackRecord.Content, _ range: ClosedRange<Int>) throws -> [Int] {
-      let (type, meta) = try #require(content.typeAndMeta)
+      let (type, meta) = (try #require(content.type), content.encodedMeta())
       return range.filter { count in
         let header = RecordHeader(type: type, metaByteCount: meta.count, payloadByteCount: count)
         return failure {

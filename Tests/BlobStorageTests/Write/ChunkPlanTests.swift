@@ -141,6 +141,23 @@ struct ChunkPlanTests {
     try engine.close()
   }
 
+  /// The put of a small image looks nothing up before its commit.
+  @Test("of a small image shares what another process has stored and not synced")
+  func unsynced() throws {
+    let pair = try Pair(options: StoreOptions())
+    var seed = SplitMix64(seed: 7)
+    let image = Data([0xff, 0xd8, 0xff, 0xe0] + seed.bytes(9_000))
+    let plan = try pair.two.prepare(Array("c".utf8), image, Self.options, looksUp: false).plan
+    #expect(try pair.one.put("a", .data(image), Self.options).newByteCount == Int64(image.count))
+    // It is there, and the plan does not know.
+    #expect(plan.chunks.count == 1 && plan.chunks.first?.encoded != nil)
+    #expect(try pair.two.put("b", .data(image), Self.options).newByteCount == 0)
+    #expect(try pair.one.put("d", .data(image), Self.options).newByteCount == 0)
+    #expect(try pair.one.statistics().uniqueByteCount == Int64(image.count))
+    for key in ["a", "b", "d"] { #expect(try pair.two.data(key, nil) == image) }
+    try pair.close()
+  }
+
   @Test("of a put that streams in and fails keeps nothing from being collected")
   func failedStream() throws {
     let place = try StorePlace()
