@@ -114,15 +114,15 @@ extension CacheCore {
     let long = try longBlobs(values.map(\.item.key)).merging(longBlobs(digests)) { known, _ in known }
     for attempt in 0..<Self.attemptCount {
       let roomCount = state.withLock { $0.roomCount }
-      let touched = takeTouched()
+      let touched = removeTouched()
       do throws(BlobStorageError) {
         var evictedCount = 0
         let stored = try engine.commitSettling(values.map(\.item)) {
           (commit, transaction) throws(BlobStorageError) in
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
           var dropping = CacheDropping(engine, long: long)
-          try note(touched, transaction)
-          for value in values { try note(value, &dropping, transaction) }
+          try recordUses(touched, transaction)
+          for value in values { try account(value, &dropping, transaction) }
           try evictBeyondCount(&dropping, &commit, transaction, keeping: Set(values.map(\.item.key)))
           evictedCount = dropping.droppedKeyCount
         }
@@ -175,8 +175,8 @@ extension CacheCore {
     }
   }
 
-  /// Notes a value that is about to be put: as the most recently used, and what it replaces as garbage.
-  private func note(
+  /// Accounts for a value that is about to be put: as most recently used, and what it replaces as garbage.
+  private func account(
     _ value: Value, _ dropping: inout CacheDropping, _ transaction: WriteTransaction
   ) throws(BlobStorageError) {
     let key = value.item.key

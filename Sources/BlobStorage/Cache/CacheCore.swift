@@ -181,13 +181,14 @@ package final class CacheCore: Sendable {
 
   /// Writes down which keys were used, in one transaction.
   package func flushTouches() throws(BlobStorageError) {
-    let touched = takeTouched()
+    let touched = removeTouched()
     guard !touched.isEmpty else { return }
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in try note(touched, transaction) }
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in try recordUses(touched, transaction)
+    }
   }
 
   /// The keys used since the last time, in the order of their last use.
-  func takeTouched() -> [CachedKeyRow.ID] {
+  func removeTouched() -> [CachedKeyRow.ID] {
     state.withLock { state in
       defer {
         state.touched.removeAll(keepingCapacity: true)
@@ -197,7 +198,7 @@ package final class CacheCore: Sendable {
     }
   }
 
-  func note(_ touched: [CachedKeyRow.ID], _ transaction: WriteTransaction) throws(BlobStorageError) {
+  func recordUses(_ touched: [CachedKeyRow.ID], _ transaction: WriteTransaction) throws(BlobStorageError) {
     for id in touched {
       guard var row = try transaction.cachedKey(id) else { continue }
       row.tick = try transaction.nextCacheTick()
