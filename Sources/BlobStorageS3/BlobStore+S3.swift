@@ -1,16 +1,16 @@
 import BlobStorage
 @_exported import BlobStorageSharing
 
-/// Stores whose packs are objects in a bucket, shared by any number of machines.
+/// Opens stores that keep their packs in a bucket, shared by any number of machines.
 extension BlobStore {
-  /// Creates an empty store in a place of a bucket that holds nothing, and opens it.
+  /// Creates an empty store in an empty place of a bucket, and opens it.
   ///
-  /// Tests the object store first: of several puts of one new name with `If-None-Match: *` under way at once, it has to
-  /// store exactly one. Where it does not, a writer that sleeps cannot be kept out: the store then names this state
-  /// folder, and only from it garbage is collected, once all writers have answered.
+  /// First tests whether the object store has conditional puts: of concurrent puts of one new name with `If-None-Match:
+  /// *`, exactly one must store. Without them a sleeping writer cannot be fenced. The store then names this state
+  /// folder, and only this folder collects garbage, once all writers have acknowledged.
   ///
-  /// - Parameter state: A folder for what this machine knows of the store, made when it is missing.
-  /// - Throws: `storeExists`, `notAStore` where there is anything else, or the object store's refusal:
+  /// - Parameter state: This machine's state folder, created if missing.
+  /// - Throws: `storeExists`; `notAStore` if the place holds other objects; or the object store's refusal:
   ///   `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
   public static func create(
     in place: S3Configuration, state: String, options: StoreOptions = StoreOptions(),
@@ -18,22 +18,22 @@ extension BlobStore {
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     let objects = S3ObjectStore(try S3Client(place))
-    let isMaintained = try await BlobStore.blocking { () throws(BlobStorageError) in
+    let hasSingleCollector = try await BlobStore.blocking { () throws(BlobStorageError) in
       // Reports existing objects before it writes anything.
       guard try objects.firstThatCounts().first == nil else { return false }
       return try ConditionalPutProbe().run(on: objects, below: objects.trialFolder) != .holds
     }
     return try await create(
-      in: objects, state: state, options: options, isMaintained: isMaintained, configuration: configuration,
+      in: objects, state: state, options: options, hasSingleCollector: hasSingleCollector,
+      configuration: configuration,
       remote: remote)
   }
 
-  /// Opens the store in a place of a bucket, and takes in what other machines have published.
+  /// Opens the store in a place of a bucket, and extends its catalog by packs of other machines.
   ///
-  /// - Parameter state: A folder for what this machine knows of the store, made when it is missing. Processes of one
-  ///   machine share it; losing it loses nothing that was published.
-  /// - Throws: `noStore`, `notAStore`, or why the object store refuses or cannot be reached: `permissionDenied`,
-  ///   `noBucket`, `unreachable`.
+  /// - Parameter state: This machine's state folder, created if missing. Processes of one machine share it. Losing it
+  ///   loses nothing that was published.
+  /// - Throws: `noStore`, `notAStore`, or the object store's refusal: `permissionDenied`, `noBucket`, `unreachable`.
   public static func open(
     _ place: S3Configuration, state: String, configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()

@@ -1,7 +1,8 @@
-/// What part of an object an answer holds: `Content-Range: bytes 0-9/443` (RFC 9110, 14.4).
+/// Parses the header that says which part of an object a response holds: `Content-Range: bytes 0-9/443` (RFC 9110,
+/// 14.4).
 package struct ContentRange: Hashable, Sendable {
   package let range: Range<Int64>
-  /// Bytes of the object.
+  /// The length of the object.
   package let byteCount: Int64
 
   package init?(_ text: String) {

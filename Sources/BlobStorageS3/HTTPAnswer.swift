@@ -4,28 +4,28 @@ import NIOCore
 import NIOHTTP1
 import Synchronization
 
-/// What a server answered.
+/// A server's response.
 package struct HTTPAnswer: Sendable {
   package var status: Int
   package var headers: HTTPHeaders
   package var body: [UInt8]
 
-  /// The first header of that name.
+  /// The first header named `name`.
   package func header(_ name: String) -> String? { headers.first(name: name) }
 }
 
-/// Takes an answer in, at most so many bytes of it.
+/// Collects a response, up to a limit of bytes.
 ///
-/// A refusal that comes before all of the request's body was sent ends the sending.
+/// A refusal that arrives before the request's body was sent stops the upload.
 final class AnswerCollector: HTTPClientResponseDelegate {
   typealias Response = HTTPAnswer
 
   private struct State {
     var answer = HTTPAnswer(status: 0, headers: [:], body: [])
-    /// What the answer says about its own length.
+    /// The length that the response announces.
     var byteCount: Int?
 
-    /// Whether all of it is there, as far as it says how long it is.
+    /// Whether the body has the announced length.
     var isWhole: Bool { byteCount == answer.body.count }
   }
 
@@ -40,7 +40,7 @@ final class AnswerCollector: HTTPClientResponseDelegate {
     self.upload = upload
   }
 
-  /// The refusal that is there whole, though the request did not end well.
+  /// A whole refusal, even if the request then failed.
   var refusal: HTTPAnswer? { state.withLock { $0.isWhole && $0.answer.status >= 300 ? $0.answer : nil } }
 
   func didSendRequestPart(task: HTTPClient.Task<HTTPAnswer>, _ part: IOData) { upload?.pieceWasSent() }
@@ -69,7 +69,7 @@ final class AnswerCollector: HTTPClientResponseDelegate {
 
   func didFinishRequest(task: HTTPClient.Task<HTTPAnswer>) throws -> HTTPAnswer {
     try state.withLock { state in
-      // An answer without a body may tell the length of another.
+      // A response without a body may announce the length of another one.
       if let expected = state.byteCount, expected != state.answer.body.count, state.answer.status != 304 {
         throw TransportFailure.cut("it ended after \(state.answer.body.count) of \(expected) bytes")
       }

@@ -8,16 +8,16 @@ import NIOPosix
 import NIOSSL
 import SystemPackage
 
-/// Sends a request and waits for the answer on the caller's thread: the one place where blocking callers meet the
-/// event loops.
+/// Sends a request and waits for the response on the caller's thread: the one place where blocking callers meet event
+/// loops.
 ///
-/// The caller's thread reads what is sent and waits for what comes; event loops wait for nothing but the network. It is
-/// never one of theirs, nor a thread of the concurrency runtime.
+/// The caller's thread reads the body and waits; event loops wait for the network only. The caller's thread is never an
+/// event loop's or the concurrency runtime's.
 package final class HTTPTransport: Sendable {
-  /// How long nothing may happen.
+  /// Timeouts.
   package struct Patience: Sendable {
     package var connecting: Duration
-    /// Between two bytes, and between the request and its answer.
+    /// The longest silence between two bytes, and between request and response.
     package var silence: Duration
 
     package init(connecting: Duration = .seconds(10), silence: Duration = .seconds(60)) {
@@ -26,14 +26,14 @@ package final class HTTPTransport: Sendable {
     }
   }
 
-  /// More connections wait in line for one of these.
+  /// The most connections; more requests wait.
   private static let connectionCountMax = 32
 
   private let client: HTTPClient
 
   /// A transport for one object store.
   ///
-  /// - Throws: when the certificates cannot be read.
+  /// - Throws: if the certificates cannot be read.
   package init(
     certificates: FilePath?, proxy: S3Proxy?, patience: Patience
   ) throws(BlobStorageError) {
@@ -43,7 +43,7 @@ package final class HTTPTransport: Sendable {
         connect: TimeAmount(patience.connecting), read: TimeAmount(patience.silence),
         write: TimeAmount(patience.silence)),
       decompression: .disabled)
-    // Several requests at once go by several connections: one that is slow holds none of the others up.
+    // Concurrent requests use separate connections, so a slow one delays no other.
     configuration.httpVersion = .http1Only
     configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connectionCountMax
     configuration.connectionPool.retryConnectionEstablishment = false
@@ -53,7 +53,7 @@ package final class HTTPTransport: Sendable {
         tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(certificates.string))
       } catch {
         throw BlobStorageError(
-          .invalidArgument, "There are no certificates to be read at '\(certificates)' (AWS_CA_BUNDLE).",
+          .invalidArgument, "Cannot read certificates at '\(certificates)' (AWS_CA_BUNDLE).",
           path: certificates.string)
       }
       configuration.tlsConfiguration = tls
@@ -68,19 +68,18 @@ package final class HTTPTransport: Sendable {
       eventLoopGroupProvider: .shared(MultiThreadedEventLoopGroup.singleton), configuration: configuration)
   }
 
-  // The client must be ended before it goes; it holds itself until that is done.
+  // The client must be shut down before it is freed; it keeps itself alive until then.
   deinit { client.shutdown { _ in } }
 
-  /// One request and its answer, whatever its status.
+  /// Sends one request and returns its response, whatever its status.
   ///
-  /// - Parameter answerByteCountMax: Bytes of an answer's body; a longer one is a failure.
+  /// - Parameter answerByteCountMax: The longest response body; a longer one fails.
   package func send(
     method: String, url: String, headers: HTTPHeaders, body: ObjectContent?, answerByteCountMax: Int
   ) throws(TransportFailure) -> HTTPAnswer {
     var headers = headers
-    // An object store may answer before it has all of a body, and then go away. The client (1.37) would give a
-    // connection back that its pool has forgotten, which ends the process. One that is to be closed is never given
-    // back.
+    // An object store may respond before it has the whole body, and disconnect. The client (1.37) would then return a
+    // connection that its pool has forgotten, which ends the process. A connection marked `close` is never returned.
     if body != nil { headers.replaceOrAdd(name: "Connection", value: "close") }
     let upload = body.map { _ in Upload(on: client.eventLoopGroup.any()) }
     let collector = AnswerCollector(byteCountMax: answerByteCountMax, upload: upload)
@@ -97,7 +96,7 @@ package final class HTTPTransport: Sendable {
     if let upload, let body {
       task.futureResult.whenComplete { _ in upload.end(nil) }
       do { try upload.run(body) } catch {
-        // Closes the connection with the request, so that the server does not take half of it for the whole.
+        // Close the connection, so that the server does not take half a request for a whole one.
         task.fail(reason: TransportFailure.source(error))
       }
     }

@@ -1,10 +1,10 @@
 import BlobStorage
 
-/// An element of an answer in XML, with the text and the elements in it.
+/// Parses an XML response: an element with its text and child elements.
 ///
-/// Answers are small and plain: the reader takes elements, text, the five named and the numbered characters, and
-/// refuses everything by which a document could make it work more than its bytes are worth: declarations of its own,
-/// depth, and what is not well-formed. Attributes and namespaces are passed over.
+/// Responses are small and plain. The reader accepts elements, text, and the five named and the numbered characters. It
+/// skips attributes and namespaces. It refuses declarations, deep nesting and malformed input, so that no document
+/// costs more work than its length.
 package struct Markup: Hashable, Sendable {
   package var name: String
   package var text = ""
@@ -12,10 +12,10 @@ package struct Markup: Hashable, Sendable {
 
   package init(name: String) { self.name = name }
 
-  /// The text of the first element of that name in this one.
+  /// The text of the first child element named `name`.
   package subscript(_ name: String) -> String? { children.first { $0.name == name }?.text }
 
-  /// The document's one element, or nil when it is none.
+  /// Parses a document; nil if it is malformed.
   package init?(_ bytes: [UInt8]) {
     var reader = MarkupReader(bytes)
     guard let element = reader.document() else { return nil }
@@ -23,7 +23,7 @@ package struct Markup: Hashable, Sendable {
   }
 }
 
-/// Reads a document from its beginning to its end. Every part returns nil or false where it is not what it should be.
+/// Parses a document from beginning to end. Each method returns nil or false for malformed input.
 private struct MarkupReader {
   private static let depthMax = 16
   private let bytes: [UInt8]
@@ -42,21 +42,21 @@ private struct MarkupReader {
   private mutating func element() -> Markup? {
     var open: [Markup] = []
     while true {
-      if take("<![CDATA[") {
+      if skip("<![CDATA[") {
         guard let end = find("]]>"), !open.isEmpty,
           let text = String(validating: bytes[index..<end], as: UTF8.self)
         else { return nil }
         open[open.count - 1].text += text
         index = end + 3
-      } else if take("<!--") {
+      } else if skip("<!--") {
         guard pass("-->") else { return nil }
-      } else if take("</") {
-        guard let name = name(), passSpace(), take(">"), let done = open.popLast(), done.name == name else {
+      } else if skip("</") {
+        guard let name = name(), passSpace(), skip(">"), let done = open.popLast(), done.name == name else {
           return nil
         }
         guard !open.isEmpty else { return done }
         open[open.count - 1].children.append(done)
-      } else if take("<") {
+      } else if skip("<") {
         guard let name = name(), open.count < Self.depthMax, let isEmpty = attributes() else { return nil }
         if !isEmpty {
           open.append(Markup(name: name))
@@ -72,7 +72,7 @@ private struct MarkupReader {
     }
   }
 
-  /// The characters up to the next `<`.
+  /// Parses characters up to the next `<`.
   private mutating func text() -> String? {
     var text: [UInt8] = []
     while index < bytes.count, bytes[index] != UInt8(ascii: "<") {
@@ -105,14 +105,14 @@ private struct MarkupReader {
     }
   }
 
-  /// Passes the rest of a tag; true when the element is closed by it.
+  /// Skips the rest of a tag. Returns whether the tag also closes its element; nil if malformed.
   private mutating func attributes() -> Bool? {
     while true {
       let before = index
       guard passSpace() else { return nil }
-      if take("/>") { return true }
-      if take(">") { return false }
-      guard index > before, name() != nil, passSpace(), take("="), passSpace(), index < bytes.count else {
+      if skip("/>") { return true }
+      if skip(">") { return false }
+      guard index > before, name() != nil, passSpace(), skip("="), passSpace(), index < bytes.count else {
         return nil
       }
       let quote = bytes[index]
@@ -139,12 +139,12 @@ private struct MarkupReader {
     }
   }
 
-  /// Passes what may stand before and after the document's element.
+  /// Skips the declaration, comments and space before and after the document's element.
   private mutating func passMiscellany() -> Bool {
     while passSpace() {
-      if take("<?") {
+      if skip("<?") {
         guard pass("?>") else { return false }
-      } else if take("<!--") {
+      } else if skip("<!--") {
         guard pass("-->") else { return false }
       } else {
         return true
@@ -153,13 +153,13 @@ private struct MarkupReader {
     return false
   }
 
-  /// Always true, so that it can stand in a condition.
+  /// Skips space. Always true, so that it can be part of a condition.
   private mutating func passSpace() -> Bool {
     while index < bytes.count, [0x20, 0x09, 0x0A, 0x0D].contains(bytes[index]) { index += 1 }
     return true
   }
 
-  private mutating func take(_ text: StaticString) -> Bool {
+  private mutating func skip(_ text: StaticString) -> Bool {
     let wanted = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
     guard bytes[index...].starts(with: wanted) else { return false }
     index += wanted.count
@@ -172,7 +172,7 @@ private struct MarkupReader {
     return true
   }
 
-  /// Where the text begins, from here on.
+  /// The next index where `text` begins.
   private func find(_ text: StaticString) -> Int? {
     let wanted = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
     return bytes[index...].indices.first { bytes[$0...].starts(with: wanted) }

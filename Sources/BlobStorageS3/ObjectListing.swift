@@ -1,14 +1,14 @@
 import BlobStorage
 import BlobStorageSharing
 
-/// A page of a bucket's listing (ListObjectsV2), as the object store wrote it.
+/// Parses a page of a bucket's listing (ListObjectsV2).
 package struct ObjectListing {
   package let page: ObjectPage
 
-  /// Reads an answer; `keyPrefix` is what all names in it begin with and what is taken off.
+  /// Parses a response, and removes `keyPrefix` from all names.
   ///
-  /// Nil for anything that is not a listing in byte order: a name that is out of order would be lost by a caller that
-  /// goes on after the last one.
+  /// Nil for anything but a listing in byte order: a caller that continues after the last name would miss names that
+  /// are out of order.
   package init?(_ body: [UInt8], keyPrefix: String, prefix: String, after: String?) {
     guard let root = Markup(body), root.name == "ListBucketResult", let truncated = root["IsTruncated"],
       truncated == "true" || truncated == "false"

@@ -1,6 +1,6 @@
-/// Percent-encoding (RFC 3986) as signatures want it: everything but letters, digits and `-._~`, digits in upper case.
+/// Percent-encodes as signatures require (RFC 3986): everything but letters, digits and `-._~`, in upper-case digits.
 package enum PercentEncoding {
-  /// The text of a query's name or value, or with `keepingSlashes` of a path.
+  /// Encodes a query's name or value, or a path with `keepingSlashes`.
   package static func encode(_ text: some StringProtocol, keepingSlashes: Bool = false) -> String {
     var encoded: [UInt8] = []
     for byte in text.utf8 {
@@ -20,9 +20,9 @@ package enum PercentEncoding {
     return String(decoding: encoded, as: UTF8.self)
   }
 
-  /// The text that `encoded` spells; nil when it spells none.
+  /// Decodes a text; nil if it is malformed.
   ///
-  /// - Parameter isForm: whether a `+` is a space, as in a form; in an address it is itself.
+  /// - Parameter isForm: whether a `+` means a space, as in a form but not in an address.
   package static func decode(_ encoded: some StringProtocol, isForm: Bool = true) -> String? {
     var bytes: [UInt8] = []
     var rest = Substring(encoded).utf8

@@ -1,8 +1,8 @@
-/// A file of profiles, such as `~/.aws/credentials`: sections in brackets, below them `name = value`.
+/// Parses a file of profiles, such as `~/.aws/credentials`: sections in brackets with lines `name = value`.
 ///
-/// Settings that are indented below a setting without a value belong to it: `s3.addressing_style`. Lines that begin
-/// with `#` or `;` are comments, and so is what follows ` #` or ` ;`. What is none of all this is passed over: the file
-/// is other programs' too.
+/// Settings that are indented below a setting without a value belong to it: `s3.addressing_style`. `#` and `;` begin a
+/// comment at the start of a line or after a space. All other lines are skipped, because other programs use the file
+/// too.
 package struct ProfileFile: Sendable {
   private var sections: [String: [String: String]] = [:]
 
@@ -32,8 +32,9 @@ package struct ProfileFile: Sendable {
     }
   }
 
-  /// A profile's settings by their names in lower case; a file of configuration calls it `profile NAME`, except for
-  /// the default one.
+  /// A profile's settings, by their names in lower case.
+  ///
+  /// A configuration file names each profile but the default one `profile NAME`.
   package subscript(profile name: String) -> [String: String]? {
     sections["profile \(name)"] ?? sections[name]
   }

@@ -1,14 +1,14 @@
-/// How often and how late a request is sent again: full jitter over a doubling time, so that clients that were refused
-/// together do not come back together.
+/// Says when to retry a request: full jitter over a doubling time, so that clients that were refused
+/// together do not retry together.
 package struct RetryPolicy: Sendable {
-  /// Attempts, the first one included.
+  /// The most attempts, including the first.
   package var attemptCountMax: Int
-  /// Attempts while no request has ever been answered: a mistyped endpoint is reported soon.
+  /// The most attempts before the server has ever responded, so that a mistyped endpoint is reported soon.
   package var firstContactCountMax: Int
-  /// The longest pause after the first attempt; it doubles with each.
+  /// The longest pause after the first attempt. It doubles with each attempt.
   package var pauseBase: Duration
   package var pauseMax: Duration
-  /// The longest pause that a server may ask for by `Retry-After`.
+  /// The longest pause that a server may request with `Retry-After`.
   package var pauseAskedMax: Duration
 
   package init(
@@ -22,21 +22,21 @@ package struct RetryPolicy: Sendable {
     self.pauseAskedMax = pauseAskedMax
   }
 
-  /// The pause before attempt number `attempt` + 1.
+  /// The pause before attempt `attempt` + 1.
   ///
-  /// - Parameter chance: In 0 ..< 1.
+  /// - Parameter chance: A random number in 0 ..< 1.
   package func pause(after attempt: Int, asked: Duration?, chance: Double) -> Duration {
     let doubled = pauseBase * (1 << min(max(attempt - 1, 0), 20))
     return max(min(doubled, pauseMax) * chance, min(asked ?? .zero, pauseAskedMax))
   }
 }
 
-/// Time and chance as values, so that tests decide them.
+/// Supplies time and random numbers, so that tests can set them.
 package struct S3Surroundings: Sendable {
   /// Seconds since 1970.
   package var now: @Sendable () -> Int64
   package var sleep: @Sendable (Duration) -> Void
-  /// In 0 ..< 1.
+  /// A random number in 0 ..< 1.
   package var chance: @Sendable () -> Double
 
   package init(

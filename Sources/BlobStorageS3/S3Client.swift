@@ -4,17 +4,17 @@ import Foundation
 import NIOHTTP1
 import Synchronization
 
-/// Sends S3 requests: signs each attempt, and tries again what may succeed the next time.
+/// Sends S3 requests. Signs each attempt, and retries failures that may pass.
 package final class S3Client: Sendable {
   /// A request before it is signed.
   package struct Request: Sendable {
     package var method: String
-    /// Below the location's prefix; nil for the bucket itself.
+    /// The object's name below the location's prefix; nil for the bucket itself.
     package var name: String?
     package var query: [(name: String, value: String)] = []
     package var headers: [(name: String, value: String)] = []
     package var body: ObjectContent?
-    /// Bytes of an answer that says yes.
+    /// The longest body of a successful response.
     package var answerByteCountMax = 1 << 20
 
     package init(_ method: String, _ name: String?) {
@@ -29,12 +29,12 @@ package final class S3Client: Sendable {
   }
 
   private struct State {
-    /// What is added to this machine's time.
+    /// Seconds to add to this machine's time.
     var clockOffset: Int64 = 0
     var wasAnswered = false
   }
 
-  /// Errors are told in as many bytes.
+  /// The longest body of a refusal.
   private static let refusalByteCountMax = 1 << 20
 
   package let configuration: S3Configuration
@@ -44,9 +44,9 @@ package final class S3Client: Sendable {
   private let signature: SignatureV4
   private let state = Mutex(State())
 
-  /// A client; nothing is sent.
+  /// Creates a client. Sends nothing.
   ///
-  /// - Throws: when the certificates cannot be read.
+  /// - Throws: if the certificates cannot be read.
   package init(
     _ configuration: S3Configuration, policy: RetryPolicy = RetryPolicy(),
     patience: HTTPTransport.Patience = .init(), surroundings: S3Surroundings = .system
@@ -59,12 +59,12 @@ package final class S3Client: Sendable {
       certificates: configuration.certificates, proxy: configuration.proxy, patience: patience)
   }
 
-  /// The answer, of a status that `accepts` takes or below 300.
+  /// Sends a request, with retries. Returns a response with a status below 300 or one that `accepts` allows.
   ///
-  /// A request that is sent again may have been carried out the first time.
+  /// A retried request may have taken effect the first time.
   ///
-  /// - Throws: What the object store refused or the network did not do, in one sentence, after all attempts;
-  ///   `cancelled` instead of another attempt for a task that was.
+  /// - Throws: The object store's refusal or the network's failure in one sentence, after all attempts; `cancelled`
+  ///   instead of another attempt, if the task was.
   package func send(
     _ request: Request, accepts: (HTTPAnswer) -> Bool = { _ in false }
   ) throws(BlobStorageError) -> HTTPAnswer {
@@ -128,21 +128,21 @@ package final class S3Client: Sendable {
     }
   }
 
-  /// Goes by the object store's time from now on; returns how many seconds this machine's is ahead.
+  /// Adopts the object store's time. Returns how many seconds this machine's clock is ahead.
   private func correctClock(by time: UTCTime) -> Int64 {
     let offset = time.secondsSince1970 - surroundings.now()
     state.withLock { $0.clockOffset = offset }
     return -offset
   }
 
-  /// Whatever an object store put into its answer.
+  /// Removes secrets from an error, which may quote the object store's response.
   private func withoutSecrets(_ error: BlobStorageError) -> BlobStorageError {
     let secrets = [
       configuration.credentials.secretKey, configuration.credentials.sessionToken,
       configuration.proxy?.password,
     ]
     var message = error.message
-    // One of a letter or two is no secret, and is in every sentence.
+    // A secret of one or two letters is none, and occurs in every sentence.
     for case let secret? in secrets where secret.text.utf8.count > 3 {
       message = message.replacingOccurrences(of: secret.text, with: "(hidden)")
     }
@@ -153,7 +153,7 @@ package final class S3Client: Sendable {
 }
 
 extension ObjectContent {
-  /// The SHA-256 of all bytes, in hexadecimal.
+  /// Hashes all bytes with SHA-256, in hexadecimal.
   fileprivate func sha256() throws(BlobStorageError) -> String {
     var stream = DigestStream(.sha256)
     try forEachPiece(byteCount: Upload.pieceByteCount) { (piece) throws(BlobStorageError) in
@@ -165,7 +165,7 @@ extension ObjectContent {
 }
 
 extension S3Surroundings {
-  /// The machine's.
+  /// The machine's clock and random numbers.
   package static let system = S3Surroundings(
     now: { Int64(WallClock.system.now() / 1000) },
     sleep: { pause in
@@ -178,6 +178,6 @@ extension S3Surroundings {
     },
     chance: { Double.random(in: 0..<1) })
 
-  /// Between looks whether the task was cancelled.
+  /// The pause between checks for cancellation.
   private static let lookSeconds = 0.2
 }

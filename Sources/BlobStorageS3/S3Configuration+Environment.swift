@@ -3,7 +3,7 @@ import Foundation
 import SystemPackage
 
 extension S3Configuration {
-  /// What the usual variables and files say about how to reach a place.
+  /// Reads how to reach a place from the usual variables and files.
   ///
   /// | what | variable, in this order | in a profile |
   /// |---|---|---|
@@ -14,11 +14,11 @@ extension S3Configuration {
   /// | proxy | `https_proxy`, `HTTPS_PROXY`, or `http_proxy` for an endpoint without TLS; `no_proxy`, `NO_PROXY` | |
   /// | addressing | | `addressing_style` below `s3` |
   ///
-  /// The profile is `AWS_PROFILE`, else `default`, of the files `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`,
-  /// else `~/.aws/credentials` and `~/.aws/config`. Without an object store it is AWS. An object store that is named is
-  /// asked with the bucket in the path, unless the profile says otherwise.
+  /// The profile is `AWS_PROFILE` or `default`. Its files are `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`, or
+  /// else `~/.aws/credentials` and `~/.aws/config`. Without an endpoint, requests go to AWS. With one, they name the
+  /// bucket in the path, unless the profile says otherwise.
   ///
-  /// - Throws: `permissionDenied` when there are no credentials, `invalidArgument` for what cannot be understood.
+  /// - Throws: `permissionDenied` without credentials, `invalidArgument` for malformed settings.
   public init(
     location: S3Location, environment: [String: String] = ProcessInfo.processInfo.environment
   ) throws(BlobStorageError) {
@@ -30,7 +30,8 @@ extension S3Configuration {
     let credentials = try Self.credentials(environment, profile)
     let region = setting(["AWS_REGION", "AWS_DEFAULT_REGION"], "region") ?? Self.regionDefault
     guard region.utf8.allSatisfy(Self.isRegionByte) else {
-      throw BlobStorageError(.invalidArgument, "'\(region)' is no region: it has letters, digits and '-'.")
+      throw BlobStorageError(
+        .invalidArgument, "'\(region)' is not a region: a region has letters, digits and '-'.")
     }
     let engine = setting(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "endpoint_url")
     let endpoint = try S3Endpoint(engine ?? "https://s3.\(region).amazonaws.com")
@@ -38,7 +39,7 @@ extension S3Configuration {
     switch profile["s3.addressing_style"] {
     case "path": addressing = .path
     case "virtual": addressing = .virtualHost
-    // A bucket with a dot has no certificate: it stands for one name below the object store's.
+    // No certificate covers a bucket with a dot as a host name: wildcards cover one level.
     default: addressing = engine == nil && !location.bucket.contains(".") ? .virtualHost : .path
     }
     self.init(
@@ -69,7 +70,7 @@ extension S3Configuration {
         + "into ~/.aws/credentials.")
   }
 
-  /// The settings of the profile in both files; those of the credentials' file go first.
+  /// Reads the profile's settings from both files. The credentials file takes precedence.
   private static func profile(_ environment: [String: String]) throws(BlobStorageError) -> [String: String] {
     let named = environment["AWS_PROFILE"].flatMap { $0.isEmpty ? nil : $0 }
     let home = environment["HOME"] ?? ""
@@ -79,7 +80,7 @@ extension S3Configuration {
     ]
     var settings: [String: String]?
     for path in paths {
-      // A file that is not there says nothing.
+      // A missing file has no settings.
       guard let bytes = FileManager.default.contents(atPath: path),
         let found = ProfileFile(String(decoding: bytes, as: UTF8.self))[profile: named ?? "default"]
       else { continue }

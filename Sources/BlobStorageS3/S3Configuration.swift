@@ -1,26 +1,26 @@
 import BlobStorage
 import SystemPackage
 
-/// Where the objects of a store are and how they are reached.
+/// Says where the objects of a store are and how to reach them.
 ///
-/// It may be printed: what is secret in it says so instead of itself.
+/// It may be printed: secrets in it are hidden.
 public struct S3Configuration: Sendable {
-  /// The bucket, and what all names begin with.
+  /// The bucket, and the prefix of all names.
   public var location: S3Location
-  /// Where the object store answers.
+  /// The object store's address.
   public var endpoint: S3Endpoint
   /// How requests name the bucket.
   public var addressing: S3Endpoint.Addressing
-  /// The region that requests are signed for. A self-hosted object store takes any.
+  /// The region that requests are signed for. Self-hosted object stores accept any.
   public var region: String
-  /// Who asks.
+  /// The keys that requests are signed with.
   public var credentials: S3Credentials
-  /// Certificates in PEM that the object store's is checked against, instead of the system's.
+  /// A PEM file of trusted certificates, instead of the system's.
   public var certificates: FilePath?
-  /// What stands between.
+  /// The HTTP proxy, if any.
   public var proxy: S3Proxy?
 
-  /// A configuration of those parts.
+  /// Creates a configuration.
   public init(
     location: S3Location, endpoint: S3Endpoint, addressing: S3Endpoint.Addressing = .path,
     region: String = Self.regionDefault, credentials: S3Credentials, certificates: FilePath? = nil,
@@ -35,13 +35,13 @@ public struct S3Configuration: Sendable {
     self.proxy = proxy
   }
 
-  /// The region of object stores that have none.
+  /// The region to sign for when an object store has none.
   public static let regionDefault = "us-east-1"
 
   /// The host that requests go to.
   package var authority: String { endpoint.authority(of: addressing == .virtualHost ? location.bucket : nil) }
 
-  /// The path of an object, or without a name of the bucket, encoded.
+  /// The encoded path of an object, or of the bucket if `name` is nil.
   package func path(of name: String?) -> String {
     let key = name.map { PercentEncoding.encode(location.key($0), keepingSlashes: true) } ?? ""
     return addressing == .virtualHost ? "/\(key)" : "/\(location.bucket)" + (name == nil ? "" : "/\(key)")

@@ -1,13 +1,13 @@
-/// Who asks: what requests are signed with.
+/// The keys that requests are signed with.
 public struct S3Credentials: Hashable, Sendable {
-  /// The public half, which stands in every request.
+  /// The public key, which is part of every request.
   public var accessKey: String
-  /// The half that signs.
+  /// The key that signs.
   public var secretKey: Secret
-  /// What temporary credentials come with.
+  /// The token of temporary credentials.
   public var sessionToken: Secret?
 
-  /// Credentials of those parts.
+  /// Creates credentials.
   public init(accessKey: String, secretKey: Secret, sessionToken: Secret? = nil) {
     self.accessKey = accessKey
     self.secretKey = secretKey

@@ -1,25 +1,25 @@
 import BlobStorage
 
-/// Where an object store answers.
+/// The address of an object store.
 public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
-  /// How a bucket is named in a request.
+  /// How a request names the bucket.
   public enum Addressing: String, Hashable, Sendable {
-    /// `https://ENGINE/BUCKET/NAME`, what self-hosted object stores take.
+    /// `https://HOST/BUCKET/NAME`, for self-hosted object stores.
     case path
-    /// `https://BUCKET.ENGINE/NAME`, what AWS takes.
+    /// `https://BUCKET.HOST/NAME`, for AWS.
     case virtualHost
   }
 
-  /// Whether it is spoken to by TLS.
+  /// Whether requests use TLS.
   public let isSecure: Bool
-  /// Its name or address, an IPv6 address without brackets.
+  /// The host's name or address. An IPv6 address has no brackets.
   public let host: String
-  /// Its port, where it is not the scheme's own.
+  /// The port, unless it is the scheme's default.
   public let port: Int?
 
-  /// The object store that `text` names: `http://` or `https://`, host, and a port.
+  /// Parses an endpoint: `http://` or `https://`, a host, and optionally a port.
   ///
-  /// - Throws: `invalidArgument` for anything else, a path, a user or a password included.
+  /// - Throws: `invalidArgument` for anything else, such as a path, a user or a password.
   public init(_ text: String) throws(BlobStorageError) {
     let schemes = ["https://": true, "http://": false]
     guard let scheme = schemes.first(where: { text.lowercased().hasPrefix($0.key) }) else {
@@ -55,13 +55,13 @@ public struct S3Endpoint: Hashable, Sendable, CustomStringConvertible {
 
   public var description: String { "\(isSecure ? "https" : "http")://\(authority(of: nil))" }
 
-  /// Host and port as a URL and the `Host` header have them, of a bucket by virtual host or of the object store.
+  /// Host and port for a URL and the `Host` header, with the bucket as a virtual host if there is one.
   package func authority(of bucket: String?) -> String {
     let name = host.contains(":") ? "[\(host)]" : host
     return (bucket.map { "\($0).\(name)" } ?? name) + (port.map { ":\($0)" } ?? "")
   }
 
-  // What was wrong may hold a password: it is not repeated.
+  // Never quote the text: it may hold a password.
   private static func notOne(_ text: String) -> BlobStorageError {
     BlobStorageError(
       .invalidArgument,

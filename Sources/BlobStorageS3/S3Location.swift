@@ -4,19 +4,19 @@ import BlobStorage
 public struct S3Location: Hashable, Sendable, CustomStringConvertible {
   /// The bucket's name.
   public let bucket: String
-  /// What the names of all objects of the store begin with, without a `/` at its end; empty for the whole bucket.
+  /// The prefix of the store's objects, without a `/` at its end; empty for the whole bucket.
   public let prefix: String
 
-  /// The place that `text` names, which begins with `s3://`.
+  /// Parses a place, which begins with `s3://`.
   ///
-  /// - Throws: `invalidArgument` for a name that is no bucket's, and for a prefix with an empty part, `.` or `..`,
-  ///   which what lies between could take for another place.
+  /// - Throws: `invalidArgument` for an invalid bucket name. Also for a prefix with an empty part, `.` or `..`, which a
+  ///   proxy might rewrite to another place.
   public init(_ text: String) throws(BlobStorageError) {
-    // A secret before the bucket's name, as before a host's, must not appear in a log.
+    // A password before the bucket's name must not appear in a log.
     let shown = text.contains("@") ? "What is named" : "'\(text)'"
     guard text.hasPrefix(Self.scheme) else {
       throw BlobStorageError(
-        .invalidArgument, "\(shown) is no place in a bucket: it is written s3://BUCKET/PREFIX.")
+        .invalidArgument, "\(shown) is not a place in a bucket: write s3://BUCKET/PREFIX.")
     }
     let rest = text.dropFirst(Self.scheme.count)
     let bucket = rest.prefix { $0 != "/" }
@@ -25,7 +25,7 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
     guard Self.isBucket(bucket) else {
       throw BlobStorageError(
         .invalidArgument,
-        "\(shown) has no bucket's name behind s3://: 3 to 63 letters, digits, '-', '.' and '_' are one.")
+        "\(shown) has no bucket name after s3://: a name has 3 to 63 letters, digits, '-', '.' and '_'.")
     }
     let parts = prefix.isEmpty ? [] : prefix.split(separator: "/", omittingEmptySubsequences: false)
     guard !parts.contains(where: { $0.isEmpty || $0 == "." || $0 == ".." }),
@@ -43,14 +43,14 @@ public struct S3Location: Hashable, Sendable, CustomStringConvertible {
 
   public var description: String { Self.scheme + (prefix.isEmpty ? bucket : "\(bucket)/\(prefix)") }
 
-  /// The name in the bucket of what is `name` below the prefix.
+  /// Adds the prefix to a name.
   package func key(_ name: String) -> String { prefix.isEmpty ? name : "\(prefix)/\(name)" }
 
-  /// Of the 1,024 that an object's name may have.
+  /// The longest prefix. An object's name may have 1,024 bytes.
   private static let prefixByteCountMax = 512
   private static let scheme = "s3://"
 
-  // As wide as object stores are: AWS takes no '_' and no upper case in new buckets.
+  // Accepts what any object store does: AWS refuses '_' and upper case in new buckets.
   private static func isBucket(_ text: Substring) -> Bool {
     (3...63).contains(text.utf8.count) && text.first != "." && text.first != "-"
       && text.utf8.allSatisfy { byte in

@@ -1,17 +1,16 @@
 import BlobStorage
 import BlobStorageSharing
 
-/// Objects in a bucket, by the S3 protocol: below the location's prefix, one request for each call.
+/// Stores objects in a bucket, below the location's prefix. Each call is one S3 request.
 ///
-/// An object is stored by a single PUT, whole or not at all: there are no parts that an interruption could leave
-/// behind. Its bytes are read twice, for the signature and to be sent, and are never in memory all at once. Only what
-/// every object store does right is asked for: `If-None-Match: *` on a PUT, ranges, and listings that go on after a
-/// name.
+/// A single PUT stores an object whole or not at all, so an interruption leaves no parts behind. The client reads an
+/// object twice, to sign and to send it, and never holds all of it in memory. It uses only widely supported features:
+/// `If-None-Match: *` on a PUT, ranges, and listings after a name.
 package final class S3ObjectStore: ObjectStore {
-  /// Bytes of one object: what all object stores take in one PUT is five times that.
+  /// The longest object. All object stores accept five times that in one PUT.
   package static let objectByteCountMax = Limits.packByteCountMax
 
-  /// A name of 1 KiB may take three times that, and each comes with half a KiB more.
+  /// The longest page: an encoded name takes up to 3 KiB, and its entry half a KiB more.
   private static let pageByteCountMax = 8 << 20
 
   package var place: String { client.configuration.location.description }
@@ -20,7 +19,7 @@ package final class S3ObjectStore: ObjectStore {
 
   private let pageCountMax: Int
 
-  /// - Parameter pageCountMax: Names asked for at a time; object stores give no more than a thousand.
+  /// - Parameter pageCountMax: Names for each page; object stores return at most 1,000.
   package init(_ client: S3Client, pageCountMax: Int = 1000) {
     self.client = client
     self.pageCountMax = pageCountMax
@@ -43,7 +42,7 @@ package final class S3ObjectStore: ObjectStore {
 
   package func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
     precondition(range.lowerBound >= 0, "a range begins at or after the object's first byte")
-    // No range is empty in HTTP.
+    // HTTP has no empty ranges.
     let asked = range.isEmpty ? range.lowerBound..<(range.lowerBound + 1) : range
     let text = "bytes=\(asked.lowerBound)-\(asked.upperBound - 1)"
     guard let part = try read(name, text, byteCountMax: Int(asked.count)) else { return nil }
@@ -79,7 +78,7 @@ package final class S3ObjectStore: ObjectStore {
     else {
       throw BlobStorageError(
         .io,
-        "\(client.configuration.authority) answered \(request.text(client.configuration)) with no listing.")
+        "\(client.configuration.authority) answered \(request.text(client.configuration)) without a listing.")
     }
     return listing.page
   }
@@ -88,11 +87,11 @@ package final class S3ObjectStore: ObjectStore {
     _ = try client.send(S3Client.Request("DELETE", name), accepts: Self.isMissing)
   }
 
-  /// A part of an object, as the object store sent it.
+  /// A part of an object, from a response.
   private struct Part {
     var bytes: [UInt8]
     var start: Int64
-    /// Of the whole object.
+    /// The length of the whole object.
     var byteCount: Int64
   }
 
@@ -103,15 +102,14 @@ package final class S3ObjectStore: ObjectStore {
     let answer = try client.send(request, accepts: { $0.status == 416 || Self.isMissing($0) })
     switch answer.status {
     case 404: return nil
-    // Nothing of the object is in the range: it ends before, and its length is unknown. A suffix of an object is
-    // missing only where there is none.
+    // The object ends before the range, and its length is unknown. For a suffix, this means that the object is empty.
     case 416: return Part(bytes: [], start: 0, byteCount: 0)
     case 206:
       guard let text = answer.header("Content-Range"), let content = ContentRange(text),
         content.range.count == answer.body.count
       else { throw unfit(name) }
       return Part(bytes: answer.body, start: content.range.lowerBound, byteCount: content.byteCount)
-    // The whole object, which object stores send for a range that covers it.
+    // The whole object: object stores send it for a range that covers it.
     case 200: return Part(bytes: answer.body, start: 0, byteCount: Int64(answer.body.count))
     default: throw unfit(name)
     }
@@ -124,7 +122,7 @@ package final class S3ObjectStore: ObjectStore {
         + "than was asked for.")
   }
 
-  /// Whether there is no such object, rather than no such bucket.
+  /// Whether the object is missing, rather than the bucket.
   private static func isMissing(_ answer: HTTPAnswer) -> Bool {
     answer.status == 404 && S3Refusal(answer).code != "NoSuchBucket"
   }

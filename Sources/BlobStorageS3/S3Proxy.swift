@@ -1,17 +1,17 @@
 import BlobStorage
 import Foundation
 
-/// What stands between this machine and the object store: an HTTP proxy.
+/// An HTTP proxy between this machine and the object store.
 public struct S3Proxy: Hashable, Sendable {
   public var host: String
   public var port: Int
   public var user: String?
   public var password: Secret?
 
-  /// The proxy that the usual variables name for an object store: `https_proxy`, `HTTPS_PROXY`, or for one without TLS
-  /// `http_proxy`; `no_proxy` and `NO_PROXY` say for which hosts there is none.
+  /// Reads the proxy for an object store from `https_proxy` or `HTTPS_PROXY`, or from `http_proxy` without TLS.
   ///
-  /// `HTTP_PROXY` in upper case is not read: a web server could have put it there from a request's header.
+  /// `no_proxy` and `NO_PROXY` list exempt hosts. `HTTP_PROXY` in upper case is ignored: a web server could have set it
+  /// from a request's header.
   package init?(for endpoint: S3Endpoint, bucketHost: String, environment: [String: String])
     throws(BlobStorageError)
   {
@@ -22,11 +22,11 @@ public struct S3Proxy: Hashable, Sendable {
     try self.init(text, variable: names.last ?? "")
   }
 
-  /// The proxy that `text` names: `http://USER:PASSWORD@HOST:PORT`, all but the host optional.
+  /// Parses a proxy: `http://USER:PASSWORD@HOST:PORT`. All but the host is optional.
   private init(_ text: String, variable: String) throws(BlobStorageError) {
-    // What was wrong may hold a password: it is not repeated.
+    // Never quote the text: it may hold a password.
     let wrong = BlobStorageError(
-      .invalidArgument, "The proxy (\(variable)) is not one: it is written http://HOST:PORT.")
+      .invalidArgument, "The proxy (\(variable)) is not valid: write http://HOST:PORT.")
     var rest = Substring(text)
     if let scheme = rest.range(of: "://") {
       guard rest[..<scheme.lowerBound].lowercased() == "http" else { throw wrong }
@@ -49,7 +49,7 @@ public struct S3Proxy: Hashable, Sendable {
     port = endpoint.port ?? 80
   }
 
-  /// Whether a list such as `localhost,.example.com,10.0.0.1` says that a host is reached without the proxy.
+  /// Whether a list such as `localhost,.example.com,10.0.0.1` exempts a host from the proxy.
   package static func isExempt(_ host: String, by list: String) -> Bool {
     let host = host.lowercased()
     return list.lowercased().split(whereSeparator: { $0 == "," || $0 == " " }).contains { entry in

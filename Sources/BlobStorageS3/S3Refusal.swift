@@ -1,16 +1,16 @@
 import BlobStorage
 
-/// An answer that says no: what it means, in one sentence for a person.
+/// Explains a refusal of the object store in one sentence.
 struct S3Refusal {
-  /// The object store's name for it, such as `NoSuchBucket`; empty when it gives none.
+  /// The object store's error code, such as `NoSuchBucket`; empty if it sends none.
   let code: String
   let status: Int
-  /// How long the object store asks to be left alone.
+  /// The pause that the object store requests.
   let pauseAsked: Duration?
-  /// What time the object store has.
+  /// The object store's time.
   let time: UTCTime?
   private let message: String
-  /// The region that the object store names.
+  /// The bucket's region, if the object store names it.
   private let region: String?
 
   init(_ answer: HTTPAnswer) {
@@ -24,8 +24,7 @@ struct S3Refusal {
     time = answer.header("Date").flatMap { UTCTime(httpDate: $0) }
   }
 
-  /// Whether the same request may be answered the next time: what the object store calls overload, a fault of its own,
-  /// or bytes that changed on their way to it.
+  /// Whether a retry may succeed: the object store reports overload, its own fault, or damaged bytes.
   var isTransient: Bool {
     switch code {
     case "QuotaExceeded", "XMinioStorageFull": false
@@ -38,7 +37,7 @@ struct S3Refusal {
 
   var isClockSkew: Bool { code == "RequestTimeTooSkewed" }
 
-  /// The error that the caller gets.
+  /// The error for the caller.
   ///
   /// - Parameter clockError: Seconds that this machine's clock is ahead of the object store's.
   func error(
@@ -61,8 +60,8 @@ struct S3Refusal {
         clockError.map { " by \(abs($0)) seconds \($0 > 0 ? "ahead of" : "behind")" } ?? " too far off"
       return BlobStorageError(
         .permissionDenied,
-        "This machine's clock is\(amount) the engine's at \(engine), which refused the corrected time as well: set "
-          + "the clock.")
+        "This machine's clock is\(amount) the object store's at \(engine), which refused the corrected time"
+          + " as well: set the clock.")
     case ("NoSuchBucket", _):
       return BlobStorageError(
         .noBucket, "There is no bucket '\(bucket)' at \(engine): create it, or check its name.")
@@ -81,7 +80,8 @@ struct S3Refusal {
           + "AWS_REGION to that.")
     case (_, 507), ("QuotaExceeded", _), ("XMinioStorageFull", _), ("InsufficientStorage", _):
       return BlobStorageError(
-        .noSpace, "The engine at \(engine) is full (\(name)): \(request.text(configuration)) stored nothing.")
+        .noSpace,
+        "The object store at \(engine) is full (\(name)): \(request.text(configuration)) stored nothing.")
     case ("AccessDenied", _), (_, 403):
       return BlobStorageError(
         .permissionDenied,
@@ -90,7 +90,8 @@ struct S3Refusal {
     case (_, 429), (_, 503):
       return BlobStorageError(
         .busy,
-        "The engine at \(engine) is too busy (\(name)): \(request.text(configuration)) was tried \(attempts) times."
+        "The object store at \(engine) is too busy (\(name)): \(request.text(configuration)) was tried"
+          + " \(attempts) times."
       )
     default:
       let words = message.isEmpty ? "" : ": \(message)"
@@ -102,14 +103,14 @@ struct S3Refusal {
 
   private var name: String { code.isEmpty ? "\(status)" : "\(status) \(Self.printable(code))" }
 
-  /// Text from the network as it may stand in a sentence.
+  /// Cleans text from the network for use in a sentence.
   static func printable(_ text: String) -> String {
     String(text.unicodeScalars.prefix(200).map { $0.value < 0x20 || $0.value == 0x7F ? " " : Character($0) })
   }
 }
 
 extension TransportFailure {
-  /// The error that the caller gets.
+  /// The error for the caller.
   func error(_ request: S3Client.Request, _ configuration: S3Configuration, attempts: Int) -> BlobStorageError
   {
     let engine = configuration.endpoint.description
@@ -151,8 +152,8 @@ extension TransportFailure {
 }
 
 extension BlobStorageError.Code {
-  /// The object store that keeps the packs cannot be reached; what was to be written may have been written.
+  /// The object store cannot be reached. A write may have taken effect.
   public static let unreachable = Self("unreachable")
-  /// The object store has no bucket of that name.
+  /// The object store has no such bucket.
   public static let noBucket = Self("noBucket")
 }

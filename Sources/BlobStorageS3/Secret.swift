@@ -1,6 +1,6 @@
-/// A text that must not leak into logs: every way of printing it says that it is hidden.
+/// Hides a text from logs: every way of printing it shows that it is hidden.
 ///
-/// ``text`` is for what signs or sends it. An error or a log that is given a value with a secret inside shows none.
+/// Use ``text`` only to sign or send it. Errors and logs that print a value with a secret inside do not show it.
 public struct Secret: Hashable, Sendable, CustomStringConvertible, CustomDebugStringConvertible,
   CustomReflectable
 {

@@ -2,20 +2,20 @@ import BlobStorage
 import Crypto
 import Foundation
 
-/// Signs requests by AWS Signature Version 4, in a header.
+/// Signs requests with AWS Signature Version 4, in a header.
 ///
-/// What is signed is the *canonical request*: method, path, query, headers and the SHA-256 of the body, each written in
-/// the one way that both sides come to. The body's digest is never left out: it is what an object store checks the body
-/// by. The path is encoded once and not tidied, as S3 wants it.
+/// It signs the *canonical request*: method, path, query, headers and the SHA-256 of the body, in a normal form. The
+/// body's digest is always included, so that the object store checks the body. The path is encoded once and not
+/// normalized, as S3 requires.
 package struct SignatureV4: Sendable {
-  /// What is signed of a request.
+  /// The parts of a request that are signed.
   package struct Request: Sendable {
     package var method: String
-    /// Encoded, beginning with `/`.
+    /// The encoded path, beginning with `/`.
     package var path: String
-    /// Not encoded, in any order.
+    /// The query, not encoded, in any order.
     package var query: [(name: String, value: String)]
-    /// All that are to be signed, `Host` among them, in any order.
+    /// The headers to sign, including `Host`, in any order.
     package var headers: [(name: String, value: String)]
     /// The SHA-256 of the body in hexadecimal.
     package var bodyDigest: String
@@ -31,13 +31,13 @@ package struct SignatureV4: Sendable {
       self.bodyDigest = bodyDigest
     }
 
-    /// The query as it stands in the URL and in the signature: encoded and in order.
+    /// The query for the URL and the signature: encoded and sorted.
     package var queryText: String {
       query.map { (PercentEncoding.encode($0.name), PercentEncoding.encode($0.value)) }
         .sorted { $0 < $1 }.map { "\($0.0)=\($0.1)" }.joined(separator: "&")
     }
 
-    /// The names of the signed headers: lower case, in order.
+    /// The names of the signed headers: lower case, sorted.
     package var headerNames: String { headerValues.map(\.key).joined(separator: ";") }
 
     /// The canonical request.
@@ -46,7 +46,7 @@ package struct SignatureV4: Sendable {
       return [method, path, queryText, lines, headerNames, bodyDigest].joined(separator: "\n")
     }
 
-    /// Names in lower case and in order, values without spaces around them and with one between words.
+    /// The headers, sorted: names in lower case, values trimmed, with single spaces between words.
     private var headerValues: [(key: String, value: String)] {
       var values: [String: [String]] = [:]
       for header in headers {
@@ -88,7 +88,7 @@ package struct SignatureV4: Sendable {
     return Hex.text(Self.code(of: text, key: signingKey(on: time.day)))
   }
 
-  /// The key of one day, region and service, made from the secret one.
+  /// Derives the key for one day, region and service from the secret key.
   package func signingKey(on day: String) -> [UInt8] {
     [day, region, service, "aws4_request"].reduce(Array("AWS4\(credentials.secretKey.text)".utf8)) {
       Self.code(of: $1, key: $0)

@@ -5,26 +5,26 @@ import NIOPosix
 import NIOSSL
 import SystemPackage
 
-/// Why there is no answer.
+/// Why a request got no response.
 package enum TransportFailure: Error, Sendable {
-  /// No server listens there, or the host cannot be reached.
+  /// No server listens, or the host cannot be reached.
   case refused(String)
-  /// The host's name is not known.
+  /// The host's name is unknown.
   case unknownHost
-  /// The certificate is not one to trust, or another host's.
+  /// The certificate is not trusted, or another host's.
   case certificate(isOtherHost: Bool)
   /// The proxy did not let the request through.
   case proxy(String)
-  /// It took too long.
+  /// The request timed out.
   case timeout
-  /// The connection ended before the answer did.
+  /// The connection ended before the response did.
   case cut(String)
-  /// The answer is longer than anything that was asked for.
+  /// The response is longer than its limit.
   case tooLong
-  /// What was to be sent could not be read.
+  /// The body could not be read.
   case source(BlobStorageError)
 
-  /// Whether the same request may be answered the next time.
+  /// Whether a retry may succeed.
   package var isTransient: Bool {
     switch self {
     case .refused, .unknownHost, .timeout, .cut: true
@@ -32,7 +32,7 @@ package enum TransportFailure: Error, Sendable {
     }
   }
 
-  /// Whether the server cannot have seen anything of the request.
+  /// Whether the server cannot have seen any part of the request.
   package var isBeforeContact: Bool {
     switch self {
     case .refused, .unknownHost, .certificate, .proxy: true
@@ -40,7 +40,7 @@ package enum TransportFailure: Error, Sendable {
     }
   }
 
-  /// What the client's error means.
+  /// Translates the client's error.
   package init(_ error: any Error) {
     switch error {
     case let error as TransportFailure: self = error
@@ -67,7 +67,7 @@ package enum TransportFailure: Error, Sendable {
     case .connectTimeout, .readTimeout, .writeTimeout, .deadlineExceeded, .tlsHandshakeTimeout,
       .getConnectionFromPoolTimeout, .httpProxyHandshakeTimeout, .socksHandshakeTimeout:
       self = .timeout
-    case .proxyAuthenticationRequired: self = .proxy("it wants a user and a password")
+    case .proxyAuthenticationRequired: self = .proxy("it requires a user and a password")
     case .invalidProxyResponse: self = .proxy("it did not let the connection through")
     default: self = .cut(error.shortDescription)
     }
@@ -85,11 +85,11 @@ package enum TransportFailure: Error, Sendable {
   }
 }
 
-/// What the system says about an error.
+/// Describes system errors.
 private enum IOErrorText {
   static func text(_ number: CInt) -> String { "\(Errno(rawValue: number))" }
 
-  /// Whether there was no connection yet: otherwise it is unknown what has arrived.
+  /// Whether the connection failed. Otherwise the server may have received data.
   static func isOfConnecting(_ number: CInt) -> Bool {
     [.connectionRefused, .networkUnreachable, .noRouteToHost, .addressNotAvailable]
       .contains(Errno(rawValue: number))

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A second in UTC, as requests and answers write it.
+/// A second in UTC, in the spellings of requests and responses.
 package struct UTCTime: Hashable, Sendable {
   package var secondsSince1970: Int64
 
@@ -20,8 +20,7 @@ package struct UTCTime: Hashable, Sendable {
       + Self.digits(parts.tm_mday, 2)
   }
 
-  /// The time that a `Date` header tells (RFC 9110, 5.6.7, `Sun, 06 Nov 1994 08:49:37 GMT`); nil for what is not
-  /// written so.
+  /// Parses a `Date` header such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, 5.6.7); nil if it is malformed.
   package init?(httpDate text: String) {
     let words = text.split(separator: " ", omittingEmptySubsequences: false)
     guard words.count == 6, words[5] == "GMT", words[0].utf8.count == 4, words[0].hasSuffix(","),

@@ -6,30 +6,30 @@ import NIOCore
 import Synchronization
 import SystemPackage
 
-/// Hands a body over from the caller's thread to the event loop that sends it: one piece is sent while the next is
-/// read.
+/// Passes a body from the caller's thread to the event loop that sends it. The loop sends one piece while the thread
+/// reads the next.
 ///
-/// What is sent is counted by what the client says it has sent, not by the futures that its writer returns: where a
-/// connection ends while a body waits for room in it, these are never fulfilled (async-http-client 1.37).
+/// It counts the pieces that the client reports as sent. The futures of the client's writer are no use: if a connection
+/// ends while the body waits for room, they are never fulfilled (async-http-client 1.37).
 final class Upload: Sendable {
-  /// Bytes of a piece.
+  /// The length of a piece.
   static let pieceByteCount = 512 << 10
 
   private struct State {
-    /// What takes the pieces, as soon as there is a connection.
+    /// The client's writer, once there is a connection.
     var writer: HTTPClient.Body.StreamWriter?
     var isOver = false
   }
 
   private let state = Mutex(State())
-  /// Rises when there is a connection, when a piece has been sent, and when it is over.
+  /// Signalled on connection, after each sent piece, and at the end.
   private let progress = DispatchSemaphore(value: 0)
-  /// The end of the body.
+  /// Fulfilled at the end of the body.
   private let end: EventLoopPromise<Void>
 
   init(on loop: any EventLoop) { end = loop.makePromise() }
 
-  /// The body as the client takes it.
+  /// The body for the client.
   func requestBody(byteCount: Int64) -> HTTPClient.Body {
     .stream(contentLength: byteCount) { [self] writer in
       state.withLock { $0.writer = writer }
@@ -38,19 +38,19 @@ final class Upload: Sendable {
     }
   }
 
-  /// The client has sent a piece.
+  /// Records that the client has sent a piece.
   func pieceWasSent() { progress.signal() }
 
-  /// Says that there is nothing more to send, be it because the request is done with; a second call does nothing.
+  /// Ends the body, after its last byte or because the request has ended. Idempotent.
   func end(_ failure: (any Error)?) {
     state.withLock { $0.isOver = true }
     if let failure { end.fail(failure) } else { end.succeed(()) }
     progress.signal()
   }
 
-  /// Sends the body; returns early when the server wants no more of it.
+  /// Sends the body. Returns early if the server wants no more.
   ///
-  /// - Throws: what the file threw. What the network has to say, the answer says.
+  /// - Throws: errors of the file. The response reports network errors.
   func run(_ content: ObjectContent) throws(BlobStorageError) {
     guard let writer = nextTurn() else { return }
     var isSending = false
@@ -71,7 +71,7 @@ final class Upload: Sendable {
     end(nil)
   }
 
-  /// Waits until another piece can be sent; nil when the transfer has ended.
+  /// Waits until the next piece can be sent; nil if the transfer has ended.
   private func nextTurn() -> HTTPClient.Body.StreamWriter? {
     progress.wait()
     return state.withLock { $0.isOver ? nil : $0.writer }
@@ -86,7 +86,7 @@ extension ObjectContent {
     }
   }
 
-  /// Calls `body` with one piece after another, until it says that it is enough.
+  /// Calls `body` with each piece in order, until it asks to stop.
   func forEachPiece(
     byteCount pieceByteCount: Int, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
@@ -109,7 +109,7 @@ extension ObjectContent {
           rebasing: buffer[..<Int(min(Int64(pieceByteCount), byteCount - offset))])
         guard try file.read(into: piece, at: offset) == piece.count else {
           throw BlobStorageError(
-            .corrupted, "'\(file.path)' is shorter than the \(byteCount) bytes that were to be sent of it.",
+            .corrupted, "'\(file.path)' is shorter than the \(byteCount) bytes to send.",
             path: file.path.string)
         }
         guard try body(UnsafeRawBufferPointer(piece)) else { return }

@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// What the library knows by a number and a user by a name.
+/// A value with a number in the library and a name for users.
 protocol NamedChoice: CaseIterable, Sendable {
   var name: String { get }
   init?(name: String)
@@ -10,7 +10,7 @@ protocol NamedChoice: CaseIterable, Sendable {
 extension CodecKind: NamedChoice {}
 extension Digest.Algorithm: NamedChoice {}
 
-/// One of those as it was typed. The argument parser would show the number of one that it knows as such.
+/// A named value as it was typed. The argument parser would print the value's number.
 struct Choice<Value: NamedChoice>: ExpressibleByArgument {
   var value: Value
 
@@ -34,7 +34,7 @@ struct KeyArgument: ExpressibleByArgument {
 
   init?(argument: String) { text = argument }
 
-  /// - Throws: `ValidationError` for an empty key; one that is too long is the store's to refuse, as a limit.
+  /// - Throws: `ValidationError` for an empty key. The store refuses keys that are too long.
   func checked() throws -> String {
     guard !text.isEmpty else {
       throw ValidationError("a key is empty: it has 1 to \(Limits.keyByteCountMax) bytes")
@@ -43,16 +43,16 @@ struct KeyArgument: ExpressibleByArgument {
   }
 }
 
-/// A version of a key, as a command names it.
+/// A version of a key, as it was typed.
 struct VersionArgument {
-  /// The ID that a text names; a text that is no ID names nothing that could be in a store.
+  /// The ID; nil for a text that can be no version's ID.
   static func id(_ text: String?, of key: String) throws -> BlobVersion.ID? {
     guard let text else { return nil }
     guard let id = BlobVersion.ID(text) else { throw Failure.noVersion(text, of: key) }
     return id
   }
 
-  /// What is missing when there is no such version.
+  /// The failure for a missing version.
   static func missing(_ text: String?, of key: String, in store: BlobStore) async throws -> Failure {
     if let text, try await store.current(key) != nil { return .noVersion(text, of: key) }
     return .noKey(key)
@@ -68,7 +68,7 @@ struct DigestArgument: ExpressibleByArgument {
     text = argument
   }
 
-  /// The digest; digits alone are of the store's algorithm.
+  /// The digest. Digits alone mean the store's algorithm.
   func digest(in store: BlobStore) -> Digest? {
     Digest(text) ?? Digest(algorithm: store.information.digestAlgorithm, hex: text)
   }

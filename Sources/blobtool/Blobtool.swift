@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// The command that all others are part of.
+/// The tool's root command.
 struct Blobtool: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "blobtool",
@@ -8,7 +8,7 @@ struct Blobtool: AsyncParsableCommand {
     discussion: """
       Every command but init works on an existing store: give --store PATH after the command's name, or set \
       BLOBTOOL_STORE; copy works on two. A store in a bucket is s3://BUCKET/PREFIX; the usual variables (AWS_ACCESS_KEY_ID, \
-      AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_PROFILE) and files say how it is reached.
+      AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_PROFILE) and files say how to reach it.
 
       Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, \
       130 and 143 interrupted.
@@ -23,7 +23,7 @@ struct Blobtool: AsyncParsableCommand {
       ManualCommand.self,
     ])
 
-  /// Nothing was asked for: a script with an empty variable should notice.
+  /// Fails without a command, so that a script with an empty variable notices.
   func run() throws {
     throw ValidationError("a command is missing")
   }

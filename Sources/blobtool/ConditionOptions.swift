@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `--if-version` and `--if-absent`: what must hold of a key for a command to change it.
+/// `--if-version` and `--if-absent`: the conditions under which a command changes a key.
 struct ConditionOptions: ParsableArguments {
   @Option(help: "Change the key only if this is its current version; else exit 5.")
   var ifVersion: BlobVersion.ID?
@@ -20,7 +20,7 @@ struct ConditionOptions: ParsableArguments {
     return ifAbsent ? .absent : .always
   }
 
-  /// Runs a change. When the condition does not hold, prints the key and its current version with `--json`.
+  /// Runs a change. If the condition does not hold, prints the key and its current version with `--json`.
   func explaining<T>(json: Bool, _ body: () async throws -> T) async throws -> T {
     do { return try await body() } catch let error as BlobStorageError where error.code == .conditionFailed {
       if json { try JSONText.print(Output(key: error.key, current: error.currentVersion?.description)) }

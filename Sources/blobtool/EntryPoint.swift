@@ -1,7 +1,7 @@
 import ArgumentParser
 import Foundation
 
-/// Where the process begins and ends: signals, standard descriptors, and the one place that makes exit codes.
+/// Starts and ends the process: sets up signals and standard descriptors, and chooses the exit code.
 @main
 enum EntryPoint {
   static func main() async {
@@ -39,7 +39,7 @@ enum EntryPoint {
     try command.run()
   }
 
-  /// Tells the reader what went wrong, in one sentence, and says how the process ends.
+  /// Prints what went wrong in one sentence, and returns the exit code.
   private static func report(_ error: any Error, arguments: [String]) -> Int32 {
     if error is OutputEnded { return ExitStatus.done }
     if let signal = Interruption.signal {
@@ -50,7 +50,7 @@ enum EntryPoint {
       if let message = failure.message { StandardError.say(message) }
       return failure.exitStatus
     }
-    // What is left is the argument parser's own: help, the version, a completion script, wrong usage.
+    // The argument parser handles the rest: help, the version, a completion script, wrong usage.
     guard Blobtool.exitCode(for: error).rawValue != 0 else {
       do { try StandardOutput.write(Blobtool.fullMessage(for: error) + "\n") } catch {
         return report(error, arguments: arguments)

@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// How the process ends; scripts rely on the numbers.
+/// The exit codes. Scripts rely on the numbers.
 enum ExitStatus {
   static let done: Int32 = 0
   static let failed: Int32 = 1
@@ -11,19 +11,19 @@ enum ExitStatus {
   static let wrongUsage: Int32 = 64
 }
 
-/// What ends a command without success: a sentence and an exit code.
+/// Ends a command without success, with a sentence and an exit code.
 struct Failure: Error {
   var exitStatus: Int32
-  /// Nil when all has been said.
+  /// The sentence to print; nil to print nothing more.
   var message: String?
 
-  /// A failure of that kind with that sentence.
+  /// Creates a failure.
   init(_ exitStatus: Int32, _ message: String?) {
     self.exitStatus = exitStatus
     self.message = message
   }
 
-  /// The failure that an error is, or nil if it is one of the argument parser's.
+  /// Translates an error; nil if it is the argument parser's.
   init?(_ error: any Error) {
     switch error {
     case let failure as Failure: self = failure
@@ -33,23 +33,23 @@ struct Failure: Error {
     }
   }
 
-  /// Ends with the status of damage if blobs could not be followed to their chunks: then numbers are not whole.
+  /// Throws a failure with the code of damage if blobs could not be followed to their chunks: numbers are incomplete.
   static func check(notFollowed reasons: [String]) throws {
     guard let first = reasons.first else { return }
     throw Failure(ExitStatus.damaged, "The numbers are not whole: \(first.printable) Run `blobtool verify`.")
   }
 
-  /// The key asked for is not in the store.
+  /// The key is not in the store.
   static func noKey(_ key: String) -> Self {
     Self(ExitStatus.notFound, "There is no key “\(key.printable)” in the store.")
   }
 
-  /// No key of the store begins with the prefix asked for.
+  /// No key begins with the prefix.
   static func noKeys(of prefix: String) -> Self {
     Self(ExitStatus.notFound, "No key in the store begins with “\(prefix.printable)”.")
   }
 
-  /// The version asked for is not in the store.
+  /// The version is not in the store.
   static func noVersion(_ version: String, of key: String) -> Self {
     Self(ExitStatus.notFound, "The key “\(key.printable)” has no version \(version.printable).")
   }

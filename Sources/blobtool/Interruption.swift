@@ -2,21 +2,21 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// SIGINT and SIGTERM: the first cancels what is under way, the second ends the process at once.
+/// Handles SIGINT and SIGTERM: the first cancels the work, the second ends the process at once.
 enum Interruption {
   private static let number = Atomic<Int32>(0)
   private static let queue = DispatchQueue(label: "blobtool.signals")
 
-  /// How long the clean end may take: a write to a reader that has stopped reading cannot be called off.
+  /// The most time for a clean end: a write to a reader that has stopped reading cannot be cancelled.
   private static let graceSeconds = 10.0
 
-  /// The signal that has come, if any.
+  /// The received signal, if any.
   static var signal: Int32? {
     let number = number.load(ordering: .acquiring)
     return number == 0 ? nil : number
   }
 
-  /// Calls `cancel` once when a signal comes, as long as the caller holds what it gets.
+  /// Calls `cancel` once on a signal, while the caller keeps the result.
   static func begin(_ cancel: @escaping @Sendable () -> Void) -> [any DispatchSourceSignal] {
     [SIGINT, SIGTERM].map { number in
       Foundation.signal(number, SIG_IGN)  // a dispatch source sees a signal before it is ignored
@@ -27,7 +27,7 @@ enum Interruption {
     }
   }
 
-  /// Throws when a signal has come: for loops of the tool's own.
+  /// Throws after a signal, for the tool's own loops.
   static func check() throws {
     if signal != nil { throw CancellationError() }
   }
@@ -35,7 +35,7 @@ enum Interruption {
   private static func arrived(_ arrival: Int32, _ cancel: @Sendable () -> Void) {
     let (isFirst, _) = number.compareExchange(
       expected: 0, desired: arrival, ordering: .acquiringAndReleasing)
-    // A store that is not closed loses nothing: the next to open it does the rest.
+    // A store that is not closed loses nothing: the next process that opens it recovers the rest.
     guard isFirst else { _exit(128 + arrival) }
     cancel()
     queue.asyncAfter(deadline: .now() + graceSeconds) { _exit(128 + arrival) }

@@ -2,7 +2,7 @@ import ArgumentParser
 import BlobStorage
 import Foundation
 
-/// How what is done is told.
+/// The options for output and progress.
 struct OutputOptions: ParsableArguments {
   @Flag(help: "Print the result as JSON.")
   var json = false
@@ -18,7 +18,7 @@ struct OutputOptions: ParsableArguments {
   }
 }
 
-/// What every command on one store takes.
+/// The options of every command on one store.
 struct SharedOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp(
@@ -44,9 +44,9 @@ struct SharedOptions: ParsableArguments {
 
   var json: Bool { outputOptions.json }
 
-  /// Where the store is.
+  /// The place of the store.
   ///
-  /// - Throws: `ValidationError` when no store was named, or the named place cannot hold one.
+  /// - Throws: `ValidationError` if no store is named, or the named place cannot hold one.
   func place() throws -> StorePlace {
     let path = try StorePlace.path(storePath())
     let state = try state.map(StorePlace.path)
@@ -89,7 +89,7 @@ extension StoreCommand {
 
   func run() async throws { try await runOpened() }
 
-  /// Opens the store, and closes it when the command has done its work.
+  /// Opens the store, runs the command, and closes the store.
   func runOpened() async throws {
     let store = try await shared.place().open()
     do {
@@ -99,7 +99,7 @@ extension StoreCommand {
         try await perform(on: store)
       }
     } catch {
-      try? await store.closeWhole()  // the first error is the one to tell
+      try? await store.closeWhole()  // report the first error
       throw error
     }
     try await store.closeWhole()
@@ -107,8 +107,8 @@ extension StoreCommand {
 }
 
 extension BlobStore {
-  /// Runs `body`, which reads from the store. If the store has losses, says so first and ends with exit code 4: what is
-  /// found may be out of date, and so may be that nothing is found.
+  /// Runs `body`, which reads from the store. If the store has losses, warns first and ends with exit code 4: the
+  /// answer may be out of date.
   func tellingLosses(_ body: () async throws -> Void) async throws {
     let summary = try await losses().summary
     if let summary {
@@ -125,7 +125,7 @@ extension BlobStore {
     if summary != nil { throw Failure(ExitStatus.damaged, nil) }
   }
 
-  /// Closes also when the command has been cancelled.
+  /// Closes the store, even if the command was cancelled.
   func closeWhole() async throws {
     try await Task.detached { try await self.close() }.value
   }

@@ -2,12 +2,12 @@ import ArgumentParser
 import Foundation
 import SystemPackage
 
-/// What the process was started with.
+/// Checks what the process was started with.
 enum StandardDescriptors {
-  /// Puts `/dev/null` in the place of a standard descriptor that is closed.
+  /// Opens `/dev/null` for each closed standard descriptor.
   ///
-  /// Else the store's own files would get numbers 0 to 2, and output would be written into a pack. It is opened for
-  /// reading, so that writing to a closed standard output is still noticed.
+  /// Otherwise a pack could get the number of standard output, and receive the output. It opens the file for reading,
+  /// so that a write to a closed standard output still fails.
   static func fillGaps() {
     for number in Int32(0)...2 where fcntl(number, F_GETFD) == -1 {
       _ = try? FileDescriptor.open("/dev/null", .readOnly)

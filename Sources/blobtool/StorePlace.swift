@@ -3,16 +3,15 @@ import BlobStorage
 import BlobStorageS3
 import Foundation
 
-/// Where a store is, as the user named it.
+/// The place of a store, as the user named it.
 enum StorePlace: Sendable {
   case folder(String)
-  /// A place in a bucket, and this machine's folder for it.
+  /// A place in a bucket, and this machine's state folder.
   case bucket(S3Configuration, state: String, RemoteConfiguration)
 
   static func isInBucket(_ path: String) -> Bool { path.hasPrefix("s3://") }
 
-  /// The path that a user means: `~/` is the home folder, and a text that looks like another kind of place is no
-  /// folder's name.
+  /// Resolves a path: `~/` means the home folder. A text that looks like another kind of place is refused.
   ///
   /// - Throws: `ValidationError` with the right spelling.
   static func path(_ text: String) throws -> String {
@@ -32,9 +31,9 @@ enum StorePlace: Sendable {
         + " is ./\(text.printable)")
   }
 
-  /// The place in a bucket that is named, reached as the environment says.
+  /// Parses a place in a bucket. The environment says how to reach it.
   ///
-  /// - Parameter profile: one of the usual files that says it instead.
+  /// - Parameter profile: a profile of the usual files, to use instead.
   static func bucket(
     _ path: String, state: String?, packCache: Int64?, profile: String? = nil
   ) throws -> StorePlace {
@@ -51,13 +50,13 @@ enum StorePlace: Sendable {
     return .bucket(configuration, state: try state ?? defaultState(configuration), remote)
   }
 
-  /// What the environment says of an object store and would count before a profile.
+  /// The variables about an object store that would take precedence over a profile.
   private static let namesBesideProfile = [
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
     "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE",
   ]
 
-  /// The folder that this machine keeps things in: the store's own, or the one for what it knows of it.
+  /// This machine's folder: the store itself, or the state folder.
   var folder: String {
     switch self {
     case .folder(let path): path
@@ -65,7 +64,7 @@ enum StorePlace: Sendable {
     }
   }
 
-  /// Opens the store there; when there is none, the message says what makes one.
+  /// Opens the store. If there is none, the message says how to create one.
   func open() async throws -> BlobStore {
     try await explaining { () throws(BlobStorageError) in
       switch self {
@@ -84,7 +83,7 @@ enum StorePlace: Sendable {
     }
   }
 
-  /// What is done to the store there; when there is none, the message says what makes one.
+  /// Runs `body` on the place. If it has no store, the message says how to create one.
   func explaining<T>(_ body: () async throws(BlobStorageError) -> T) async throws -> T {
     do { return try await body() } catch {
       switch (error.code, self) {
@@ -107,10 +106,10 @@ enum StorePlace: Sendable {
     }
   }
 
-  /// One folder for each place of each object store.
+  /// The default state folder: one for each place of each object store.
   private static func defaultState(_ place: S3Configuration) throws -> String {
     let environment = ProcessInfo.processInfo.environment
-    // A path that is not absolute is to be passed over (XDG Base Directory Specification).
+    // The XDG Base Directory Specification says to ignore relative paths.
     let named = environment["XDG_STATE_HOME"].flatMap { $0.hasPrefix("/") ? $0 : nil }
     guard let base = named ?? environment["HOME"].map({ "\($0)/.local/state" }) else {
       throw ValidationError("there is no HOME to keep the state of the store in: give --state DIR")

@@ -46,10 +46,10 @@ struct RefusalTests {
     Case(status: 403, name: "", code: .permissionDenied, phrase: "to these credentials (403): they need to"),
     Case(
       status: 403, name: "RequestTimeTooSkewed", code: .permissionDenied,
-      phrase: "This machine's clock is too far off the engine's"),
+      phrase: "This machine's clock is too far off the object store's"),
     Case(
       status: 403, name: "RequestTimeTooSkewed", headers: [("Date", "yesterday")], code: .permissionDenied,
-      phrase: "This machine's clock is too far off the engine's"),
+      phrase: "This machine's clock is too far off the object store's"),
     Case(
       status: 400, name: "IllegalLocationConstraintException", code: .invalidArgument,
       phrase: "set AWS_REGION and AWS_ENDPOINT_URL to where"),

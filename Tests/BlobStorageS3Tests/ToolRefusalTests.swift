@@ -56,7 +56,8 @@ struct ToolRefusalTests {
     Case(
       testDescription: "a place with nothing", arguments: ["list"],
       phrase: "There is no store at s3://bucket/p; `blobtool init", answer: engine(emptyListing)),
-    Case(testDescription: "a clock that is wrong", arguments: ["list"], phrase: "behind the engine's") { _ in
+    Case(testDescription: "a clock that is wrong", arguments: ["list"], phrase: "behind the object store's") {
+      _ in
       .refusal(403, "RequestTimeTooSkewed", [("Date", later)])
     },
     Case(

@@ -51,7 +51,7 @@ struct BucketTests {
       (["AWS_ENDPOINT_URL": "http://u:very-secret@x"], 1, "AWS_ENDPOINT_URL"),
       (["BLOBTOOL_STORE": "s3://no-such-bucket-at-all/x"], 1, "There is no bucket 'no-such-bucket-at-all'"),
       (["AWS_ACCESS_KEY_ID": ""], 1, "set AWS_ACCESS_KEY_ID"),
-      (["BLOBTOOL_STORE": "s3://x"], 64, "no bucket's name"),
+      (["BLOBTOOL_STORE": "s3://x"], 64, "no bucket name"),
       (["AWS_CA_BUNDLE": "/nonexistent"], 1, "AWS_CA_BUNDLE"),
     ]
     for (environment, status, phrase) in cases {

@@ -455,7 +455,7 @@ struct CollectionTests {
       (
         "info",
         {
-          let information = try BlobInformation.take(engine, "0", nil)
+          let information = try BlobInformation.find(engine, "0", nil)
           #expect(information?.chunkCount == 600_000)
         }
       ),

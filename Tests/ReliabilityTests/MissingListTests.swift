@@ -53,7 +53,7 @@ struct MissingListTests {
       #expect(usage.unreadable.contains { $0.contains("\(list)") }, "\(usage.unreadable)")
       #expect(usage.sharers.map(\.key) == ["long"])
       #expect(usage.exclusiveByteCount == 0)
-      let information = try #require(try BlobInformation.take(engine, "short", nil))
+      let information = try #require(try BlobInformation.find(engine, "short", nil))
       #expect(information.unreadable.contains { $0.contains("\(list)") }, "\(information.unreadable)")
     }
   }

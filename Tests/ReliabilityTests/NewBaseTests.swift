@@ -76,7 +76,7 @@ struct NewBaseTests {
       if weaknesses.isEmpty {
         let found = try read.get()
         #expect(found == data)
-        #expect(try BlobInformation.take(collector, "again", nil)?.basedChunkCount == 1)
+        #expect(try BlobInformation.find(collector, "again", nil)?.basedChunkCount == 1)
       } else {
         #expect(throws: BlobStorageError.self) { try read.get() }
         Soak.count("mutations caught")

@@ -35,7 +35,7 @@ struct PromiseTests {
     _ = try relaxed.put("k", .data(text), .relaxed)
     let content = isStreamed ? Self.stream(changed) : .data(changed)
     _ = try durable.put("k", content, PutOptions(replacement: .archiveCurrent))
-    #expect(try BlobInformation.take(durable, "k", nil)?.basedChunkCount == 1)
+    #expect(try BlobInformation.find(durable, "k", nil)?.basedChunkCount == 1)
     try lab.afterPowerCut { $0.powerCut() }.session { engine in
       let read = try engine.data("k", nil)
       #expect(read == changed)

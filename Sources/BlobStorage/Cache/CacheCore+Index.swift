@@ -38,7 +38,7 @@ extension CacheCore {
             let name = try transaction.nameRow(key), name.versionCount > 0
           else { continue }
           let tick = UInt64(max(0, entry.current.created.timeIntervalSince1970 * 1_000))
-          try transaction.noteCacheTick(tick)
+          try transaction.raiseCacheTick(tick)
           try transaction.setCachedKey(
             id,
             CachedKeyRow(

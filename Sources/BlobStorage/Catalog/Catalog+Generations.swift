@@ -19,7 +19,7 @@ extension Catalog {
     try fill(environment, true)
     try environment.write { (transaction) throws(BlobStorageError) in
       for name in poisoned { try transaction.poison(name) }
-      try suspects?.note(in: transaction)
+      try suspects?.mark(in: transaction)
     }
     let state = try writeState(
       CatalogState(generation: generation, mark: identity.mark, inode: try environment.inode()))
@@ -97,7 +97,7 @@ extension Catalog {
     let table = live.table
     table?.beginNewCatalog()
     // Also when this fails: the file may have its name already.
-    defer { table?.noteNewCatalog() }
+    defer { table?.endNewCatalog() }
     let file = try files.replace(folder.appending("state"), with: Array(state.text.utf8))
     return OpenState(value: state, file: file)
   }

@@ -149,7 +149,7 @@ extension Catalog {
 
   /// Ends what a process began that died while it replaced `state`. `lock` is held exclusively.
   func endReplacement() {
-    if let table = live.table, table.catalogCount & 1 == 1 { table.noteNewCatalog() }
+    if let table = live.table, table.catalogCount & 1 == 1 { table.endNewCatalog() }
   }
 
   /// Whether nothing can be written.

@@ -71,7 +71,7 @@ extension CatalogBuilder {
   }
 
   /// Applies the records that a shortened pack still has, and leaves the file as it is.
-  func takeCutShort(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
+  func applyCutShort(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
     guard try apply(name, file, into: environment) != nil else { return }

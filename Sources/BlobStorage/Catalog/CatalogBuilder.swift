@@ -40,7 +40,7 @@ package struct CatalogBuilder: Sendable {
       let census = try backend.census?.read()
       for name in names {
         if let end = census?.pack(name)?.recordsEnd, try isCutShort(name, end) {
-          try takeCutShort(name, into: environment)
+          try applyCutShort(name, into: environment)
           continue
         }
         guard let file = try backend.openPack(name) else { continue }
@@ -66,7 +66,7 @@ package struct CatalogBuilder: Sendable {
     let census = try backend.census?.read()
     for (index, name) in names.enumerated() {
       progress(index, names.count)
-      try take(name, sealedAt: census?.pack(name)?.recordsEnd, into: environment)
+      try add(name, sealedAt: census?.pack(name)?.recordsEnd, into: environment)
     }
     progress(names.count, names.count)
     try fillFromPublished(environment, except: Set(names))
@@ -113,7 +113,7 @@ package struct CatalogBuilder: Sendable {
       if !hasWritten { try willWrite() }
       hasWritten = true
       if let sealedAt = census?.pack(name)?.recordsEnd, try isCutShort(name, sealedAt) {
-        try takeCutShort(name, into: environment)
+        try applyCutShort(name, into: environment)
       } else {
         try recover(name, file, into: environment)
       }
@@ -121,10 +121,10 @@ package struct CatalogBuilder: Sendable {
   }
 
   /// - Parameter sealedAt: where its records end by the census, if it was sealed.
-  private func take(
+  private func add(
     _ name: PackName, sealedAt: Int64?, into environment: Environment
   ) throws(BlobStorageError) {
-    if let sealedAt, try isCutShort(name, sealedAt) { return try takeCutShort(name, into: environment) }
+    if let sealedAt, try isCutShort(name, sealedAt) { return try applyCutShort(name, into: environment) }
     if let file = try backend.adoptPack(name) {
       defer { file.close() }
       if try PackScanner(file: file, name: name, codecs: codecs, store: store).trailer() == nil {
@@ -147,7 +147,7 @@ package struct CatalogBuilder: Sendable {
     if try isPromiseBroken(name, environment) {
       guard let outcome = try apply(name, file, into: environment), outcome.gaps.isEmpty else { return }
       // The missing records were only in a tail. No view may wait for them.
-      return try takeCutShort(name, into: environment)
+      return try applyCutShort(name, into: environment)
     }
     let tail = try tornTail(name, file, environment)
     if let tail {
@@ -284,7 +284,7 @@ package struct CatalogBuilder: Sendable {
         throw BlobStorageError(.corrupted, "The file of pack \(name) holds a pack of another store.")
       }
     } catch {
-      try noteUnreadable(name, error, in: environment)
+      try addUnreadable(name, error, in: environment)
       return nil
     }
     var row = PackRow(name: name, created: header.created)
@@ -344,7 +344,7 @@ package struct CatalogBuilder: Sendable {
   }
 
   /// A pack whose very header cannot be read still keeps gc from removing anything: refs may be in it.
-  private func noteUnreadable(
+  private func addUnreadable(
     _ name: PackName, _ error: BlobStorageError, in environment: Environment
   ) throws(BlobStorageError) {
     guard error.code == .corrupted else { throw error }

@@ -60,7 +60,7 @@ package final class LiveTable: Sendable {
         return table
       }
       // A reader may still look there.
-      if isAlone { table.noteNewCatalog() }
+      if isAlone { table.endNewCatalog() }
       table.close()
     }
     guard isAlone else { return nil }
@@ -145,7 +145,7 @@ package final class LiveTable: Sendable {
   func beginNewCatalog() { memory.storeFirst(catalogCount | 1, at: Word.catalogCount.rawValue) }
 
   /// Says that the file may have been replaced, and is not being replaced now. The catalog's `lock` is held exclusively.
-  func noteNewCatalog() { memory.storeFirst((catalogCount | 1) &+ 1, at: Word.catalogCount.rawValue) }
+  func endNewCatalog() { memory.storeFirst((catalogCount | 1) &+ 1, at: Word.catalogCount.rawValue) }
 
   var epoch: UInt64 { memory[Word.epoch.rawValue] }
 

@@ -43,7 +43,7 @@ package struct PackRetraction {
     try Self.forEachWindow(of: scanner) {
       $0.offset < row.appliedByteCount
     } body: { (window) throws(BlobStorageError) in
-      try takeOut(window)
+      try retract(window)
     }
     try forget()
   }
@@ -64,7 +64,7 @@ package struct PackRetraction {
       if record.offset < row.appliedByteCount { records.append(record) }
     }
     try remove()
-    try takeOut(records)
+    try retract(records)
     try forget()
   }
 
@@ -74,7 +74,7 @@ package struct PackRetraction {
     }
   }
 
-  private mutating func takeOut(_ records: [PackRecord]) throws(BlobStorageError) {
+  private mutating func retract(_ records: [PackRecord]) throws(BlobStorageError) {
     try inBatches(records) {
       (batch, transaction, number, row) throws(BlobStorageError) in
       // Another process may be at it too.

@@ -28,7 +28,7 @@ struct SuspectChunks {
   }
 
   /// Tells another catalog, as far as it knows of no other copy.
-  func note(in transaction: WriteTransaction) throws(BlobStorageError) {
+  func mark(in transaction: WriteTransaction) throws(BlobStorageError) {
     for suspect in suspects {
       guard var row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
         try transaction.packRow(row.place.pack)?.name == suspect.pack

@@ -31,7 +31,7 @@ extension WriteTransaction {
     case .ref(let ref):
       try apply(ref, at: place, in: pack)
     case .drop(let drop):
-      try noteTime(drop.stamp.time)
+      try raiseClock(drop.stamp.time)
       try updateName(drop.key) { (name) throws(BlobStorageError) in
         for version in drop.versions { try addMasker(&name, version, algorithm: algorithm) }
       }
@@ -80,7 +80,7 @@ extension WriteTransaction {
   }
 
   private func apply(_ ref: RefRecord, at place: Place, in pack: PackRow) throws(BlobStorageError) {
-    try noteTime(ref.version.time)
+    try raiseClock(ref.version.time)
     try updateName(ref.key) { (name) throws(BlobStorageError) in
       // A key without such rows need not be searched: most keys of a tail are new.
       if name.maskCount > 0, var mask = try maskRow(key: name.key, ref.version) {

@@ -69,7 +69,7 @@ extension WriteTransaction {
   }
 
   /// Has later ticks be greater than this.
-  package func noteCacheTick(_ tick: UInt64) throws(BlobStorageError) {
+  package func raiseCacheTick(_ tick: UInt64) throws(BlobStorageError) {
     if tick > (try meta(.cacheTick)) { try setMeta(.cacheTick, tick) }
   }
 

@@ -107,7 +107,7 @@ extension WriteTransaction {
 
   /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present: a single
   /// wrong stamp must not take the rest of the clock from every later one.
-  package func noteTime(_ time: UInt64) throws(BlobStorageError) {
+  package func raiseClock(_ time: UInt64) throws(BlobStorageError) {
     if Stamp.isFarAhead(time, wallClock: environment.clock.now()) { return }
     try advanceClock(to: time)
   }
@@ -152,7 +152,7 @@ extension WriteTransaction {
     writer.integer(number)
     try put(.packNumbers, fixed: Self.key(row.name), writer.bytes)
     try setPackRow(number, row)
-    try noteTime(row.created)
+    try raiseClock(row.created)
     return number
   }
 

@@ -53,23 +53,23 @@ struct PartFinder: Sendable {
         }
         return
       case .end(let before):
-        note(offset, before)
+        addBorder(offset, before)
         next = nil
       case .part(let part):
-        note(offset, part.before)
-        if let byteCount = part.headerByteCount { note(offset + Int64(byteCount), .always) }
+        addBorder(offset, part.before)
+        if let byteCount = part.headerByteCount { addBorder(offset + Int64(byteCount), .always) }
         // A part that would end behind the longest blob is the last.
         guard part.byteCount > 0, part.byteCount <= UInt64(Limits.blobByteCountMax - offset) else {
           next = nil
           return
         }
         next = offset + Int64(part.byteCount)
-        note(offset + Int64(part.byteCount), part.after)
+        addBorder(offset + Int64(part.byteCount), part.after)
       }
     }
   }
 
-  private mutating func note(_ offset: Int64, _ kind: PartBorder) {
+  private mutating func addBorder(_ offset: Int64, _ kind: PartBorder) {
     if kind != .none { borders.append((offset, kind)) }
   }
 }

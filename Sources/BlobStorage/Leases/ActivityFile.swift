@@ -41,7 +41,7 @@ final class ActivityFile: Sendable {
   func update(_ progress: WorkProgress) {
     state.withLock { state in
       let now = clock.duration(to: .now) / .seconds(1)
-      state.pace.note(progress, at: now)
+      state.pace.update(progress, at: now)
       guard !state.hasFailed, progress.doneByteCount >= byteCountMin,
         progress.phase != state.phase || now - state.written >= Self.secondsBetweenWrites
       else { return }

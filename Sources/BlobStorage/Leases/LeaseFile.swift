@@ -49,7 +49,7 @@ package final class LeaseFile: Sendable {
   package func hold(_ held: [Held]) throws(BlobStorageError) -> Hold {
     try locked { (state) throws(BlobStorageError) in
       let file = try opened(&state)
-      let slots = Self.take(held.count, &state)
+      let slots = Self.reserve(held.count, &state)
       var writer = ByteWriter(capacity: held.count * Self.slotByteCount)
       for item in held { Self.encode(item, into: &writer) }
       do throws(BlobStorageError) {
@@ -163,7 +163,7 @@ package final class LeaseFile: Sendable {
     try file.put(slot.bytes, at: 0)
   }
 
-  private static func take(_ count: Int, _ state: inout State) -> Range<Int> {
+  private static func reserve(_ count: Int, _ state: inout State) -> Range<Int> {
     state.heldCount += count
     if let index = state.free.firstIndex(where: { $0.count >= count }) {
       let range = state.free[index]
@@ -237,14 +237,14 @@ package struct Leases: Sendable {
           // A living writer's `.new` looks like it before it is locked: it holds nothing yet, and is made again.
           files.discard(folder.appending(name))
         } else if name.hasSuffix(".lease") {
-          try leases.take(file, writer: writer, algorithm: algorithm)
+          try leases.read(file, writer: writer, algorithm: algorithm)
         }
       }
     }
     return leases
   }
 
-  private mutating func take(
+  private mutating func read(
     _ file: any File, writer: UInt64, algorithm: Digest.Algorithm
   ) throws(BlobStorageError) {
     // A slot that is being written while it is read can be torn; one that stays torn is damage.
@@ -261,7 +261,7 @@ package struct Leases: Sendable {
         for slot in 0..<slotCount {
           let start = slot * LeaseFile.slotByteCount
           let slotBytes = UnsafeRawBufferPointer(rebasing: raw[start..<start + LeaseFile.slotByteCount])
-          if !take(slotBytes, writer: writer, algorithm: algorithm) { torn += 1 }
+          if !add(slotBytes, writer: writer, algorithm: algorithm) { torn += 1 }
         }
       }
       if torn == 0 { return }
@@ -273,7 +273,7 @@ package struct Leases: Sendable {
   }
 
   /// False for a slot that does not match its checksum.
-  private mutating func take(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: Digest.Algorithm)
+  private mutating func add(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: Digest.Algorithm)
     -> Bool
   {
     if slot.allSatisfy({ $0 == 0 }) { return true }

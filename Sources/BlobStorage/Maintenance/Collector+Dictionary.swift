@@ -11,7 +11,7 @@ extension Collector {
     let savedByteCount = candidates.reduce(0) { $0 + found.savedByteCount($1.number) }
     if savedByteCount >= found.recordByteCount * DictionaryPolicy.paybackMin { return candidates }
     dictionary = nil
-    if !options.isDryRun { try DictionaryPlan.noteTrial(found.chunks.count, engine) }
+    if !options.isDryRun { try DictionaryPlan.recordTrial(found.chunks.count, engine) }
     return try plan(rows)
   }
 
@@ -22,7 +22,7 @@ extension Collector {
     try bridge(payload) { (raw) throws(BlobStorageError) in
       _ = try session.append(.chunk(record), payload: raw)
     }
-    noteDictionary(dictionary)
+    countDictionary(dictionary)
   }
 
   /// On a dry run: what encoding with the dictionary would bring.
@@ -30,7 +30,7 @@ extension Collector {
     guard let dictionary else { return }
     for candidate in candidates where candidate.content.hasSmall {
       try CancellationFlag.check()
-      if dictionary.isNew, !isDictionaryStored { noteDictionary(dictionary) }
+      if dictionary.isNew, !isDictionaryStored { countDictionary(dictionary) }
       _ = try copy(candidate, to: nil)
     }
   }
@@ -46,7 +46,7 @@ extension Collector {
     return candidate
   }
 
-  private func noteDictionary(_ dictionary: DictionaryPlan) {
+  private func countDictionary(_ dictionary: DictionaryPlan) {
     isDictionaryStored = true
     report.addedDictionaryCount += 1
     gainedByteCount -= dictionary.recordByteCount

@@ -88,7 +88,7 @@ extension Collector {
   }
 
   /// While something is lost, nothing may be removed: the rest may be the only evidence.
-  func noteLosses() throws(BlobStorageError) -> Bool {
+  func addLosses() throws(BlobStorageError) -> Bool {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
     let losses = try engine.losses()
     for name in losses.lostPacks {

@@ -28,7 +28,7 @@ extension Collector {
   }
 
   /// What died while it was copied was noted for the pack that goes: it is garbage of the new one.
-  func noteGarbage(_ candidate: Candidate, _ transaction: WriteTransaction) throws(BlobStorageError) {
+  func addGarbage(_ candidate: Candidate, _ transaction: WriteTransaction) throws(BlobStorageError) {
     guard !candidate.content.keptBlobs.isEmpty else { return }
     try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
       guard case .chunk(let chunk) = record.content, candidate.content.keptBlobs.contains(place),

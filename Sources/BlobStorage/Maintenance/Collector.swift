@@ -80,7 +80,7 @@ package final class Collector {
     let start = Date()
     let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
-    if try noteLosses() {
+    if try addLosses() {
       report.seconds = Date().timeIntervalSince(start)
       return report
     }
@@ -104,7 +104,7 @@ package final class Collector {
     let garbageByteCount = rows.reduce(0) {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
     }
-    noteObstacles(rows)
+    addObstacles(rows)
     var candidates = try planned(rows.filter { sealed.contains($0.number) })
     if !engine.backend.publishes, !options.isDryRun { try checkSyncs() }
     // What hides other records may not be on the medium: first it is copied to where it is.
@@ -132,7 +132,7 @@ package final class Collector {
     do throws(BlobStorageError) {
       try awaitCommits()
       let confirmed = try confirm(candidates)
-      noteObstacles(rows)
+      addObstacles(rows)
       if report.obstacles.isEmpty { try remove(confirmed) }
     } catch {
       pardon()
@@ -205,23 +205,23 @@ package final class Collector {
   }
 
   /// What cannot be read might need anything: then nothing is removed (H11).
-  package func noteObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
+  package func addObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
     report.obstacles = marker.unreadable.map(\.message) + damagedCopies
-    removal.noteObstacles(rows, self)
+    removal.addObstacles(rows, self)
     for (_, row) in rows where row.isDamaged {
       report.obstacles.append("Pack \(row.name) is damaged: run repair.")
     }
   }
 
   /// A chunk that is needed and missing may need anything that is condemned.
-  package func noteAbsent() {
+  package func addAbsent() {
     for digest in marker.missing.sorted().prefix(10) {
       report.obstacles.append("Chunk or manifest \(digest) is needed and not there: run verify.")
     }
   }
 
-  func noteDamaged() {
+  func addDamaged() {
     for digest in marker.damaged.sorted().prefix(10) {
       report.obstacles.append("Chunk or manifest \(digest) is needed and damaged: run verify.")
     }
@@ -317,7 +317,7 @@ package final class Collector {
     for start in stride(from: 0, to: dead.count, by: Self.deadPackCountOfBatch) {
       try step("deleting")
       let part = Array(dead[start..<min(start + Self.deadPackCountOfBatch, dead.count)])
-      try takeAway(part)
+      try removeFiles(part)
       doneCount += part.count
     }
     var batch: [Candidate] = []
@@ -388,10 +388,10 @@ package final class Collector {
     } else {
       try session.rollOver()
     }
-    try takeAway(copied)
+    try removeFiles(copied)
   }
 
-  private func takeAway(_ candidates: [Candidate]) throws(BlobStorageError) {
+  private func removeFiles(_ candidates: [Candidate]) throws(BlobStorageError) {
     try checkSyncs()
     var retired: [Candidate] = []
     for candidate in candidates {
@@ -433,7 +433,7 @@ package final class Collector {
       try checkGeneration()
       guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
       if try isNeeded(candidate, transaction) { return false }
-      try noteGarbage(candidate, transaction)
+      try addGarbage(candidate, transaction)
       row.state = .retired
       try transaction.setPackRow(candidate.number, row)
       try transaction.bumpEpoch()

@@ -129,12 +129,12 @@ extension DictionaryPlan {
       let digest = bytes.withUnsafeBytes { Digest.of($0, by: engine.header.digestAlgorithm) }
       if let plan = try plan(digest, bytes, isNew: true, sample, chunks, engine) { return plan }
     }
-    if !isDryRun { try noteTrial(chunks.count, engine) }
+    if !isDryRun { try recordTrial(chunks.count, engine) }
     return nil
   }
 
   /// Remembers that no dictionary was worth it for this number of chunks.
-  static func noteTrial(_ count: Int, _ engine: Engine) throws(BlobStorageError) {
+  static func recordTrial(_ count: Int, _ engine: Engine) throws(BlobStorageError) {
     try engine.folder.withReserve { () throws(BlobStorageError) in
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         try transaction.setMeta(.dictionaryTrial, UInt64(count))

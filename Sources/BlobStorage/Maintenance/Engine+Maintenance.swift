@@ -68,5 +68,5 @@ extension Engine {
   }
 
   /// What is in the store.
-  package func statistics() throws(BlobStorageError) -> StoreStatistics { try StoreStatistics.take(self) }
+  package func statistics() throws(BlobStorageError) -> StoreStatistics { try StoreStatistics.count(self) }
 }

@@ -7,7 +7,7 @@ package protocol PackRemoval {
   func finishLast(_ collector: Collector) throws(BlobStorageError)
 
   /// Adds to the report why nothing may be removed.
-  func noteObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector)
+  func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector)
 
   /// Condemns the planned packs, copies what is live in them, and removes them.
   func remove(
@@ -23,9 +23,9 @@ package struct LocalRemoval: PackRemoval {
 
   package func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast() }
 
-  package func noteObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
-    collector.noteAbsent()
-    collector.noteDamaged()
+  package func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
+    collector.addAbsent()
+    collector.addDamaged()
   }
 
   package func remove(

@@ -94,7 +94,7 @@ struct Repairer {
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Self.damage(finding))
     }
-    report.keyCount = try StoreStatistics.take(engine).keyCount
+    report.keyCount = try StoreStatistics.count(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
   }

@@ -33,7 +33,7 @@ final class Reporter {
   func run() throws(BlobStorageError) -> StoreReport {
     let start = Date()
     progress(WorkProgress(phase: "marking"))
-    let (statistics, packs) = try StoreStatistics.takeWithPacks(engine) { [progress] count in
+    let (statistics, packs) = try StoreStatistics.countWithPacks(engine) { [progress] count in
       progress(WorkProgress(phase: "marking", doneCount: count))
     }
     var report = StoreReport(statistics: statistics)

@@ -9,7 +9,7 @@ package final class UsageSearch {
     /// It has the chunk that is asked about.
     var holdsChunk = false
     /// Its chunks were noted as needed by others.
-    var isNoted = false
+    var isKept = false
   }
 
   private static let overlapCountMax = 100_000
@@ -40,7 +40,7 @@ package final class UsageSearch {
   package func run() throws(BlobStorageError) -> Usage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
-    try engine.forEachKey { (entry) throws(BlobStorageError) in try take(entry) }
+    try engine.forEachKey { (entry) throws(BlobStorageError) in try add(entry) }
     usage.sharers = sharers.descending
     usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
     usage.unreadable = needed.unreadableMessages
@@ -85,7 +85,7 @@ package final class UsageSearch {
     return true
   }
 
-  private func take(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
+  private func add(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
     var others: [Digest] = []
     var isHolder = false
     let key = String(decoding: entry.key, as: UTF8.self)
@@ -107,7 +107,7 @@ package final class UsageSearch {
     for blob in others where !overlapping.contains(blob) {
       guard try overlap(blob).byteCount > 0 else { continue }
       overlapping.insert(blob)
-      try note(blob)
+      try keep(blob)
     }
     guard let first = overlapping.first, !isHolder else { return }
     let shared = overlapping.count == 1 ? try overlap(first).byteCount : try look(overlapping).byteCount
@@ -146,13 +146,13 @@ package final class UsageSearch {
     return found
   }
 
-  /// Notes that what a blob shares with the subject stays when the subject goes.
-  private func note(_ blob: Digest) throws(BlobStorageError) {
-    guard overlaps[blob]?.isNoted != true else { return }
+  /// Counts the bytes that a blob shares with the subject as kept: they stay when the subject goes.
+  private func keep(_ blob: Digest) throws(BlobStorageError) {
+    guard overlaps[blob]?.isKept != true else { return }
     try needed.forEachChunk(of: blob) { row in
       guard target.contains(row.place), kept.insert(row.place) else { return }
       keptByteCount += Int64(row.storedByteCount)
     }
-    overlaps[blob]?.isNoted = true
+    overlaps[blob]?.isKept = true
   }
 }

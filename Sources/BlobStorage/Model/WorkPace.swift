@@ -35,7 +35,7 @@ public struct WorkPace: Sendable {
   /// Learns from a report.
   ///
   /// - Parameter now: seconds on any clock that does not jump.
-  public mutating func note(_ progress: WorkProgress, at now: Double) {
+  public mutating func update(_ progress: WorkProgress, at now: Double) {
     guard let before = latest, before.phase == progress.phase, progress.doneCount >= before.doneCount,
       progress.doneByteCount >= before.doneByteCount
     else {

@@ -224,7 +224,7 @@ package struct PackScanner {
     _ trailer: PackFooter.Trailer, _ algorithm: Digest.Algorithm, in gaps: [Range<Int64>]
   ) throws(BlobStorageError) -> [PackRecord] {
     var found: [Int64: PackRecord] = [:]
-    func take(_ plain: [UInt8], at start: Int64) {
+    func collect(_ plain: [UInt8], at start: Int64) {
       var walk = PackFooter.Walk(trailer: trailer, algorithm: algorithm, offset: start)
       // What is damaged in a block ends it; the records before count.
       do throws(BlobStorageError) {
@@ -257,13 +257,13 @@ package struct PackScanner {
     }
     var start = Int64(PackHeader.byteCount)
     for case let block? in blocks.prefix(while: { $0 != nil }) {
-      take(block.plain, at: start)
+      collect(block.plain, at: start)
       start += block.span
     }
     var end = trailer.footerOffset
     for case let block? in blocks.reversed().prefix(while: { $0 != nil }) {
       end -= block.span
-      if end >= Int64(PackHeader.byteCount) { take(block.plain, at: end) }
+      if end >= Int64(PackHeader.byteCount) { collect(block.plain, at: end) }
     }
     return found.values.sorted { $0.offset < $1.offset }
   }

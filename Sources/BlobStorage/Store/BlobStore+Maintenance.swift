@@ -69,7 +69,7 @@ extension BlobStore {
   ///
   /// - Complexity: follows every version to its chunks.
   public func statistics() async throws(BlobStorageError) -> StoreStatistics {
-    try await run { (engine) throws(BlobStorageError) in try StoreStatistics.take(engine) }
+    try await run { (engine) throws(BlobStorageError) in try StoreStatistics.count(engine) }
   }
 
   /// How a version is stored; nil when there is no such version.
@@ -78,7 +78,7 @@ extension BlobStore {
   public func blobInformation(
     forKey key: String, version: BlobVersion.ID? = nil
   ) async throws(BlobStorageError) -> BlobInformation? {
-    try await run { (engine) throws(BlobStorageError) in try BlobInformation.take(engine, key, version) }
+    try await run { (engine) throws(BlobStorageError) in try BlobInformation.find(engine, key, version) }
   }
 
   /// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it

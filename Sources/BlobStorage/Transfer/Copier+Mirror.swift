@@ -87,7 +87,7 @@ extension Copier {
       report.newVersionCount += added
       if added == planned.plan.added.count { report.droppedVersionCount += planned.plan.dropped.count }
     }
-    if !failures.isEmpty { try note(failures, batch) }
+    if !failures.isEmpty { try report(failures, batch) }
   }
 
   /// Counts the chunks of a blob that the target does not have, each once.

@@ -242,7 +242,7 @@ package final class Copier {
     report.newByteCount += transfer.newByteCount
     report.storedByteCount += transfer.storedByteCount
     try commit(batch.keys.map(\.key), &blobs, lossCount)
-    if !failures.isEmpty { try note(failures, batch) }
+    if !failures.isEmpty { try report(failures, batch) }
   }
 
   /// Has the chunks of a blob brought to the target, unless it has the blob, however it was cut there.
@@ -306,7 +306,7 @@ package final class Copier {
   // MARK: What is left
 
   /// Reports versions that could not be copied, unless they were dropped meanwhile.
-  func note(_ failures: [Digest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
+  func report(_ failures: [Digest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
     for planned in batch.keys {
       let key = planned.key
       let missing = planned.plan.added.filter { failures[$0.row.digest] != nil }

@@ -60,15 +60,15 @@ final class Exporter {
       },
       consume: { (result: Result) throws(BlobStorageError) in
         switch result {
-        case .large(let version): self.take(try Self.writeCurrent(version, to: folder, engine, options))
-        default: self.take(result)
+        case .large(let version): self.count(try Self.writeCurrent(version, to: folder, engine, options))
+        default: self.count(result)
         }
       })
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
 
-  private func take(_ result: Result) {
+  private func count(_ result: Result) {
     switch result {
     case .written(let byteCount):
       report.fileCount += 1

@@ -18,7 +18,7 @@ struct ImportScan {
   /// - Parameters:
   ///   - sourceCountMax: how many files to read are kept.
   ///   - progress: receives the files and bytes found so far, and the file that was just found unchanged.
-  static func take(
+  static func run(
     _ paths: [String], _ engine: Engine, _ options: ImportOptions, _ context: ImportContext,
     sourceCountMax: Int,
     progress: (_ scan: ImportScan, _ unchanged: ImportSource?) -> Void
@@ -47,7 +47,7 @@ struct ImportScan {
       progress(scan, nil)
     }
     scan.sources?.reverse()
-    scan.skipped = walk.takeSkipped()
+    scan.skipped = walk.removeSkipped()
     return scan
   }
 

@@ -39,7 +39,7 @@ struct ImportWalk: ~Copyable {
   }
 
   /// What was left out so far, given away.
-  mutating func takeSkipped() -> [Skipped] {
+  mutating func removeSkipped() -> [Skipped] {
     defer { skipped = [] }
     return skipped
   }

@@ -75,7 +75,7 @@ package final class Importer {
     var isScanned = false
     if progress != nil {
       tell("scanning", force: true)
-      scan = try ImportScan.take(paths, engine, options, context, sourceCountMax: sourceCountMax) {
+      scan = try ImportScan.run(paths, engine, options, context, sourceCountMax: sourceCountMax) {
         (scan, unchanged) in
         if let unchanged, isCached(unchanged.key) { cachedKeys.insert(Array(unchanged.key.utf8)) }
         tell("scanning", scan.byteCount, scan.count)
@@ -90,7 +90,7 @@ package final class Importer {
     tell(force: true)
     try store(context) { () throws(BlobStorageError) in
       if isScanned { return scan.next() }
-      defer { report.skipped += walk.takeSkipped() }
+      defer { report.skipped += walk.removeSkipped() }
       return try walk.next()
     }
     try countEvicted()
@@ -149,8 +149,8 @@ package final class Importer {
       },
       consume: { (result: Result) throws(BlobStorageError) in
         switch result {
-        case .large(let source): try self.takeLarge(source, context)
-        case .batch(let outcomes): try self.take(outcomes)
+        case .large(let source): try self.commitLarge(source, context)
+        case .batch(let outcomes): try self.commit(outcomes)
         }
         self.tell()
       })
@@ -215,7 +215,7 @@ package final class Importer {
     return Skipped(path: source.path.string, reason: error.message, isFailure: true)
   }
 
-  private func take(_ outcomes: [(ImportSource, Outcome)]) throws(BlobStorageError) {
+  private func commit(_ outcomes: [(ImportSource, Outcome)]) throws(BlobStorageError) {
     var items: [Engine.CommitItem] = []
     for (source, outcome) in outcomes {
       switch outcome {
@@ -248,12 +248,12 @@ package final class Importer {
 
   // MARK: Large files
 
-  private func takeLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
+  private func commitLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
     if try Self.isUnchanged(source, engine, options, context) {
       countUnchanged(source)
       return
     }
-    if isCached(source.key) { return try takeLargeForCache(source, context) }
+    if isCached(source.key) { return try putLargeIntoCache(source, context) }
     defer { see(source) }
     do throws(BlobStorageError) {
       let start = context.beginReading(source.status)
@@ -275,14 +275,14 @@ package final class Importer {
     }
   }
 
-  private func takeLargeForCache(
+  private func putLargeIntoCache(
     _ source: ImportSource, _ context: ImportContext
   ) throws(BlobStorageError) {
     guard let byteCountMax = cache?.limits.valueByteCountMax, source.status.byteCount <= byteCountMax else {
       see(source)
       return try refuse(source, "it is too long for the cache's limit")
     }
-    try take([
+    try commit([
       (source, try Self.read(source, byteCountMax: Int64(byteCountMax), engine, options, context))
     ])
   }

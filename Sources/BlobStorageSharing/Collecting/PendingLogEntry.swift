@@ -1,7 +1,7 @@
 import BlobStorage
 import SystemPackage
 
-/// A file in the state folder of the one collecting machine: the entry that it is about to put into the collections' log.
+/// Saves the log entry that the only collecting machine is about to put, in its state folder.
 ///
 /// After a crash the machine puts exactly these bytes again. Without conditional puts, a late put of other bytes would
 /// change an entry that others have read.
@@ -24,7 +24,7 @@ struct PendingLogEntry: Sendable {
     try files.replace(path, with: writer.bytes).close()
   }
 
-  /// Nil when none was ever kept.
+  /// Reads the saved entry; nil if there is none.
   func read() throws(BlobStorageError) -> (number: UInt32, bytes: [UInt8])? {
     guard let status = try files.status(of: path) else { return nil }
     let file = try files.open(path, .read)

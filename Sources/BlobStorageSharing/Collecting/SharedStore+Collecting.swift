@@ -4,7 +4,7 @@ import Synchronization
 import SystemPackage
 
 extension SharedStore {
-  /// Collects by an engine with a state folder of its own: its catalog knows nothing but what is published.
+  /// Collects garbage with a separate engine and state folder, whose catalog knows only published packs.
   package func collect(
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> CollectionReport? {
@@ -19,10 +19,10 @@ extension SharedStore {
           + " lacks conditional put: run gc there, with the state folder that created the store.",
         path: place)
     }
-    // Before anything is opened: two processes must not bring one catalog up to what each of them knows.
+    // Lock before opening: two processes must not extend the collector's catalog at once.
     let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
     defer { withExtendedLifetime(lock) {} }
-    // Other machines know nothing of what was dropped here before it is published.
+    // Publish first: other machines do not know unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
     var remote = remote
     remote.configuration.intervalSeconds = 0
@@ -37,8 +37,8 @@ extension SharedStore {
       outcome = .success(try collect(by: own, engine, options, progress))
     } catch { outcome = .failure(error) }
     do throws(BlobStorageError) { try own.close() } catch {
-      // What it has published stays, and the next collection goes on.
-      logger.warning("A collection did not come to its end.", metadata: ["reason": "\(error.message)"])
+      // Its published packs stay, and the next collection continues.
+      logger.warning("A collection did not finish.", metadata: ["reason": "\(error.message)"])
     }
     let report = try outcome.get()
     if !options.isDryRun { try engine.catchUp() }
@@ -49,10 +49,10 @@ extension SharedStore {
     by own: Engine, _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> CollectionReport {
     guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
-    let removal = SharedRemoval(store: store) { [self] (said) throws(BlobStorageError) in
-      // This process is a writer like any other.
-      backend.note(said)
-      try passCollections(engine)
+    let removal = SharedRemoval(store: store) { [self] (collections) throws(BlobStorageError) in
+      // This process is also a writer, and acknowledges.
+      backend.adopt(collections)
+      try acknowledgeCondemnation(engine)
     }
     return try Collector(own, options, progress, removal: removal).run()
   }

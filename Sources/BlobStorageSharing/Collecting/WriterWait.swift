@@ -6,7 +6,7 @@ import BlobStorage
 struct WriterWait {
   /// Writers acknowledge at their own interval, so they get more time than another collection.
   private static let patience = 3.0
-  /// Between looks at the acks.
+  /// The pause between listings of the acks.
   private static let pauseSeconds = 0.1...2.0
 
   private let mine: Collections
@@ -14,7 +14,7 @@ struct WriterWait {
   private let own: UInt64
   private let canFence: Bool
   private let time: PassingTime
-  /// The writers that have neither acknowledged nor left, with their registrations when the wait began.
+  /// Writers that have neither acknowledged nor left, with their registrations when the wait began.
   private var waited: [UInt64: WriterRegistration?] = [:]
   private var fenced: Set<UInt64> = []
 
@@ -31,13 +31,13 @@ struct WriterWait {
     self.own = own
   }
 
-  /// Returns the writers that are fenced, by any collector.
+  /// Waits, then fences silent writers. Returns all writers that are fenced, by any collector.
   ///
   /// - Throws: `busy` when a writer lives and has not acknowledged.
   mutating func run(
     seconds: Double, progress: ProgressHandler, _ waiting: (Collections) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Set<UInt64> {
-    // Fences count as far as they do by this very entry of the log.
+    // List fences after the condemnation: fences of packs removed by then mean nothing.
     let fences = try backend.publishedPacks().fences
     for writer in try Membership.writers(backend.objects) where writer != own {
       if fences[writer] != nil {
@@ -79,7 +79,8 @@ struct WriterWait {
       guard now == before else {
         throw BlobStorageError(
           .busy,
-          "\(now.machine) is still writing what it began before: collect again later, which goes on.")
+          "\(now.machine) is still writing what it began before the collection: collect again later to continue."
+        )
       }
     }
     for writer in waited.keys.sorted() {
@@ -87,13 +88,14 @@ struct WriterWait {
         throw BlobStorageError(
           .busy,
           "\(waited[writer].flatMap { $0 }?.machine ?? "A machine") is registered and does not answer: "
-            + "collect again when it was run once more, or delete \(SharedNames.writer(writer)) in \(backend.objects.place) if it never will be."
+            + "run it once more and collect again, or delete \(SharedNames.writer(writer)) in"
+            + " \(backend.objects.place) if it is gone for good."
         )
       }
       let outcome = try Fencing.fence(
         writer, removed: mine.removed, by: mine.collector, backend.objects, storeID: backend.storeID)
       guard case .fenced = outcome else {
-        throw BlobStorageError(.busy, "A machine writes on and on: collect again later, which goes on.")
+        throw BlobStorageError(.busy, "A machine keeps publishing: collect again later to continue.")
       }
       fenced.insert(writer)
     }

@@ -2,16 +2,16 @@ import BlobStorage
 import Logging
 import Synchronization
 
-/// Extends the catalog by the packs that any machine has published, and takes out those that a collector has removed.
+/// Extends the catalog by packs that other machines published, and takes out packs that a collector removed.
 ///
-/// It lists the packs and fetches the footers of new ones. One thread of a process does it at a time. A thread that has
-/// waited for another run which began after its call need not run again.
+/// It lists the packs and fetches the footers of new ones. One thread of a process does it at a time. A thread that
+/// waited for a run that began after its own call returns that run's result.
 package final class CatchUp: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
-    /// The number of the last that ended well.
+    /// The number of the last run that succeeded.
     var endedNumber = 0
-    /// The last that did not, and why.
+    /// The last run that failed, and its error.
     var failure: (number: Int, error: BlobStorageError)?
     var missing: [PackName] = []
     var waitingCount = 0
@@ -23,17 +23,17 @@ package final class CatchUp: Sendable {
     case begins(Int)
   }
 
-  /// What the catalog says of packs before they are listed.
+  /// The catalog's packs before the listing.
   private struct Known {
-    /// Published, and all of their records are in the catalog.
+    /// Published packs whose records are all in the catalog.
     var complete: Set<PackName> = []
-    /// Published, and applied in part.
+    /// Published packs that were applied in part.
     var partial: Set<PackName> = []
     var unpublished: Set<PackName> = []
     var state: State
   }
 
-  /// Of the catalog; another one when packs have come or gone.
+  /// The state of the catalog. It changes when packs come or go.
   private struct State: Hashable, Sendable {
     var generation: String?
     var epoch: UInt64
@@ -47,7 +47,7 @@ package final class CatchUp: Sendable {
   private let time: PassingTime
   private let turn = Turn()
   private let turns = Mutex(Turns())
-  /// When the last that found everything as it was began, and what of.
+  /// The last run that changed nothing: its state and when it began.
   private let quiet = Mutex<(state: State, begin: Double)?>(nil)
   private let knowsFenced = Atomic(false)
   private let toldMissing = Mutex<Set<PackName>>([])
@@ -62,12 +62,11 @@ package final class CatchUp: Sendable {
     logger = parts.setting.logger
   }
 
-  /// Does it, unless another thread has done it for us: what was published before the call is in the catalog, and what
-  /// was removed before is not.
+  /// Extends the catalog, or waits for a thread that does. Afterwards the catalog has all packs published before the
+  /// call, and none that was removed before.
   ///
-  /// - Throws: `cancelled` also while another thread does it.
-  /// - Complexity: one listing of the packs, two of the collectors' entries; one to three requests for each new pack,
-  ///   several at once.
+  /// - Throws: `cancelled` also while another thread runs.
+  /// - Complexity: one listing of the packs, two of the log; one to three requests for each new pack, several at once.
   @discardableResult
   package func run() throws(BlobStorageError) -> ExtensionReport {
     let asked = turns.withLock { turns in
@@ -102,11 +101,12 @@ package final class CatchUp: Sendable {
     }
   }
 
-  /// How many callers wait for it, or for others.
+  /// The number of callers in ``run()``.
   package var waitingCount: Int { turns.withLock { $0.waitingCount } }
 
-  /// Does it because something is not found that should be there; false when it was done a moment ago and nothing has
-  /// changed since: then there is no use in looking again.
+  /// Extends the catalog because a read misses something.
+  ///
+  /// - Returns: false without a run if the last one, a moment ago, changed nothing. Looking again is useless.
   package func runForMissing() throws(BlobStorageError) -> Bool {
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
     let isQuiet = quiet.withLock { quiet in
@@ -117,11 +117,13 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  /// Short enough for a user who heals what is missing from another machine.
+  /// Short, so that a user who restores the missing data from another machine sees it soon.
   private static let quietSeconds = 5.0
 
-  /// Rebuilds the catalog if packs were taken out of it since it was made, and says whether it did, or another thread
-  /// has: other packs may have what was found in those.
+  /// Rebuilds the catalog if packs were taken out of it since it was built: other packs may have copies of their
+  /// chunks.
+  ///
+  /// - Returns: whether this thread or another one has rebuilt it.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
     try turn.take(isPatient: false)
@@ -141,33 +143,33 @@ package final class CatchUp: Sendable {
       if try runOnce(&report) { return report }
     }
     throw BlobStorageError(
-      .busy, "Packs were gone again and again that had just been listed: try again, and verify the store.")
+      .busy, "Listed packs kept disappearing: try again, and verify the store.")
   }
 
-  /// False when packs were gone that had been listed: what they had may be in others, which the listing has not.
+  /// Returns false if listed packs have gone: copies of their records may be in packs that the listing lacks.
   private func runOnce(_ report: inout ExtensionReport) throws(BlobStorageError) -> Bool {
     let begin = time.now()
     let known = try known()
-    // In this order: what is not in the spool any more has been published before, and is in the listing.
+    // List the spool first: a pack that left it before was published, so the listing has it.
     let local = Set(try backend.localPackNames().live)
     let listing = try backend.publishedPacks()
     report.missing = listing.missing
     tell(listing.missing)
     let listed = Set(listing.packs.keys)
-    // What is live of them lies in others, which the listing has. A pack that is merely not there is damage: what needs
-    // it says so when it is read.
+    // The listing has the packs with copies of their live records. A pack that is merely absent is damage, which reads
+    // report.
     let isFenced = { (name: PackName) in listing.fences[name.writer].map { $0 <= name.sequence } ?? false }
     let gone = known.complete.union(known.partial).filter {
       listing.collections.removed.contains($0) || isFenced($0)
     }
     knowsFenced.store(known.unpublished.contains(where: isFenced), ordering: .relaxed)
-    // Before the others come: a copy that goes gives way to theirs.
+    // Retire before applying, so that new packs replace the places of retired ones.
     try retire(gone)
-    // Includes packs that were applied in part, or published by a process that did not record it.
+    // Includes packs that were applied in part, and packs whose process published them without recording it.
     let incomplete = listed.subtracting(known.complete).subtracting(local)
-    let taken = try take(incomplete)
-    report.newPackCount += taken.subtracting(known.partial).subtracting(known.unpublished).count
-    guard taken == incomplete else { return false }
+    let applied = try apply(incomplete)
+    report.newPackCount += applied.subtracting(known.partial).subtracting(known.unpublished).count
+    guard applied == incomplete else { return false }
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
     try condemn(listing.collections)
     if !gone.isEmpty { try remove(gone) }
@@ -177,15 +179,15 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  /// Whether the catalog had packs of this machine, when it was brought up last, that cannot be published any more: no
-  /// collector has waited for what they need.
+  /// Whether the last run found packs of this machine that a fence keeps from being published. Collectors did not wait
+  /// for them, so chunks they need may be gone.
   package var hasFencedPacks: Bool { knowsFenced.load(ordering: .relaxed) }
 
   private func catalogState(_ transaction: ReadTransaction) throws(BlobStorageError) -> State {
     State(generation: catalog.generation, epoch: try transaction.epoch())
   }
 
-  /// Says once of each pack that it is missing.
+  /// Logs each missing pack once.
   private func tell(_ missing: [PackName]) {
     let new = toldMissing.withLock { told in missing.filter { told.insert($0).inserted } }
     for name in new {
@@ -194,7 +196,7 @@ package final class CatchUp: Sendable {
     }
   }
 
-  /// Condemned packs are read and not counted on.
+  /// Marks condemned packs in the catalog: reads use them, new puts do not rely on them.
   private func condemn(_ collections: Collections) throws(BlobStorageError) {
     guard !collections.condemned.isEmpty else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
@@ -218,21 +220,21 @@ package final class CatchUp: Sendable {
     }
   }
 
-  /// Takes packs in, and says which of them were there.
-  private func take(_ names: Set<PackName>) throws(BlobStorageError) -> Set<PackName> {
+  /// Applies packs to the catalog, and returns those that still existed.
+  private func apply(_ names: Set<PackName>) throws(BlobStorageError) -> Set<PackName> {
     guard !names.isEmpty else { return [] }
     var intake = PublishedIntake(
       builder, into: catalog, afterGroup: { () throws(BlobStorageError) in try CancellationFlag.check() })
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
       guard let file else { return }
-      do throws(BlobStorageError) { try intake.take(name, file) } catch {
+      do throws(BlobStorageError) { try intake.add(name, file) } catch {
         guard error.code == .packGone else { throw error }
       }
     }
     try intake.finish()
-    // Chunks may have moved, and what was read as missing may be there.
+    // Chunks may have moved, and chunks that were missing may exist.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
-    return intake.taken
+    return intake.applied
   }
 
   /// Rebuilds the catalog if a pack that exists only on this machine is gone.
@@ -249,7 +251,7 @@ package final class CatchUp: Sendable {
     guard let lost else { return }
     try catalog.rebuild(
       because: BlobStorageError(
-        .catalogDamaged, "Pack \(lost) is in the catalog and neither here nor published."))
+        .catalogDamaged, "Pack \(lost) is in the catalog, but neither in the spool nor published."))
   }
 
   /// Marks removed packs as retired.
@@ -264,12 +266,13 @@ package final class CatchUp: Sendable {
     }
   }
 
-  /// Takes the records of packs that are retired out of the catalog.
+  /// Retracts the records of retired packs from the catalog.
   private func remove(_ names: Set<PackName>) throws(BlobStorageError) {
     for name in names.sorted() {
       do throws(BlobStorageError) {
         guard let file = try backend.openPack(name) else {
-          throw BlobStorageError(.packGone, "Pack \(name) has gone, and its footer is not here.")
+          throw BlobStorageError(
+            .packGone, "Pack \(name) has gone, and there is no local copy of its footer.")
         }
         defer { file.close() }
         var retraction = PackRetraction(name, catalog: catalog, codecs: builder.codecs, store: builder.store)

@@ -1,55 +1,53 @@
 import BlobStorage
 import Logging
 
-/// Published packs on their way into a catalog that is in use. Others may take in the same at the same time: it is done
-/// once.
+/// Applies published packs to a catalog that is in use. Several processes may apply the same packs at once: idempotent.
 ///
-/// It applies the records of many packs together. Chunks without a base go first, in the order of their digests, so
-/// that neighbours in the tree are written at once. In pack order each would touch a page of its own. Their result does
-/// not depend on order or repetition. Records whose result does follow in pack order, and advance the applied length in
-/// each pack's row.
+/// It applies the records of many packs as one group. Chunks without a base go first, in the order of their digests, so
+/// that neighbours in the tree are written together. Their result does not depend on order or repetition. The other
+/// records follow in pack order, and advance the applied length in each pack's row.
 ///
-/// A pack's row says from the first record on that the pack is published, and with the last that it is sealed. A row
-/// that says only the former was applied in part, and is continued.
+/// A pack's row is marked published with its first record, and sealed with its last. A row that is only published was
+/// applied in part, and a later run continues it.
 struct PublishedIntake {
-  /// Packs all of whose records are in the catalog.
-  private(set) var taken: Set<PackName> = []
+  /// Packs whose records are all in the catalog.
+  private(set) var applied: Set<PackName> = []
 
   private let builder: CatalogBuilder
   private let catalog: Catalog
-  /// Records that are taken together: some tens of megabytes.
+  /// The most records in a group: some tens of megabytes.
   private let recordCountMax: Int
-  /// Chunks that a transaction takes. Where they are neighbours, few of them share a page with those of the next; and
-  /// the pages that a transaction replaces are in memory and in the file twice until the one after the next.
+  /// The chunks that one transaction applies. Larger transactions are not faster and take more memory: the pages that a
+  /// transaction replaces exist twice until the next but one.
   private let chunkCountOfBatch: Int
   private let afterGroup: () throws(BlobStorageError) -> Void
   private var packs: [Pack] = []
   private var chunks: [Chunk] = []
   private var recordCount = 0
-  /// The catalog that packs were applied to so far.
+  /// The generation of the catalog that got the packs so far.
   private var generation: String?
-  /// The catalog is another one by now, or packs were taken out of it: the rest is left to the next try.
+  /// Whether the catalog was replaced or lost packs meanwhile. The next run applies the rest.
   private var isOutdated = false
 
-  /// A pack of the group, with the records that are applied in order.
+  /// A pack of the group, with the records to apply in pack order.
   private struct Pack {
     let header: PackHeader
     let byteCount: Int64
-    /// Some of its records came with the group before.
+    /// Whether the group before applied some of its records.
     var isBegun = false
     var records: [(ordinal: Int, record: PackRecord)] = []
-    /// Where the last record ends that was read, and how many there are up to there.
+    /// The end of the last record that was read, and the number of records up to there.
     var endOffset: Int64 = 0
     var recordCount = 0
-    /// When all of it was read.
+    /// Set when the whole pack was read.
     var outcome: PackScanner.Outcome?
   }
 
-  /// A chunk without a base. Half as large as with its record: there are as many as a group has records.
+  /// A chunk without a base. It takes half the memory of its record, and a group has many.
   private struct Chunk {
     let features: SIMD3<UInt32>?
     let codecNumber: UInt8
-    /// In the group.
+    /// The pack's index in the group.
     let pack: UInt32
     let ordinal: UInt32
     let storedByteCount: UInt32
@@ -58,7 +56,7 @@ struct PublishedIntake {
     let digest: Digest
 
     init(_ chunk: ChunkRecord, of record: PackRecord, pack: Int, ordinal: Int) {
-      precondition(chunk.base == nil, "what has a base is taken in order")
+      precondition(chunk.base == nil, "chunks with a base are applied in pack order")
       features = chunk.features
       codecNumber = chunk.codecNumber
       self.pack = UInt32(pack)
@@ -75,7 +73,7 @@ struct PublishedIntake {
     }
   }
 
-  /// - Parameter afterGroup: is called when a group of records is in the catalog; it may end all by throwing.
+  /// - Parameter afterGroup: runs after each applied group; an error ends the work.
   init(
     _ builder: CatalogBuilder, into catalog: Catalog,
     afterGroup: @escaping () throws(BlobStorageError) -> Void = {}
@@ -87,31 +85,31 @@ struct PublishedIntake {
     chunkCountOfBatch = max(1, builder.recordCountOfBatch / 4)
   }
 
-  /// Reads a pack, and applies the collected records when they are enough.
+  /// Reads a pack into the group, and applies the group when it is full.
   ///
-  /// - Throws: also `packGone`; then nothing more of this pack comes.
-  mutating func take(_ name: PackName, _ file: any File) throws(BlobStorageError) {
+  /// - Throws: also `packGone`; then the group drops the pack.
+  mutating func add(_ name: PackName, _ file: any File) throws(BlobStorageError) {
     guard !isOutdated else { return }
     let scanner = try PackScanner(file: file, name: name, codecs: builder.codecs, store: builder.store)
     let byteCount = try file.status().byteCount
     let header: PackHeader
     do { header = try scanner.headerOrSubstitute().header } catch {
-      try noteUnreadable(name, error, byteCount)
+      try addUnreadable(name, error, byteCount)
       return
     }
     guard header.storeID == builder.store.storeID, header.digestAlgorithm == builder.store.digestAlgorithm
     else {
       builder.logger.error("Pack \(name) belongs to another store and is left alone.")
-      taken.insert(name)
+      applied.insert(name)
       return
     }
     packs.append(Pack(header: header, byteCount: byteCount))
     do throws(BlobStorageError) {
       let outcome = try scanner.scan { (record) throws(BlobStorageError) in
         guard !isOutdated else { return }
-        // What a commit is made of is seen together.
+        // Never split a commit: it becomes visible as a whole.
         if recordCount >= recordCountMax, packs.last?.records.last?.record.continues != true {
-          try takeGroup()
+          try applyGroup()
         }
         append(record)
       }
@@ -126,10 +124,10 @@ struct PublishedIntake {
     }
   }
 
-  /// Takes in what is left.
+  /// Applies the last group.
   mutating func finish() throws(BlobStorageError) {
     guard !isOutdated, !packs.isEmpty else { return }
-    try takeGroup()
+    try applyGroup()
   }
 
   private mutating func append(_ record: PackRecord) {
@@ -147,14 +145,14 @@ struct PublishedIntake {
 
   // MARK: A group
 
-  private mutating func takeGroup() throws(BlobStorageError) {
-    var isWhole = try takePacks()
-    if isWhole { isWhole = try takeChunks() }
-    if isWhole { isWhole = try takeRecords() }
+  private mutating func applyGroup() throws(BlobStorageError) {
+    var isWhole = try addRows()
+    if isWhole { isWhole = try applyChunks() }
+    if isWhole { isWhole = try applyRecords() }
     isOutdated = !isWhole
-    taken.formUnion(packs.lazy.filter { $0.outcome != nil }.map(\.header.name))
-    if isOutdated { taken.subtract(packs.lazy.map(\.header.name)) }
-    // The one that is being read comes with the next group too.
+    applied.formUnion(packs.lazy.filter { $0.outcome != nil }.map(\.header.name))
+    if isOutdated { applied.subtract(packs.lazy.map(\.header.name)) }
+    // The pack that is being read continues in the next group.
     packs = packs.last.flatMap { $0.outcome == nil ? [$0] : nil } ?? []
     if !packs.isEmpty {
       packs[0].isBegun = true
@@ -165,8 +163,8 @@ struct PublishedIntake {
     try afterGroup()
   }
 
-  /// Gives each pack a row; false when the catalog lacks what came before.
-  private mutating func takePacks() throws(BlobStorageError) -> Bool {
+  /// Adds a row for each pack. Returns false if the catalog lacks earlier records of a pack.
+  private mutating func addRows() throws(BlobStorageError) -> Bool {
     let before = generation
     let (isWhole, now) = try catalog.write { (transaction) throws(BlobStorageError) -> (Bool, String?) in
       let now = catalog.generation
@@ -174,11 +172,11 @@ struct PublishedIntake {
         guard !pack.isBegun else { return (false, now) }
         var row = PackRow(name: pack.header.name, created: pack.header.created)
         row.durableByteCount = pack.byteCount
-        // At once: a put could else count on it before the collections are noted.
+        // Condemn it at once, or a put could rely on it first.
         if !builder.backend.isCountedOn(pack.header.name) { row.state = .condemned }
         _ = try transaction.addPack(row)
       }
-      // What was read as missing may be there, or will be soon.
+      // Chunks that were missing exist now, or will soon.
       try transaction.bumpEpoch()
       return (now == before || !packs.contains(where: \.isBegun), now)
     }
@@ -186,7 +184,7 @@ struct PublishedIntake {
     return isWhole
   }
 
-  /// The rows of the group's packs; nil when the catalog is another one, or lacks one of them.
+  /// The rows of the group's packs; nil if the catalog was replaced or lacks one.
   private func rows(_ transaction: ReadTransaction) throws(BlobStorageError) -> [(
     number: UInt32, row: PackRow
   )]? {
@@ -199,7 +197,7 @@ struct PublishedIntake {
     return rows
   }
 
-  private mutating func takeChunks() throws(BlobStorageError) -> Bool {
+  private mutating func applyChunks() throws(BlobStorageError) -> Bool {
     chunks.sort { ($0.digest, $0.pack, $0.offset) < ($1.digest, $1.pack, $1.offset) }
     var rest = chunks[...]
     while !rest.isEmpty {
@@ -221,14 +219,14 @@ struct PublishedIntake {
     return true
   }
 
-  /// Takes what has its order, and notes up to where each pack is in the catalog.
-  private func takeRecords() throws(BlobStorageError) -> Bool {
+  /// Applies the records that need their order, and advances each pack's applied length.
+  private func applyRecords() throws(BlobStorageError) -> Bool {
     var next = (pack: 0, record: 0)
     while next.pack < packs.count {
       let begin = next
       let end = try catalog.write { (transaction) throws(BlobStorageError) -> (pack: Int, record: Int)? in
         guard let rows = try rows(transaction) else { return nil }
-        return try takeRecords(from: begin, rows, transaction)
+        return try applyRecords(from: begin, rows, transaction)
       }
       guard let end else { return false }
       next = end
@@ -236,8 +234,8 @@ struct PublishedIntake {
     return true
   }
 
-  /// Takes as many as belong into one transaction, and says where the next one begins.
-  private func takeRecords(
+  /// Applies the records of one transaction, and returns where the next one begins.
+  private func applyRecords(
     from begin: (pack: Int, record: Int), _ rows: [(number: UInt32, row: PackRow)],
     _ transaction: WriteTransaction
   ) throws(BlobStorageError) -> (pack: Int, record: Int) {
@@ -258,7 +256,7 @@ struct PublishedIntake {
         count += 1
       }
       if next.record == pack.records.count {
-        take(endOf: pack, &row)
+        finish(endOf: pack, &row)
         next = (next.pack + 1, 0)
         count += 1
       }
@@ -267,7 +265,7 @@ struct PublishedIntake {
     return next
   }
 
-  private func take(endOf pack: Pack, _ row: inout PackRow) {
+  private func finish(endOf pack: Pack, _ row: inout PackRow) {
     if pack.endOffset > row.appliedByteCount {
       (row.appliedByteCount, row.recordCount) = (pack.endOffset, pack.recordCount)
     }
@@ -277,8 +275,8 @@ struct PublishedIntake {
     row.isDamaged = !outcome.gaps.isEmpty
   }
 
-  /// A pack whose very header cannot be read still keeps collectors from removing anything: refs may be in it.
-  private mutating func noteUnreadable(
+  /// Adds a damaged row for a pack with an unreadable header. It stops collections, because refs may be in it.
+  private mutating func addUnreadable(
     _ name: PackName, _ error: BlobStorageError, _ byteCount: Int64
   ) throws(BlobStorageError) {
     guard error.code == .corrupted else { throw error }
@@ -291,6 +289,6 @@ struct PublishedIntake {
       row.durableByteCount = byteCount
       _ = try transaction.addPack(row)
     }
-    taken.insert(name)
+    applied.insert(name)
   }
 }

@@ -1,10 +1,10 @@
 import BlobStorage
 
-/// The way to the collections' entries of one store.
+/// Reads and appends the log of collections of one store.
 package struct CollectionLog: Sendable {
   let objects: any ObjectStore
   let storeID: [UInt8]
-  /// Called before an entry is put.
+  /// Saves an entry locally before it is put.
   private let keep: @Sendable (UInt32, [UInt8]) throws(BlobStorageError) -> Void
 
   package init(
@@ -16,9 +16,9 @@ package struct CollectionLog: Sendable {
     self.storeID = storeID
   }
 
-  /// What has been said by now.
+  /// Reads the newest state of the log.
   ///
-  /// - Complexity: one listing of what came after `known`, and one get if there is any.
+  /// - Complexity: one listing of the entries after `known`, and one get if there are any.
   package func read(after known: Collections) throws(BlobStorageError) -> Collections {
     let first = known.number > 0 ? SharedNames.collection(known.number) : nil
     let entries = try objects.listAll(SharedNames.collections, after: first)
@@ -27,7 +27,8 @@ package struct CollectionLog: Sendable {
       guard let found = SharedNames.collectionNumber(entry.name), found == number + 1 else {
         throw BlobStorageError(
           .corrupted,
-          "The store's collections have \(entry.name) after entry \(number): an object is missing, or is no part of it.",
+          "The store's collections have \(entry.name) after entry \(number): an object is missing, or does"
+            + " not belong there.",
           path: entry.name)
       }
       number = found
@@ -35,14 +36,14 @@ package struct CollectionLog: Sendable {
     guard number > known.number else { return known }
     let name = SharedNames.collection(number)
     guard let bytes = try objects.whole(name, .collection) else {
-      throw BlobStorageError(.corrupted, "The object \(name) is listed, and not there.", path: name)
+      throw BlobStorageError(.corrupted, "The object \(name) is listed, but it does not exist.", path: name)
     }
     return try Collections(bytes, number: number, storeID: storeID)
   }
 
-  /// Condemns packs, besides those that are condemned already.
+  /// Appends an entry that condemns more packs.
   ///
-  /// - Returns: nil when another has said something since `known` was read: read again, plan again.
+  /// - Returns: nil if another collector has appended an entry after `known`. Read and plan again.
   package func condemn(
     _ names: some Sequence<PackName>, after known: Collections, by collector: UInt64
   ) throws(BlobStorageError) -> Collections? {
@@ -52,18 +53,21 @@ package struct CollectionLog: Sendable {
     return try put(&next, collector)
   }
 
-  /// Says that packs are no part of the store any more. What of them is live must be published elsewhere, and all
-  /// writers must have passed the condemnation, or be fenced. Only then may the objects be deleted.
+  /// Appends an entry that removes condemned packs. Only after it may their objects be deleted.
+  ///
+  /// Their live records must be published in other packs. All writers must have acknowledged the condemnation, have
+  /// left, or be fenced.
   ///
   /// - Parameter known: the collector's own condemnation.
-  /// - Returns: nil when another has condemned after it: then nothing may be deleted.
+  /// - Returns: nil if another collector has condemned since. Then nothing may be deleted.
   package func remove(
     _ names: some Sequence<PackName>, after known: Collections, by collector: UInt64
   ) throws(BlobStorageError) -> Collections? {
-    precondition(known.isStanding && known.collector == collector, "only who condemned last removes")
+    precondition(
+      known.isStanding && known.collector == collector, "only the collector that condemned last removes")
     var next = known
     for name in names {
-      precondition(known.condemned.contains(name), "only what is condemned is removed")
+      precondition(known.condemned.contains(name), "only condemned packs are removed")
       next.condemned.remove(name)
       next.removed.insert(name)
     }
@@ -80,7 +84,7 @@ package struct CollectionLog: Sendable {
     let name = SharedNames.collection(next.number)
     try keep(next.number, bytes)
     if try objects.put(name, .bytes(bytes), ifAbsent: true) == .stored { return next }
-    // It may be this very entry, whose answer was lost.
+    // The stored entry may be this one: the first answer was lost.
     guard try objects.whole(name, .collection) == bytes else { return nil }
     return next
   }

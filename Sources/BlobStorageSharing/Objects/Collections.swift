@@ -1,25 +1,27 @@
 import BlobStorage
 
-/// What collectors have said so far: the last entry of their log says it all. Format.md, "Objects of a shared store".
+/// The state of a shared store's log: which packs are condemned, and which were ever removed. Format.md, "Objects of a
+/// shared store".
 ///
-/// Entries are objects that are put if absent, numbered from 1 without gaps, and never deleted: all who read them agree
-/// on their order. An entry either condemns packs, or says that those condemned by the entry before are removed.
+/// Each entry holds the whole state after it, so the last one suffices. Entries are conditional puts, numbered from 1
+/// without gaps, and never deleted, so all readers agree on their order. An entry either condemns packs, or removes
+/// packs that the entry before condemned.
 package struct Collections: Hashable, Sendable {
-  /// How many entries there are.
+  /// The number of entries.
   package var number: UInt32 = 0
   /// The last entry that condemns; 0 before the first.
   package var epoch: UInt32 = 0
-  /// Who put the last entry.
+  /// The writer number of the collector that put the last entry.
   package var collector: UInt64 = 0
-  /// Packs that nobody counts on any more. They stay condemned until they are removed.
+  /// Packs that no new put may rely on. They stay condemned until they are removed.
   package var condemned: Set<PackName> = []
-  /// Packs that are no part of the store, whether an object of that name can be seen or not.
+  /// Packs that are no longer part of the store, even if an object has their name.
   package var removed = RemovedPacks()
 
-  /// Before the first entry.
+  /// The state before the first entry.
   package init() {}
 
-  /// Whether somebody waits for all writers to pass.
+  /// Whether a collector waits for acknowledgements: the last entry condemns.
   package var isStanding: Bool { epoch > 0 && epoch == number }
 
   func encoded(storeID: [UInt8]) -> [UInt8] {
@@ -38,7 +40,9 @@ package struct Collections: Hashable, Sendable {
     ).encoded()
   }
 
-  /// - Throws: `corrupted` for bytes that are no entry of that number.
+  /// Decodes an entry.
+  ///
+  /// - Throws: `corrupted` for bytes that are not the entry `number`.
   package init(_ bytes: [UInt8], number: UInt32, storeID: [UInt8]) throws(BlobStorageError) {
     let name = SharedNames.collection(number)
     let object = try SharedObject(bytes, .collection, storeID: storeID, name: name)
@@ -56,7 +60,7 @@ package struct Collections: Hashable, Sendable {
         try reader.reserved(4)
         guard 1...number ~= epoch, Int(condemnedCount) <= reader.remainingByteCount / PackName.byteCount
         else {
-          throw BlobStorageError(.corrupted, "its numbers are not possible.")
+          throw BlobStorageError(.corrupted, "its numbers are impossible.")
         }
         var last: PackName?
         for _ in 0..<condemnedCount {

@@ -2,17 +2,17 @@ import BlobStorage
 import Foundation
 import Synchronization
 
-/// Finds out whether of all puts of one name with `ifAbsent` exactly one stores.
+/// Tests whether the object store has conditional puts: of concurrent puts of one name with `ifAbsent`, exactly one
+/// stores.
 ///
-/// Some object stores ignore the condition, and some look first and store then, so that two at once may both store:
-/// only puts that are under way together tell. A probe proves nothing, but of those seen to fail none passes by luck:
-/// each round is one more chance to be found out.
+/// Some object stores ignore the condition. Others check first and store later, so two concurrent puts may both store.
+/// Only concurrent puts show that. A probe proves nothing, but each round is one more chance to find the fault.
 package struct ConditionalPutProbe: Sendable {
-  /// What was found.
+  /// The result of a probe.
   package enum Finding: Hashable, Sendable {
-    /// One put stored in every round, and it is its content that is there.
+    /// In every round one put stored, and the object has its content.
     case holds
-    /// This many stored in one round, or another's content is there.
+    /// In one round `winnerCount` puts stored, or the object has the content of another put.
     case ignored(winnerCount: Int)
   }
 
@@ -25,7 +25,7 @@ package struct ConditionalPutProbe: Sendable {
     self.contenderCount = contenderCount
   }
 
-  /// Runs the races under unused names below `folder`, and removes the objects.
+  /// Runs the rounds under unused names below `folder`, and deletes the objects.
   package func run(on store: any ObjectStore, below folder: String) throws(BlobStorageError) -> Finding {
     let run = Hex.text(UInt64.random(in: 0...UInt64.max))
     for round in 0..<roundCount {
@@ -41,7 +41,7 @@ package struct ConditionalPutProbe: Sendable {
     return .holds
   }
 
-  /// Whether an object is one of ``run(on:below:)``: one that was killed has left it.
+  /// Whether an object is the leftover of a killed ``run(on:below:)``.
   package static func isTrial(_ name: String, below folder: String) -> Bool {
     guard name.hasPrefix("\(folder)/") else { return false }
     let parts = name.dropFirst(folder.count + 1).split(separator: "-", omittingEmptySubsequences: false)
@@ -56,7 +56,7 @@ package struct ConditionalPutProbe: Sendable {
     let group = DispatchGroup()
     for contender in 0..<contenderCount {
       group.enter()
-      // Threads of their own: a pool would let only some of them be under way at once.
+      // Each put has its own thread: a pool would run only some of them at once.
       Thread {
         let outcome = Result { () throws(BlobStorageError) in
           try store.put(name, .bytes(Self.content(contender)), ifAbsent: true)
@@ -70,8 +70,8 @@ package struct ConditionalPutProbe: Sendable {
     for (contender, outcome) in outcomes.withLock({ $0 }) where try outcome.get() == .stored {
       winners.append(contender)
     }
-    // A winner whose answer was lost was told on its second attempt that there is one. The stored object is the
-    // winner's.
+    // If the winner's answer was lost, its second attempt found the name taken. Then there is no winner, and one
+    // object.
     let kept = try store.get(name, 0..<Int64(Self.content(0).count))
     let isRight = winners.count == 1 ? kept == Self.content(winners[0]) : winners.isEmpty && kept != nil
     guard isRight, try store.put(name, .bytes(Self.content(contenderCount)), ifAbsent: true) == .exists else {
@@ -86,10 +86,10 @@ package struct ConditionalPutProbe: Sendable {
 }
 
 extension ObjectStore {
-  /// Below this folder an object store is tried before a store is made.
+  /// The folder of the objects that ``ConditionalPutProbe`` makes.
   package var trialFolder: String { "probe" }
 
-  /// The first object that makes a place be taken, and what trials of an object store have left before it.
+  /// The first object that is no leftover of a probe, and the leftovers before it. A place without the former is free.
   package func firstThatCounts() throws(BlobStorageError) -> (trials: [String], first: String?) {
     var trials: [String] = []
     while true {

@@ -1,14 +1,14 @@
 import BlobStorage
 
-/// An object under the name of a pack, so that its writer cannot publish that pack, nor any behind it.
+/// An object that takes the name of a writer's next pack, so that the writer can publish neither it nor any later one.
 ///
-/// Writers publish in the order of their sequences, if absent: who finds a fence in the way reports no success.
+/// Writers publish in sequence by conditional put. A writer that finds a fence reports no success.
 package struct Fence: Hashable, Sendable {
-  /// Shorter than any pack, so that a listing tells them apart.
+  /// Shorter than any pack, so that a listing shows which objects are fences.
   package static let byteCount = SharedObject.byteCountMin + 8
 
   package var name: PackName
-  /// Who put it.
+  /// The writer number of the collector that put it.
   package var collector: UInt64
 
   package init(_ name: PackName, by collector: UInt64) {
@@ -24,12 +24,14 @@ package struct Fence: Hashable, Sendable {
     ).encoded()
   }
 
-  /// - Throws: `corrupted` for bytes that are no fence in that place.
+  /// Decodes a fence.
+  ///
+  /// - Throws: `corrupted` for bytes that are not a fence of that name.
   package init(_ bytes: [UInt8], _ name: PackName, storeID: [UInt8]) throws(BlobStorageError) {
     let path = SharedNames.pack(name)
     let object = try SharedObject(bytes, .fence, storeID: storeID, name: path)
     guard object.writer == name.writer, object.number == name.sequence else {
-      throw BlobStorageError(.corrupted, "The object \(path) is a fence of another place.", path: path)
+      throw BlobStorageError(.corrupted, "The object \(path) is a fence for another name.", path: path)
     }
     self.name = name
     collector = try bridge(object.body) { (raw) throws(BlobStorageError) in
@@ -39,21 +41,22 @@ package struct Fence: Hashable, Sendable {
   }
 }
 
-/// Keeps a writer from publishing any more.
+/// Stops a writer from publishing.
 package enum Fencing {
   package enum Outcome: Hashable, Sendable {
-    /// Nothing of that writer is published from this sequence on.
+    /// The writer publishes no pack from this sequence on.
     case fenced(UInt32)
-    /// It published again and again meanwhile: it lives.
+    /// The writer lives: it published again and again meanwhile.
     case publishes
   }
 
   private static let attemptCountMax = 8
 
-  /// Fences a writer behind the last pack it published. List packs afterwards: one may have come in between.
+  /// Puts a fence after the last pack that a writer published.
   ///
-  /// - Parameter removed: as of a condemnation of the caller's; what was removed is listed no more, and was published
-  ///   all the same.
+  /// List packs afterwards: the writer may have published one more.
+  ///
+  /// - Parameter removed: the removed packs as of the caller's condemnation. They are not listed, and were published.
   package static func fence(
     _ writer: UInt64, removed: RemovedPacks, by collector: UInt64, _ objects: any ObjectStore,
     storeID: [UInt8], weaknesses: Weaknesses = []
@@ -61,7 +64,7 @@ package enum Fencing {
     var last: UInt32 = weaknesses.contains(.fencesByListing) ? 0 : removed.last(of: writer) ?? 0
     for entry in try objects.listAll(SharedNames.packs(of: writer)) {
       guard let name = SharedNames.packName(entry.name), !removed.contains(name) else { continue }
-      // Who was fenced before publishes nothing behind it.
+      // A writer that was fenced before has published nothing behind that fence.
       if entry.byteCount == Int64(Fence.byteCount), try isFence(name, objects, storeID) {
         return .fenced(name.sequence)
       }
@@ -74,14 +77,14 @@ package enum Fencing {
       if try objects.put(SharedNames.pack(name), .bytes(fence), ifAbsent: true) == .stored {
         return .fenced(name.sequence)
       }
-      // A pack; or this very fence, whose answer was lost, or another collector's.
+      // The object is a pack, another collector's fence, or this one: the first answer was lost.
       if try isFence(name, objects, storeID) { return .fenced(name.sequence) }
       last += 1
     }
     return .publishes
   }
 
-  /// Whether what lies there is a fence. A pack that has gone since was one.
+  /// Whether the object is a fence. If it has gone it was a pack, because fences stay.
   private static func isFence(
     _ name: PackName, _ objects: any ObjectStore, _ storeID: [UInt8]
   ) throws(BlobStorageError) -> Bool {

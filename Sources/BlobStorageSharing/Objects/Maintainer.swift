@@ -1,12 +1,14 @@
 import BlobStorage
 
-/// Who alone collects garbage of a store whose engine does not keep puts of one name apart, so that nobody can be fenced.
+/// The only machine that collects garbage of a store whose object store lacks conditional put, where fencing is
+/// impossible.
+///
 /// The object `store` names it behind the header. Format.md, "Objects of a shared store".
 package struct Maintainer: Hashable, Sendable {
   private static let beginning = "BLOBMAIN"
   static let identityByteCount = 16
 
-  /// What the maintainer's state folder holds too.
+  /// A random number that the maintainer's state folder also holds.
   package var identity: [UInt8]
   /// The machine's name; for people.
   package var machine: String
@@ -28,10 +30,12 @@ package struct Maintainer: Hashable, Sendable {
     return writer.bytes
   }
 
-  /// - Throws: `unsupportedFormat` for anything else: a later build may say something else there.
+  /// Decodes the bytes behind the header.
+  ///
+  /// - Throws: `unsupportedFormat` for anything else, because a later build may have written it.
   package init(_ bytes: [UInt8]) throws(BlobStorageError) {
     let unknown = BlobStorageError(
-      .unsupportedFormat, "What the store says behind its header is not known to this build: use a later one."
+      .unsupportedFormat, "A later build wrote the bytes behind the store's header: use that build."
     )
     guard bytes.count >= 30, bytes.starts(with: Self.beginning.utf8) else { throw unknown }
     do throws(BlobStorageError) {
@@ -48,7 +52,7 @@ package struct Maintainer: Hashable, Sendable {
         return Maintainer(identity: identity, machine: machine)
       }
     } catch {
-      // Also where the name is said to be longer or shorter than what is there.
+      // Also if the length of the name does not match the bytes.
       throw unknown
     }
   }

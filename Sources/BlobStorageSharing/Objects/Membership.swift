@@ -1,9 +1,9 @@
 import BlobStorage
 
-/// One writer of a shared store, as the others know it.
+/// Registers a writer of a shared store, and acknowledges condemnations for it.
 ///
-/// The order that makes it safe: a writer registers and *then* reads what collectors have said; a collector condemns
-/// and *then* lists the writers. Either the collector sees the writer, or the writer the condemnation.
+/// The order makes it safe: a writer registers and *then* reads the log, a collector condemns and *then* lists the
+/// writers. Either the collector sees the writer, or the writer sees the condemnation.
 package struct Membership: Sendable {
   package let writer: UInt64
   private let objects: any ObjectStore
@@ -11,22 +11,22 @@ package struct Membership: Sendable {
   private let machine: String
   private var lifeCount: UInt64 = 0
 
-  /// Registers a writer, and reads what collectors have said so far.
+  /// Registers a writer, and reads the log.
   ///
-  /// - Parameter known: what was known before; the writer uses nothing of it that the answer condemns or removes.
-  /// - Returns: what holds from now on. A condemnation that stands has been passed: there is nothing before it.
+  /// - Parameter known: the state known before. The writer relies on no pack that the result condemns or removes.
+  /// - Returns: the newest state. The writer has acknowledged its condemnation, because it wrote nothing before.
   package static func join(
     _ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, machine: String,
     known: Collections = Collections()
   ) throws(BlobStorageError) -> (membership: Membership, collections: Collections) {
     var membership = Membership(objects, storeID: storeID, writer: writer, machine: machine)
-    try membership.signLife(known)
+    try membership.renewRegistration(known)
     let collections = try CollectionLog(objects, storeID: storeID).read(after: known)
     if collections.isStanding { try membership.pass(collections.epoch) }
     return (membership, collections)
   }
 
-  /// A writer that has registered already, or is about to.
+  /// A writer that has registered or is about to.
   package init(_ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, machine: String) {
     self.objects = objects
     self.storeID = storeID
@@ -34,8 +34,8 @@ package struct Membership: Sendable {
     self.machine = machine
   }
 
-  /// Registers again, so that a collector sees that this writer lives.
-  package mutating func signLife(_ known: Collections) throws(BlobStorageError) {
+  /// Renews the registration with a higher count, so that collectors see that this writer lives.
+  package mutating func renewRegistration(_ known: Collections) throws(BlobStorageError) {
     lifeCount += 1
     let registration = WriterRegistration(
       writer: writer, seenNumber: known.number, lifeCount: lifeCount, machine: machine)
@@ -43,23 +43,23 @@ package struct Membership: Sendable {
       SharedNames.writer(writer), .bytes(registration.encoded(storeID: storeID)), ifAbsent: false)
   }
 
-  /// Says that nothing this writer has not published counts on what is condemned, and that nothing will.
+  /// Acknowledges a condemnation: no unpublished or future record of this writer relies on a condemned pack.
   package func pass(_ epoch: UInt32) throws(BlobStorageError) {
     let ack = SharedObject(.ack, number: epoch, storeID: storeID, writer: writer)
     _ = try objects.put(SharedNames.ack(epoch, writer), .bytes(ack.encoded()), ifAbsent: false)
   }
 
-  /// Ends the registration, once everything is published. The number is never used again.
+  /// Ends the registration. Everything is published, and the number is never used again.
   package func leave() throws(BlobStorageError) { try objects.delete(SharedNames.writer(writer)) }
 
-  // MARK: What collectors ask
+  // MARK: For collectors
 
-  /// Every writer that is registered.
+  /// All registered writers.
   package static func writers(_ objects: any ObjectStore) throws(BlobStorageError) -> [UInt64] {
     try objects.listAll(SharedNames.writers).compactMap { SharedNames.writerNumber($0.name) }
   }
 
-  /// Those who have passed a condemnation.
+  /// The writers that have acknowledged a condemnation.
   package static func passed(_ epoch: UInt32, _ objects: any ObjectStore) throws(BlobStorageError) -> Set<
     UInt64
   > {
@@ -69,7 +69,7 @@ package struct Membership: Sendable {
       })
   }
 
-  /// What a writer has registered with; nil when it has left.
+  /// The registration of a writer; nil if it has left.
   package static func registration(
     of writer: UInt64, _ objects: any ObjectStore, storeID: [UInt8]
   ) throws(BlobStorageError) -> WriterRegistration? {
@@ -77,7 +77,7 @@ package struct Membership: Sendable {
     return try WriterRegistration(bytes, writer: writer, storeID: storeID)
   }
 
-  /// Takes away what acks are left of condemnations before `epoch`: nobody waits for them.
+  /// Deletes the acks of condemnations before `epoch`: no collector waits for them.
   package static func removeAcks(before epoch: UInt32, _ objects: any ObjectStore) throws(BlobStorageError) {
     for entry in try objects.listAll(SharedNames.acks) where entry.name < SharedNames.acks(of: epoch) {
       try objects.delete(entry.name)

@@ -1,33 +1,32 @@
 import BlobStorage
 
-/// Named byte sequences that somebody else keeps, as S3 speaks of them: what a store on many machines stands on.
+/// The object store, such as a bucket of S3, that keeps a shared store's packs.
 ///
-/// Names are relative to the store's place and made of letters, digits, `/`, `-` and `.`. Every call blocks, may run
-/// on any thread, and tries again by itself what can be tried again. What it relies on:
+/// Names are relative to the store's place and made of letters, digits, `/`, `-` and `.`. Every call blocks, may run on
+/// any thread, and retries failures that may pass. Callers rely on this:
 /// 1. After a put has returned, every read and every later listing sees it.
-/// 2. Of all puts of one name with `ifAbsent`, one stores.
-/// 3. A put is whole or not at all. One whose answer was lost may take place, or may take place later.
+/// 2. Of all puts of one name with `ifAbsent`, exactly one stores.
+/// 3. A put stores an object whole or not at all. A put whose answer was lost may take effect then, later, or never.
 package protocol ObjectStore: Sendable {
-  /// What it is called in sentences, `s3://BUCKET/PREFIX`.
+  /// The place for messages: `s3://BUCKET/PREFIX`.
   var place: String { get }
 
   /// Stores an object.
   ///
-  /// - Returns: `.exists` when `ifAbsent` and there is one of that name. It may be this very put's: an answer that was
-  ///   lost is asked for again.
+  /// - Returns: `.exists` if `ifAbsent` and the name is taken. A retry may find the object of its own first attempt.
   func put(_ name: String, _ content: ObjectContent, ifAbsent: Bool) throws(BlobStorageError)
     -> ObjectPutOutcome
 
-  /// The bytes of that range, fewer where the object ends before; nil when there is no such object.
+  /// The bytes of a range, fewer if the object ends before; nil if there is no such object.
   func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]?
 
-  /// The last bytes, all of a shorter object, and how long it is; nil when there is no such object.
+  /// The last `byteCount` bytes of an object, or all of a shorter one, and its length; nil if there is none.
   func tail(_ name: String, byteCount: Int) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)?
 
-  /// The objects whose names begin with `prefix` and come after `name`, in byte order: one page of them.
+  /// One page of the objects whose names begin with `prefix` and come after `name`, in byte order.
   func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage
 
-  /// Removes an object; nothing happens when there is none. One whose answer was lost may take place later.
+  /// Deletes an object, if there is one. A delete whose answer was lost may take effect later.
   func delete(_ name: String) throws(BlobStorageError)
 }
 
@@ -35,20 +34,20 @@ extension ObjectStore {
   package var place: String { "the object store" }
 }
 
-/// What is put.
+/// The content of a put.
 package enum ObjectContent: Sendable {
   case bytes([UInt8])
-  /// The first bytes of a file, which does not change meanwhile.
+  /// The first bytes of a file that does not change meanwhile.
   case file(any File, byteCount: Int64)
 }
 
-/// What a put did.
+/// The outcome of a put.
 package enum ObjectPutOutcome: Hashable, Sendable {
   case stored
   case exists
 }
 
-/// A part of a listing.
+/// A page of a listing.
 package struct ObjectPage: Hashable, Sendable {
   package struct Entry: Hashable, Sendable {
     package var name: String
@@ -61,7 +60,7 @@ package struct ObjectPage: Hashable, Sendable {
   }
 
   package var entries: [Entry]
-  /// Whether there is more after the last of them.
+  /// Whether more objects follow.
   package var isTruncated: Bool
 
   package init(entries: [Entry], isTruncated: Bool) {

@@ -3,17 +3,17 @@ import BlobStorage
 /// Makes a sealed pack part of a shared store.
 package enum Publication {
   package enum Outcome: Hashable, Sendable {
-    /// It is, or was: one that was published earlier may have been collected since.
+    /// The pack is published. If an earlier attempt stored it, a collector may have removed it since.
     case published
-    /// A collector has fenced the writer: nothing of it is published from here on.
+    /// A collector has fenced the writer, which can publish nothing more.
     case fenced
-    /// There is another pack of that name: two of this writer exist, as after a machine was copied while it ran.
+    /// Another pack has this name: two copies of this writer exist, as after a virtual machine was cloned.
     case foreign
   }
 
   private static let partByteCount: Int64 = 4 << 20
 
-  /// Puts a pack if there is none of its name. Everything before it of its writer has been published.
+  /// Publishes a pack by conditional put. All earlier packs of its writer must be published.
   package static func publish(
     _ name: PackName, _ content: ObjectContent, _ objects: any ObjectStore, storeID: [UInt8],
     weaknesses: Weaknesses = []
@@ -21,7 +21,7 @@ package enum Publication {
     let path = SharedNames.pack(name)
     if try objects.put(path, content, ifAbsent: true) == .stored { return .published }
     if weaknesses.contains(.takesExistsForStored) { return .published }
-    // An own try before, whose answer was lost; or a fence. What is not there any more was no fence: they stay.
+    // The object is an earlier attempt or a fence. If it has gone it was no fence, because fences stay.
     guard let (tail, byteCount) = try objects.tail(path, byteCount: Fence.byteCount) else {
       return .published
     }
@@ -48,7 +48,7 @@ package enum Publication {
 }
 
 extension ObjectContent {
-  /// How long it is.
+  /// The length of the content.
   package var byteCount: Int64 {
     switch self {
     case .bytes(let bytes): Int64(bytes.count)
@@ -56,7 +56,7 @@ extension ObjectContent {
     }
   }
 
-  /// A part of it; fewer bytes where a file is shorter than it says.
+  /// A range of the content, fewer bytes if the file is too short.
   package func bytes(_ range: Range<Int64>) throws(BlobStorageError) -> [UInt8] {
     switch self {
     case .bytes(let bytes): return Array(bytes[Int(range.lowerBound)..<Int(range.upperBound)])

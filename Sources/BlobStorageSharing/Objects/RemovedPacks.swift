@@ -1,8 +1,8 @@
 import BlobStorage
 
-/// The packs of a shared store that collectors have ever removed: their names stand for nothing, for ever.
+/// The packs of a shared store that collectors have ever removed. Their names are never used again.
 ///
-/// Kept as ranges of sequences, because most writers' packs are removed one after the other, or all.
+/// It keeps ranges of sequences, because packs of a writer are mostly removed in order, or all.
 package struct RemovedPacks: Hashable, Sendable {
   package private(set) var ranges: [UInt64: [ClosedRange<UInt32>]] = [:]
 
@@ -16,7 +16,7 @@ package struct RemovedPacks: Hashable, Sendable {
     return index < ranges.count && ranges[index].contains(name.sequence)
   }
 
-  /// The highest sequence of that writer that was removed.
+  /// The highest removed sequence of a writer.
   package func last(of writer: UInt64) -> UInt32? { ranges[writer]?.last?.upperBound }
 
   package mutating func insert(_ name: PackName) {
@@ -37,7 +37,7 @@ package struct RemovedPacks: Hashable, Sendable {
     ranges[name.writer] = own
   }
 
-  /// The first range that ends at `sequence` or behind it.
+  /// The index of the first range that ends at or after `sequence`.
   private static func firstIndex(_ ranges: [ClosedRange<UInt32>], endingFrom sequence: UInt32) -> Int {
     var low = 0
     var high = ranges.count
@@ -61,7 +61,7 @@ package struct RemovedPacks: Hashable, Sendable {
     }
   }
 
-  /// Reads the ranges of so many writers: in order, apart from each other, each once.
+  /// Decodes the ranges of `writerCount` writers. They must be in order, without overlaps or neighbours.
   init(_ reader: inout ByteReader, writerCount: UInt32) throws(BlobStorageError) {
     var previous: UInt64?
     for _ in 0..<writerCount {
@@ -72,7 +72,7 @@ package struct RemovedPacks: Hashable, Sendable {
       guard count > 0, Int(count) <= reader.remainingByteCount / 8 else { throw Self.disorder }
       var own: [ClosedRange<UInt32>] = []
       own.reserveCapacity(Int(count))
-      // Sequences begin at 1, and neighbours are one range.
+      // Sequences begin at 1. Neighbours must be one range.
       var lowest: UInt64 = 1
       for _ in 0..<count {
         let first: UInt32 = try reader.integer()

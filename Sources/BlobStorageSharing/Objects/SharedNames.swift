@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// What the objects of a shared store are called, below the store's place. Format.md, "Objects of a shared store".
+/// The names of a shared store's objects, below the store's place. Format.md, "Objects of a shared store".
 package enum SharedNames {
   package static let store = "store"
   package static let packs = "packs/"
@@ -10,33 +10,33 @@ package enum SharedNames {
 
   package static func pack(_ name: PackName) -> String { packs + name.fileName }
 
-  /// What the names of all packs of a writer begin with.
+  /// The prefix of a writer's packs.
   package static func packs(of writer: UInt64) -> String { packs + Hex.text(writer) + "-" }
 
   package static func writer(_ writer: UInt64) -> String { writers + Hex.text(writer) }
 
   package static func collection(_ number: UInt32) -> String { collections + Hex.text(number) }
 
-  /// What the names of all acks of a condemnation begin with.
+  /// The prefix of a condemnation's acks.
   package static func acks(of epoch: UInt32) -> String { acks + Hex.text(epoch) + "/" }
 
   package static func ack(_ epoch: UInt32, _ writer: UInt64) -> String { acks(of: epoch) + Hex.text(writer) }
 
-  // MARK: Back
+  // MARK: Decoding
 
-  /// The pack that an object's name stands for, or nil.
+  /// The pack that an object's name means, or nil.
   package static func packName(_ name: String) -> PackName? {
     guard name.hasPrefix(packs) else { return nil }
     return PackName(fileName: String(name.dropFirst(packs.count)))
   }
 
-  /// The writer that a registration's name stands for, or nil.
+  /// The writer that a registration's name means, or nil.
   package static func writerNumber(_ name: String) -> UInt64? { integer(name, after: writers) }
 
-  /// The number that an entry's name stands for, or nil.
+  /// The number that a log entry's name means, or nil.
   package static func collectionNumber(_ name: String) -> UInt32? { integer(name, after: collections) }
 
-  /// The writer that an ack of this condemnation is of, or nil.
+  /// The writer that an ack's name means, if it acknowledges `epoch`; else nil.
   package static func ackWriter(_ name: String, epoch: UInt32) -> UInt64? {
     integer(name, after: acks(of: epoch))
   }
@@ -46,7 +46,7 @@ package enum SharedNames {
   {
     guard name.hasPrefix(prefix) else { return nil }
     let digits = name.dropFirst(prefix.count)
-    // One spelling a number: no capital letters.
+    // Each number has one spelling, without capital letters.
     guard let number = Hex.integer(T.self, digits), Hex.text(number) == digits else { return nil }
     return number
   }

@@ -1,6 +1,6 @@
 import BlobStorage
 
-/// What all small objects of a shared store have in common: 40 bytes, a body, a checksum.
+/// Encodes and decodes the small objects of a shared store: a head of 40 bytes, a body, a checksum.
 package struct SharedObject: Hashable, Sendable {
   /// The first eight bytes.
   package enum Kind: String, Hashable, Sendable, CaseIterable {
@@ -12,14 +12,14 @@ package struct SharedObject: Hashable, Sendable {
     /// For messages.
     var noun: String {
       switch self {
-      case .registration: "registration of a writer"
-      case .collection: "entry of the collections"
-      case .ack: "ack of a writer"
+      case .registration: "writer's registration"
+      case .collection: "log entry"
+      case .ack: "writer's ack"
       case .fence: "fence"
       }
     }
 
-    /// Bytes that a body may have.
+    /// The allowed lengths of a body.
     var bodyByteCounts: ClosedRange<Int> {
       switch self {
       case .registration: 10...10 + Limits.machineNameByteCountMax
@@ -31,7 +31,7 @@ package struct SharedObject: Hashable, Sendable {
   }
 
   static let headByteCount = 40
-  /// An object without a body.
+  /// The length of an object without a body.
   static let byteCountMin = headByteCount + 4
 
   package var kind: Kind
@@ -49,7 +49,7 @@ package struct SharedObject: Hashable, Sendable {
     self.body = body
   }
 
-  /// How long an object of that kind is at most.
+  /// The greatest length of an object of a kind.
   package static func byteCountMax(_ kind: Kind) -> Int { byteCountMin + kind.bodyByteCounts.upperBound }
 
   package func encoded() -> [UInt8] {
@@ -65,14 +65,15 @@ package struct SharedObject: Hashable, Sendable {
     return writer.bytes
   }
 
-  /// - Throws: `corrupted` for bytes that are something else, or of another store; `unsupportedFormat` for a later
-  ///   format version.
+  /// Decodes an object.
+  ///
+  /// - Throws: `corrupted` for other bytes or another store's object; `unsupportedFormat` for a later format version.
   package init(_ bytes: [UInt8], _ kind: Kind, storeID: [UInt8], name: String) throws(BlobStorageError) {
     do throws(BlobStorageError) {
       self = try bridge(bytes) { (raw) throws(BlobStorageError) in try Self(raw, kind) }
     } catch {
       throw BlobStorageError(
-        error.code, "The object \(name) is no \(kind.noun): \(error.message)", path: name)
+        error.code, "The object \(name) is not a \(kind.noun): \(error.message)", path: name)
     }
     guard self.storeID == storeID else {
       throw BlobStorageError(.corrupted, "The object \(name) belongs to another store.", path: name)
@@ -106,21 +107,21 @@ package struct SharedObject: Hashable, Sendable {
 }
 
 extension ObjectStore {
-  /// All bytes of a small object; nil when there is none.
+  /// All bytes of a small object; nil if there is none.
   ///
-  /// - Throws: `corrupted` when it is longer than any of its kind.
+  /// - Throws: `corrupted` if it is longer than any object of its kind.
   package func whole(_ name: String, _ kind: SharedObject.Kind) throws(BlobStorageError) -> [UInt8]? {
     let byteCountMax = SharedObject.byteCountMax(kind)
     guard let bytes = try get(name, 0..<Int64(byteCountMax) + 1) else { return nil }
     guard bytes.count <= byteCountMax else {
       throw BlobStorageError(
-        .corrupted, "The object \(name) is no \(kind.noun): it is longer than \(byteCountMax) bytes.",
+        .corrupted, "The object \(name) is not a \(kind.noun): it is longer than \(byteCountMax) bytes.",
         path: name)
     }
     return bytes
   }
 
-  /// Every object whose name begins with `prefix` and comes after `name`, page by page.
+  /// Lists all objects whose names begin with `prefix` and come after `name`, page by page.
   package func listAll(_ prefix: String, after name: String? = nil) throws(BlobStorageError)
     -> [ObjectPage.Entry]
   {

@@ -1,27 +1,29 @@
 import BlobStorage
 
-/// What a shared store consists of: the packs that are listed and not removed.
+/// The packs of a shared store: those that are listed and not removed.
 ///
-/// The order that makes it one picture: packs are listed, *then* the collections are read. When they say that packs
-/// were removed meanwhile, what was copied out of those may be missing in the listing, so packs are listed again.
+/// It lists packs and *then* reads the log, so that both agree. If the log removed packs meanwhile, the listing may
+/// lack the copies of their records. Then it lists again.
 package struct StoreListing: Sendable {
   package var collections: Collections
-  /// The packs, and how long they are. Condemned ones are among them: they are read, and not counted on.
+  /// The packs and their lengths. Condemned packs are included: they are read, but no new put relies on them.
   package var packs: [PackName: Int64] = [:]
-  /// From which sequence on writers have been fenced.
+  /// The sequence of each fenced writer's fence.
   package var fences: [UInt64: UInt32] = [:]
-  /// Objects of removed packs: a delete that did not take place, or a put that did so late. Anybody may delete them.
+  /// Objects of removed packs, by a delete that was lost or a put that came late. Any machine may delete them.
   package var leftovers: [PackName] = []
-  /// Not listed, not removed, and published before others that are listed: somebody has deleted objects. Nothing may
-  /// be collected. Named are the first ``missingCountMax``.
+  /// Packs that are neither listed nor removed, though later ones are listed: their objects were deleted. No collection
+  /// may remove anything. Holds at most the first ``missingCountMax``.
   package var missing: [PackName] = []
 
-  /// So many of those that are missing are named.
+  /// The most missing packs to name.
   package static let missingCountMax = 1_000
   private static let attemptCountMax = 64
 
-  /// - Complexity: a request for each page of packs, and two of the collections.
-  package static func take(
+  /// Lists the packs and reads the log until both agree.
+  ///
+  /// - Complexity: one request for each page of packs, and two for the log.
+  package static func read(
     _ objects: any ObjectStore, storeID: [UInt8], known: Collections, weaknesses: Weaknesses = []
   ) throws(BlobStorageError) -> StoreListing {
     let log = CollectionLog(objects, storeID: storeID)
@@ -34,13 +36,13 @@ package struct StoreListing: Sendable {
       before = after
       if isOutdated { continue }
       let listing = StoreListing(entries, after)
-      // Pages are not of one moment: a later pack can be in a page that was asked for when an earlier one was not there.
+      // Pages are not from one moment: a later page may have a pack whose predecessor came after an earlier page.
       if weaknesses.contains(.acceptsGaps) || listing.missing.isEmpty || listing.missing == gaps {
         return listing
       }
       gaps = listing.missing
     }
-    throw BlobStorageError(.busy, "Packs were removed again and again while they were listed: try again.")
+    throw BlobStorageError(.busy, "Other machines kept removing packs during the listing: try again.")
   }
 
   private init(_ entries: [ObjectPage.Entry], _ collections: Collections) {
@@ -63,13 +65,13 @@ package struct StoreListing: Sendable {
       var next: UInt32 = 1
       for sequence in listed.sorted() {
         if next < sequence { addMissing(writer, next..<sequence) }
-        // None comes behind the last possible one.
+        // No pack follows the last possible one.
         next = sequence == .max ? sequence : sequence + 1
       }
     }
   }
 
-  /// Adds those of a gap that were not removed. Any name can be put into a bucket: a gap may be as long as numbers go.
+  /// Adds the packs of a gap that were not removed. A gap may be huge, because anyone can put any name into a bucket.
   private mutating func addMissing(_ writer: UInt64, _ gap: Range<UInt32>) {
     var next = gap.lowerBound
     for removed in collections.removed.ranges[writer] ?? [] where removed.upperBound >= next {

@@ -1,13 +1,13 @@
 import BlobStorage
 
-/// The object `writers/WRITER`: a writer that collectors have to wait for. Format.md, "Objects of a shared store".
+/// The object `writers/WRITER`, which makes collectors wait for a writer. Format.md, "Objects of a shared store".
 package struct WriterRegistration: Hashable, Sendable {
   package var writer: UInt64
-  /// How many entries of the collections' log it has seen; for people.
+  /// The number of log entries that it has seen; informational.
   package var seenNumber: UInt32
-  /// Counts up at each interval: a sign of life.
+  /// Grows with each renewal, so that collectors see that the writer lives.
   package var lifeCount: UInt64
-  /// The machine's name; for people.
+  /// The machine's name; informational.
   package var machine: String
 
   package init(writer: UInt64, seenNumber: UInt32, lifeCount: UInt64, machine: String) {
@@ -17,9 +17,9 @@ package struct WriterRegistration: Hashable, Sendable {
     self.machine = machine
   }
 
-  /// A machine's name as far as there is room for it.
+  /// The machine's name, cut to the room for it.
   static func nameBytes(_ machine: String) -> [UInt8] {
-    // Cut where a character ends: what is cut inside would not be valid UTF-8.
+    // Cut between characters: a cut inside one would not be valid UTF-8.
     var name: [UInt8] = []
     for character in machine {
       guard name.count + character.utf8.count <= Limits.machineNameByteCountMax else { break }
@@ -39,7 +39,9 @@ package struct WriterRegistration: Hashable, Sendable {
     ).encoded()
   }
 
-  /// - Throws: `corrupted` for bytes that are no registration of that writer.
+  /// Decodes a registration.
+  ///
+  /// - Throws: `corrupted` for bytes that are not a registration of that writer.
   init(_ bytes: [UInt8], writer: UInt64, storeID: [UInt8]) throws(BlobStorageError) {
     let name = SharedNames.writer(writer)
     let object = try SharedObject(bytes, .registration, storeID: storeID, name: name)
@@ -53,7 +55,7 @@ package struct WriterRegistration: Hashable, Sendable {
     }
     guard object.writer == writer, let text = String(validating: machine, as: UTF8.self) else {
       throw BlobStorageError(
-        .corrupted, "The object \(name) is no registration of that writer.", path: name)
+        .corrupted, "The object \(name) is not the registration of that writer.", path: name)
     }
     self.writer = writer
     seenNumber = object.number

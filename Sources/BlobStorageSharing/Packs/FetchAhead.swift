@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// Values that threads of its own fetch in order, some ahead of whoever takes them.
+/// Prefetches values in order on its own threads.
 final class FetchAhead<Value: Sendable>: Sendable {
   private struct State: Sendable {
     var nextIndex = 0
@@ -16,7 +16,7 @@ final class FetchAhead<Value: Sendable>: Sendable {
   private let fetch: @Sendable (Int) -> Result<Value, BlobStorageError>
   private let hasThreads: Bool
 
-  /// - Parameter width: how many are fetched at once; 0 to fetch each when it is taken, on that thread.
+  /// - Parameter width: concurrent fetches; 0 fetches each value on the thread that waits for it.
   init(
     count: Int, width: Int, windowCount: Int = 32,
     _ fetch: @escaping @Sendable (Int) throws(BlobStorageError) -> Value
@@ -29,21 +29,21 @@ final class FetchAhead<Value: Sendable>: Sendable {
     for _ in 0..<width { Thread.start(named: "blob-fetch") { [self] in work() } }
   }
 
-  /// The value of that index; they are taken in order, each once.
+  /// Waits for the value at `index` and gives it up. Ask for the values in order, each once.
   ///
-  /// - Throws: what fetching it did, or `cancelled`.
-  func take(_ index: Int) throws(BlobStorageError) -> Value {
+  /// - Throws: the error of the fetch, or `cancelled`.
+  func waitForValue(_ index: Int) throws(BlobStorageError) -> Value {
     guard hasThreads else { return try fetch(index).get() }
     let value = try state.withLockUnlessCancelled(when: { $0.values[index] != nil }) { state in
       state.takenCount = index + 1
       return state.values.removeValue(forKey: index)
     }
     state.wakeAll()
-    guard let value else { throw BlobStorageError(.io, "What was fetched ahead is gone.") }
+    guard let value else { throw BlobStorageError(.io, "A prefetched value is gone.") }
     return try value.get()
   }
 
-  /// Fetches no more.
+  /// Stops fetching.
   func stop() {
     state.withLock { $0.isStopped = true }
     state.wakeAll()
@@ -57,7 +57,7 @@ final class FetchAhead<Value: Sendable>: Sendable {
     }
   }
 
-  /// The index of the value to fetch next, once there is room for it; nil at the end.
+  /// Waits for room in the window. Returns the next index to fetch, or nil at the end.
   private func nextIndex() -> Int? {
     state.withLock(
       when: { $0.isStopped || $0.nextIndex >= count || $0.nextIndex < $0.takenCount + windowCount }

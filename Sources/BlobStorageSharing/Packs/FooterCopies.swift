@@ -1,22 +1,22 @@
 import BlobStorage
 import SystemPackage
 
-/// Header and footer of published packs, kept on this machine: what a catalog is made of, and what it takes to take a
-/// pack out of it after it has gone.
+/// Keeps headers and footers of published packs on this machine. They suffice to build a catalog, and to take the
+/// records of a removed pack out of it.
 ///
-/// One file a pack: length of the pack, where its footer begins, its header, its footer, and a checksum over all.
-/// Losing or damaging one is harmless as long as the pack is there: it is fetched again.
+/// Each pack has one file: the pack's length, its footer's offset, its header, its footer, and a checksum of all that.
+/// A lost or damaged copy is fetched again while its pack exists.
 struct FooterCopies: Sendable {
   let folder: FilePath
   let files: any FileSystem
 
   static let beginByteCount = 16
-  /// So much is read, copied or checked in one go.
+  /// The most bytes to read, copy or check at once.
   static let stepByteCount = 4 << 20
 
   private func path(_ name: PackName) -> FilePath { folder.appending("\(name).footer") }
 
-  /// The copy of a pack's footer; nil when there is none that is whole.
+  /// Opens the copy of a pack's footer. Returns nil, and deletes the copy, if it is not whole.
   func open(_ name: PackName) throws(BlobStorageError) -> FooterCopy? {
     guard let file = try files.openIfThere(path(name), .read) else { return nil }
     if let copy = try checked(file) { return copy }
@@ -54,10 +54,10 @@ struct FooterCopies: Sendable {
     return FooterCopy(file: file, byteCount: packByteCount, footerOffset: footerOffset)
   }
 
-  /// Makes a copy of what `read` gives of a pack; nothing when the pack has no footer that could be told.
+  /// Copies header and footer of a pack that `read` reads. Makes no copy if the pack's trailer is damaged.
   ///
   /// - Parameter tail: the last bytes of the pack, if they are known already.
-  /// - Throws: also `packGone`, by `read`.
+  /// - Throws: also the errors of `read`, such as `packGone`.
   func make(
     _ name: PackName, byteCount: Int64, tail: [UInt8] = [],
     _ read: (Range<Int64>) throws(BlobStorageError) -> [UInt8]
@@ -92,7 +92,7 @@ struct FooterCopies: Sendable {
       try append(try bytes(0..<Int64(PackHeader.byteCount)))
       var place = trailer.footerOffset
       while place < byteCount {
-        // What is known already is not asked for.
+        // Stop at `tailStart`: the rest is in memory.
         let limit = place < tailStart ? tailStart : byteCount
         let part = try bytes(place..<min(limit, place + Int64(Self.stepByteCount)))
         guard !part.isEmpty else { break }
@@ -109,18 +109,18 @@ struct FooterCopies: Sendable {
     }
   }
 
-  /// The packs that there are copies of.
+  /// The packs with a local copy.
   func names() throws(BlobStorageError) -> Set<PackName> {
     Set(try files.list(folder).compactMap { PackName(fileName: $0, ending: "footer") })
   }
 
-  /// Removes the copy of a pack's footer. One that stays is looked at by nobody.
+  /// Deletes the copy of a pack's footer. A copy that cannot be deleted is never read.
   func forget(_ name: PackName) { files.discard(path(name)) }
 
-  /// Removes what a crash left half made.
+  /// Deletes the temporary files of a crash.
   func removeLeftovers() throws(BlobStorageError) {
     for name in try files.list(folder) where name.hasSuffix(".new") {
-      // Another process may be making it: then it makes it again.
+      // Another process may be writing this file. It then reads from the object store.
       files.discard(folder.appending(name))
     }
   }
@@ -132,7 +132,7 @@ struct FooterCopy: Sendable {
   let byteCount: Int64
   let footerOffset: Int64
 
-  /// Fills the buffer; false when not all of it lies in the header or in the footer.
+  /// Fills the buffer. Returns false if the range is not all in the header or all in the footer.
   func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) throws(BlobStorageError) -> Bool {
     let end = offset + Int64(buffer.count)
     let begin: Int64

@@ -2,12 +2,11 @@ import BlobStorage
 import Synchronization
 import SystemPackage
 
-/// Parts of published packs on this machine's disk, up to a limit; the pack that was used longest ago goes first.
+/// Caches parts of published packs on this machine's disk, up to a limit. Evicts the least recently used pack first.
 ///
-/// One file a pack that blocks were fetched of: 64 KiB with a checksum for each of its blocks, 0 for those that are not
-/// there, and then the blocks at their places. A pack that was written here is kept as it is. Any number of processes
-/// share the folder. What is lost or damaged in it is fetched again: a block that does not match its checksum is one
-/// that is not there.
+/// Each pack with cached blocks has one file: a map of 64 KiB with one checksum for each block, then the blocks at
+/// their places. A checksum of 0 means that the block is absent. Packs written on this machine are kept whole. Any
+/// number of processes share the folder. A block with a checksum mismatch counts as absent and is fetched again.
 package final class RangeCache: Sendable {
   package static let blockByteCount = 64 << 10
   private static let mapByteCount: Int64 = 64 << 10
@@ -17,7 +16,7 @@ package final class RangeCache: Sendable {
     var open: [PackName: any File] = [:]
     var lastUse: [PackName: UInt64] = [:]
     var clock: UInt64 = 0
-    /// Since the folder was last measured.
+    /// Bytes added since the folder was last measured.
     var addedByteCount: Int64 = 0
   }
 
@@ -38,9 +37,9 @@ package final class RangeCache: Sendable {
 
   // MARK: Blocks
 
-  /// Fills those blocks of the buffer that are there, and says which are not.
+  /// Reads cached blocks into the buffer. Returns the range that covers all absent blocks, or nil if there are none.
   ///
-  /// - Parameter buffer: as long as the blocks, the last of a pack being shorter.
+  /// - Parameter buffer: has the length of the blocks; the last block of a pack may be shorter.
   package func load(
     _ name: PackName, _ blocks: Range<Int>, into buffer: UnsafeMutableRawBufferPointer
   ) -> Range<Int>? {
@@ -70,7 +69,7 @@ package final class RangeCache: Sendable {
     }
   }
 
-  /// Takes blocks in; what cannot be kept is fetched again the next time.
+  /// Caches blocks. Failures are ignored: the next read fetches the blocks again.
   package func store(_ name: PackName, _ blocks: Range<Int>, _ bytes: UnsafeRawBufferPointer) {
     guard byteCountMax > 0, let file = file(name, creates: true) else { return }
     do throws(BlobStorageError) {
@@ -83,12 +82,12 @@ package final class RangeCache: Sendable {
       }
       try file.put(map.bytes, at: Int64(blocks.lowerBound * 4))
     } catch {
-      // No room, or no permission: it works without.
+      // No room, or no permission: the cache is optional.
     }
     count(Int64(bytes.count))
   }
 
-  /// Which blocks are not there, by the map alone: one that is damaged is found when it is read.
+  /// The range that covers all absent blocks, by the map alone. Damaged blocks are found when they are read.
   package func missing(_ name: PackName, _ blocks: Range<Int>) -> Range<Int>? {
     guard let file = file(name, creates: false) else { return blocks }
     do throws(BlobStorageError) {
@@ -106,7 +105,7 @@ package final class RangeCache: Sendable {
     }
   }
 
-  /// Forgets blocks.
+  /// Marks blocks as absent.
   func forget(_ name: PackName, _ blocks: Range<Int>) {
     guard let file = file(name, creates: false) else { return }
     do throws(BlobStorageError) {
@@ -114,7 +113,7 @@ package final class RangeCache: Sendable {
       guard try file.bytesThere(at: offset, blocks.count * 4).contains(where: { $0 != 0 }) else { return }
       try file.put([UInt8](repeating: 0, count: blocks.count * 4), at: offset)
     } catch {
-      // They are fetched again all the same if they do not match their checksums.
+      // Blocks with a checksum mismatch are fetched again all the same.
     }
   }
 
@@ -147,7 +146,7 @@ package final class RangeCache: Sendable {
 
   // MARK: Whole packs
 
-  /// A pack that was written here and is kept whole.
+  /// Opens a pack that was written on this machine and is cached whole.
   func whole(_ name: PackName) -> (any File)? {
     do throws(BlobStorageError) {
       let file = try files.open(wholePath(name), .read)
@@ -159,8 +158,8 @@ package final class RangeCache: Sendable {
     } catch { return nil }
   }
 
-  /// Takes the file of a pack over, or removes it where it cannot be kept.
-  func take(_ file: FilePath, _ name: PackName, byteCount: Int64) throws(BlobStorageError) {
+  /// Moves the file of a whole pack into the cache, or deletes it if the cache cannot keep it.
+  func adopt(_ file: FilePath, _ name: PackName, byteCount: Int64) throws(BlobStorageError) {
     guard byteCount <= byteCountMax / 4 else {
       try files.remove(file)
       return
@@ -171,12 +170,12 @@ package final class RangeCache: Sendable {
 
   // MARK: Room
 
-  /// Has `body` called with packs that were removed to make room: the room is there once nobody has them open.
+  /// Registers a callback for evicted packs. Their bytes stay on the disk until all processes have closed them.
   func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
     roomMade.withLock { $0 = body }
   }
 
-  /// Removes what is kept of a pack.
+  /// Deletes everything cached of a pack.
   func forget(_ name: PackName) {
     state.withLock { state in
       state.open[name] = nil
@@ -195,7 +194,7 @@ package final class RangeCache: Sendable {
     if isDue { makeRoom() }
   }
 
-  /// Brings the folder below its limit, with some room for what comes next.
+  /// Evicts packs until the folder is below its limit, with some room for new blocks.
   func makeRoom() {
     do throws(BlobStorageError) {
       var kept: [(name: PackName, byteCount: Int64, lastUse: UInt64, modified: Int64)] = []
@@ -217,7 +216,7 @@ package final class RangeCache: Sendable {
       }
       roomMade.withLock { $0 }?(gone)
     } catch {
-      // The next that adds something tries again.
+      // The next thread that adds blocks tries again.
     }
   }
 }

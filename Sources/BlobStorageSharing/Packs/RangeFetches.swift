@@ -1,15 +1,15 @@
 import BlobStorage
 
-/// Reads of published packs: from the cache of ranges, and what is not there by one request each.
+/// Reads ranges of published packs from the cache, and fetches absent blocks with one request for each read.
 ///
-/// Blocks that somebody fetches already are waited for, not asked for twice.
+/// If another thread is fetching the same blocks, a read waits for it instead of asking twice.
 final class RangeFetches: Sendable {
   let objects: any ObjectStore
   let cache: RangeCache
   private let underWay = Monitor<[(name: PackName, blocks: Range<Int>)]>([])
 
   private static let blockByteCount = Int64(RangeCache.blockByteCount)
-  /// The most that one request asks for: what is longer is asked for in parts.
+  /// The most bytes that one request asks for. Longer ranges are split.
   static let requestByteCountMax: Int64 = 8 << 20
 
   init(objects: any ObjectStore, cache: RangeCache) {
@@ -17,10 +17,10 @@ final class RangeFetches: Sendable {
     self.cache = cache
   }
 
-  /// Fills the buffer, which does not reach beyond the pack's end.
+  /// Fills the buffer, which must end within the pack.
   ///
-  /// - Parameter aheadByteCount: if anything has to be asked for, so much behind it is asked for too.
-  /// - Returns: the bytes that were asked for, empty if the cache had all.
+  /// - Parameter aheadByteCount: bytes to prefetch behind the range, if a request is needed.
+  /// - Returns: the range that was fetched; empty if the cache had everything.
   /// - Throws: `packGone`.
   @discardableResult
   func read(
@@ -56,12 +56,12 @@ final class RangeFetches: Sendable {
     }
     try claim(name, blocks)
     defer { release(name, blocks) }
-    // Whoever was waited for may have brought them.
+    // The thread that was waited for may have fetched them.
     guard let missing = held.withUnsafeMutableBytes({ cache.load(name, blocks, into: $0) }) else {
       deliver()
       return offset..<offset
     }
-    // What lies behind is welcome only where nobody else is at it.
+    // Prefetch only blocks that no other thread is fetching.
     let end = min(Int64(missing.upperBound) * Self.blockByteCount + aheadByteCount, byteCount)
     let last =
       aheadByteCount > 0 ? Self.blocks(Int64(missing.lowerBound) * Self.blockByteCount..<end) : missing
@@ -81,7 +81,7 @@ final class RangeFetches: Sendable {
       * Self.blockByteCount..<min(Int64(last.upperBound) * Self.blockByteCount, byteCount)
   }
 
-  /// Has that part of a pack in the cache when it returns, unless what is there of it is damaged.
+  /// Fetches the absent blocks of a range into the cache. Does not check cached blocks.
   func ensure(_ name: PackName, byteCount: Int64, _ range: Range<Int64>) throws(BlobStorageError) {
     var start = range.lowerBound
     let rangeEnd = min(range.upperBound, byteCount)
@@ -115,9 +115,11 @@ final class RangeFetches: Sendable {
     return bytes
   }
 
-  // MARK: Who is at it
+  // MARK: Claims
 
-  /// - Throws: `cancelled`; then there is nothing to release.
+  /// Waits until no other thread fetches these blocks, and claims them.
+  ///
+  /// - Throws: `cancelled`; then there is no claim to release.
   private func claim(_ name: PackName, _ blocks: Range<Int>) throws(BlobStorageError) {
     try underWay.withLockUnlessCancelled(
       when: { !$0.contains { $0.name == name && $0.blocks.overlaps(blocks) } }

@@ -2,11 +2,11 @@ import BlobStorage
 import Synchronization
 import SystemPackage
 
-/// Packs as objects, `packs/NAME.pack` each.
+/// Keeps packs as objects, `packs/NAME.pack` each.
 ///
-/// A pack is written into a folder of this machine, the *spool*, sealed there, and published with one put that stores
-/// only where no object has its name. From then on it never changes, and everybody reads it by ranges. What was in the
-/// spool when its process died is published by whoever opens the state folder next.
+/// A writer fills and seals a pack in a local folder, the *spool*, and publishes it with one conditional put. From then
+/// on the pack never changes, and every machine reads it by ranges. After a crash, the next process that opens the
+/// state folder publishes the packs in the spool.
 package final class RemoteBackend: Backend {
   package let objects: any ObjectStore
   package let storeID: [UInt8]
@@ -14,27 +14,27 @@ package final class RemoteBackend: Backend {
   private let spoolFolder: FilePath
   let footers: FooterCopies
   let fetches: RangeFetches
-  /// How many requests are under way at once where many are needed; 0 for one after the other on the caller's thread.
+  /// Concurrent requests when many are needed; 0 sends them one by one on the caller's thread.
   let width: Int
-  /// Requests beside the reading.
+  /// Prefetches beside the reading thread.
   private let readAhead: WorkPool
   private let weaknesses: Weaknesses
-  /// Of packs that are known to have been published.
+  /// The lengths of packs that are known to be published.
   private let lengths = Mutex<[PackName: Int64]>([:])
-  /// What collectors are known to have said.
-  private let collections = Mutex(Collections())
+  /// The newest state of the log that this process has read.
+  private let knownCollections = Mutex(Collections())
   private let listing = Mutex<StoreListing?>(nil)
-  /// Packs that are published whole, and lie in the spool torn by a power cut.
+  /// Published packs whose copy in the spool a power cut has torn.
   private let torn = Mutex<Set<PackName>>([])
-  /// Whether condemned packs are counted on like others: by a collector, which takes what is live out of them.
+  /// Whether puts rely on condemned packs like on others. A collector does, because it copies live records out of them.
   private let countsOnCondemned: Bool
 
-  /// So much of a pack's end is asked for at once: most footers are shorter.
+  /// The length of a pack's end that the first request fetches: most footers are shorter.
   static let tailByteCount = 256 << 10
 
   /// - Parameters:
   ///   - folder: the state folder; `packs`, `footers` and `ranges` in it exist.
-  ///   - asideFolder: where packs go that cannot be published.
+  ///   - asideFolder: receives packs that cannot be published.
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
     files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = [],
@@ -58,7 +58,7 @@ package final class RemoteBackend: Backend {
 
   deinit { close() }
 
-  /// Ends the threads that fetch ahead.
+  /// Ends the prefetching threads.
   func close() { readAhead.close() }
 
   package var publishes: Bool { true }
@@ -76,7 +76,7 @@ package final class RemoteBackend: Backend {
     return names
   }
 
-  /// Has a published pack read from where everybody reads it, because what lies of it in the spool is torn.
+  /// Makes reads of a published pack go to the object store, because its copy in the spool is torn.
   func distrustLocal(_ name: PackName) { torn.withLock { _ = $0.insert(name) } }
 
   package func packNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
@@ -85,43 +85,47 @@ package final class RemoteBackend: Backend {
     return (local.live + published.keys.filter { !local.live.contains($0) }.sorted(), local.retired)
   }
 
-  /// The packs that can be read everywhere, how long they are, and what collectors have said of them. Those that were
-  /// published before the call are among them, unless they were removed. A fence, and what lies beyond it, is not.
+  /// Lists the published packs with their lengths, and reads the log.
+  ///
+  /// The result has every pack that was published before the call, unless it was removed. It has no fences, and no pack
+  /// behind one.
   package func publishedPacks() throws(BlobStorageError) -> StoreListing {
-    var listing = try StoreListing.take(objects, storeID: storeID, known: collections.withLock { $0 })
+    var listing = try StoreListing.read(objects, storeID: storeID, known: collections)
     if !listing.fences.isEmpty {
       listing.packs = listing.packs.filter { $0.key.sequence < listing.fences[$0.key.writer] ?? .max }
     }
-    let (packs, said) = (listing.packs, listing.collections)
+    let (packs, listed) = (listing.packs, listing.collections)
     lengths.withLock { $0 = packs }
     self.listing.withLock { [listing] in $0 = listing }
-    // Another thread may have read more.
-    collections.withLock { if $0.number < said.number { $0 = said } }
+    // Another thread may have read a later entry.
+    adopt(listed)
     return listing
   }
 
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> {
-    let removed = said.removed
+    let removed = collections.removed
     let listed = lengths.withLock { Set($0.keys) }
     return try listed.union(footers.names()).filter { !removed.contains($0) }
   }
 
-  /// What the last listing has said; nil before the first.
+  /// The last listing; nil before the first.
   package var lastListing: StoreListing? { listing.withLock { $0 } }
 
-  /// How long a pack is that is known to have been published.
+  /// The length of a pack, if it is known to be published.
   func publishedByteCount(_ name: PackName) -> Int64? { lengths.withLock { $0[name] } }
 
   package func isCountedOn(_ name: PackName) -> Bool {
     countsOnCondemned
-      || collections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
+      || knownCollections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
   }
 
-  /// What collectors are known to have said.
-  package var said: Collections { collections.withLock { $0 } }
+  /// The newest state of the log that this process has read.
+  package var collections: Collections { knownCollections.withLock { $0 } }
 
-  /// Takes over what collectors have said, if it is newer.
-  package func note(_ said: Collections) { collections.withLock { if $0.number < said.number { $0 = said } } }
+  /// Keeps `newer`, unless it is older than the known state.
+  package func adopt(_ newer: Collections) {
+    knownCollections.withLock { if $0.number < newer.number { $0 = newer } }
+  }
 
   // MARK: Packs
 
@@ -158,23 +162,24 @@ package final class RemoteBackend: Backend {
   package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
     throw BlobStorageError(
-      .invalidArgument, "A pack in \(objects.place) goes only once all machines know that it will.")
+      .invalidArgument, "A pack in \(objects.place) can be removed only by a collection.")
   }
 
   package func removeRetiredPack(_ name: PackName) throws(BlobStorageError) { forget(name) }
 
-  /// Forgets all that is kept here of a pack that was removed.
+  /// Deletes the local footer and cached parts of a removed pack.
   package func forget(_ name: PackName) {
     lengths.withLock { $0[name] = nil }
     footers.forget(name)
     fetches.cache.forget(name)
   }
 
-  /// Makes the next reads of a pack's records go to where everybody reads them.
+  /// Makes the next reads of a pack's records go to the object store.
   package func forgetRecords(_ name: PackName) { fetches.cache.forget(name) }
 
-  /// Whether header and footer of a published pack differ from the copies here. The copies stay: no other machine may
-  /// have them.
+  /// Whether header or footer of a published pack differ from the local copies.
+  ///
+  /// The local copies stay: no other machine may have them.
   package func hasOtherFooter(_ name: PackName) throws(BlobStorageError) -> Bool {
     guard let copy = try footers.open(name) else { return false }
     defer { copy.file.close() }
@@ -202,7 +207,7 @@ package final class RemoteBackend: Backend {
 
   /// Publishes the sealed pack in `file`. Idempotent.
   ///
-  /// - Throws: when it is not known whether it was published; it can be tried again.
+  /// - Throws: if the outcome is unknown. Try again.
   package func publish(
     _ name: PackName, _ file: any File, byteCount: Int64
   ) throws(BlobStorageError) -> Publication.Outcome {
@@ -215,24 +220,24 @@ package final class RemoteBackend: Backend {
         try file.bytesThere(at: range.lowerBound, Int(range.upperBound - range.lowerBound))
       }
     } catch {
-      // It is fetched when it is needed.
+      // The next read fetches the footer.
     }
     return .published
   }
 
-  /// Gives up the spool's copy of a pack that the catalog knows as published.
+  /// Moves a pack that the catalog knows as published from the spool to the cache.
   package func settle(_ name: PackName) throws(BlobStorageError) {
     guard let file = try spool.openPack(name) else { return }
     defer { file.close() }
-    try fetches.cache.take(
+    try fetches.cache.adopt(
       spoolFolder.appending(name.fileName), name, byteCount: try file.status().byteCount)
   }
 
-  // MARK: Fetching ahead
+  // MARK: Prefetch
 
-  /// Chunks that are fetched together when a blob is read in order.
+  /// Chunks to prefetch together when a blob is read in order.
   package var readAheadCount: Int { 128 }
-  /// To fetch so many bytes between two chunks that are wanted costs less than another request.
+  /// Fetching a gap of up to this length costs less than another request.
   private static let gapByteCountMax: Int64 = 128 << 10
   private static let requestByteCountMax: Int64 = 4 << 20
 
@@ -244,12 +249,12 @@ package final class RemoteBackend: Backend {
         begun.append(readAhead.run { do throws(BlobStorageError) { try file.prefetch(range) } catch {} })
       }
     }
-    // The last is fetched here, and any that no thread has begun.
+    // This thread runs the last one, and all of them if there is no other thread.
     begun.last?()
     if readAhead.width == 0 { for run in begun { run() } }
   }
 
-  /// Ranges that lie close together, as one.
+  /// Joins ranges that lie close together.
   private static func merged(_ ranges: [Range<Int64>]) -> [Range<Int64>] {
     var merged: [Range<Int64>] = []
     for range in ranges.sorted(by: { $0.lowerBound < $1.lowerBound }) {
@@ -270,8 +275,7 @@ package final class RemoteBackend: Backend {
     try forEachPublished(try publishedPacks().packs.keys.sorted()) { _, _ in }
   }
 
-  /// Calls `body` with published packs in that order, nil for one that has gone. What a scan of them needs is fetched
-  /// ahead, several at once.
+  /// Calls `body` with each published pack in order, or nil if it has gone. Prefetches several footers at once.
   package func forEachPublished(
     _ names: [PackName], _ body: (PackName, (any File)?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -280,7 +284,7 @@ package final class RemoteBackend: Backend {
     }
     defer { ahead.stop() }
     for (index, name) in names.enumerated() {
-      guard let byteCount = try ahead.take(index) else {
+      guard let byteCount = try ahead.waitForValue(index) else {
         try body(name, nil)
         continue
       }
@@ -290,7 +294,7 @@ package final class RemoteBackend: Backend {
     }
   }
 
-  /// Has header and footer of a pack here, and says how long the pack is; nil when it has gone.
+  /// Makes a local copy of a pack's header and footer. Returns the pack's length, or nil if it has gone.
   private func fetchFooter(_ name: PackName) throws(BlobStorageError) -> Int64? {
     if let copy = try footers.open(name) { return copy.byteCount }
     let object = SharedNames.pack(name)
@@ -308,8 +312,8 @@ package final class RemoteBackend: Backend {
         throw BlobStorageError(.packGone, "Pack \(name) cannot be fetched.", pack: name.description)
       }
     } catch {
-      // Without room for it, or taken for a leftover by another process that has just opened the folder, it is read from
-      // where everybody reads it.
+      // The disk may be full, or a process that has just opened the folder may have deleted the temporary file. Reads
+      // then go to the object store.
     }
     if let failure { throw failure }
     return isGone ? nil : byteCount

@@ -2,12 +2,13 @@ import BlobStorage
 
 /// How this machine uses a store whose packs are objects.
 public struct RemoteConfiguration: Sendable, Hashable {
-  /// Bytes of packs that are kept on this machine's disk, so that they are not fetched again; less than 64 MiB counts
-  /// as 64 MiB, which reading in order needs. The packs' footers are kept beside them, and all of them.
+  /// The limit of cached packs on this machine's disk, in bytes. At least 64 MiB, which reading in order needs.
+  ///
+  /// The footers of all packs are kept besides.
   public var cacheByteCountMax: Int64
-  /// Seconds after which packs of other machines are looked for, and relaxed puts of this one published; 0 for never.
+  /// Seconds between runs of the periodic work: publish relaxed puts, look for packs of other machines. 0 for never.
   public var intervalSeconds: Double
-  /// Full packs that may wait to be published before a put waits for them; less than 0 counts as 0.
+  /// Full packs that may wait to be published before a put has to wait; less than 0 counts as 0.
   public var waitingPackCountMax: Int
 
   /// A configuration with these values.

@@ -3,10 +3,10 @@ import Dispatch
 import Synchronization
 import SystemPackage
 
-/// A published pack, read by ranges.
+/// Reads a published pack by ranges.
 ///
-/// Reads that follow each other fetch more and more ahead. What the cache has is returned unverified, like the bytes of
-/// any file: whoever finds it wrong calls ``dropKept(_:)`` and reads once more.
+/// Consecutive reads prefetch more and more. Cached bytes are returned unverified, like the bytes of any file. A caller
+/// that finds damage calls ``dropKept(_:)`` and reads again.
 package final class RemoteFile: File {
   package let path: FilePath
   package let name: PackName
@@ -16,10 +16,10 @@ package final class RemoteFile: File {
   private let state: Mutex<State>
 
   private struct State: Sendable {
-    /// All of it, where this machine has it.
+    /// The whole pack, if this machine has it.
     var whole: (any File)?
     var isClosed = false
-    /// Where the last request ended, and how much it asked for ahead.
+    /// Where the last request ended, and how many bytes it prefetched.
     var askedEnd: Int64 = -1
     var aheadByteCount: Int64 = 0
   }
@@ -33,11 +33,11 @@ package final class RemoteFile: File {
     self.byteCount = byteCount
     self.fetches = fetches
     self.footer = footer
-    // After a power cut what is kept of a pack of this machine's own may be empty: without the footer nobody would know.
+    // After a power cut the local file of an own pack may be empty, which only the footer can show.
     state = Mutex(State(whole: footer == nil ? nil : fetches.cache.whole(name)))
   }
 
-  /// Bytes come over a network.
+  /// True: bytes come over a network.
   package var isRemote: Bool { true }
 
   package func read(
@@ -51,7 +51,7 @@ package final class RemoteFile: File {
     if let footer, try footer.read(into: target, at: offset) { return count }
     if let whole, try whole.read(into: target, at: offset) == count { return count }
     let ahead = state.withLock { state in
-      // A little back, because neighbours are read by several threads.
+      // Allow a step back: several threads read neighbours.
       let isNext =
         state.askedEnd >= 0 && (state.askedEnd - 2 * Self.aheadByteCountMin...state.askedEnd).contains(offset)
       return isNext ? min(max(state.aheadByteCount * 2, Self.aheadByteCountMin), Self.aheadByteCountMax) : 0
@@ -66,14 +66,15 @@ package final class RemoteFile: File {
     return count
   }
 
-  /// Fetches a part of the pack that will be read, by as few requests as its length allows.
+  /// Fetches a range into the cache, with as few requests as its length allows.
   package func prefetch(_ range: Range<Int64>) throws(BlobStorageError) {
     if state.withLock({ $0.whole }) != nil { return }
     try fetches.ensure(name, byteCount: byteCount, range)
   }
 
-  /// Forgets what is kept here of a part of the pack, because it is damaged. Nothing may be there any more: another
-  /// thread can have found it first. What is read now comes from the store in either case.
+  /// Drops a damaged range from the local cache, so that the next read fetches it from the object store.
+  ///
+  /// Another thread may have dropped it before.
   @discardableResult
   package func dropKept(_ range: Range<Int64>) -> Bool {
     if state.withLock({ $0.whole.take() }) != nil {
@@ -113,7 +114,7 @@ package final class RemoteFile: File {
     }
   }
 
-  // MARK: What a published pack cannot
+  // MARK: Unsupported
 
   package func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool { true }
   package func unlock() throws(BlobStorageError) {}

@@ -2,14 +2,12 @@ import BlobStorage
 import Foundation
 import Logging
 
-/// Publishes the packs of one writer, strictly in the order of their sequence and one at a time, beside the filling of
-/// the next.
+/// Publishes the packs of one writer in sequence, one at a time, while the writer fills the next.
 ///
-/// A failed attempt leaves the pack in the spool. The next thread that waits for it tries again. A pack that can never be
-/// published ends the writer.
+/// A failed attempt leaves the pack in the spool. The next thread that waits for it tries again. A pack that can never
+/// be published ends the writer.
 final class Publisher: Sendable {
-  /// A sealed pack. Its file is locked, so that no process takes it for a dead writer's, and closed once it is
-  /// published.
+  /// A sealed pack. Its locked file shows other processes that the writer lives, until the pack is published.
   struct Item: Sendable {
     var name: PackName
     var file: any File
@@ -30,7 +28,7 @@ final class Publisher: Sendable {
 
   private struct State: Sendable {
     var writer: UInt64
-    /// Whose packs they are.
+    /// The session that wrote the packs.
     weak var session: WriterSession?
     var waiting: [UInt32: Item] = [:]
     var publishedSequence: UInt32 = 0
@@ -39,10 +37,10 @@ final class Publisher: Sendable {
     var failure: (run: Int, error: BlobStorageError)?
     var ending: BlobStorageError?
 
-    /// The pack whose turn it is.
+    /// The pack to publish next, if it is sealed.
     var next: Item? { waiting[publishedSequence + 1] }
 
-    /// Of a number that was given up for another, everything had been published.
+    /// Also true for an earlier number: a writer changes its number only when everything is published.
     func isPublished(_ name: PackName) -> Bool {
       name.writer != writer || publishedSequence >= name.sequence
     }
@@ -65,7 +63,7 @@ final class Publisher: Sendable {
     self.logger = logger
   }
 
-  /// Takes a pack that was sealed, and begins to publish it if it is its turn.
+  /// Queues a sealed pack, and starts to publish it if it is the next.
   func add(_ item: Item, of session: WriterSession) {
     let begins = state.withLock { state in
       state.session = session
@@ -77,20 +75,20 @@ final class Publisher: Sendable {
     if begins { go() }
   }
 
-  /// Publishes on a thread of its own, so that a cancelled thread need not wait for an answer.
+  /// Publishes on its own thread, so that a cancelled caller need not wait for an answer.
   private func go() {
     if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
   }
 
-  /// Whether that pack and all before it are published.
+  /// Whether a pack and all before it are published.
   func hasPublished(_ name: PackName) -> Bool { state.withLock { $0.isPublished(name) } }
 
-  /// Whether there is nothing left to publish but what begins at that sequence, and publishing goes on.
+  /// Whether all packs before `sequence` are published, no later one waits, and the writer has not ended.
   func isDone(before sequence: UInt32) -> Bool {
     state.withLock { $0.ending == nil && $0.waiting.isEmpty && $0.publishedSequence == sequence - 1 }
   }
 
-  /// Starts again under another number. Nothing was left to publish.
+  /// Continues under another number. Everything under the old one is published.
   func begin(as writer: UInt64) {
     state.withLock { state in
       precondition(state.waiting.isEmpty, "a number is given up once all of its packs are published")
@@ -100,13 +98,13 @@ final class Publisher: Sendable {
     }
   }
 
-  /// Waits until that pack and all before it, which were all sealed, are published.
+  /// Waits until a sealed pack and all before it are published.
   ///
-  /// - Throws: what the last attempt failed with, if it began after the call; `cancelled` for a task that was: then it
-  ///   goes on.
+  /// - Throws: the error of the last attempt, if it began after the call; `cancelled` if the task was, while publishing
+  ///   continues.
   func wait(for name: PackName) throws(BlobStorageError) { try wait { $0.isPublished(name) } }
 
-  /// Waits until another pack may be begun.
+  /// Waits until the writer may start another pack.
   func waitForRoom() throws(BlobStorageError) { try wait { $0.waiting.count <= waitingCountMax } }
 
   private func wait(until isReached: (State) -> Bool) throws(BlobStorageError) {
@@ -163,7 +161,7 @@ final class Publisher: Sendable {
       } catch {
         logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
         state.withLock { state in
-          // A cancelled thread gives up for itself alone.
+          // Cancelling one thread does not fail the others.
           if error.code != .cancelled { state.failure = (state.runCount, error) }
           state.isRunning = false
         }
@@ -173,7 +171,7 @@ final class Publisher: Sendable {
     }
   }
 
-  /// Whether what is about to be published can be read: other machines have no other copy.
+  /// Whether the whole pack can be read. Once it is published, machines have no other copy.
   private func isWhole(_ item: Item) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       return try PackScanner(file: item.file, name: item.name, codecs: codecs).isWhole()
@@ -200,9 +198,10 @@ final class Publisher: Sendable {
         try backend.settle(item.name)
       }
     } catch {
-      // It is published. The next opening finds it in the spool and sees that.
+      // The pack is published. The next opening finds it in the spool and sees that.
       logger.warning(
-        "Pack \(item.name) was published and not noted.", metadata: ["reason": "\(error.message)"])
+        "Pack \(item.name) was published, but the catalog does not record that.",
+        metadata: ["reason": "\(error.message)"])
     }
     item.file.close()
     state.withLock { state in
@@ -219,7 +218,7 @@ final class Publisher: Sendable {
     state.wakeAll()
   }
 
-  /// Ends a session, and takes what it can never publish out of the spool and out of the catalog.
+  /// Ends a session, and removes its unpublishable packs from the spool and the catalog.
   private func end(_ session: WriterSession, _ error: BlobStorageError) {
     session.end(error)
     do throws(BlobStorageError) {
@@ -232,7 +231,7 @@ final class Publisher: Sendable {
       }
       try session.catalog.rebuild(because: error)
     } catch {
-      logger.error("What cannot be published is still here.", metadata: ["reason": "\(error.message)"])
+      logger.error("Unpublishable packs could not be removed.", metadata: ["reason": "\(error.message)"])
     }
   }
 }

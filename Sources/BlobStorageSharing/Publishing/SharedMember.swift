@@ -2,15 +2,14 @@ import BlobStorage
 import Foundation
 import Synchronization
 
-/// Has collectors of a shared store wait for one writer, from before it looks up or writes anything until all of it is
-/// published.
+/// Makes collectors of a shared store wait for one writer, from before its first lookup until everything is published.
 package final class SharedMember: Sendable {
   private struct State: Sendable {
     var membership: Membership?
     var mark: (any File)?
     var hasLeft = false
     var passedEpoch: UInt32 = 0
-    /// A condemnation that was seen, and the last stream that had begun by then.
+    /// The last condemnation that was seen, and the last stream that had begun by then.
     var seenEpoch: UInt32 = 0
     var seenPut: UInt64 = 0
     /// When the writer was last known not to be fenced.
@@ -20,7 +19,7 @@ package final class SharedMember: Sendable {
   private let backend: RemoteBackend
   private let catalog: Catalog
   private let locks: WriterLocks
-  /// What of the writer is open, if it has streams.
+  /// The leases of the writer's open streams; nil if it has no streams.
   private let leases: LeaseFile?
   private let newNumber: @Sendable () -> UInt64
   private let silenceSecondsMax: Double
@@ -41,17 +40,16 @@ package final class SharedMember: Sendable {
     self.newNumber = newNumber
   }
 
-  /// Whether collectors wait for it.
+  /// Whether collectors wait for the writer.
   package var isJoined: Bool { state.withLock { $0.membership != nil && !$0.hasLeft } }
   package var passedEpoch: UInt32 { state.withLock { $0.passedEpoch } }
 
-  /// Registers the writer, and has the catalog rely on nothing that was condemned or removed before. Only the first
-  /// call does something.
+  /// Registers the writer, and makes the catalog rely on no condemned or removed pack. Idempotent.
   func join(_ writer: UInt64) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       if state.hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
       if state.membership != nil { return }
-      // Kept whatever becomes of the registration: who opens the folder meanwhile must not take the writer for dead.
+      // Keep the lock even if registering fails: another process must not take the writer for dead.
       if state.mark == nil { state.mark = try locks.make(writer) }
       state = try registered(writer, state.mark)
     }
@@ -62,8 +60,8 @@ package final class SharedMember: Sendable {
     state.mark = mark
     let (membership, collections) = try Membership.join(
       backend.objects, storeID: backend.storeID, writer: writer, machine: ProcessInfo.processInfo.hostName,
-      known: backend.said)
-    backend.note(collections)
+      known: backend.collections)
+    backend.adopt(collections)
     if !collections.condemned.isEmpty || !collections.removed.isEmpty {
       try catalog.write { (transaction) throws(BlobStorageError) in
         try CatalogBuilder.condemnUncounted(backend, in: transaction)
@@ -75,15 +73,15 @@ package final class SharedMember: Sendable {
     return state
   }
 
-  /// Shows collectors that the writer lives.
-  package func signLife() throws(BlobStorageError) {
+  /// Renews the registration, so that collectors see that the writer lives.
+  package func renewRegistration() throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       guard !state.hasLeft else { return }
-      try state.membership?.signLife(backend.said)
+      try state.membership?.renewRegistration(backend.collections)
     }
   }
 
-  /// The last stream that had begun when a condemnation was first seen: it may rely on what is condemned.
+  /// The last stream that had begun when a condemnation was first seen. It may rely on condemned packs.
   func put(before epoch: UInt32, last: UInt64) -> UInt64 {
     state.withLock { state in
       if state.seenEpoch != epoch {
@@ -94,7 +92,7 @@ package final class SharedMember: Sendable {
     }
   }
 
-  /// Tells collectors that nothing unpublished relies on what is condemned.
+  /// Acknowledges a condemnation: nothing unpublished relies on a condemned pack.
   func pass(_ epoch: UInt32) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       guard !state.hasLeft else { return }
@@ -103,8 +101,9 @@ package final class SharedMember: Sendable {
     }
   }
 
-  /// Whether a collector has fenced the writer, which would publish `next` next: as far as the last listing says, and
-  /// after a long silence by a look at that name.
+  /// Whether a collector has fenced the writer, as far as the last listing shows.
+  ///
+  /// After a long silence it also looks at the name `next`, under which the writer would publish.
   func isFenced(before next: PackName) throws(BlobStorageError) -> Bool {
     guard isJoined else { return false }
     if backend.lastListing?.fences[next.writer] != nil { return true }
@@ -117,14 +116,14 @@ package final class SharedMember: Sendable {
     return isTaken
   }
 
-  /// Registers another number in place of one that was fenced, and says whether it did: not while a stream is open,
-  /// which may rely on what was removed since.
+  /// Registers a new number in place of a fenced one, unless a stream is open: it may rely on removed packs.
   ///
-  /// - Parameter takeOver: has the writer go on under that number, unless something is left to publish of the old one.
+  /// - Parameter takeOver: moves the writer to the new number, and returns false if the old one has unpublished packs.
+  /// - Returns: whether the writer has a new number.
   func renew(_ takeOver: (UInt64) -> Bool) throws(BlobStorageError) -> Bool {
     var isRenewed = false
     try locked { (state) throws(BlobStorageError) in
-      // A stream that begins now joins before it looks anything up, and waits for this.
+      // A stream that begins now joins before its first lookup, so it waits for this lock.
       guard !state.hasLeft, let old = state.membership, leases?.hasPuts(upTo: .max) != true else { return }
       let writer = newNumber()
       let new = try registered(writer, locks.make(writer))
@@ -136,13 +135,13 @@ package final class SharedMember: Sendable {
         try unused.leave()
         locks.remove(unused.writer)
       } catch {
-        // It is fenced already, or will be: no process publishes under it.
+        // No process publishes under that number any more, and a collector will fence it.
       }
     }
     return isRenewed
   }
 
-  /// Ends the registration; everything is published, or never will be. The writer writes no more.
+  /// Ends the registration of a writer that writes no more. Everything is published, or never can be.
   func leave() throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       state.hasLeft = true

@@ -1,8 +1,7 @@
 import BlobStorage
 import Logging
 
-/// Publishes the packs of one session, and makes collectors wait for it from before it looks anything up until all is
-/// published.
+/// Publishes the packs of one session, and makes collectors wait for it until everything is published.
 final class SharedWriter: PackPublisher {
   let publisher: Publisher
   let member: SharedMember
@@ -26,7 +25,7 @@ final class SharedWriter: PackPublisher {
   }
 
   func joinStream(_ session: WriterSession, _ leases: LeaseFile) throws(BlobStorageError) -> UInt64? {
-    // In this order: no other number is taken from now on.
+    // Begin the put first: from now on the writer keeps its number.
     let put = try leases.beginPut(from: session.currentSequence)
     do throws(BlobStorageError) { try join(session) } catch {
       leases.endPut(put)
@@ -46,11 +45,11 @@ final class SharedWriter: PackPublisher {
     _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession
   ) throws(BlobStorageError) -> Bool {
     guard let row = try transaction.packRow(place.pack) else { return false }
-    // Also of a condemned pack: what is live in it is copied before it goes.
+    // A condemned pack counts too: its live records are copied before it goes.
     return row.durableByteCount > place.offset || precedes(row.name, session)
   }
 
-  /// Threads that wait at the same time share a pack.
+  /// Seals the pack of a commit and waits until it is published. Concurrent callers share a pack.
   func publish(
     _ watermark: WriterSession.Watermark, of session: WriterSession
   ) throws(BlobStorageError) {
@@ -58,7 +57,7 @@ final class SharedWriter: PackPublisher {
     try session.inSyncTurn(isPatient: false) { () throws(BlobStorageError) in
       if publisher.hasPublished(watermark.pack) { return }
       try session.seal(watermark.pack)
-      // Also where the session has just been ended: what that does to the catalog is done then.
+      // The session may have ended meanwhile. Once the wait returns, the catalog reflects that.
       do throws(BlobStorageError) { try publisher.wait(for: watermark.pack) } catch {
         throw error.code == .cancelled ? error : session.ending ?? error
       }
@@ -69,9 +68,9 @@ final class SharedWriter: PackPublisher {
     if let last = session.lastSealedPack() { try publisher.wait(for: last) }
   }
 
-  /// Continues under another number, if a collector has fenced this one while nothing was left to publish.
+  /// Continues under another number if a collector has fenced this one while nothing was left to publish.
   ///
-  /// A thread that writes at this moment comes before it, and then the number stays, or finds the new one registered.
+  /// A concurrent write either comes first, and the number stays, or finds the new number registered.
   func renewIfFenced(_ session: WriterSession) throws(BlobStorageError) {
     guard let next = session.nextPack(ifPublished: publisher.isDone(before:)),
       try member.isFenced(before: next)
@@ -82,7 +81,7 @@ final class SharedWriter: PackPublisher {
       }
     }
     if isRenewed {
-      logger.info("Another machine waited for this writer too long; it goes on under a new number.")
+      logger.info("Another machine has fenced this writer; it continues under a new number.")
     }
   }
 
@@ -91,7 +90,7 @@ final class SharedWriter: PackPublisher {
     do throws(BlobStorageError) {
       repeat { try session.rollOver() } while !session.end(closed, ifPublished: publisher.isDone(before:))
     } catch {
-      // Nothing is published under that number any more, and no collector need wait for it.
+      // The writer publishes nothing more, so no collector needs to wait for it.
       if error.code == .fenced { leave() }
       throw error
     }
@@ -100,7 +99,7 @@ final class SharedWriter: PackPublisher {
 
   private func leave() {
     do throws(BlobStorageError) { try member.leave() } catch {
-      // The next opening of the state folder ends the registration, or a collector does.
+      // The next opening of the state folder, or a collector, ends the registration.
       logger.warning("The writer is still registered.", metadata: ["reason": "\(error.message)"])
     }
   }

@@ -1,34 +1,33 @@
 import BlobStorage
 import Logging
 
-/// Publishes what dead processes have left in the spool, in the order of each writer, and ends their registrations.
+/// Publishes the packs that dead processes left in the spool, in each writer's order, and ends their registrations.
 ///
-/// What cannot be published for good is set aside, and the catalog rebuilt without it. What cannot be published now
-/// stays, for the next opening or the next synchronization. A writer that is not registered any more was fenced, or had
-/// published everything.
+/// It sets aside packs that can never be published, and rebuilds the catalog without them. Packs that cannot be
+/// published now stay for the next attempt. A writer without a registration was fenced, or had published everything.
 struct SpoolAdoption {
   private let parts: StoreParts
   private let backend: RemoteBackend
   private let locks: WriterLocks
   private var isRebuildDue = false
-  /// Writers that live, or of which something stays.
+  /// Writers that live, or have packs that stay in the spool.
   private var unfinished: Set<UInt64> = []
-  /// Writers of which something is never published: only a collector, which fences them, may end the registration.
+  /// Writers with packs that can never be published. Only a collector, which fences them, ends their registration.
   private var ended: Set<UInt64> = []
-  /// Why something was not published that can be.
+  /// Why a publishable pack was not published.
   private(set) var failure: BlobStorageError?
 
-  /// - Parameter backend: the store's, which has listed what is published.
+  /// - Parameter backend: the store's backend, which has listed the published packs.
   init(_ parts: StoreParts, _ backend: RemoteBackend, _ locks: WriterLocks) {
     self.parts = parts
     self.backend = backend
     self.locks = locks
   }
 
-  /// Sets aside what lies behind a pack without a footer, of each writer that a power cut may have ended: what the
-  /// footer would be behind may be lost, and what comes later may need it. Runs before any process seals that pack.
+  /// Sets aside the packs after a pack without a footer, for each writer that a power cut may have ended.
   ///
-  /// Where the machine went on, all is there that was written, and a footer is missing only because it came last.
+  /// The power cut may have torn records off that pack, and later packs may need them. Runs before any process seals
+  /// it. If the machine kept running, no record is lost: only the footer is missing.
   static func setAsideTorn(
     _ backend: RemoteBackend, _ locks: WriterLocks, _ codecs: CodecPool, _ logger: Logger
   ) throws(BlobStorageError) {
@@ -38,15 +37,15 @@ struct SpoolAdoption {
         continue
       }
       for (index, name) in own.enumerated() {
-        // That of a living writer is not to be had.
+        // The lock fails if the writer lives.
         guard let file = try backend.adoptPack(name) else { break }
         defer { file.close() }
         if try PackScanner(file: file, name: name, codecs: codecs).trailer() != nil { continue }
-        // The last one first: one that was killed in between goes on here.
+        // Begin with the last: after a kill, the next run continues here.
         for later in own[(index + 1)...].reversed() {
           let place = try backend.setAsidePack(later)
           logger.warning(
-            "Pack \(later) was set aside: it may need what a power cut has torn off pack \(name).",
+            "Pack \(later) was set aside: it may need records that a power cut tore off pack \(name).",
             metadata: ["place": "\(place)"])
         }
         break
@@ -67,7 +66,7 @@ struct SpoolAdoption {
     if isRebuildDue { try parts.catalog.rebuild(because: nil) }
     let locks = locks
     try locks.forEachDead { (writer) throws(BlobStorageError) in
-      // What it wrote since the names were listed is for the next opening.
+      // Packs written since the listing wait for the next opening.
       if unfinished.contains(writer) { return }
       if try backend.localPackNames().live.contains(where: { $0.writer == writer }) { return }
       try attempt(writer) { (adoption) throws(BlobStorageError) in
@@ -77,7 +76,7 @@ struct SpoolAdoption {
     }
   }
 
-  /// Leaves a writer as it is if something fails: a full object store must not prevent reading.
+  /// Skips a writer on errors: a full object store must not prevent reading.
   private mutating func attempt(
     _ writer: UInt64, _ body: (inout Self) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
@@ -86,7 +85,7 @@ struct SpoolAdoption {
       unfinished.insert(writer)
       failure = failure ?? error
       parts.setting.logger.warning(
-        "What an ended process has left cannot be published now.", metadata: ["reason": "\(error.message)"])
+        "Packs of a dead process cannot be published now.", metadata: ["reason": "\(error.message)"])
     }
   }
 
@@ -111,7 +110,7 @@ struct SpoolAdoption {
         continue
       }
       if let byteCount = backend.publishedByteCount(name), byteCount == (try file.status().byteCount) {
-        // What a power cut has torn here is whole there: the catalog is made of that before anything else.
+        // A pack torn by a power cut is whole in the object store: rebuild the catalog from that one first.
         if row?.isSealed != true || row?.isDamaged != false {
           backend.distrustLocal(name)
           try parts.catalog.rebuild(because: nil)
@@ -120,13 +119,13 @@ struct SpoolAdoption {
         backend.forgetRecords(name)
         continue
       }
-      if backend.said.removed.contains(name) {
-        // Published, and collected since.
+      if backend.collections.removed.contains(name) {
+        // It was published, and collected since.
         try setAside(name)
         continue
       }
       if !ended.contains(writer) {
-        // Without room for its footer it waits for the next opening.
+        // Without room for its footer, the pack waits for the next opening.
         guard let row, row.isSealed else {
           unfinished.insert(writer)
           return
@@ -146,13 +145,15 @@ struct SpoolAdoption {
     }
   }
 
-  /// Whether all packs before it were published, and none of them was a fence: what lies behind a gap or a fence is no
-  /// part of the store. A pack can be lost in a power cut, or be set aside by an opening that was killed.
+  /// Whether all earlier packs of the writer were published, and none is a fence. Packs behind a gap or a fence are not
+  /// part of the store.
+  ///
+  /// A power cut can lose a pack, and a killed opening can have set one aside.
   private func follows(_ name: PackName) -> Bool {
     if let fence = backend.lastListing?.fences[name.writer], fence <= name.sequence { return false }
     guard name.sequence > 1 else { return true }
     let before = PackName(writer: name.writer, sequence: name.sequence - 1)
-    return backend.publishedByteCount(before) != nil || backend.said.removed.contains(before)
+    return backend.publishedByteCount(before) != nil || backend.collections.removed.contains(before)
   }
 
   private mutating func setAside(_ name: PackName) throws(BlobStorageError) {
@@ -162,7 +163,7 @@ struct SpoolAdoption {
     isRebuildDue = true
   }
 
-  /// Whether a sealed pack is all there: it was not forced to the medium, and a power cut leaves holes.
+  /// Whether a sealed pack is whole. The spool is not synced, so a power cut may leave holes.
   private func isWhole(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       return try PackScanner(file: file, name: name, codecs: parts.setting.codecs).isWhole()
@@ -172,7 +173,7 @@ struct SpoolAdoption {
     }
   }
 
-  /// False when it never can be.
+  /// Publishes a pack. Returns false if it can never be published.
   private func publish(_ name: PackName, _ file: any File) throws(BlobStorageError) -> Bool {
     let byteCount = try file.status().byteCount
     guard try backend.publish(name, file, byteCount: byteCount) == .published else { return false }
@@ -182,8 +183,7 @@ struct SpoolAdoption {
 
   private func finish(_ name: PackName, byteCount: Int64) throws(BlobStorageError) {
     try parts.catalog.write { (transaction) throws(BlobStorageError) in
-      // Another process may have made the catalog anew from the torn file meanwhile. Not noted as published, the pack is
-      // taken in when the catalog is caught up.
+      // Another process may have rebuilt the catalog from the torn file. Then the next extension applies the pack.
       guard let row = try transaction.pack(name)?.row, row.isSealed, !row.isDamaged else { return }
       try CatalogBuilder.markPublished(name, byteCount: byteCount, in: transaction)
     }

@@ -1,18 +1,18 @@
 import BlobStorage
 
 extension BlobStore {
-  /// Creates an empty store of objects and opens it.
+  /// Creates an empty shared store and opens it.
   ///
-  /// - Parameter isMaintained: whether the place lacks conditional puts: then garbage is collected from this state folder
-  ///   only.
-  /// - Throws: `storeExists`, `notAStore` where there is anything else.
+  /// - Parameter hasSingleCollector: whether the object store lacks conditional put, so that only this state folder
+  ///   collects garbage.
+  /// - Throws: `storeExists`, or `notAStore` if the place holds other objects.
   package static func create(
     in objects: any ObjectStore, state: String, options: StoreOptions = StoreOptions(),
-    isMaintained: Bool = false, configuration: StoreConfiguration = StoreConfiguration(),
+    hasSingleCollector: Bool = false, configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     try await blocking { () throws(BlobStorageError) in
-      if isMaintained {
+      if hasSingleCollector {
         try Engine.create(in: objects, maintainedFrom: state, options: options)
       } else {
         try Engine.create(in: objects, options: options)
@@ -21,11 +21,11 @@ extension BlobStore {
     return try await open(objects, state: state, configuration: configuration, remote: remote)
   }
 
-  /// Opens a store of objects, and brings this machine up to it.
+  /// Opens a shared store, and extends this machine's catalog.
   ///
-  /// - Parameter state: a folder for what this machine knows of it, made when it is missing. Processes of one machine
-  ///   share it; losing it loses nothing that was published.
-  /// - Throws: `noStore`, `notAStore`, also for a state folder that belongs to another store.
+  /// - Parameter state: this machine's state folder, created if missing. Processes of one machine share it. Losing it
+  ///   loses nothing that was published.
+  /// - Throws: `noStore`; `notAStore`, also if the state folder belongs to another store.
   package static func open(
     _ objects: any ObjectStore, state: String, configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()

@@ -3,15 +3,15 @@ import Foundation
 import Logging
 
 extension Engine {
-  /// Packs as objects: where they are, and how this machine uses them.
+  /// Locates a store's packs in an object store, and configures how this machine uses them.
   package struct Remote: PackLocation {
     package var objects: any ObjectStore
     package var configuration: RemoteConfiguration
-    /// After so many seconds without contact a writer looks whether it was fenced, before it writes.
+    /// Seconds without contact after which a writer checks for a fence before it writes.
     package var silenceSecondsMax: Double
-    /// Whether the engine only collects: it looks at condemned packs like at all others.
+    /// Whether the engine only collects. It then relies on condemned packs like on others.
     var isForCollector = false
-    /// What the object `store` says behind the header.
+    /// The bytes of the object `store` behind the header.
     private var extra: [UInt8] = []
 
     package init(
@@ -23,7 +23,7 @@ extension Engine {
       self.silenceSecondsMax = silenceSecondsMax
     }
 
-    /// The one machine that collects garbage; nil if any may.
+    /// The only machine that may collect garbage; nil if any may.
     func maintainer() throws(BlobStorageError) -> Maintainer? { extra.isEmpty ? nil : try Maintainer(extra) }
 
     package mutating func prepare(_ folder: StoreFolder) throws(BlobStorageError) {
@@ -45,9 +45,9 @@ extension Engine {
     }
   }
 
-  /// Makes an empty store of objects.
+  /// Creates an empty shared store.
   ///
-  /// - Parameter extra: what its object `store` says behind the header.
+  /// - Parameter extra: bytes of its object `store` behind the header.
   package static func create(
     in objects: any ObjectStore, options: StoreOptions, extra: [UInt8] = [],
     environment: Environment = Environment()
@@ -55,8 +55,8 @@ extension Engine {
     try StateFolder.create(try newHeader(options, environment), extra: extra, in: objects)
   }
 
-  /// Makes an empty store of objects in a place without conditional puts: garbage is collected from this state folder
-  /// only.
+  /// Creates an empty shared store in an object store that lacks conditional put. Only this state folder collects
+  /// garbage.
   package static func create(
     in objects: any ObjectStore, maintainedFrom state: String, options: StoreOptions,
     environment: Environment = Environment()
@@ -66,10 +66,10 @@ extension Engine {
     try create(in: objects, options: options, extra: maintainer.encoded(), environment: environment)
     let folder = StateFolder(StoreFolder(try absolute(state), files: environment.files), objects)
     try folder.prepare()
-    try folder.note(maintainer)
+    try folder.setMaintainer(maintainer)
   }
 
-  /// Opens a store of objects.
+  /// Opens a shared store.
   ///
   /// - Parameter path: this machine's state folder.
   package convenience init(
@@ -83,52 +83,57 @@ extension Engine {
 
   package var publishedPacks: CatchUp? { shared?.catchUp }
 
-  /// Acknowledges what collectors have condemned, if nothing unpublished here may count on it.
-  package func passCollections() throws(BlobStorageError) { try shared?.passCollections(self) }
+  /// Acknowledges the last condemnation, unless unpublished records may rely on condemned packs.
+  package func acknowledgeCondemnation() throws(BlobStorageError) {
+    try shared?.acknowledgeCondemnation(self)
+  }
 
   /// Does the periodic work of an open store: publishes what was written, extends the catalog, renews the registration
   /// and acknowledges condemnations.
-  package func beat() { shared?.beat(self) }
+  package func runPeriodicWork() { shared?.runPeriodicWork(self) }
 }
 
 extension SharedStore {
-  func beat(_ engine: Engine) {
+  func runPeriodicWork(_ engine: Engine) {
     do throws(BlobStorageError) {
       try engine.checkOpen()
       let session = engine.writer
       var failure: BlobStorageError?
-      // A machine that cannot publish any more still reads.
+      // A machine that can publish nothing more still reads.
       do throws(BlobStorageError) { try session.rollOver() } catch { failure = error }
       try catchUp.run()
-      // Collectors need not wait for a writer that never will publish. One that cannot at the moment lives, and
-      // acknowledges nothing.
+      // Collectors need not wait for a writer that has ended. One that merely cannot publish now renews its
+      // registration, but acknowledges nothing.
       if let failure, session.ending != nil { throw failure }
       if let writer = session.publisher as? SharedWriter {
         if failure == nil { try writer.renewIfFenced(session) }
-        try writer.member.signLife()
+        try writer.member.renewRegistration()
       }
       if let failure { throw failure }
-      try passCollections(engine)
+      try acknowledgeCondemnation(engine)
       try adoptLeftSpool()
     } catch {
       if error.code == .closed { return }
-      logger.warning("The store was not brought up to date.", metadata: ["reason": "\(error.message)"])
+      logger.warning("The store's periodic work failed.", metadata: ["reason": "\(error.message)"])
     }
   }
 
-  /// Puts in memory look everything up in the transaction that commits them. Streams count on what they found before. So
-  /// the acknowledgement waits for streams that began before the catalog said what is condemned.
-  func passCollections(_ engine: Engine) throws(BlobStorageError) {
+  /// Acknowledges the last condemnation, unless a stream may rely on condemned packs.
+  ///
+  /// A put from memory looks everything up in the transaction that commits it. A stream relies on earlier lookups. So
+  /// the acknowledgement waits for streams that began before the catalog had the condemnation.
+  func acknowledgeCondemnation(_ engine: Engine) throws(BlobStorageError) {
     guard let member = (engine.writer.publisher as? SharedWriter)?.member, member.isJoined else { return }
-    let said = backend.said
-    guard said.isStanding, said.epoch > member.passedEpoch else { return }
+    let collections = backend.collections
+    guard collections.isStanding, collections.epoch > member.passedEpoch else { return }
     try engine.catalog.write { [backend] (transaction) throws(BlobStorageError) in
       try CatalogBuilder.condemnUncounted(backend, in: transaction)
     }
-    guard !engine.leases.hasPuts(upTo: member.put(before: said.epoch, last: engine.leases.lastPut)) else {
+    guard !engine.leases.hasPuts(upTo: member.put(before: collections.epoch, last: engine.leases.lastPut))
+    else {
       return
     }
     try engine.writer.rollOver()
-    try member.pass(said.epoch)
+    try member.pass(collections.epoch)
   }
 }

@@ -1,6 +1,6 @@
 #if THREAD_SANITIZER && canImport(Glibc)
   import BlobStorage
 
-  // For the thread sanitizer, as in the engine.
+  // The thread sanitizer sees this lock, as in the core.
   typealias Mutex = VisibleMutex
 #endif

@@ -5,14 +5,14 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// A store that machines share: its packs are objects, and each machine has a state folder.
+/// Shares a store between machines: its packs are objects, and each machine has a state folder.
 package final class SharedStore: Sharing {
   let parts: StoreParts
   let backend: RemoteBackend
   let remote: Engine.Remote
   package let catchUp: CatchUp
   let locks: WriterLocks
-  /// Packs of dead processes that could not be published yet.
+  /// Whether packs of dead processes could not be published yet.
   private let hasLeftSpool = Atomic<Bool>(false)
   private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
 
@@ -29,7 +29,7 @@ package final class SharedStore: Sharing {
   }
 
   package var place: (path: String, collectingMachine: String?)? {
-    // A later build may name the machine in another way. A collection tells.
+    // A later build may encode the machine differently. Then only a collection reports it.
     (remote.objects.place, (try? remote.maintainer())?.machine)
   }
 
@@ -45,11 +45,11 @@ package final class SharedStore: Sharing {
     timer.withLock { $0 = Self.timer(of: engine, seconds: seconds) }
   }
 
-  /// Runs the periodic work of an engine for as long as the engine lives.
+  /// Starts a timer that runs an engine's periodic work while the engine lives.
   private static func timer(of engine: Engine, seconds: Double) -> any DispatchSourceTimer {
     let timer = DispatchSource.makeTimerSource(queue: .global(qos: .utility))
     timer.schedule(deadline: .now() + seconds, repeating: seconds, leeway: .seconds(1))
-    timer.setEventHandler { [weak engine] in engine?.beat() }
+    timer.setEventHandler { [weak engine] in engine?.runPeriodicWork() }
     timer.resume()
     return timer
   }
@@ -63,7 +63,7 @@ package final class SharedStore: Sharing {
     let publisher = Publisher(
       writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax,
       hasThread: !environment.worksInline, codecs: parts.setting.codecs, logger: logger)
-    // A session without streams is for short work, and does not look whether it was fenced.
+    // A session without streams does short work, and does not check for fences.
     let silenceSecondsMax = leases == nil ? .infinity : remote.silenceSecondsMax
     let member = SharedMember(
       backend: backend, catalog: parts.catalog, locks: locks, leases: leases,
@@ -78,8 +78,8 @@ package final class SharedStore: Sharing {
     if let failure = try adoptLeftSpool() { throw failure }
   }
 
-  /// Publishes what dead processes have left here, and returns why some of it could not be: that stays, and reading
-  /// does not wait for it.
+  /// Publishes packs that dead processes left, and returns why some could not be published. Those stay, and reads do
+  /// not wait for them.
   @discardableResult
   private func adoptSpool() throws(BlobStorageError) -> BlobStorageError? {
     var adoption = SpoolAdoption(parts, backend, locks)
@@ -88,7 +88,7 @@ package final class SharedStore: Sharing {
     return adoption.failure
   }
 
-  /// The same, if the last attempt has left something.
+  /// Publishes packs of dead processes again, if the last attempt left some.
   @discardableResult
   func adoptLeftSpool() throws(BlobStorageError) -> BlobStorageError? {
     hasLeftSpool.load(ordering: .relaxed) ? try adoptSpool() : nil

@@ -1,8 +1,10 @@
 import BlobStorage
 import SystemPackage
 
-/// The folder of this machine for a store that lies elsewhere: the packs that are not published yet, the catalog,
-/// leases, and parts of published packs. It is laid out like a store's folder, and its `store` says that it is none.
+/// This machine's folder for a shared store: unpublished packs, the catalog, leases, and cached parts of published
+/// packs.
+///
+/// It has the layout of a store's folder. A flag in its `store` says that it is only a state folder.
 ///
 /// Losing it loses nothing that was published.
 struct StateFolder {
@@ -16,10 +18,10 @@ struct StateFolder {
     self.objects = objects
   }
 
-  /// Makes an empty store of objects.
+  /// Creates an empty shared store.
   ///
-  /// - Parameter extra: what the object says behind the header.
-  /// - Throws: `storeExists`, or `notAStore` where there is anything else; nothing was changed.
+  /// - Parameter extra: bytes of the object `store` behind the header.
+  /// - Throws: `storeExists`, or `notAStore` if the place holds other objects; nothing was changed.
   static func create(
     _ header: StoreHeader, extra: [UInt8] = [], in objects: any ObjectStore
   ) throws(BlobStorageError) {
@@ -35,16 +37,16 @@ struct StateFolder {
     }
     guard try objects.put(SharedNames.store, .bytes(content), ifAbsent: true) == .exists else {
       do throws(BlobStorageError) { for name in trials { try objects.delete(name) } } catch {
-        // What stays is no harm.
+        // Leftovers are harmless.
       }
       return
     }
-    // It may be what an earlier attempt of this very put has stored.
+    // An earlier attempt of this put may have stored it.
     guard try objects.get(SharedNames.store, 0..<Int64(storeByteCountMax)) != content else { return }
     throw BlobStorageError(.storeExists, "There is a store in \(objects.place) already.", path: objects.place)
   }
 
-  /// The store that the objects are, and what its object says behind the header.
+  /// Reads the header of a shared store, and the bytes behind it.
   ///
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, or `corrupted`.
   static func readHeader(
@@ -67,10 +69,10 @@ struct StateFolder {
     }
   }
 
-  /// Makes the folder ready for the store that the objects are.
+  /// Prepares the folder for the shared store.
   ///
-  /// - Returns: what the object `store` says behind the header.
-  /// - Throws: `notAStore` for a folder that holds anything else, or the state of another store.
+  /// - Returns: the bytes of the object `store` behind the header.
+  /// - Throws: `notAStore` if the folder holds something else, or the state of another store.
   @discardableResult
   func prepare() throws(BlobStorageError) -> [UInt8] {
     let read = try Self.readHeader(of: objects)
@@ -97,8 +99,8 @@ struct StateFolder {
 
   private var maintainer: FilePath { folder.path.appending("maintainer") }
 
-  /// Makes this folder the one that the store names.
-  func note(_ maintainer: Maintainer) throws(BlobStorageError) {
+  /// Makes this folder the maintainer's state folder.
+  func setMaintainer(_ maintainer: Maintainer) throws(BlobStorageError) {
     let file = try folder.files.open(self.maintainer, .openOrCreate)
     defer { file.close() }
     try file.put(maintainer.identity, at: 0)
@@ -106,7 +108,7 @@ struct StateFolder {
     try folder.files.syncDirectory(folder.path)
   }
 
-  /// Whether this folder is the one that the store names.
+  /// Whether this folder is the maintainer's state folder.
   func isOf(_ maintainer: Maintainer) throws(BlobStorageError) -> Bool {
     guard try folder.files.status(of: self.maintainer) != nil else { return false }
     let file = try folder.files.open(self.maintainer, .read)
@@ -116,7 +118,7 @@ struct StateFolder {
 }
 
 extension StoreFolder {
-  /// The published packs' footers, and parts of those packs. Only in a state folder.
+  /// The footers of published packs. Only in a state folder.
   var footers: FilePath { path.appending("footers") }
   var ranges: FilePath { path.appending("ranges") }
 }

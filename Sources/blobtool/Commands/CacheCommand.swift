@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `cache`: a store that holds a limit by itself.
+/// `cache`: shows and sets the limits of a store that is a cache.
 struct CacheCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "cache", abstract: "Shows and sets the limits of a store that is used as a cache.",
@@ -13,9 +13,9 @@ struct CacheCommand: AsyncParsableCommand {
     throw ValidationError("say which: stats, trim, set-limit or remove-limit")
   }
 
-  /// Has a store's cache, if it has one, take in a key that was just put, or all that were for nil, and hold its limits.
+  /// Tells the store's cache, if it has one, of a key that was just put, or of all keys for nil. Enforces the limits.
   ///
-  /// - Throws: a failure when the limit left no room for the key.
+  /// - Throws: a failure if the limit leaves no room for the key.
   static func hold(_ store: BlobStore, for key: String? = nil) async throws {
     guard let cache = try await store.cache() else { return }
     guard let key else {
@@ -31,16 +31,16 @@ struct CacheCommand: AsyncParsableCommand {
     }
   }
 
-  /// The cache's name for one of the store's keys; nil when the key is not one of the cache's.
+  /// The cache's name for a key of the store; nil if the key is not the cache's.
   static func key(_ key: String, in cache: BlobCache) -> String? {
-    // Byte by byte: a prefix may end inside what a reader takes for one character.
+    // Compare bytes: a prefix may end inside a character.
     guard key.utf8.starts(with: cache.prefix.utf8), key.utf8.count > cache.prefix.utf8.count else {
       return nil
     }
     return String(decoding: key.utf8.dropFirst(cache.prefix.utf8.count), as: UTF8.self)
   }
 
-  /// The cache of a store; a store without one says what makes it one.
+  /// The cache of a store. The error for other stores says how to make one.
   static func cache(of store: BlobStore) async throws -> BlobCache {
     guard let cache = try await store.cache() else {
       if StorePlace.isInBucket(store.information.path) {
@@ -57,7 +57,7 @@ struct CacheCommand: AsyncParsableCommand {
   }
 }
 
-/// `cache stats`: how the cache stands.
+/// `cache stats`: shows the limits and sizes of a cache.
 struct CacheStatisticsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "stats", abstract: "Shows the limits of the cache and what it takes.")
@@ -71,7 +71,7 @@ struct CacheStatisticsCommand: StoreCommand {
   }
 }
 
-/// `cache trim`: what is too old or too much goes.
+/// `cache trim`: drops expired keys, and keys beyond the limits.
 struct CacheTrimCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "trim", abstract: "Drops what is too old and brings the store below its limits.")
@@ -110,7 +110,7 @@ struct CacheTrimCommand: StoreCommand {
   }
 }
 
-/// `cache set-limit`: what the folder may take.
+/// `cache set-limit`: sets how much space the folder may take.
 struct CacheLimitCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "set-limit",
@@ -170,7 +170,7 @@ struct CacheLimitCommand: StoreCommand {
     try CacheOutput(statistics).facts().print()
   }
 
-  /// Says what would go, and refuses it without --evict.
+  /// Says which keys the limit would evict, and refuses that without --evict.
   private func checkEviction(_ forecast: CacheForecast, isCache: Bool) throws {
     guard forecast.evictedKeyCount > 0 || (!isCache && forecast.keyCount > 0) else { return }
     let whole = "\(HumanText.count(forecast.keyCount, "key")), \(HumanText.size(forecast.byteCount))"
@@ -189,7 +189,7 @@ struct CacheLimitCommand: StoreCommand {
   }
 }
 
-/// `cache remove-limit`: a cache becomes an ordinary store.
+/// `cache remove-limit`: turns a cache into an ordinary store.
 struct CacheRemovalCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "remove-limit", abstract: "Turns a cache into an ordinary store: its keys stay.")
@@ -197,7 +197,7 @@ struct CacheRemovalCommand: StoreCommand {
   @OptionGroup var shared: SharedOptions
 
   func perform(on store: BlobStore) async throws {
-    // A store without a cache says so; a file of limits that is damaged is removed.
+    // Fails for a store that is not a cache. Removes a damaged file of limits.
     if try await !store.removeCache() { _ = try await CacheCommand.cache(of: store) }
     if shared.json { return try JSONText.print(Output()) }
     try StandardOutput.write("The store is no cache any more; its keys stay.\n")
@@ -208,7 +208,7 @@ struct CacheRemovalCommand: StoreCommand {
   }
 }
 
-/// How a cache stands, as `stats` and `set-limit` say it.
+/// The limits and sizes of a cache, for `stats` and `set-limit`.
 struct CacheOutput: Encodable {
   var prefix: String
   var byteCountMax: Int64
@@ -250,7 +250,7 @@ struct ByteCountArgument: ExpressibleByArgument {
 
   init?(argument: String) {
     let units: [Character: Int64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
-    // `9MiB` is what `9M` is.
+    // `9MiB` means the same as `9M`.
     var text = argument.uppercased()
     if text.hasSuffix("IB"), text.dropLast(2).last.map({ units[$0] != nil }) == true { text.removeLast(2) }
     guard let last = text.last else { return nil }

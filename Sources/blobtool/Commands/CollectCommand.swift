@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `gc`: what no version needs goes.
+/// `gc`: removes what no version needs.
 struct CollectCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "gc", abstract: "Removes what no version needs; safe at any time.",
@@ -55,7 +55,7 @@ struct CollectCommand: StoreCommand {
     var chunksReencoded: Int
     var dictionariesTrained: Int
     var dictionaryChunks: Int
-    /// Only where keys of a cache had to go.
+    /// Only if keys of a cache were evicted.
     var keysEvicted: Int?
     var freedByteCount: Int64
     var garbageByteCount: Int64

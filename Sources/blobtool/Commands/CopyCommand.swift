@@ -1,20 +1,20 @@
 import ArgumentParser
 import BlobStorage
 
-/// `copy`: what one store shows, another shows.
+/// `copy`: copies keys and versions from one store into another.
 struct CopyCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "copy", abstract: "Copies keys with all their versions from one store into another.",
     discussion: """
       SOURCE and TARGET are folders, or s3://BUCKET/PREFIX; both stores exist. Afterwards the target shows every \
       version that the source shows, with the same ID, time and bytes. It drops what the source has dropped. What only \
-      the target has stays, unless --mirror is given. Only chunks that the target lacks are sent, as they are stored. \
-      Start an interrupted copy again to continue it.
+      the target has stays, unless --mirror is given. The copy sends only chunks that the target lacks, as they are \
+      stored. Start an interrupted copy again to continue it.
 
       A mirror of a damaged source, or one that would drop more than a tenth of the target's keys, is refused without \
       --force. --dry-run says what would be copied and dropped.
 
-      A version that the target had dropped and the source shows comes back under an ID of its own. What the source has \
+      A version that the target had dropped and the source shows comes back under a new ID. What the source has \
       dropped and forgotten (gc forgets) stays in the target without --mirror.
 
       The environment says how to reach both object stores. --source-profile or --target-profile names a profile of \
@@ -107,7 +107,7 @@ struct CopyCommand: AsyncParsableCommand {
         try tell(report)
       }
     } catch {
-      // The first error is the one to tell.
+      // Report the first error.
       try? await target?.closeWhole()
       try? await source.closeWhole()
       throw error

@@ -23,7 +23,7 @@ struct DamageOutput: Encodable {
   var text: String {
     let name = damage.digest?.description ?? "a record"
     let keys = damage.keys.map { "“\($0.printable)”" }.joined(separator: ", ")
-    // What is missing lies nowhere.
+    // A missing chunk has no place.
     let place = damage.pack.isEmpty ? "" : " in pack \(damage.pack) at \(damage.offset)"
     return "damaged: \(name)\(place): \(damage.reason.printable)"
       + (keys.isEmpty ? "" : "; needed by \(keys)") + "\n"

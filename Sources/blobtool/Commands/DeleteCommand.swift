@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `delete`: keys go with all their versions.
+/// `delete`: drops keys with all their versions.
 struct DeleteCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "delete", abstract: "Drops keys with all their versions.",
@@ -38,7 +38,7 @@ struct DeleteCommand: StoreCommand {
     guard !all || (keys.isEmpty && prefix == nil) else {
       throw ValidationError("--all drops every key: give it without keys and --prefix")
     }
-    // Most often the empty text of a variable that was never set.
+    // Probably a shell variable that was never set.
     guard prefix != "" else {
       throw ValidationError("an empty --prefix would drop every key: say --all for that")
     }
@@ -60,12 +60,12 @@ struct DeleteCommand: StoreCommand {
       count = try await conditions.explaining(json: shared.json) {
         try await store.delete(key, if: conditions.condition) ? 1 : 0
       }
-      // What was to be absent is.
+      // The key is absent, as wanted.
       if conditions.ifAbsent { missing = [] }
     } else if all {
       count = try await store.deleteAllKeys()
     } else {
-      // The prefix first: keys that are named as well would be missing.
+      // Drop by prefix first: a named key may be the only one below it.
       if let prefix {
         count = try await store.delete(prefix: prefix)
         if count == 0 { missingPrefix = prefix }
@@ -81,7 +81,7 @@ struct DeleteCommand: StoreCommand {
     if let missingPrefix { throw Failure.noKeys(of: missingPrefix) }
   }
 
-  /// How many keys the command would drop because of the prefix, or of `--all`, and how many others.
+  /// Counts the keys that the command would drop for the prefix or `--all`, and the other named keys.
   private func countKeys(of store: BlobStore) async throws -> (prefixCount: Int, otherCount: Int) {
     var (prefixCount, otherCount) = (0, 0)
     if all || prefix != nil {
@@ -94,7 +94,7 @@ struct DeleteCommand: StoreCommand {
     return (prefixCount, otherCount)
   }
 
-  /// Whether the key can be dropped. One whose newest state is lost can: that makes it certain.
+  /// Whether the key can be dropped. That includes a key whose newest state is lost: dropping makes it certain.
   private func isThere(_ key: String, in store: BlobStore) async throws -> Bool {
     do { return try await store.current(key) != nil } catch {
       guard error.code == .corrupted else { throw error }
@@ -108,9 +108,9 @@ struct DeleteCommand: StoreCommand {
   }
 }
 
-/// Keys that were named and are not there.
+/// The named keys that are not in the store.
 enum MissingKeys {
-  /// Throws when there are any.
+  /// Throws if there are any.
   static func check(_ missing: [String]) throws {
     guard let first = missing.first else { return }
     if missing.count == 1 { throw Failure.noKey(first) }

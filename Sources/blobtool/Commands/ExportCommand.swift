@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `export`: keys become files.
+/// `export`: writes keys as files.
 struct ExportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "export", abstract: "Writes the current versions of keys as files below a folder.",

@@ -3,7 +3,7 @@ import BlobStorage
 import Foundation
 import Synchronization
 
-/// `get`: a version's bytes, or some of them.
+/// `get`: writes a version's bytes, or a range of them.
 struct GetCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "get", abstract: "Writes the bytes of a version, or a range of them.",
@@ -105,7 +105,7 @@ struct GetCommand: StoreCommand {
         meter.update(WorkProgress(phase: "reading", doneByteCount: done, totalByteCount: Int64(range.count)))
       }
     } catch {
-      // The store tells that the sink failed; the sink knows why.
+      // The store's error says that the sink failed; the sink has the reason.
       throw state.failure ?? error
     }
   }
@@ -119,7 +119,7 @@ struct GetCommand: StoreCommand {
   }
 }
 
-/// What a sink that runs on another thread has to tell.
+/// The state of a sink that runs on another thread.
 private final class CopyState: Sendable {
   private let state = Mutex<(byteCount: Int64, failure: (any Error)?)>((0, nil))
 

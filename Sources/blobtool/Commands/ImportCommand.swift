@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `import`: files and trees of files become keys.
+/// `import`: stores files and trees of files under keys.
 struct ImportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "import", abstract: "Stores files and every regular file below folders.",
@@ -12,9 +12,9 @@ struct ImportCommand: StoreCommand {
       A file with the size, times and inode of its last import is not read again, unless its key is known to be \
       unreadable. Start an interrupted import again to continue it. The store's own folder is left out.
 
-      --dry-run reads, looks up and encodes everything and stores nothing: how many files there are, how much of them \
-      is new, how much is there already, and how much the new part would take on disk. It knows nothing of similarity \
-      among the new files, and may say too much.
+      --dry-run reads, looks up and encodes everything and stores nothing. It says how many files there are, how much \
+      of them is new, and how much that would take on disk. It ignores similarity among new files, so the import may \
+      take less.
       """)
 
   @Argument(help: "Files and folders.", completion: .file())
@@ -71,7 +71,7 @@ struct ImportCommand: StoreCommand {
     for skipped in report.skipped where skipped.isFailure {
       StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
     }
-    // Links are no failure, and a library may have thousands.
+    // Skipped links are not a failure, and a library may have thousands.
     let others = report.skipped.filter { !$0.isFailure }
     for skipped in others.prefix(Self.shownCountMax) {
       StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
@@ -127,7 +127,7 @@ struct ImportCommand: StoreCommand {
   }
 }
 
-/// A file or key that was left out.
+/// A file or key that was skipped.
 struct SkippedOutput: Encodable {
   var path: String
   var reason: String

@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `info`: how a version is stored.
+/// `info`: shows how a version is stored.
 struct InformationCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "info", abstract: "Shows how a version is stored and what dropping it would free.")

@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `init`: the one command that makes a store.
+/// `init`: creates a store.
 struct InitCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "init",

@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `keep`: old versions go.
+/// `keep`: drops old versions.
 struct KeepCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "keep",
@@ -26,7 +26,7 @@ struct KeepCommand: StoreCommand {
     guard upTo >= 0 else { throw ValidationError("--up-to is 0 or more") }
     let waysCount = (keys.isEmpty ? 0 : 1) + (prefix == nil ? 0 : 1) + (all ? 1 : 0)
     guard waysCount == 1 else { throw ValidationError("give one of these: keys, --prefix, --all") }
-    // Most often the empty text of a variable that was never set.
+    // Probably a shell variable that was never set.
     guard prefix != "" else {
       throw ValidationError("an empty --prefix would mean every key: say --all for that")
     }

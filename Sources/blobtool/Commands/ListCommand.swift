@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `list`: keys in byte order.
+/// `list`: lists keys in byte order.
 struct ListCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "list", abstract: "Lists the keys that begin with a prefix, in byte order.",

@@ -1,7 +1,7 @@
 import ArgumentParser
 import Foundation
 
-/// `manual`: the manual pages, made of what `--help` says, for `tools/install` and packagers.
+/// `manual`: makes manual pages from the texts of `--help`, for `tools/install` and packagers.
 struct ManualCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "manual", abstract: "Writes a manual page for each command into a folder.",

@@ -3,7 +3,7 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// `put`: a file or standard input becomes a key's current version.
+/// `put`: stores a file or standard input as a key's current version.
 struct PutCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "put", abstract: "Stores a file or standard input as a key's current version.",
@@ -61,7 +61,7 @@ struct PutCommand: StoreCommand {
     }
   }
 
-  /// A regular file is read by the store, which notices when it changes meanwhile; anything else is a stream.
+  /// Lets the store read a regular file, so that it notices changes meanwhile. Anything else is a stream.
   private func withContent<T>(
     _ meter: ProgressMeter, _ body: (BlobContent, ProgressHandler?) async throws -> T
   ) async throws -> T {
@@ -71,7 +71,7 @@ struct PutCommand: StoreCommand {
     }
     var status = stat()
     guard stat(file, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
-      // The store refuses links; one that the user names is meant to be followed.
+      // The store refuses links, but the user means to follow this one.
       return try await body(
         .file(URL(fileURLWithPath: file).resolvingSymlinksInPath().path), meter.handler)
     }
@@ -80,7 +80,7 @@ struct PutCommand: StoreCommand {
     return try await body(DescriptorSource(descriptor, name: file).content(), meter.handler)
   }
 
-  /// The whole value, which for a cache is short: it is read before anything is changed.
+  /// Reads a cache's value whole before anything is changed: it is short.
   private func value(for cache: BlobCache) throws -> Data {
     let byteCountMax = cache.limits.valueByteCountMax
     let whole: Data?
@@ -102,7 +102,7 @@ struct PutCommand: StoreCommand {
     return whole
   }
 
-  /// What has to be read of standard input to know that it is meant; nil when nothing has.
+  /// Reads the first bytes of standard input, if only they show that the input is intended.
   private func firstInput(_ source: DescriptorSource) throws -> Data? {
     guard file == nil else { return nil }
     var status = stat()

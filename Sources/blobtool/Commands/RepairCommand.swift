@@ -1,15 +1,15 @@
 import ArgumentParser
 import BlobStorage
 
-/// `repair`: make the best of a damaged store.
+/// `repair`: saves what is whole in a damaged store.
 struct RepairCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "repair", abstract: "Rebuilds the catalog and sets damaged chunks aside.",
     discussion: """
-      The next put of the same bytes heals what was lost. The exit code is 4 while there are versions that cannot be \
-      read, and when damage was found. While packs are missing, or the newest state of keys is not certain, every \
-      command that reads warns and ends with 4, and gc removes nothing. --accept-loss ends that: it drops and names \
-      the versions that cannot be read, and their keys answer with the version before, if there is one.
+      The next put of the same bytes restores lost data. The exit code is 4 if damage was found or versions cannot be \
+      read. While packs are missing, or the newest state of keys is uncertain, every command that reads warns and ends \
+      with 4, and gc removes nothing. --accept-loss ends that: it drops and names the versions that cannot be read. \
+      Their keys then answer with the version before, if there is one.
       """)
 
   @Flag(help: "Accept what stays lost: drop the versions that cannot be read, and stop warning.")

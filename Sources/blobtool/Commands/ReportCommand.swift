@@ -2,7 +2,7 @@ import ArgumentParser
 import BlobStorage
 import Foundation
 
-/// `report`: a page to look at.
+/// `report`: writes an HTML page about a store's space.
 struct ReportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "report", abstract: "Writes an HTML page about where the space went and what saved some.",

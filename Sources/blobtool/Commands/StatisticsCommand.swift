@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `stats`: what is in a store and what it takes.
+/// `stats`: shows what a store contains and how much space it takes.
 struct StatisticsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "stats", abstract: "Shows what the store contains and how much space it takes.")

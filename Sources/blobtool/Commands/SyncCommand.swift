@@ -2,7 +2,7 @@ import ArgumentParser
 import BlobStorage
 import Foundation
 
-/// `sync`: this machine and the bucket come to know the same.
+/// `sync`: publishes this machine's packs and extends its catalog.
 struct SyncCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "sync",
@@ -17,7 +17,7 @@ struct SyncCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let begin = ContinuousClock.now
-    // Opening has taken in what there was.
+    // Opening has extended the catalog.
     try await store.synchronize()
     let seconds = (ContinuousClock.now - begin) / .seconds(1)
     if shared.json {

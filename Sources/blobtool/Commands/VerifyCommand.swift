@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `verify`: is everything there and as it was?
+/// `verify`: checks that everything is there and undamaged.
 struct VerifyCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "verify", abstract: "Reads everything back and checks each checksum and digest.")

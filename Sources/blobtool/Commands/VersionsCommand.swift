@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `versions`: what a key has and had.
+/// `versions`: lists the versions of a key.
 struct VersionsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "versions", abstract: "Lists the versions of a key, newest first.",

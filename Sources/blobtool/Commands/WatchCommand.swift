@@ -2,7 +2,7 @@ import ArgumentParser
 import BlobStorage
 import Foundation
 
-/// `watch`: what is going on in a store, seen from another terminal.
+/// `watch`: shows the work on a store, from another terminal.
 struct WatchCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "watch", abstract: "Shows imports, gc and other long work that runs on the store now.",
@@ -74,7 +74,7 @@ struct WatchCommand: AsyncParsableCommand {
   }
 }
 
-/// Long work on standard output: on a terminal written over what was shown before.
+/// Prints long work on standard output. On a terminal, each print replaces the one before.
 struct WatchDisplay {
   let isTerminal: Bool
   private var shownLineCount = 0
@@ -109,7 +109,7 @@ struct WatchDisplay {
       secondsLeft: activity.secondsLeft)
     var line = isTerminal ? pace.bar(width: width - 2) : pace.text
     let silence = now.timeIntervalSince(activity.updated)
-    if silence >= 10 { line += " (said \(HumanText.duration(silence)) ago)" }
+    if silence >= 10 { line += " (reported \(HumanText.duration(silence)) ago)" }
     return [title + facts, "  " + String(line.prefix(width - 3))]
   }
 }

@@ -1,7 +1,7 @@
 import ArgumentParser
 import BlobStorage
 
-/// `why`: who needs this, and what would be free without it?
+/// `why`: shows which versions need something, and what dropping it frees.
 struct WhyCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "why",

@@ -3,29 +3,28 @@ import Foundation
 import Synchronization
 import SystemPackage
 
-/// Bytes from a pipe or terminal, as they come.
+/// Reads bytes from a pipe or terminal as they come.
 ///
-/// The library could read the descriptor itself, but waiting for a terminal that says nothing has to end with a
-/// signal.
+/// The library could read the descriptor itself, but a signal must end a wait for a silent terminal.
 final class DescriptorSource: Sendable {
   private let descriptor: FileDescriptor
   private let name: String
   private static let byteCountMax = 1 << 18
   private static let waitMilliseconds: Int32 = 100
 
-  /// A source that reads `descriptor` and does not close it; `name` is for messages.
+  /// Reads `descriptor`, and does not close it. `name` is for messages.
   init(_ descriptor: FileDescriptor, name: String) {
     self.descriptor = descriptor
     self.name = name
   }
 
-  /// What a put reads: `first`, and then what has not been read yet.
+  /// The source for a put: `first`, then the rest of the descriptor.
   func content(after first: Data? = nil) -> BlobContent {
     let first = Mutex(first)
     return .stream { [self] in try first.withLock { $0.take() } ?? next() }
   }
 
-  /// Everything up to the end; nil as soon as that is more than `byteCountMax`.
+  /// Reads everything up to the end; nil as soon as that exceeds `byteCountMax`.
   func whole(byteCountMax: Int) throws -> Data? {
     var whole = Data()
     while let data = try next() {
@@ -35,7 +34,7 @@ final class DescriptorSource: Sendable {
     return whole
   }
 
-  /// What has come, at least a byte; nil at the end.
+  /// Waits for at least one byte; nil at the end.
   func next() throws -> Data? {
     try waitUntilReadable()
     var data = Data(count: Self.byteCountMax)

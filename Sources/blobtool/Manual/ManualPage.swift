@@ -3,7 +3,7 @@ struct ManualPage {
   let fileName: String
   let text: String
 
-  /// A page for a command, and one for each of those below it.
+  /// Makes the pages of a command and of its subcommands.
   static func pages(
     _ command: ToolHelp.Command, version: String, above: [String] = []
   ) -> [ManualPage] {
@@ -17,7 +17,7 @@ struct ManualPage {
       + commands.flatMap { pages($0, version: version, above: words) }
   }
 
-  /// - Parameter words: what is typed: `blobtool import`; the page's name is `blobtool-import`.
+  /// - Parameter words: the command, such as `blobtool import`; the page's name is then `blobtool-import`.
   private init(
     _ words: [String], _ command: ToolHelp.Command, _ commands: [ToolHelp.Command], seeAlso: [String],
     version: String
@@ -107,7 +107,7 @@ struct ManualText {
 
   mutating func section(_ name: String) { macro(".SH", [name]) }
 
-  /// A line that may hold font changes; what comes from elsewhere is escaped before.
+  /// Adds a line that may change fonts. Text from elsewhere must be escaped.
   mutating func line(_ line: String) {
     guard !line.isEmpty else { return }
     let isControl = line.hasPrefix(".") || line.hasPrefix("'")
@@ -131,7 +131,7 @@ struct ManualText {
     if explanation.isEmpty { text += "\\&\n" }
   }
 
-  /// Backslashes would begin commands, and hyphens would become typographic ones that cannot be pasted.
+  /// Escapes backslashes, which would begin commands, and hyphens, which would become typographic ones.
   static func escaped(_ plain: String) -> String {
     plain.replacing("\\", with: "\\e").replacing("-", with: "\\-")
   }

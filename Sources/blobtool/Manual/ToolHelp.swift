@@ -1,4 +1,4 @@
-/// What the argument parser tells of itself, as far as a manual page needs it.
+/// The argument parser's description of the tool, as far as manual pages need it.
 struct ToolHelp: Decodable {
   struct Command: Decodable {
     var commandName: String

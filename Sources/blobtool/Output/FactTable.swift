@@ -1,4 +1,4 @@
-/// Facts for a reader: a name and a value a line, the values one below the other.
+/// Prints facts as a table of names and values.
 struct FactTable {
   private var facts: [(name: String, value: String)] = []
 

@@ -1,7 +1,7 @@
 import Foundation
 
 extension String {
-  /// The text with control characters made visible: a key may hold any, and a terminal obeys some.
+  /// The text with visible control characters: a key may hold any, and a terminal obeys some.
   var printable: String {
     guard unicodeScalars.contains(where: Self.isControl) else { return self }
     return unicodeScalars.map { Self.isControl($0) ? "\\u{\(String($0.value, radix: 16))}" : String($0) }
@@ -62,9 +62,9 @@ enum HumanText {
 }
 
 extension HumanText {
-  /// A span of time that is only guessed: no more digits than it deserves.
+  /// An estimated span of time, rounded accordingly.
   static func roughDuration(_ seconds: Double) -> String {
-    // What no clock shows is a guess that went wrong.
+    // An impossible span is a failed estimate.
     let whole = Int(min(max(seconds, 0), 1e9).rounded(.up))
     switch whole {
     case ..<10: return "\(max(whole, 1)) s"
@@ -80,7 +80,7 @@ extension HumanText {
 extension Date {
   /// ISO 8601 in UTC with milliseconds.
   var text: String {
-    // A store made by who knows whom may name any time: the years 1 to 9999 have four digits.
+    // A hostile store may contain any time: only the years 1 to 9999 have four digits.
     let seconds = min(max(timeIntervalSince1970, -62_135_596_800), 253_402_300_799.999)
     let milliseconds = Int64((seconds * 1_000).rounded())
     let (quotient, rest) = milliseconds.quotientAndRemainder(dividingBy: 1_000)

@@ -1,6 +1,6 @@
 import Foundation
 
-/// Results as JSON, each value on a line of its own.
+/// Prints results as JSON, one value a line.
 struct JSONText {
   private let encoder: JSONEncoder
 
@@ -9,7 +9,7 @@ struct JSONText {
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
   }
 
-  /// The value without line breaks. What a terminal would obey is escaped as JSON has it, so the value is exact.
+  /// Encodes a value without line breaks. Escapes terminal controls as JSON allows, so the value stays exact.
   func line(_ value: some Encodable) throws -> String {
     TerminalText.escape(String(decoding: try encoder.encode(value), as: UTF8.self)) { scalar in
       "\\u" + String(repeating: "0", count: 4 - String(scalar.value, radix: 16).count)

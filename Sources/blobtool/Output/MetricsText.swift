@@ -48,7 +48,7 @@ struct MetricsText {
     text += "# HELP blobstorage_\(name) \(help)\n# TYPE blobstorage_\(name) gauge\n"
   }
 
-  /// What a label's value must not hold.
+  /// Escapes characters that a label's value must not hold.
   private static func escaped(_ value: String) -> String {
     var text = ""
     for scalar in value.unicodeScalars {
@@ -56,7 +56,7 @@ struct MetricsText {
       case "\\": text += "\\\\"
       case "\"": text += "\\\""
       case "\n": text += "\\n"
-      // The format knows no other escapes: it is to be read as text.
+      // The format has no other escapes, so show these as text.
       case _ where TerminalText.isObeyed(scalar): text += "\\\\u{\(String(scalar.value, radix: 16))}"
       default: text.unicodeScalars.append(scalar)
       }

@@ -1,11 +1,11 @@
 import Foundation
 import SystemPackage
 
-/// Where `get` writes: standard output, a device or pipe, or a new file that is there whole or not at all.
+/// Writes the output of `get` to standard output, a device or pipe, or a new file that appears whole or not at all.
 final class OutputTarget: Sendable {
   private let descriptor: FileDescriptor
   private let name: String
-  /// The name a new file has until it is whole, and the one it gets then.
+  /// The temporary and the final name of a new file.
   private let names: (temporary: String, final: String)?
 
   private init(_ descriptor: FileDescriptor, name: String, names: (temporary: String, final: String)? = nil) {
@@ -17,7 +17,7 @@ final class OutputTarget: Sendable {
   /// Standard output.
   static let standardOutput = OutputTarget(.standardOutput, name: "standard output")
 
-  /// A file at `path`. One that exists is replaced; a link is followed, and a device or pipe is written to.
+  /// A file at `path`. Replaces an existing file, follows a link, and writes to a device or pipe.
   static func file(_ path: String) throws -> OutputTarget {
     var status = stat()
     let exists = stat(path, &status) == 0
@@ -27,13 +27,13 @@ final class OutputTarget: Sendable {
       }
       let final = exists ? URL(fileURLWithPath: path).resolvingSymlinksInPath().path : path
       let folder = FilePath(final).removingLastComponent()
-      // Not made from the name, which may be as long as a name can be.
+      // Not derived from the name, which may already have the greatest length.
       let name = ".blobtool-\(String(UInt64.random(in: 0 ... .max), radix: 36)).partial"
       let temporary = folder.appending(name)
       let permissions = FilePermissions(rawValue: exists ? status.st_mode & 0o777 : 0o666)
       let descriptor = try FileDescriptor.open(
         temporary, .writeOnly, options: [.create, .exclusiveCreate], permissions: permissions)
-      // The umask has taken some away. Where a medium has none to give, there is nothing to keep.
+      // Restore permissions that the umask removed. Ignore a medium without permissions.
       if exists { fchmod(descriptor.rawValue, status.st_mode & 0o777) }
       return OutputTarget(descriptor, name: path, names: (temporary.string, final))
     } catch let error as Errno {
@@ -46,7 +46,7 @@ final class OutputTarget: Sendable {
     try descriptor.writeWhole(bytes, to: name)
   }
 
-  /// Gives a new file its name.
+  /// Renames a new file to its final name.
   func finish() throws {
     guard let names else { return }
     do { try descriptor.close() } catch {
@@ -60,7 +60,7 @@ final class OutputTarget: Sendable {
     }
   }
 
-  /// Removes what was written of a new file.
+  /// Deletes an unfinished new file.
   func abandon() {
     guard let names else { return }
     try? descriptor.close()  // it is going away

@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// How far and how fast work goes, in words.
+/// Describes how far and how fast work goes.
 struct Pace {
   private let progress: WorkProgress
   private let bytesPerSecond: Double?
@@ -31,7 +31,7 @@ struct Pace {
     } else if progress.doneByteCount > 0 {
       facts.append(HumanText.size(progress.doneByteCount))
     }
-    // What is not counted in bytes is always counted.
+    // Show counts always when there are no bytes.
     if hasCounts || facts.isEmpty {
       if progress.totalCount > 0 {
         facts.append("\(HumanText.grouped(progress.doneCount)) of \(counted(progress.totalCount))")
@@ -50,7 +50,7 @@ struct Pace {
     return progress.phase.printable + (facts.isEmpty ? "" : ": ") + facts.joined(separator: ", ")
   }
 
-  /// A count with the noun of what the phase counts.
+  /// A count with the phase's noun.
   private func counted(_ count: Int) -> String {
     switch progress.phase {
     case "scanning", "planning", "importing", "syncing", "exporting": HumanText.count(count, "file")
@@ -60,7 +60,7 @@ struct Pace {
     }
   }
 
-  /// One line with a bar, if it fits in; what is left out where it is narrow are the rate and the counts.
+  /// One line with a bar, if it fits. A narrow line omits the rate and the counts.
   func bar(width: Int) -> String {
     let variants = [(true, true), (true, false), (false, false)].map {
       text(hasCounts: $0.0, hasRate: $0.1)

@@ -3,11 +3,11 @@ import BlobStorage
 import Foundation
 import Synchronization
 
-/// How long work is shown.
+/// How to show long work.
 enum ProgressStyle: String, ExpressibleByArgument, CaseIterable {
   case auto, bar, plain, json, none
 
-  /// The style with `auto` decided.
+  /// The style that `auto` means here.
   var decided: Self {
     guard self == .auto else { return self }
     return isatty(2) == 1 ? .bar : .none
@@ -39,13 +39,13 @@ final class ProgressMeter: Sendable {
 
   init(_ style: ProgressStyle) { self.style = style.decided }
 
-  /// What long work is given; nil when nothing is to be shown.
+  /// The handler for long work; nil to show nothing.
   var handler: ProgressHandler? {
     if style == .none { return nil }
     return { [self] in update($0) }
   }
 
-  /// Notes how far the work is, and shows it when it is time.
+  /// Records progress, and shows it when it is time.
   func update(_ progress: WorkProgress) {
     guard style != .none else { return }
     state.withLock { state in
@@ -55,7 +55,7 @@ final class ProgressMeter: Sendable {
       if isNewPhase {
         if !state.isShown { show(&state, now) }  // how the phase before ended
       }
-      state.pace.note(progress, at: seconds(now))
+      state.pace.update(progress, at: seconds(now))
       state.latest = progress
       state.isShown = false
       if let last = state.lastShown, !isNewPhase, last.duration(to: now) < .seconds(style.interval) { return }
@@ -63,7 +63,7 @@ final class ProgressMeter: Sendable {
     }
   }
 
-  /// Shows how it ended, and gives the line back.
+  /// Shows the end of the work, and clears the line.
   func finish() {
     state.withLock { state in
       guard !state.isFinished else { return }

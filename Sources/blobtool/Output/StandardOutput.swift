@@ -1,11 +1,11 @@
 import Foundation
 import SystemPackage
 
-/// Results.
+/// Writes results to standard output.
 enum StandardOutput {
   /// Writes all bytes.
   ///
-  /// - Throws: ``OutputEnded`` when the reader has closed the pipe.
+  /// - Throws: ``OutputEnded`` if the reader has closed the pipe.
   static func write(_ bytes: UnsafeRawBufferPointer) throws {
     try FileDescriptor.standardOutput.writeWhole(bytes, to: "standard output")
   }
@@ -17,7 +17,7 @@ enum StandardOutput {
   }
 }
 
-/// Lines of a result that may be long: gathered, and written some at a time.
+/// Buffers the lines of a long result.
 struct LineOutput {
   private var buffer = ""
   private static let byteCountMax = 1 << 16
@@ -29,7 +29,7 @@ struct LineOutput {
     if buffer.utf8.count >= Self.byteCountMax { try flush() }
   }
 
-  /// Writes what is gathered; nothing does it at the end but this.
+  /// Writes the buffered lines. Call it at the end.
   mutating func flush() throws {
     try Interruption.check()
     try StandardOutput.write(buffer)
@@ -37,7 +37,7 @@ struct LineOutput {
   }
 }
 
-/// Everything that is not a result.
+/// Writes messages to standard error.
 enum StandardError {
   /// Prints a sentence after the tool's name.
   static func say(_ sentence: String) {
@@ -46,7 +46,7 @@ enum StandardError {
 
   /// Writes text that a terminal can show, after `control`, a sequence of the tool's own that it obeys.
   static func write(_ text: String, after control: String = "") {
-    // There is no place left to report a failure.
+    // A failure here cannot be reported.
     _ = try? FileDescriptor.standardError.writeAll((control + TerminalText.safe(text)).utf8)
   }
 }

@@ -1,13 +1,13 @@
-/// Text that a terminal shows and does not obey: file names, keys and messages of servers may hold anything.
+/// Makes text safe for a terminal: file names, keys and server messages may hold control characters.
 enum TerminalText {
-  /// The text with what a terminal would obey made visible; only line ends and tabs stay.
+  /// The text with visible control characters. Line ends and tabs stay.
   static func safe(_ text: String) -> String {
     escape(text) { "\\u{\(String($0.value, radix: 16))}" }
   }
 
-  /// Replaces each scalar that a terminal would obey, all of them below U+10000.
+  /// Replaces each scalar that a terminal would obey. All are below U+10000.
   static func escape(_ text: String, _ escaped: (Unicode.Scalar) -> String) -> String {
-    // Nearly every text has none: its bytes tell.
+    // Nearly no text has any, and its bytes show that.
     guard text.utf8.contains(where: mayBegin), text.unicodeScalars.contains(where: isObeyed) else {
       return text
     }
@@ -18,8 +18,8 @@ enum TerminalText {
     return result
   }
 
-  /// Controls of ASCII and of ISO 6429, which also begin sequences; marks that turn the direction of text around, so
-  /// that it seems to say something else; and line ends beside U+000A.
+  /// Whether a terminal obeys a scalar: controls of ASCII and ISO 6429, marks that reverse the direction of text, and
+  /// line ends other than U+000A.
   static func isObeyed(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.value {
     case 0x09, 0x0A: false
@@ -28,7 +28,7 @@ enum TerminalText {
     }
   }
 
-  /// Whether one of those may begin with that byte.
+  /// Whether such a scalar may begin with a byte.
   private static func mayBegin(_ byte: UInt8) -> Bool {
     byte < 0x20 && byte != 0x0A || byte == 0x7F || byte == 0xC2 || byte == 0xD8 || byte == 0xE2
   }

@@ -1,8 +1,8 @@
 import Foundation
 
-/// Pieces of a page. What comes from a store is text, never markup: it goes through ``text(_:)``.
+/// Makes pieces of a page. Text from a store is never markup: it goes through ``text(_:)``.
 enum HTML {
-  /// Text for between tags and inside quoted attributes.
+  /// Escapes text for use between tags and in quoted attributes.
   static func text(_ plain: String) -> String {
     var text = ""
     for scalar in plain.unicodeScalars {
@@ -51,7 +51,7 @@ enum HTML {
     return "\(text.prefix(10)) \(text.dropFirst(11).prefix(hasSeconds ? 8 : 5))"
   }
 
-  /// A part of the page with a heading and a sentence that says what is to be seen.
+  /// A section with a heading and a sentence that explains it.
   static func section(_ title: String, _ lead: String, _ body: String) -> String {
     "<section>\n<h2>\(text(title))</h2>\n<p class=\"lead\">\(lead)</p>\n\(body)</section>\n"
   }
@@ -91,7 +91,7 @@ struct BarChart {
   private static func bar(_ range: Range<Int64>, _ whole: Int64, _ tone: Tone) -> String {
     guard !range.isEmpty else { return "" }
     let begin = Double(range.lowerBound) / Double(whole) * 1_000
-    // Even a small amount is visible.
+    // Show even a small amount.
     let width = max(2, Double(range.upperBound - range.lowerBound) / Double(whole) * 1_000)
     let start = min(begin, 1_000 - width)
     return String(
@@ -114,7 +114,7 @@ struct ColumnChart {
   var top: String
   var left: String
   var right: String
-  /// What there is to see, for who does not see it.
+  /// A description for readers who cannot see the chart.
   var label: String
 
   var html: String {
@@ -134,7 +134,7 @@ struct ColumnChart {
             "<rect class=\"\(part.tone.rawValue)\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"/>",
           Double(index) * width + gap / 2, max(0, base), width - gap, min(height, 200))
       }
-      // All of the column answers the pointer, not only what is filled.
+      // The whole column shows the tooltip, not only its filled part.
       shapes += String(
         format: "<rect class=\"touch\" x=\"%.2f\" width=\"%.2f\" height=\"200\"/></g>", Double(index) * width,
         width)

@@ -1,7 +1,7 @@
 import BlobStorage
 import Foundation
 
-/// A page about where a store's space is and what saved it: one file, without scripts or network requests.
+/// Makes a page about where a store's space is and what saved some: one file, without scripts or network requests.
 struct ReportPage {
   private let report: StoreReport
   private let store: StoreInformation
@@ -234,7 +234,7 @@ struct ReportPage {
         + "quarter of it is garbage.", legend + chart.html)
   }
 
-  /// Neighbors together, as many groups as fit in.
+  /// Joins neighbors into as many groups as fit.
   private static func grouped(_ packs: [StoreReport.Pack], countMax: Int) -> [[StoreReport.Pack]] {
     let size = (packs.count + countMax - 1) / countMax
     return stride(from: 0, to: packs.count, by: max(1, size)).map {

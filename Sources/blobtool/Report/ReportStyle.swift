@@ -1,5 +1,6 @@
-/// How the page looks. The colors are of a set that people who see some colors alike can tell apart (Okabe and Ito);
-/// none of them is the only sign of anything.
+/// The page's style sheet.
+///
+/// Color-blind readers can tell its colors apart (Okabe and Ito). No color is the only sign of anything.
 enum ReportStyle {
   static let text = """
     :root {

@@ -335,8 +335,8 @@ struct CatalogRowTests {
     try set("b", nil)
     #expect(try listed() == [row("c", 0, 300), row("a", 1, 70_000)])
     let ticks = try place.catalog.write { (transaction) throws(BlobStorageError) in
-      try transaction.noteCacheTick(70_000)
-      try transaction.noteCacheTick(7)
+      try transaction.raiseCacheTick(70_000)
+      try transaction.raiseCacheTick(7)
       let first = try transaction.nextCacheTick()
       return [first, try transaction.nextCacheTick()]
     }

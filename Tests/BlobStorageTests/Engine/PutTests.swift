@@ -47,7 +47,7 @@ struct PutTests {
       return count == 0 ? nil : Data(count: count)
     }
     _ = try engine.put("a", content, .relaxed)
-    #expect(try BlobInformation.take(engine, "a", nil)?.chunkCount == 4_096 + moreCount)
+    #expect(try BlobInformation.find(engine, "a", nil)?.chunkCount == 4_096 + moreCount)
     #expect(try engine.data("a", nil) == Data(count: byteCount))
     #expect(try engine.verify().damaged == [])
     try engine.close()

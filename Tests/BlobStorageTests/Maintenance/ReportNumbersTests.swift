@@ -70,7 +70,7 @@ struct ReportNumbersTests {
     // A second version, encoded against the first.
     let before = numbers
     let put = try engine.put("t", edited, Self.archiving)
-    #expect(try BlobInformation.take(engine, "t", nil)?.basedChunkCount == 1)
+    #expect(try BlobInformation.find(engine, "t", nil)?.basedChunkCount == 1)
     numbers = try engine.statistics()
     #expect(numbers.keyCount == 3 && numbers.versionCount == 4 && numbers.chunkCount == 3)
     #expect(numbers.plainByteCount == 28_000 && numbers.uniqueByteCount == 23_000)
@@ -78,7 +78,7 @@ struct ReportNumbersTests {
     #expect(numbers.codecSavedByteCount > before.codecSavedByteCount)
     #expect(
       numbers.codecSavedByteCount + numbers.similaritySavedByteCount == 23_000 - numbers.storedByteCount)
-    let information = try #require(try BlobInformation.take(engine, "t", put.version.id))
+    let information = try #require(try BlobInformation.find(engine, "t", put.version.id))
     #expect(information.chunkCount == 1 && information.codecs.values.reduce(0, +) == 1)
     #expect(information.storedByteCount == numbers.storedByteCount - before.storedByteCount)
     #expect(information.exclusiveByteCount == information.storedByteCount)
@@ -110,11 +110,11 @@ struct ReportNumbersTests {
     let versions = try engine.versions("k")
     #expect(versions.count == 3)
     let exclusive = try versions.map { version in
-      try BlobInformation.take(engine, "k", version.id)?.exclusiveByteCount
+      try BlobInformation.find(engine, "k", version.id)?.exclusiveByteCount
     }
     #expect(exclusive == [0, 4_000, 0])
     _ = try engine.put("other", contents[1])
-    let shared = try BlobInformation.take(engine, "k", versions[1].id)?.exclusiveByteCount
+    let shared = try BlobInformation.find(engine, "k", versions[1].id)?.exclusiveByteCount
     #expect(shared == 0)
     try engine.close()
   }
@@ -151,7 +151,7 @@ struct ReportNumbersTests {
     let after = try engine.statistics()
     #expect((after.baseByteCount == 0) == (dependantCount == 1))
     #expect(report.garbageByteCount == after.garbageByteCount)
-    let information = try #require(try BlobInformation.take(engine, "k", nil))
+    let information = try #require(try BlobInformation.find(engine, "k", nil))
     #expect(information.basedChunkCount == (dependantCount == 1 ? 0 : 1))
     let versions = try engine.versions("k")
     for (version, content) in zip(versions, bytes.reversed()) {

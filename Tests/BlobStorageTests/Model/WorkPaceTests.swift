@@ -12,7 +12,7 @@ struct WorkPaceTests {
   ) -> Double {
     var now = start
     while now <= start + seconds {
-      pace.note(step(now), at: now)
+      pace.update(step(now), at: now)
       now += 0.1
     }
     return now - 0.1
@@ -40,9 +40,9 @@ struct WorkPaceTests {
     var now = run(&pace, seconds: 10) { WorkProgress(phase: "scanning", doneCount: Int($0 * 1_000)) }
     #expect(pace.secondsLeft(at: now) == nil)
     #expect(abs((pace.countPerSecond ?? 0) - 1_000) < 20)
-    pace.note(bytes(0, of: 1_000), at: now)
+    pace.update(bytes(0, of: 1_000), at: now)
     now += 0.1
-    pace.note(bytes(100, of: 1_000), at: now)
+    pace.update(bytes(100, of: 1_000), at: now)
     #expect(pace.secondsLeft(at: now) == nil)
   }
 
@@ -81,7 +81,7 @@ struct WorkPaceTests {
       count += step.count
       done += step.bytes
       now += Double(step.count) * 0.001 + Double(step.bytes / Self.mebibyte) * 0.01
-      pace.note(
+      pace.update(
         WorkProgress(
           phase: "importing", doneByteCount: done, totalByteCount: total, doneCount: count,
           totalCount: totalCount), at: now)
@@ -124,7 +124,7 @@ struct WorkPaceTests {
     var pace = WorkPace()
     let now = run(&pace, seconds: 10) { bytes($0 * 10, of: 100) }
     #expect(try #require(pace.secondsLeft(at: now)) < 0.2)
-    pace.note(bytes(0, of: 100), at: now + 0.1)
+    pace.update(bytes(0, of: 100), at: now + 0.1)
     #expect(pace.bytesPerSecond == nil)
   }
 }

@@ -72,7 +72,7 @@ struct CatchingUpTests {
 
     let another = try place.engine("another", recordCountOfBatch: 8)
     let result = try another.put("another", bytes.map { $0 == 0x2e ? 0x2c : $0 }, PutOptions())
-    let information = try #require(try BlobInformation.take(another, "another", nil))
+    let information = try #require(try BlobInformation.find(another, "another", nil))
     #expect(result.newByteCount > 0)
     #expect(information.basedChunkCount > 0)
   }

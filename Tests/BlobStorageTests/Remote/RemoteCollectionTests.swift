@@ -37,7 +37,7 @@ struct RemoteCollectionTests {
       once.run {
         _ = try two.put("before", contents[1], PutOptions())
         try two.catchUp()
-        try two.passCollections()
+        try two.acknowledgeCondemnation()
         _ = try two.put("after", contents[2], PutOptions())
       }
     }
@@ -225,7 +225,7 @@ struct RemoteCollectionTests {
         _ = try one.delete(["old"], .durable)
         let error = #expect(throws: BlobStorageError.self) {
           try one.collectGarbage(SharedMachines.everything) { progress in
-            if progress.phase == "waiting" { two.beat() }
+            if progress.phase == "waiting" { two.runPeriodicWork() }
           }
         }
         #expect(error?.code == .busy)
@@ -237,7 +237,7 @@ struct RemoteCollectionTests {
     }
     let result = try two.put("new", content, PutOptions())
     #expect(result.newByteCount < 2 << 20)
-    two.beat()
+    two.runPeriodicWork()
     let report = try one.collectGarbage(SharedMachines.everything)
     #expect(report.obstacles == [])
     try machines.check(["new": bytes], "after the put has ended")
@@ -265,7 +265,7 @@ struct RemoteCollectionTests {
           seconds += pause
           return seconds
         }
-        if answers, now > 100 { once.run { sleeper.beat() } }
+        if answers, now > 100 { once.run { sleeper.runPeriodicWork() } }
       })
     let one = try Engine(
       path: machines.temporary.path.appending("one").string,

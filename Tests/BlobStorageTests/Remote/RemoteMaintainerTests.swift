@@ -52,7 +52,7 @@ struct RemoteMaintainerTests {
     #expect(error?.message.contains("delete writers/") == true)
     _ = try two.put("more", Array("text".utf8), PutOptions())
     let report = try one.collectGarbage(SharedMachines.everything) { progress in
-      if progress.phase == "waiting" { two.beat() }
+      if progress.phase == "waiting" { two.runPeriodicWork() }
     }
     #expect(report.deletedChunkCount == 1)
     try machines.check(

@@ -98,7 +98,7 @@ struct RemoteMemberTests {
   }
 
   @Test(
-    "that were fenced with nothing left to publish go on under another number", arguments: ["put", "beat"])
+    "that were fenced with nothing left to publish go on under another number", arguments: ["put", "periodic work"])
   func idle(_ way: String) throws {
     var random = SplitMix64.announced()
     let gone = random.bytes(30_000)
@@ -111,7 +111,7 @@ struct RemoteMemberTests {
     _ = try two.delete(["gone"], .durable)
     let before = one.writer.writerID
     _ = try two.collectGarbage(SharedMachines.everything)
-    if way == "beat" { one.beat() }
+    if way == "periodic work" { one.runPeriodicWork() }
     _ = try one.put("b", gone, PutOptions())
     #expect(one.writer.writerID != before)
     try one.close()
@@ -152,12 +152,12 @@ struct RemoteMemberTests {
       if request == "put", name.hasPrefix("writers/") { objects.trouble([]) }
       if request == "put", name.hasPrefix("packs/") { objects.trouble([.refused]) }
     }
-    engine.beat()
+    engine.runPeriodicWork()
     #expect(objects.objects[registered] != before)
     #expect(objects.names.filter { $0.hasPrefix("acks/") } == [])
     objects.beforeRequests(nil)
     objects.trouble([])
-    engine.beat()
+    engine.runPeriodicWork()
     #expect(objects.names.filter { $0.hasPrefix("acks/") }.count == 1)
   }
 
@@ -172,7 +172,7 @@ struct RemoteMemberTests {
     _ = try log.condemn([name], after: Collections(), by: 7)
     try engine.catchUp()
     #expect(place.packNames.count == 1)
-    try engine.passCollections()
+    try engine.acknowledgeCondemnation()
     #expect(place.packNames.count == 2)
     #expect(place.objects.names.filter { $0.hasPrefix("acks/") }.count == 1)
     try engine.close()
@@ -193,7 +193,7 @@ struct RemoteMemberTests {
     for (engine, key) in [(one, "a"), (two, "b")] { _ = try engine.delete([key], .durable) }
     try two.catchUp()
     let report = try one.collectGarbage(CollectionOptions(waitSeconds: 0)) { progress in
-      if progress.phase == "waiting" { two.beat() }
+      if progress.phase == "waiting" { two.runPeriodicWork() }
     }
     #expect(report.deletedPackCount > 0)
     try old.catchUp()
@@ -209,15 +209,15 @@ struct RemoteMemberTests {
   }
 
   @Test("publish what was put without waiting, and take in what others have, whenever it is their time")
-  func beat() throws {
+  func periodicWork() throws {
     let one = try machines.engine("one")
     let two = try machines.engine("two")
     _ = try one.put("a", Array("first".utf8), .relaxed)
     #expect(machines.names("packs/") == [])
-    one.beat()
+    one.runPeriodicWork()
     #expect(machines.names("packs/").count == 1)
     #expect(try two.versions("a").isEmpty)
-    two.beat()
+    two.runPeriodicWork()
     #expect(try two.data("a", nil) == Data("first".utf8))
   }
 
@@ -254,7 +254,7 @@ struct RemoteMemberTests {
     let registered = SharedNames.writer(name.writer)
     let before = place.objects.objects[registered]
     #expect(before != nil)
-    engine.beat()
+    engine.runPeriodicWork()
     #expect(place.objects.objects[registered] == before)
     #expect(try engine.data("theirs", nil) == Data("text".utf8))
     #expect(failure { try engine.close() }?.code == .fenced)
@@ -265,7 +265,7 @@ struct RemoteMemberTests {
 
   @Test(
     "that were fenced while a stream is open get no other number: it counts on what is gone",
-    arguments: ["put", "beat"])
+    arguments: ["put", "periodic work"])
   func fencedStream(_ way: String) throws {
     var random = SplitMix64.announced()
     let bytes = random.bytes(3 << 20)
@@ -282,7 +282,7 @@ struct RemoteMemberTests {
       case 2:
         _ = try one.delete(["old"], .durable)
         _ = try one.collectGarbage(SharedMachines.everything)
-        if way == "beat" { two.beat() }
+        if way == "periodic work" { two.runPeriodicWork() }
         return Data(bytes.suffix(1 << 20))
       default: return nil
       }
@@ -362,13 +362,13 @@ struct RemoteMemberTests {
     let name = try #require(place.packNames.first.flatMap { SharedNames.packName($0) })
     let log = CollectionLog(place.objects, storeID: try place.storeID)
     _ = try #require(try log.condemn([name], after: Collections(), by: 7))
-    engine.beat()
+    engine.runPeriodicWork()
     #expect(ackCount() == 0)
     let second = OpenPut(engine, "b", contents[1])
-    engine.beat()
+    engine.runPeriodicWork()
     #expect(ackCount() == 0)
     first.end()
-    engine.beat()
+    engine.runPeriodicWork()
     #expect(ackCount() == 1)
     second.end()
     try engine.close()

@@ -127,7 +127,7 @@ struct RemoteSpoolTests {
     let engine = try place.engine("one", inline: true, bootIdentity: "first")
     #expect(place.packNames.count == 1)
     place.objects.trouble([])
-    engine.beat()
+    engine.runPeriodicWork()
     #expect(place.packNames.count == 4)
     try engine.close()
   }

@@ -171,6 +171,6 @@ struct SharedPlace {
   }
 
   func listing(_ weaknesses: Weaknesses = []) throws -> StoreListing {
-    try StoreListing.take(objects, storeID: storeID, known: Collections(), weaknesses: weaknesses)
+    try StoreListing.read(objects, storeID: storeID, known: Collections(), weaknesses: weaknesses)
   }
 }

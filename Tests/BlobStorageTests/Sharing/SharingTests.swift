@@ -37,7 +37,7 @@ struct SharingTests {
     let place = SharedPlace()
     var (member, _) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
     let first = try Membership.registration(of: 5, place.objects, storeID: id)
-    try member.signLife(Collections())
+    try member.renewRegistration(Collections())
     #expect(try Membership.registration(of: 5, place.objects, storeID: id) != first)
     #expect(try Membership.registration(of: 6, place.objects, storeID: id) == nil)
   }

@@ -36,7 +36,7 @@ struct DamagedBaseTests {
       let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
       digests.append(try engine.put(key, content, options).version.digest)
     }
-    #expect(try BlobInformation.take(engine, "a", nil)?.basedChunkCount == 1)
+    #expect(try BlobInformation.find(engine, "a", nil)?.basedChunkCount == 1)
     try engine.close()
     return (place, bytes, digests)
   }

@@ -59,7 +59,7 @@ struct DictionaryTests {
     #expect(after.uniqueByteCount == before.uniqueByteCount)
     #expect(after.garbageByteCount == 0)
     #expect(after.similaritySavedByteCount > before.storedByteCount - after.storedByteCount)
-    let information = try #require(try BlobInformation.take(engine, "d/7", nil))
+    let information = try #require(try BlobInformation.find(engine, "d/7", nil))
     #expect(information.dictionaryChunkCount == 1 && information.basedChunkCount == 1)
     try Self.check(engine, documents)
     #expect(try engine.verify().damaged.isEmpty)
@@ -99,7 +99,7 @@ struct DictionaryTests {
     _ = try engine.put("noise", seed.bytes(2_000))
     _ = try engine.put("long", seed.text(40_000))
     for key in ["noise", "long"] {
-      #expect(try BlobInformation.take(engine, key, nil)?.dictionaryChunkCount == 0, "\(key)")
+      #expect(try BlobInformation.find(engine, key, nil)?.dictionaryChunkCount == 0, "\(key)")
     }
     try engine.close()
   }
@@ -111,7 +111,7 @@ struct DictionaryTests {
     let engine = try place.engine()
     let without = try other.engine()
     _ = try engine.collectGarbage()
-    #expect(try BlobInformation.take(engine, "d/0", nil)?.dictionaryChunkCount == 1)
+    #expect(try BlobInformation.find(engine, "d/0", nil)?.dictionaryChunkCount == 1)
     var random = SampleDocuments(seed: 9)
     for index in 0..<60 {
       var bytes = documents[index]
@@ -125,11 +125,11 @@ struct DictionaryTests {
     }
     // A replaced document goes: the next one has nothing to be a base of.
     _ = try engine.put("d/70", random.edited(documents[70]))
-    #expect(try BlobInformation.take(engine, "d/70", nil)?.basedChunkCount == 1)
+    #expect(try BlobInformation.find(engine, "d/70", nil)?.basedChunkCount == 1)
     _ = try without.put("d/70", random.edited(documents[70]))
     func storedByteCount(_ engine: Engine, _ index: Int) throws -> Int64 {
       try engine.versions("d/\(index)").reduce(0) { sum, version in
-        sum + (try BlobInformation.take(engine, "d/\(index)", version.id)?.storedByteCount ?? 0)
+        sum + (try BlobInformation.find(engine, "d/\(index)", version.id)?.storedByteCount ?? 0)
       }
     }
     for index in [0, 17, 59] {

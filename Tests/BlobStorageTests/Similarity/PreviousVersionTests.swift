@@ -36,7 +36,7 @@ enum Way: CaseIterable {
 struct PreviousVersionTests {
   /// How many chunks of a key's current version are encoded against another, of how many.
   private static func based(_ engine: Engine, _ key: String) throws -> (Int, of: Int) {
-    let information = try #require(try BlobInformation.take(engine, key, nil))
+    let information = try #require(try BlobInformation.find(engine, key, nil))
     return (information.basedChunkCount, information.chunkCount)
   }
 

@@ -63,7 +63,7 @@ struct Pair: Sendable {
 func answers(of engine: Engine) throws -> [String] {
   var lines = try contents(of: engine)
   for entry in try engine.keys("", after: nil, limit: .max) {
-    let information = try #require(try BlobInformation.take(engine, entry.key, nil))
+    let information = try #require(try BlobInformation.find(engine, entry.key, nil))
     lines.append(
       "\(entry.key) \(information.chunkCount) \(information.storedByteCount) \(information.exclusiveByteCount)"
     )

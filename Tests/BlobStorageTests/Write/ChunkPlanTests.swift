@@ -91,7 +91,7 @@ struct ChunkPlanTests {
     #expect(other.plan.chunks.contains { $0.encoded?.record.base != nil })
     try Self.remove(engine, "k")
     #expect(try engine.commit([item]).0[0].newByteCount == Int64(byteCount))
-    #expect(try BlobInformation.take(engine, "k", nil)?.basedChunkCount == 0)
+    #expect(try BlobInformation.find(engine, "k", nil)?.basedChunkCount == 0)
     #expect(try engine.data("k", nil) == Data(bytes))
     #expect(try engine.verify().damaged.isEmpty)
     try engine.close()
@@ -106,7 +106,7 @@ struct ChunkPlanTests {
     _ = try engine.put("k", bytes)
     bytes[100] ^= 1
     _ = try engine.commit([Self.item(engine, "k", bytes, Self.archiving)])
-    #expect(try BlobInformation.take(engine, "k", nil)?.basedChunkCount == 1)
+    #expect(try BlobInformation.find(engine, "k", nil)?.basedChunkCount == 1)
     #expect(try engine.data("k", nil) == Data(bytes))
     try engine.close()
   }

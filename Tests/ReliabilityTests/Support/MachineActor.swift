@@ -47,8 +47,8 @@ struct MachineActor {
     case 55..<60: try drop(keeping: simulation.below(2))
     case 60..<71: try catchUp()
     case 71..<80:
-      note("beat")
-      engine.beat()
+      note("periodic work")
+      engine.runPeriodicWork()
     case 80..<83:
       note("synchronize")
       try engine.synchronize()
@@ -147,7 +147,7 @@ struct MachineActor {
     let rest = Mutex(content)
     let (simulation, life, engine) = (simulation, life, engine)
     return {
-      if life.isAlive, simulation.chance(15) { engine.beat() }
+      if life.isAlive, simulation.chance(15) { engine.runPeriodicWork() }
       if simulation.chance(20) {
         for _ in 0..<simulation.below(30) where life.isAlive { simulation.pause() }
       }

@@ -1,12 +1,12 @@
 import Foundation
 
 extension StoreStatistics {
-  static func take(_ engine: Engine) throws(BlobStorageError) -> StoreStatistics {
-    try takeWithPacks(engine).statistics
+  static func count(_ engine: Engine) throws(BlobStorageError) -> StoreStatistics {
+    try countWithPacks(engine).statistics
   }
 
   /// The same, and of each pack what it has and how much of it is live.
-  static func takeWithPacks(
+  static func countWithPacks(
     _ engine: Engine, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> (statistics: StoreStatistics, packs: [StoreReport.Pack]) {
     try engine.checkOpen()
@@ -93,7 +93,7 @@ extension PackRow {
 }
 
 extension BlobInformation {
-  package static func take(
+  package static func find(
     _ engine: Engine, _ key: String, _ id: BlobVersion.ID?
   ) throws(BlobStorageError) -> BlobInformation? {
     guard let version = try engine.version(key, id) else { return nil }
