@@ -162,6 +162,21 @@ struct CrashTests {
     Soak.printCounts(scenario.name)
   }
 
+  /// A stripe is locked right before a commit enters, and the catalog has changed by the next call. To extend changes
+  /// nothing.
+  @Test("come at each store by which processes tell each other what they do")
+  func steps() throws {
+    let expected: Set<TableStep> = [.publish, .announce, .enter, .leave, .replace]
+    var steps: Set<TableStep> = []
+    for scenario in Self.all where steps != expected {
+      let lab = try Lab()
+      try scenario.setUp(lab)
+      try scenario.act(lab)
+      steps.formUnion(lab.disk.calls.filter { $0.mutationNumber != nil }.compactMap(\.step))
+    }
+    #expect(steps == expected)
+  }
+
   /// When a process dies: before the disk has done what the call says, or before the process learns of it.
   enum Moment: CaseIterable { case before, after }
 

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -26,5 +27,97 @@ struct FailedWriteTests {
       #expect(try engine.versions("k").count == 1)
     }
     try engine.close()
+  }
+
+  /// Fails if closing does not wait until it is known whether the records are cut off.
+  @Test(
+    "is cut off before the store is closed, and closing fails where it cannot be", arguments: [false, true])
+  func closedMeanwhile(_ staysUncut: Bool) throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    _ = try engine.put("k", .data(noise(1, 500)), PutOptions())
+    lab.disk.plan(Fault(.write, errno: .ioError, landingByteCount: 1 << 20))
+    let (held, goOn, failed, closed) = (
+      DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0),
+      DispatchSemaphore(value: 0)
+    )
+    let isFirst = Mutex(true)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .truncate, call.detail.contains("/packs/"),
+        isFirst.withLock({ $0.exchange(false) })
+      else { return }
+      held.signal()
+      goOn.wait()
+      if staysUncut { throw .systemCall("truncate", path: "pack", errno: Errno.ioError.rawValue) }
+    }
+    Thread.detachNewThread {
+      #expect(throws: BlobStorageError.self) { try engine.put("k", .data(noise(2, 500)), PutOptions()) }
+      failed.signal()
+    }
+    held.wait()
+    let outcome = Mutex<Result<Void, any Error>?>(nil)
+    Thread.detachNewThread {
+      let result = Result { try engine.close() }
+      outcome.withLock { $0 = result }
+      closed.signal()
+    }
+    // One that does not wait ends soon.
+    #expect(closed.wait(timeout: .now() + 0.1) == .timedOut)
+    goOn.signal()
+    for semaphore in [failed, closed] { semaphore.wait() }
+    lab.disk.heal()
+    let result = try #require(outcome.withLock { $0 })
+    if staysUncut {
+      let error = #expect(throws: BlobStorageError.self) { try result.get() }
+      #expect(error?.code == .poisoned)
+    } else {
+      try result.get()
+      let kept = lab.disk.pendingChanges.map { ($0.number, PowerCutFate.whole) }
+      let after = try lab.afterPowerCut { $0.powerCut(keeping: kept) }
+      try after.session { engine in
+        let data = try engine.data("k", nil)
+        #expect(data == noise(1, 500))
+        #expect(try engine.versions("k").count == 1)
+      }
+    }
+  }
+
+  /// Fails if one published length in the next pack is to make visible what the lost pack has.
+  @Test("loses its pack, but no chunk that another thread had handed to the system in it before")
+  func pendingInLostPack() throws {
+    let lab = try Lab()
+    lab.packByteCountTarget = 8 << 20
+    let (engine, beside) = (try lab.open(), try lab.open())
+    let shared = noise(9, 400)
+    // The second makes the first leave the buffer.
+    for data in [shared, noise(10, 1 << 20)] {
+      let record = ChunkRecord(digest: Digest.of(Array(data)), plainByteCount: data.count, codecNumber: 0)
+      let added = try data.withUnsafeBytes { try engine.writer.append(.chunk(record), payload: $0) }
+      #expect(added > data.count)
+    }
+    let isFirst = Mutex(true)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .write, call.detail.contains("/packs/"), isFirst.withLock({ $0.exchange(false) })
+      else { return }
+      throw .systemCall("write to", path: "pack", errno: Errno.ioError.rawValue)
+    }
+    #expect(throws: BlobStorageError.self) { try engine.put("a", .data(noise(1, 500)), .relaxed) }
+    #expect(engine.writer.hasPendingChunk(Digest.of(Array(shared))))
+    let result = try engine.put("b", .data(shared), .relaxed)
+    #expect(result.newByteCount == 0, "it is there already")
+    func check(_ engine: Engine) throws {
+      let (data, keys) = (try engine.data("b", nil), try engine.keys("", after: nil, limit: 9).map(\.key))
+      #expect(data == shared && keys == ["b"])
+    }
+    for engine in [engine, beside] { try check(engine) }
+    try engine.close()
+    try beside.close()
+    try lab.session(check)
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      try check(engine)
+      let damaged = try engine.verify().damaged
+      #expect(damaged == [])
+    }
   }
 }

@@ -200,6 +200,18 @@ struct RaceTests {
     Soak.printCounts(race.name)
   }
 
+  @Test("stop at each step between processes")
+  func steps() throws {
+    var steps: Set<TableStep> = []
+    for race in Self.all {
+      let origin = try Lab()
+      try race.setUp(origin)
+      let outcome = try Self.run(origin, [race.first, race.second], .max)
+      steps.formUnion(outcome.lab.disk.calls.compactMap(\.step))
+    }
+    #expect(steps == Set(TableStep.allCases))
+  }
+
   // MARK: What they do
 
   @Sendable static func garbage(_ lab: Lab) throws { try CrashTests.garbageInEveryPack(lab) }

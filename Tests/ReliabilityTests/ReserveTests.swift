@@ -10,7 +10,7 @@ struct ReserveTests {
   private static let reserve = FilePath("\(Lab.storePath)/reserve")
 
   /// Leaves no byte free on the disk.
-  private static func fill(_ lab: Lab) throws {
+  static func fill(_ lab: Lab) throws {
     let all: Int64 = 1 << 40
     lab.disk.limit(byteCount: Int(all))
     let free = try lab.disk.availableByteCount(at: FilePath(Lab.storePath))

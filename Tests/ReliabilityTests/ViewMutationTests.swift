@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Synchronization
+import SystemPackage
 import Testing
 
 /// Two processes that see what each other does at once, and what they miss when a step is left out.
@@ -66,6 +67,75 @@ struct ViewMutationTests {
   func unsettled() {
     let error = #expect(throws: (any Error).self) { try Self.exchange(without: [], .skipsSettling) }
     #expect(error is Broken, "\(error)")
+    Soak.count("mutations caught")
+  }
+
+  @Test("V1: looking at what others have published")
+  func unextended() {
+    let error = #expect(throws: (any Error).self) { try Self.exchange(without: [], .skipsExtending) }
+    #expect(error is Broken, "\(error)")
+    Soak.count("mutations caught")
+  }
+
+  @Test("V4: settling tails that are long")
+  func unboundedTails() throws {
+    for weaknesses in [[], Weaknesses.growsTails] {
+      let lab = try Lab()
+      lab.packByteCountTarget = 8 << 20
+      lab.weaknesses = weaknesses
+      let (one, two) = (try lab.open(), try lab.open())
+      var longest = 0
+      for round in 0..<11 {
+        _ = try one.put((0..<400).map { PutItem(key: "k\(round)-\($0)", data: Data()) }, .relaxed)
+        for engine in [one, two] {
+          _ = try engine.version("k0-0", nil)
+          longest = max(longest, try #require(engine.catalog.tails).size.recordCount)
+        }
+      }
+      #expect((longest < Tails.recordCountMax) == weaknesses.isEmpty, "\(longest)")
+      try one.close()
+      try two.close()
+    }
+    Soak.count("mutations caught")
+  }
+
+  /// The file system refuses to release the reserve.
+  @Test("V7: releasing the reserve on a full disk")
+  func keptReserve() throws {
+    for isKept in [false, true] {
+      let lab = try Lab()
+      try CrashTests.garbageInWholePacks(lab)
+      let engine = try lab.open()
+      try ReserveTests.fill(lab)
+      if isKept {
+        lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+          guard call.kind == .remove, call.detail.contains("/reserve") else { return }
+          throw .systemCall("remove", path: "reserve", errno: Errno.noSpace.rawValue)
+        }
+      }
+      let data = try engine.data("k2", nil)
+      #expect(data == noise(2, 3_000))
+      let changes: [() throws -> Void] = [
+        {
+          let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0, waitSeconds: 0))
+          if report.freedByteCount == 0 { throw Broken("V7: \(report)") }
+        },
+        { try lab.delete(engine, ["k2"], durability: .relaxed) },
+      ]
+      for change in changes {
+        if isKept {
+          #expect(throws: (any Error).self) { try change() }
+        } else {
+          try change()
+          // The next needs it too.
+          try? engine.folder.keepReserve()
+          try ReserveTests.fill(lab)
+        }
+      }
+      lab.disk.heal()
+      try engine.close()
+      try lab.checkInvariants(afterPowerCut: false)
+    }
     Soak.count("mutations caught")
   }
 

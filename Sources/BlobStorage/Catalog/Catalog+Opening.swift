@@ -192,6 +192,7 @@ extension Catalog {
     let table = live.table
     let stateCount = table?.catalogCount
     if let table, let stateCount, stateCount & 1 == 0, stateCount == current.stateCount,
+      !(tails?.weaknesses.contains(.ignoresCounts) ?? false),
       self.current.withLock({ $0?.stateCount == stateCount })
     {
       // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.

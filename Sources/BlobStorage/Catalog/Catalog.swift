@@ -77,6 +77,8 @@ package final class Catalog: Sendable {
   let fill: Fill
   /// How long a reader waits for another process's rebuild.
   let patienceSeconds: Double
+  /// How long a commit waits for another process's commit to the same key.
+  let stripePatienceSeconds: Double
   package typealias Fill = @Sendable (Environment, _ mends: Bool) throws(BlobStorageError) -> Void
   package typealias Recovery =
     @Sendable (
@@ -97,6 +99,7 @@ package final class Catalog: Sendable {
     folder: FilePath, files: any FileSystem, store: StoreHeader, identity: MediumIdentity, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
     clock: WallClock = .system, isPublished: Bool = false, patienceSeconds: Double = 10,
+    stripePatienceSeconds: Double = 30,
     live: LiveHolder = LiveHolder(), tails: Tails? = nil,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping Fill,
@@ -112,6 +115,7 @@ package final class Catalog: Sendable {
     self.clock = clock
     self.isPublished = isPublished
     self.patienceSeconds = patienceSeconds
+    self.stripePatienceSeconds = stripePatienceSeconds
     self.live = live
     self.tails = tails
     self.prepare = prepare
@@ -228,7 +232,7 @@ package final class Catalog: Sendable {
       defer { unlock() }
       let environment = try lockedToWrite()
       do throws(BlobStorageError) {
-        let result = try settlingFirst(environment, body)
+        let result = try settlingFirst(environment, body, undo)
         done()
         return result
       } catch {
@@ -239,7 +243,8 @@ package final class Catalog: Sendable {
   }
 
   private func settlingFirst<T>(
-    _ environment: Environment, _ body: (WriteTransaction) throws(BlobStorageError) -> T
+    _ environment: Environment, _ body: (WriteTransaction) throws(BlobStorageError) -> T,
+    _ undo: (BlobStorageError) -> Void
   ) throws(BlobStorageError) -> T {
     guard let tails, let table = live.table else { return try environment.write(body) }
     do throws(BlobStorageError) {
@@ -251,6 +256,8 @@ package final class Catalog: Sendable {
       return result
     } catch {
       guard error.code == .noSpace, !tails.isEmpty else { throw error }
+      // It runs once more, and must not find what it has appended.
+      undo(error)
     }
     // On a full disk it settles a few records at a time: LMDB reuses the pages that each transaction frees.
     var count = 1_000
@@ -311,7 +318,12 @@ package final class Catalog: Sendable {
       do throws(BlobStorageError) {
         try leaveRemovedTable()
         guard let live = live.table else { return .success(Unchecked(value: try body())) }
-        return .success(Unchecked(value: try live.locked(stripes, body)))
+        let done = try live.locked(stripes, withinSeconds: stripePatienceSeconds, body)
+        // If a program removed the table meanwhile, no new process sees what was published there.
+        do throws(BlobStorageError) { try leaveRemovedTable() } catch {
+          logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
+        }
+        return .success(Unchecked(value: done))
       } catch { return .failure(error) }
     }
     return try result.get().value
@@ -360,7 +372,7 @@ package final class Catalog: Sendable {
       guard ContinuousClock.now < end else {
         throw BlobStorageError(
           .busy,
-          "A program has begun a change and does not end it (pack \(entry.pack)): end it, or collect again later.",
+          "A program has begun a change and does not end it (\(entry.name)): end it, or collect again later.",
           pack: entry.pack.description)
       }
       Thread.sleep(forTimeInterval: 0.000_5)

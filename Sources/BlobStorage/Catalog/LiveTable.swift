@@ -1,3 +1,4 @@
+import Foundation
 import Synchronization
 import SystemPackage
 
@@ -26,7 +27,7 @@ package final class LiveTable: Sendable {
 
   /// The words of a slot. `turn` is odd while the slot changes hands.
   package enum SlotWord: Int, Sendable {
-    case turn, writer, sequence, published, promised, epoch
+    case turn, writer, sequence, published, promised, epoch, process
   }
 
   /// Only for locks. The memory is mapped from another open file, because a mapping would keep the locks beyond
@@ -170,6 +171,11 @@ package final class LiveTable: Sendable {
     package var promised: Int64
     /// The epoch in which the commit under way began; 0 without one.
     package var epoch: UInt64
+    /// The writer's process ID, for messages only; 0 if unknown.
+    package var process: UInt64 = 0
+
+    /// The writer, for a message.
+    var name: String { process == 0 ? "pack \(pack)" : "process \(process), pack \(pack)" }
   }
 
   /// A length as stored: 32 bits, and above them a checksum of the length and of its pack and purpose.
@@ -200,7 +206,7 @@ package final class LiveTable: Sendable {
         let found = entry(slot)
         guard let known = own[slot] else { return found }
         if found != known {
-          store(known)
+          restore(known)
           askAgain()
         }
         return known
@@ -210,13 +216,20 @@ package final class LiveTable: Sendable {
 
   private func store(_ entry: Entry) {
     let (slot, pack) = (entry.slot, entry.pack)
-    change(slot) {
-      memory[word(slot, .writer)] = pack.writer
-      memory[word(slot, .published)] = Self.word(entry.published, of: pack, isPromised: false)
-      memory[word(slot, .promised)] = Self.word(entry.promised, of: pack, isPromised: true)
-      memory[word(slot, .epoch)] = entry.epoch
-      memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
-    }
+    memory[word(slot, .writer)] = pack.writer
+    memory[word(slot, .published)] = Self.word(entry.published, of: pack, isPromised: false)
+    memory[word(slot, .promised)] = Self.word(entry.promised, of: pack, isPromised: true)
+    memory[word(slot, .epoch)] = entry.epoch
+    memory[word(slot, .process)] = entry.process
+    memory[word(slot, .sequence)] = UInt64(pack.sequence) + 1
+  }
+
+  /// Restores a slot of this process. It does not change hands, and readers must not miss it: its turn stays even. The
+  /// checksum of the length tells them if they read words of both.
+  private func restore(_ entry: Entry) {
+    store(entry)
+    let turn = memory[word(entry.slot, .turn)]
+    if turn & 1 == 1 { memory[word(entry.slot, .turn)] = turn &+ 1 }
   }
 
   private func entry(_ slot: Int) -> Entry? {
@@ -230,7 +243,7 @@ package final class LiveTable: Sendable {
       let promised = Self.length(memory[word(slot, .promised)], of: pack, isPromised: true)
       let entry = Entry(
         slot: slot, pack: pack, published: published ?? 0, isValid: published != nil, promised: promised ?? 0,
-        epoch: memory[word(slot, .epoch)])
+        epoch: memory[word(slot, .epoch)], process: memory[word(slot, .process)])
       if turn & 1 == 0, memory[word(slot, .turn)] == turn { return entry }
       // The slot changes hands. A process that died meanwhile has published nothing in it.
       if turn & 1 == 1 { return nil }
@@ -247,9 +260,10 @@ package final class LiveTable: Sendable {
           continue
         }
         let entry = Entry(
-          slot: slot, pack: pack, published: Int64(PackHeader.byteCount), promised: 0, epoch: 0)
+          slot: slot, pack: pack, published: Int64(PackHeader.byteCount), promised: 0, epoch: 0,
+          process: UInt64(ProcessInfo.processInfo.processIdentifier))
         own[slot] = entry
-        store(entry)
+        change(slot) { store(entry) }
         return Slot(table: self, number: slot, pack: pack)
       }
       return nil
@@ -415,8 +429,11 @@ package final class LiveTable: Sendable {
   }
 
   /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time.
+  ///
+  /// - Parameter seconds: how long to wait for each stripe.
+  /// - Throws: `busy` when another process keeps a stripe for that long; it may be stopped. `body` did not run.
   package func locked<T>(
-    _ stripes: [Range<Int64>], _ body: () throws(BlobStorageError) -> T
+    _ stripes: [Range<Int64>], withinSeconds seconds: Double = 30, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var count = 0
     defer {
@@ -424,9 +441,23 @@ package final class LiveTable: Sendable {
       for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
     }
     for stripe in stripes {
-      _ = try file.lock(bytes: stripe, wait: true)
+      guard try file.lock(bytes: stripe, withinSeconds: seconds) else { throw try heldUp() }
       count += 1
     }
     return try body()
+  }
+
+  /// The error of a commit that cannot begin. The lock does not say which process holds it, but the slots say which are
+  /// in a commit.
+  private func heldUp() throws(BlobStorageError) -> BlobStorageError {
+    let ownSlots = own.withLock { Set($0.keys) }
+    var others: [Entry] = []
+    for entry in entries() where entry.epoch != 0 && !ownSlots.contains(entry.slot) {
+      if try !isDead(entry) { others.append(entry) }
+    }
+    let names = others.isEmpty ? "" : " (\(others.map(\.name).joined(separator: "; ")))"
+    return BlobStorageError(
+      .busy, "A program has begun a change and does not end it\(names): end it, or try again later.",
+      pack: others.first?.pack.description)
   }
 }

@@ -52,6 +52,8 @@ package final class Engine: Sendable {
     package var patienceSeconds = 10.0
     /// Seconds that a collection waits for a commit that began before it condemned packs.
     package var commitPatienceSeconds = 10.0
+    /// Seconds that a commit waits for another process's commit to the same key.
+    package var stripePatienceSeconds = 30.0
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
     /// Streamed content that is shorter than this is put like content in memory.
@@ -157,8 +159,8 @@ package final class Engine: Sendable {
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         identity: identity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
-        isPublished: backend.publishes, patienceSeconds: environment.patienceSeconds, live: live,
-        tails: tails,
+        isPublished: backend.publishes, patienceSeconds: environment.patienceSeconds,
+        stripePatienceSeconds: environment.stripePatienceSeconds, live: live, tails: tails,
         prepare: { () throws(BlobStorageError) in try backend.prefetchFooters() },
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }

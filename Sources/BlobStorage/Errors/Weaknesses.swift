@@ -59,6 +59,12 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let skipsSettling = Weaknesses(rawValue: 1 << 25)
   /// The refs and drops of a commit do not say that they belong together (V6).
   package static let splitsCommits = Weaknesses(rawValue: 1 << 26)
+  /// A view does not look at what others have published since the last one (V1).
+  package static let skipsExtending = Weaknesses(rawValue: 1 << 27)
+  /// A view looks at files although the counts say that nothing has changed (V3).
+  package static let ignoresCounts = Weaknesses(rawValue: 1 << 28)
+  /// Tails are neither settled nor refused when they are long (V4).
+  package static let growsTails = Weaknesses(rawValue: 1 << 29)
   /// A fence is put behind what is listed, whatever was removed.
   package static let fencesByListing = Weaknesses(rawValue: 1 << 21)
 }

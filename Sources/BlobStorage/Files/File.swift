@@ -66,6 +66,9 @@ package protocol File: AnyObject, Sendable {
   /// ``unlock(bytes:)``, with ``close()`` or with the process.
   func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool
 
+  /// The same, but waits for at most `seconds`.
+  func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool
+
   /// Gives locked bytes back; nothing happens for those that are not locked.
   func unlock(bytes: Range<Int64>) throws(BlobStorageError)
 
@@ -120,6 +123,9 @@ extension File {
 
   package func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
     throw .systemCall("lock bytes of", path: path, errno: Errno.notSupported.rawValue)
+  }
+  package func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
+    try lock(bytes: bytes, wait: true)
   }
   package func unlock(bytes: Range<Int64>) throws(BlobStorageError) {}
   package func mapped(byteCount: Int) throws(BlobStorageError) -> SharedMemory {

@@ -124,6 +124,19 @@ package final class SystemFile: File {
     } == 1
   }
 
+  package func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
+    if try lock(bytes: bytes, wait: false) { return true }
+    // The system cannot bound its own wait. Such locks are held for microseconds.
+    let end = ContinuousClock.now.advanced(by: .seconds(seconds))
+    var pause = 0.000_02
+    while ContinuousClock.now < end {
+      Thread.sleep(forTimeInterval: pause)
+      if try lock(bytes: bytes, wait: false) { return true }
+      pause = min(2 * pause, 0.005)
+    }
+    return false
+  }
+
   package func unlock(bytes: Range<Int64>) throws(BlobStorageError) {
     try call("unlock bytes of") { bs_unlock_range($0, bytes.lowerBound, Int64(bytes.count)) }
   }

@@ -259,6 +259,7 @@ package final class WriterSession: Sendable {
     _ body: (inout Commit, WriteTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
     var commitOffset: Int64?
+    var commitPack: PackWriter?
     var ends: [(slot: LiveTable.Slot, end: Int64)] = []
     return try catalog.write { (transaction) throws(BlobStorageError) in
       try appendLock.withLock { (packs) throws(BlobStorageError) -> Attempt<T>? in
@@ -269,14 +270,14 @@ package final class WriterSession: Sendable {
           try apply(commit.packs.pending, to: transaction, isPromised: commit.isPromised)
           return result
         }
-        commitOffset = packs.commitOffset
+        (commitOffset, commitPack) = (packs.commitOffset, packs.writer)
         packs.commitOffset = nil
         ends = writtenEnds(packs)
         return attempt
       }
     } undo: { error in
-      // The catalog transaction failed.
-      appendLock.withLock { cutBack(to: commitOffset, &$0, error) }
+      // The catalog transaction failed. Another thread may have ended the pack since.
+      appendLock.withLock { cutBack(to: commitOffset, of: commitPack, &$0, error) }
       commitOffset = nil
     } done: {
       for (slot, end) in ends { slot.raise(to: end) }
@@ -466,9 +467,11 @@ package final class WriterSession: Sendable {
   }
 
   /// Truncates a failed commit: the next commit would apply refs and drops that stayed.
-  private func cutBack(to offset: Int64?, _ packs: inout OpenPacks, _ cause: BlobStorageError) {
+  private func cutBack(
+    to offset: Int64?, of pack: PackWriter? = nil, _ packs: inout OpenPacks, _ cause: BlobStorageError
+  ) {
     packs.commitOffset = nil
-    guard let offset, let writer = packs.writer else { return }
+    guard let offset, let writer = pack ?? packs.writer else { return }
     lose(writer, &packs, cause, commitOffset: offset)
   }
 

@@ -7,18 +7,20 @@ package enum CallKind: String, Sendable, Hashable, CaseIterable {
   case read, write, synchronize, truncate, allocate, status, lock, unlock
   /// Of a word of shared memory.
   case load, store
+  /// Of what processes do between them besides: a lock of the catalog or of bytes of the live table.
+  case step
 
   /// Whether the call can change the disk, or what other processes see.
   package var isMutating: Bool {
     switch self {
     case .create, .createDirectory, .rename, .remove, .removeDirectory, .syncDirectory: true
     case .write, .synchronize, .truncate, .allocate, .store: true
-    case .open, .statusOfPath, .list, .read, .status, .lock, .unlock, .load: false
+    case .open, .statusOfPath, .list, .read, .status, .lock, .unlock, .load, .step: false
     }
   }
 
-  /// Memory cannot fail.
-  package var canFail: Bool { self != .load && self != .store }
+  /// Memory cannot fail, and no fault is planned for a step.
+  package var canFail: Bool { self != .load && self != .store && self != .step }
 }
 
 /// One call that was made.

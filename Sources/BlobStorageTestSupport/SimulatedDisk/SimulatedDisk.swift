@@ -187,7 +187,7 @@ package final class SimulatedDisk: FileSystem {
 }
 
 extension SimulatedDisk.State {
-  fileprivate mutating func log(_ call: SimulatedDisk.CallDescription) -> CallRecord {
+  mutating func log(_ call: SimulatedDisk.CallDescription) -> CallRecord {
     callCount += 1
     if call.kind.isMutating { mutationCount += 1 }
     let record = CallRecord(

@@ -28,6 +28,12 @@ package struct SimulatedProcess: FileSystem {
     }
   }
 
+  /// Logs a step that is no call on the disk. The scheduler has just let others run.
+  func log(_ step: TableStep, _ path: FilePath) {
+    let call = SimulatedDisk.CallDescription(kind: .step, process: number, detail: "\(path) \(step.rawValue)")
+    _ = disk.state.withLock { $0.log(call) }
+  }
+
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
     let normal = "/" + DiskImage.components(path).joined(separator: "/")
     // To make a path takes long in a debug build.

@@ -159,6 +159,7 @@ private final class LockedFile: File {
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.takeTurn()
+      if path.string.hasSuffix("/lock") { process.log(.settle, path) }
       guard process.isAlive else { throw .simulatedStop }
       let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
       if locks.take(path, holder) { return true }
@@ -173,18 +174,28 @@ private final class LockedFile: File {
   }
 
   func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
-    let step: TableStep = bytes.lowerBound < LiveTable.firstSlotByte ? .lockStripe : .lockSlot
+    let step = Self.step(bytes)
     if missing.contains(step) { return true }
     guard let locks else { return try file.lock(bytes: bytes, wait: wait) }
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.takeTurn()
+      process.log(step, path)
       guard process.isAlive else { throw .simulatedStop }
       if locks.take(bytes, of: path, ObjectIdentifier(self), process) { return true }
       guard wait else { return false }
       guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
     }
+  }
+
+  func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
+    if locks != nil || missing.contains(Self.step(bytes)) { return try lock(bytes: bytes, wait: true) }
+    return try file.lock(bytes: bytes, withinSeconds: seconds)
+  }
+
+  private static func step(_ bytes: Range<Int64>) -> TableStep {
+    bytes.lowerBound < LiveTable.firstSlotByte ? .lockStripe : .lockSlot
   }
 
   func unlock(bytes: Range<Int64>) throws(BlobStorageError) {

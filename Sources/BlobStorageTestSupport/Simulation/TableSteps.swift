@@ -1,8 +1,8 @@
 import BlobStorage
 import SystemPackage
 
-/// A step of what processes tell each other by the table of open packs, for a test that leaves it out.
-package enum TableStep: Sendable, CaseIterable {
+/// A step between processes, by which the log of calls names it. A test leaves some of them out.
+package enum TableStep: String, Sendable, CaseIterable {
   /// Stores how far a pack is published.
   case publish
   /// Says that there is something to look at.
@@ -12,6 +12,10 @@ package enum TableStep: Sendable, CaseIterable {
   /// Says that the file is replaced that names the catalog in use.
   case replace
   case lockStripe, lockSlot
+  /// Looks whether others have published. Only `Weaknesses.skipsExtending` leaves it out.
+  case extend
+  /// Locks the catalog, to settle before anything else is written. Only `Weaknesses.skipsSettling` leaves it out.
+  case settle
 }
 
 /// A simulated process at the table of open packs: each word that it stores is a call on the simulated disk, and so is
@@ -23,12 +27,13 @@ struct TableProcess: SharedMemory.Process {
 
   func willLoad(_ index: Int) {
     guard index == LiveTable.Word.publishCount.rawValue else { return }
-    process.touch(.load, "live", Self.name(index)) {}
+    process.touch(.load, "live", "\(TableStep.extend.rawValue): \(Self.name(index))") {}
   }
 
   func store(_ value: UInt64, at index: Int, _ store: () -> Void) {
-    if let step = step(value, at: index), missing.contains(step) { return }
-    process.touch(.store, "live", Self.name(index), store)
+    let step = step(value, at: index)
+    if let step, missing.contains(step) { return }
+    process.touch(.store, "live", (step.map { "\($0.rawValue): " } ?? "") + Self.name(index), store)
   }
 
   private static func slotWord(_ index: Int) -> LiveTable.SlotWord? {
@@ -58,5 +63,14 @@ struct TableProcess: SharedMemory.Process {
     case .catalogCount?: return .replace
     default: return nil
     }
+  }
+}
+
+extension CallRecord {
+  /// The step between processes that the call is, if it is one.
+  package var step: TableStep? {
+    guard [.load, .store, .step].contains(kind), let word = detail.split(separator: " ").dropFirst().first
+    else { return nil }
+    return TableStep(rawValue: String(word.prefix { $0 != ":" }))
   }
 }

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -78,6 +79,31 @@ struct HostileTableTests {
     #expect(next.catalog.live.table != nil)
     #expect(try contents(of: next) == before)
     try next.close()
+  }
+
+  /// V1: fails if a commit returns of which only the removed table tells.
+  @Test("is removed during a commit has that commit seen by the process that opens the store next")
+  func removedDuringCommit() throws {
+    let path = Mutex<FilePath?>(nil)
+    var environment = Pair.environment
+    environment.files = HookedFiles { (call, file) throws(BlobStorageError) in
+      guard call == "write", file.string.contains("/packs/"), let path = path.withLock({ $0.take() }) else {
+        return
+      }
+      try SystemFiles().remove(path)
+    }
+    let pair = try Pair(environment)
+    _ = try pair.one.put("a", [1])
+    path.withLock { $0 = Self.words(pair.place).path }
+    _ = try pair.one.put("b", [2])
+    #expect(path.withLock { $0 } == nil)
+    let third = try pair.place.engine(Pair.environment)
+    for engine in [third, pair.one, pair.two] {
+      #expect(try engine.data("a", nil) == Data([1]) && engine.data("b", nil) == Data([2]))
+    }
+    try Self.exchange([third, pair.one, pair.two], 2)
+    try third.close()
+    try pair.close()
   }
 
   enum Harm: String, CaseIterable { case missing, short, noise, otherBoot, deadSlots }

@@ -294,8 +294,8 @@ struct ViewTests {
 
   /// V3: fails if a view looks at files to see whether the catalog was replaced or a pack has grown. Now and then, by
   /// the clock, it does look whether the table of open packs was removed.
-  @Test("is taken without a system call when nothing has changed")
-  func noCalls() throws {
+  @Test("is taken without a system call when nothing has changed", arguments: [[], Weaknesses.ignoresCounts])
+  func noCalls(_ weaknesses: Weaknesses) throws {
     let calls = Mutex<[String]>([])
     let files = HookedFiles { (call, path) throws(BlobStorageError) in
       if call == "status", path.lastComponent?.string == "live" { return }
@@ -304,6 +304,7 @@ struct ViewTests {
     var environment = Pair.environment
     environment.files = files
     environment.catalogFiles = files
+    environment.weaknesses = weaknesses
     let pair = try Pair(environment)
     _ = try pair.one.put("settled", [1])
     try pair.one.catalog.settle()
@@ -317,7 +318,8 @@ struct ViewTests {
     let before = calls.withLock { $0.count }
     #expect(before > 0)
     for _ in 0..<20 { for engine in pair.both { try look(engine) } }
-    #expect(calls.withLock { Array($0[before...]) } == [])
+    let made = calls.withLock { Array($0[before...]) }
+    #expect(made.isEmpty == weaknesses.isEmpty, "\(made)")
     // And what has changed is seen.
     _ = try pair.one.put("k5", [5])
     #expect(try pair.two.version("k5", nil)?.byteCount == 1)

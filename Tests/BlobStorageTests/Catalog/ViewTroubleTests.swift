@@ -261,6 +261,7 @@ struct ViewTroubleTests {
       let error = failure { _ = try engine.collectGarbage(Self.everything) }
       #expect(error?.code == .busy)
       #expect(error?.pack == name.description)
+      #expect(error?.message.contains(Self.ownProcess) == true, "\(error)")
       #expect(try Self.packFiles(pair.place) == before)
       #expect(try engine.packRows().allSatisfy { $0.state == .live })
       #expect(try engine.data("kept", nil) == Data([1, 2, 3]))
@@ -273,6 +274,50 @@ struct ViewTroubleTests {
     #expect(report.obstacles == [] && report.freedByteCount > 15_000)
     #expect(try Self.packFiles(pair.place) != before)
     #expect(try pair.one.data("kept", nil) == Data([1, 2, 3]))
+    slot.release()
+    table.close()
+    #expect(try pair.one.verify().damaged.isEmpty)
+    try pair.close()
+  }
+
+  /// As messages name this process, which stands for all.
+  private static let ownProcess = "process \(ProcessInfo.processInfo.processIdentifier), pack"
+
+  /// Fails if a commit waits for ever for a process that is stopped inside one.
+  @Test("of a commit that does not end has another to its key end as busy, which names the process")
+  func stoppedStripe() throws {
+    var environment = Pair.environment
+    environment.stripePatienceSeconds = 0.05
+    let pair = try Pair(environment)
+    _ = try pair.one.put("k", [1])
+    let table = try #require(
+      try LiveTable.open(
+        in: FilePath(pair.place.catalogFolder.path), SystemFiles(), MediumIdentity(boot: "boot", mount: ""),
+        isAlone: false))
+    let name = PackName(writer: 7, sequence: 1)
+    let slot = try #require(try table.claim(name))
+    let stripes = LiveTable.stripes([Array("k".utf8)])
+    try #require(LiveTable.stripes([Array("other".utf8)]) != stripes)
+    for hasSlot in [true, false] {
+      try table.locked(stripes) { () throws(BlobStorageError) in
+        if hasSlot { slot.enter() }
+        for engine in pair.both {
+          let error = failure { _ = try engine.put("k", [2]) }
+          #expect(error?.code == .busy)
+          #expect(error?.pack == (hasSlot ? name.description : nil))
+          #expect(error?.message.contains(Self.ownProcess) == hasSlot, "\(error)")
+          #expect(failure { _ = try engine.delete(["k"], .relaxed) }?.code == .busy)
+          // Others go on.
+          #expect(failure { _ = try engine.put("other", [3]) } == nil)
+          #expect(failure { _ = try engine.data("k", nil) } == nil)
+        }
+        slot.leave()
+      }
+    }
+    for (index, engine) in pair.both.enumerated() {
+      _ = try engine.put("k", [UInt8(4 + index)])
+      #expect(try pair.both[1 - index].data("k", nil) == Data([UInt8(4 + index)]))
+    }
     slot.release()
     table.close()
     #expect(try pair.one.verify().damaged.isEmpty)
@@ -303,6 +348,55 @@ struct ViewTroubleTests {
     #expect(try engine.data("late", nil) == Data([7]))
     #expect(try engine.data("kept", nil) == Data([1, 2, 3]))
     try engine.close()
+  }
+
+  /// H2: fails if a collection recovers the first writer that dies in a commit, and ignores one that dies after that.
+  /// The last commit of that one may rely on what the collection removes.
+  @Test("of two commits whose processes die one after the other while a collection waits has both recovered")
+  func deadCommitsInTurn() throws {
+    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))
+    let words = LiveWords(in: FilePath(place.catalogFolder.path))
+    let living = Mutex<[Engine?]>([])
+    let slots = Mutex<[LiveTable.Entry]>([])
+    var environment = Pair.environment
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard let first = slots.withLock({ $0.first }) else { return }
+      do {
+        if call == "lock bytes", path.lastComponent?.string == "live",
+          try words.word(LiveTable.Word.epoch.rawValue) > 1
+        {
+          // The collector is about to see whether the first is dead.
+          living.withLock { $0[0] = nil }
+        }
+        let sequence = LiveTable.headerWordCount + first.slot * LiveTable.slotWordCount
+        if call == "unlock", path.lastComponent?.string == "lock",
+          try words.word(sequence + LiveTable.SlotWord.sequence.rawValue) == 0
+        {
+          // It has recovered the first.
+          living.withLock { $0[1] = nil }
+        }
+      } catch { throw BlobStorageError(.io, "\(error)") }
+    }
+    let collector = try place.engine(environment)
+    try Self.putGarbage(collector)
+    func begin(_ number: Int) throws {
+      let engine = try place.engine(Pair.environment)
+      _ = try engine.put("late \(number)", [UInt8(number)])
+      let slot = try #require(engine.ownSlot())
+      // Its next commit began in the first epoch.
+      try words.set(slot.slot, .epoch, 1)
+      slots.withLock { $0.append(slot) }
+      living.withLock { $0.append(engine) }
+    }
+    for number in 0..<2 { try begin(number) }
+    let packs = slots.withLock { $0.map(\.pack) }
+    let report = try collector.collectGarbage(Self.everything)
+    #expect(report.obstacles == [] && report.freedByteCount > 15_000)
+    #expect(living.withLock { $0.allSatisfy { $0 == nil } })
+    #expect(!collector.slots().contains { packs.contains($0.pack) })
+    #expect(try collector.packRows().allSatisfy { !packs.contains($0.name) || $0.isSealed })
+    for number in 0..<2 { #expect(try collector.data("late \(number)", nil) == Data([UInt8(number)])) }
+    try collector.close()
   }
 
   /// Fails if what two processes read and write of one key in a commit can overtake each other.
@@ -418,6 +512,53 @@ struct ViewTroubleTests {
       #expect(!engine.hasLongTails)
     }
     try pair.close()
+  }
+
+  /// V4: fails if the number of records alone is bounded while the catalog has no room.
+  @Test(
+    "keeps a bounded part of long keys and metadata in memory where the catalog has no room",
+    arguments: [[], Weaknesses.growsTails])
+  func longKeys(_ weaknesses: Weaknesses) throws {
+    let isFull = Atomic<Bool>(false)
+    var environment = Pair.environment
+    environment.weaknesses = weaknesses
+    environment.catalogFiles = HookedFiles { (call, path) throws(BlobStorageError) in
+      guard call == "lock", path.lastComponent?.string == "lock", isFull.load(ordering: .acquiring) else {
+        return
+      }
+      throw .systemCall("lock", path: path, errno: Errno.noSpace.rawValue)
+    }
+    let place = try StorePlace()
+    let engine = try place.engine(environment)
+    _ = try engine.put("k", [1])
+    isFull.store(true, ordering: .releasing)
+    let (tails, table) = (try #require(engine.catalog.tails), try #require(engine.catalog.live.table))
+    let header = PackHeader(
+      name: PackName(writer: 9, sequence: 1), storeID: engine.header.storeID,
+      digestAlgorithm: engine.header.digestAlgorithm, created: 1)
+    let slot = try #require(try table.claim(header.name))
+    /// Publishes records that take so much memory, about.
+    func publish(byteCount: Int) throws {
+      let content = PackRecord.Content.chunk(
+        ChunkRecord(digest: Digest.of([1]), plainByteCount: 1, codecNumber: 0))
+      let records = (0..<byteCount / 4_096).map {
+        PackRecord(content: content, offset: Int64($0) * 8_192, metaByteCount: 4_096, payloadByteCount: 0)
+      }
+      let end = Int64(records.count) * 8_192
+      try tails.publish(records, of: header, upTo: end, in: slot, isPromised: false)
+      #expect(tails.size.recordCount < 8 * Tails.recordCountMax)
+    }
+    try publish(byteCount: Int(Tails.byteCountMax) / 2)
+    _ = try engine.put("k", [2])
+    try publish(byteCount: Int(Tails.byteCountMax))
+    let error = failure { _ = try engine.put("k", [3]) }
+    #expect(error?.code == (weaknesses.isEmpty ? .noSpace : nil))
+    #expect(try engine.data("k", nil) == Data([weaknesses.isEmpty ? 2 : 3]))
+    slot.release()
+    isFull.store(false, ordering: .releasing)
+    _ = try engine.put("k", [4])
+    #expect(try engine.data("k", nil) == Data([4]))
+    try engine.close()
   }
 
   /// V1 and V7: fails if a commit is published where no view looks.

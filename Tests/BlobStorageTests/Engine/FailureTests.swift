@@ -140,7 +140,7 @@ struct FailureTests {
       PutItem(key: "key-\(index)", data: Data(), metadata: [UInt8](repeating: 1, count: 1_000))
     }
     let byteCount = try engine.catalog.allocatedByteCount()
-    let error = try withFileLengths(upTo: byteCount) { failure { _ = try engine.put(items, .relaxed) } }
+    let error = try Self.withFileLengths(upTo: byteCount) { failure { _ = try engine.put(items, .relaxed) } }
     #expect((error == nil) == hasTable)
     let expected = ["before"] + (hasTable ? items.map(\.key).sorted() : [])
     #expect(try engine.keys("", after: nil, limit: .max).map(\.key) == expected)
@@ -152,8 +152,49 @@ struct FailureTests {
     try reopened.close()
   }
 
+  /// Fails if what was committed in vain stays in a pack that another thread has ended before the transaction failed. A
+  /// process of its own, because no file can grow meanwhile.
+  @Test("that is closed beside a commit which its catalog refuses holds nothing of that commit")
+  func closedBesideRefused() async {
+    await #expect(processExitsWith: .success) { for _ in 0..<4 { try Self.closeBesideRefused() } }
+  }
+
+  private static func closeBesideRefused() throws {
+    let place = try Place()
+    let engine = try place.engine()
+    _ = try engine.put("before", [1])
+    engine.catalog.live.table = nil
+    let items = (0..<1_500).map { index in
+      PutItem(key: "key-\(index)", data: Data(), metadata: [UInt8](repeating: 1, count: 1_000))
+    }
+    let byteCount = try engine.catalog.allocatedByteCount()
+    let (begun, ended) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let isFirst = Atomic<Bool>(true)
+    // The commit hands its records to the system. The other thread ends the pack as soon as that is done.
+    place.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.kind == .write, isFirst.exchange(false, ordering: .relaxed) else { return }
+      Thread.detachNewThread {
+        begun.signal()
+        _ = failure { try engine.writer.rollOver() }
+        ended.signal()
+      }
+      begun.wait()
+    }
+    let error = try withFileLengths(upTo: byteCount) {
+      let error = failure { _ = try engine.put(items, .relaxed) }
+      ended.wait()
+      return error
+    }
+    place.disk.heal()
+    _ = failure { try engine.close() }
+    let reopened = try place.engine()
+    let count = try reopened.keys("", after: nil, limit: .max).count
+    guard error != nil, count == 1 else { throw Unexpected("\(count) keys, \(String(describing: error))") }
+    try reopened.close()
+  }
+
   /// Has the system refuse this process longer files meanwhile. The simulated disk has none.
-  private func withFileLengths<T>(upTo byteCount: Int64, _ body: () throws -> T) throws -> T {
+  private static func withFileLengths<T>(upTo byteCount: Int64, _ body: () throws -> T) throws -> T {
     #if canImport(Darwin)
       let resource = RLIMIT_FSIZE
     #else

@@ -118,6 +118,10 @@ private final class HookedFile: File {
     try hook("lock bytes", path)
     return try file.lock(bytes: bytes, wait: wait)
   }
+  func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
+    try hook("lock bytes", path)
+    return try file.lock(bytes: bytes, withinSeconds: seconds)
+  }
   func unlock(bytes: Range<Int64>) throws(BlobStorageError) {
     try hook("unlock bytes", path)
     try file.unlock(bytes: bytes)
