@@ -63,7 +63,7 @@ package struct DirectoryWalker: ~Copyable {
       prefix.removeLast(prefix.count - level.pathByteCount)
       if !prefix.isEmpty { prefix.append(UInt8(ascii: "/")) }
       prefix += name
-      return visit(FilePath(bytes: name), in: level.descriptor.number)
+      return visit([CChar](terminating: name), in: level.descriptor.number)
     }
     return nil
   }
@@ -73,15 +73,13 @@ package struct DirectoryWalker: ~Copyable {
     if let level = levels.last, level.pathByteCount == prefix.count, levels.count > 1 { levels.removeLast() }
   }
 
-  private mutating func visit(_ name: FilePath, in directory: Int32) -> Item {
+  private mutating func visit(_ name: [CChar], in directory: Int32) -> Item {
     // Only an error needs the path as a whole, and only an error pays for it.
-    var path: FilePath { folder.path.appending(FilePath(bytes: prefix).components) }
+    var path: FilePath { folder.path.appending(bytes: prefix) }
     var status: FileStatus?
     do throws(BlobStorageError) {
       var raw = bs_status()
-      _ = try systemCall("look at", path) {
-        name.withPlatformString { bs_status_at(directory, $0, &raw) }
-      }
+      _ = try systemCall("look at", path) { bs_status_at(directory, name, &raw) }
       let found = FileStatus(raw)
       status = found
       if found.kind == .directory {
@@ -105,12 +103,5 @@ package struct DirectoryWalker: ~Copyable {
     let duplicate = Int32(try systemCall("list", path()) { bs_duplicate(descriptor.number) })
     let names = try readNames(owning: duplicate, path())
     return Level(descriptor: descriptor, names: names.reversed(), pathByteCount: pathByteCount)
-  }
-}
-
-extension FilePath {
-  /// The path that the system would write with these bytes.
-  fileprivate init(bytes: [UInt8]) {
-    self.init(platformString: bytes.map(CChar.init(bitPattern:)) + [0])
   }
 }

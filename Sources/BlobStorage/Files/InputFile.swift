@@ -3,7 +3,9 @@ import SystemPackage
 
 /// A user's file, or a pipe, that is read from front to back.
 package final class InputFile: Sendable {
-  package let path: FilePath
+  /// The folder that `relativePath` begins in, or the file's own path.
+  private let root: FilePath
+  private let relativePath: [UInt8]
   /// What the file was when it was opened; of a pipe only the kind means something.
   package let status: FileStatus
   private let descriptor: Int32
@@ -12,17 +14,21 @@ package final class InputFile: Sendable {
   /// Opens a regular file; a symbolic link, folder, pipe or device is refused with code `invalidArgument`.
   package convenience init(_ path: FilePath) throws(BlobStorageError) {
     let path = try path.absolute()
-    try self.init(bs_working_directory(), path, path)
+    try self.init(
+      bs_working_directory(),
+      path.withPlatformString { Array(UnsafeBufferPointer(start: $0, count: bs_length($0) + 1)) },
+      path, [])
   }
 
-  /// Opens a file as `name` means it in a folder; `path` is what messages call it.
-  init(_ directory: Int32, _ name: FilePath, _ path: FilePath) throws(BlobStorageError) {
-    self.path = path
+  /// Opens a file of that name in a folder. Messages call it `relativePath` below `root`.
+  init(
+    _ directory: Int32, _ name: [CChar], _ root: FilePath, _ relativePath: [UInt8]
+  ) throws(BlobStorageError) {
+    (self.root, self.relativePath) = (root, relativePath)
+    var path: FilePath { root.appending(bytes: relativePath) }
     // Non-blocking, because opening a named pipe would wait for a writer.
     let options = Int32(BS_OPEN_NONBLOCK)
-    let opened = uninterrupted {
-      name.withPlatformString { bs_open_at(directory, $0, options) }
-    }
+    let opened = uninterrupted { bs_open_at(directory, name, options) }
     if opened < 0 {
       if opened == -Int(Errno.tooManySymbolicLinkLevels.rawValue) { throw Self.notRegular(path) }
       throw .systemCall("open", path: path, errno: Int32(-opened))
@@ -46,13 +52,15 @@ package final class InputFile: Sendable {
 
   /// Reads an open descriptor of any kind, such as standard input, from where it stands; does not close it.
   package init(borrowing descriptor: Int32, name: FilePath) throws(BlobStorageError) {
-    path = name
+    (root, relativePath) = (name, [])
     self.descriptor = descriptor
     isOwner = false
     status = try Self.status(of: descriptor, name)
   }
 
   deinit { if isOwner { _ = bs_close(descriptor) } }
+
+  package var path: FilePath { root.appending(bytes: relativePath) }
 
   /// Fills the buffer or stops at the end of the input; returns the count of bytes read.
   package func read(into buffer: UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int {
@@ -80,9 +88,11 @@ package final class InputFile: Sendable {
     }
   }
 
-  private static func status(of descriptor: Int32, _ path: FilePath) throws(BlobStorageError) -> FileStatus {
+  private static func status(
+    of descriptor: Int32, _ path: @autoclosure () -> FilePath
+  ) throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
-    _ = try systemCall("look at", path) { bs_status_of(descriptor, &raw) }
+    _ = try systemCall("look at", path()) { bs_status_of(descriptor, &raw) }
     return FileStatus(raw)
   }
 

@@ -24,26 +24,30 @@ package final class InputFolder: Sendable {
   ///
   /// Every step is taken relative to the folder before it and refuses a symbolic link.
   ///
+  /// - Parameter trail: leads through the folders that are open already.
   /// - Throws: `sourceFailed` when what was a folder is one no more.
-  package func open(_ relativePath: FilePath) throws(BlobStorageError) -> InputFile {
-    let path = self.path.appending(relativePath.components)
-    guard relativePath.isRelative, let last = relativePath.lastComponent, last.kind == .regular else {
-      throw OutputFolder.escapes(path)
-    }
-    var current = descriptor
-    for component in relativePath.components.dropLast() {
-      guard component.kind == .regular else { throw OutputFolder.escapes(path) }
-      let name = FilePath(root: nil, [component])
+  package func open(
+    _ relativePath: String, through trail: inout FolderTrail
+  ) throws(BlobStorageError) -> InputFile {
+    let bytes = Array(relativePath.utf8)
+    guard FolderTrail.leadsDown(bytes) else { throw OutputFolder.escapes(path.appending(bytes: bytes)) }
+    let folder = try trail.folder(of: bytes, below: descriptor) {
+      (above, name, _) throws(BlobStorageError) in
       do throws(BlobStorageError) {
-        current = try .open(current.number, name, path, Int32(BS_OPEN_DIRECTORY), "open")
+        return try .open(above.number, name, path.appending(bytes: bytes), Int32(BS_OPEN_DIRECTORY), "open")
       } catch {
         let errno = error.errno.map(Errno.init(rawValue:))
         guard errno == .notDirectory || errno == .tooManySymbolicLinkLevels else { throw error }
+        let path = path.appending(bytes: bytes).string
         throw BlobStorageError(
-          .sourceFailed, "\(path.string) cannot be read: a folder on the way to it was replaced",
-          path: path.string)
+          .sourceFailed, "\(path) cannot be read: a folder on the way to it was replaced", path: path)
       }
     }
-    return try InputFile(current.number, FilePath(root: nil, [last]), path)
+    return try InputFile(folder.number, FolderTrail.name(in: bytes), path, bytes)
+  }
+
+  package func open(_ relativePath: String) throws(BlobStorageError) -> InputFile {
+    var trail = FolderTrail()
+    return try open(relativePath, through: &trail)
   }
 }

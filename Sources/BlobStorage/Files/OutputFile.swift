@@ -8,41 +8,51 @@ package struct OutputFile: ~Copyable {
   /// What happens to a file on its way to its name.
   package enum Step: Sendable { case synced, named }
 
-  /// The path it will have.
-  package let path: FilePath
+  private let folder: OutputFolder
+  private let relativePath: [UInt8]
   private let directory: OwnedDescriptor
   private let descriptor: OwnedDescriptor
-  private let name: FilePath
-  private let temporaryName: FilePath
-  private let observer: (@Sendable (Step) -> Void)?
+  private let name: [CChar]
+  private let temporaryName: [CChar]
   private var byteCount: Int64 = 0
   private var isCommitted = false
 
   /// Creates the temporary file, and the folders on the way to it.
   ///
-  /// - Parameter relativePath: Without a leading `/` and without `.` and `..`; anything else is `invalidArgument`.
-  package init(in folder: OutputFolder, relativePath: FilePath) throws(BlobStorageError) {
-    let path = folder.path.appending(relativePath.components)
-    guard relativePath.isRelative, let last = relativePath.lastComponent, last.kind == .regular else {
-      throw OutputFolder.escapes(path)
+  /// - Parameters:
+  ///   - relativePath: Without a leading `/` and without `.` and `..`; anything else is `invalidArgument`.
+  ///   - trail: leads through the folders that are open already.
+  package init(
+    in folder: OutputFolder, relativePath: [UInt8], through trail: inout FolderTrail
+  ) throws(BlobStorageError) {
+    guard FolderTrail.leadsDown(relativePath) else {
+      throw OutputFolder.escapes(folder.path.appending(bytes: relativePath))
     }
-    let directory = try folder.descend(relativePath.components.dropLast())
-    // Not made from the name, which may be as long as a name can be.
-    let temporaryName = FilePath(".blobstorage-\(String(randomUInt64(), radix: 36)).partial")
+    let directory = try folder.folder(of: relativePath, through: &trail)
+    let temporaryName = folder.nextTemporaryName()
     let options = Int32(BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE)
-    let descriptor = try OwnedDescriptor.open(directory.number, temporaryName, path, options, "write")
-    self.path = path
-    observer = folder.observer
+    let descriptor = try OwnedDescriptor.open(
+      directory.number, temporaryName, folder.path.appending(bytes: relativePath), options, "write")
+    self.folder = folder
+    self.relativePath = relativePath
     self.directory = directory
     self.descriptor = descriptor
-    self.name = FilePath(root: nil, [last])
+    self.name = FolderTrail.name(in: relativePath)
     self.temporaryName = temporaryName
+  }
+
+  package init(in folder: OutputFolder, relativePath: String) throws(BlobStorageError) {
+    var trail = FolderTrail()
+    try self.init(in: folder, relativePath: Array(relativePath.utf8), through: &trail)
   }
 
   deinit {
     if isCommitted { return }
-    _ = temporaryName.withPlatformString { bs_remove_at(directory.number, $0) }
+    _ = bs_remove_at(directory.number, temporaryName)
   }
+
+  /// The path it will have.
+  package var path: FilePath { folder.path.appending(bytes: relativePath) }
 
   /// Appends all bytes or throws.
   package mutating func write(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
@@ -79,31 +89,27 @@ package struct OutputFile: ~Copyable {
         bs_set_modified(number, modified.seconds, modified.nanoseconds)
       }
     }
-    let folder = directory.number
+    let directory = directory.number
     if isDurable {
       _ = try systemCall("sync", path) { bs_sync_all(number) }
-      observer?(.synced)
+      folder.observer?(.synced)
     } else if overwriting, isTaken {
       _ = try systemCall("sync", path) { bs_sync_data(number) }
-      observer?(.synced)
+      folder.observer?(.synced)
     }
     _ = try systemCall("write", path) {
-      temporaryName.withPlatformString { from in
-        name.withPlatformString { to in
-          overwriting
-            ? bs_rename_at(folder, from, folder, to)
-            : bs_rename_without_replacing_at(folder, from, folder, to)
-        }
-      }
+      overwriting
+        ? bs_rename_at(directory, temporaryName, directory, name)
+        : bs_rename_without_replacing_at(directory, temporaryName, directory, name)
     }
-    observer?(.named)
+    folder.observer?(.named)
     isCommitted = true
-    if isDurable { _ = try systemCall("sync the folder of", path) { bs_sync_all(folder) } }
+    if isDurable { _ = try systemCall("sync the folder of", path) { bs_sync_all(directory) } }
   }
 
   /// Whether there is something of that name.
   private var isTaken: Bool {
     var raw = bs_status()
-    return uninterrupted { name.withPlatformString { bs_status_at(directory.number, $0, &raw) } } == 0
+    return uninterrupted { bs_status_at(directory.number, name, &raw) } == 0
   }
 }

@@ -1,4 +1,5 @@
 import CBlobKernels
+import Synchronization
 import SystemPackage
 
 /// A folder of the user's below which files are written, and never outside, whatever symbolic links stand in it.
@@ -6,6 +7,8 @@ package final class OutputFolder: Sendable {
   package let path: FilePath
   let descriptor: OwnedDescriptor
   private let excluded: FileIdentity?
+  private let temporaryPrefix = ".blobstorage-\(String(randomUInt64(), radix: 36))-"
+  private let temporaryCount = Atomic<UInt64>(0)
   /// Told of what is done for a file, in that order.
   let observer: (@Sendable (OutputFile.Step) -> Void)?
 
@@ -24,29 +27,31 @@ package final class OutputFolder: Sendable {
     descriptor = try .open(bs_working_directory(), path, path, options, "open the folder")
   }
 
-  /// Opens a folder below this one, and creates what is missing on the way (0700).
+  /// The folder that holds a file; creates what is missing on the way (0700).
   ///
   /// Every step is taken relative to the folder before it and refuses a symbolic link.
-  func descend(_ components: some Sequence<FilePath.Component>) throws(BlobStorageError) -> OwnedDescriptor {
-    var current = descriptor
-    var path = self.path
-    for component in components {
-      path.append(component)
-      guard component.kind == .regular else { throw Self.escapes(path) }
-      let name = FilePath(root: nil, [component])
-      let created = uninterrupted {
-        name.withPlatformString { bs_create_directory_at(current.number, $0) }
-      }
+  func folder(
+    of relativePath: [UInt8], through trail: inout FolderTrail
+  ) throws(BlobStorageError) -> OwnedDescriptor {
+    try trail.folder(of: relativePath, below: descriptor) { (above, name, bytes) throws(BlobStorageError) in
+      var path: FilePath { self.path.appending(bytes: bytes) }
+      let created = uninterrupted { bs_create_directory_at(above.number, name) }
       if created < 0 && created != -Int(Errno.fileExists.rawValue) {
         throw .systemCall("create the folder", path: path, errno: Int32(-created))
       }
-      current = try .open(current.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
-      guard let excluded, try current.status(path).identity == excluded else { continue }
+      let folder = try OwnedDescriptor.open(
+        above.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
+      guard let excluded, try folder.status(path).identity == excluded else { return folder }
       throw BlobStorageError(
         .invalidArgument, "\(path.string) is the store's own folder: nothing is written into it",
         path: path.string)
     }
-    return current
+  }
+
+  /// A name for a file that is not whole yet. Not made from its own name, which may be as long as a name can be.
+  func nextTemporaryName() -> [CChar] {
+    let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
+    return [CChar](terminating: "\(temporaryPrefix)\(number).partial".utf8)
   }
 
   static func escapes(_ path: FilePath) -> BlobStorageError {

@@ -20,6 +20,14 @@ final class OwnedDescriptor: Sendable {
     return OwnedDescriptor(owning: Int32(number))
   }
 
+  /// Opens what has a name in a folder; `path` is what messages call it.
+  static func open(
+    _ directory: Int32, _ name: [CChar], _ path: @autoclosure () -> FilePath, _ options: Int32,
+    _ attempt: String
+  ) throws(BlobStorageError) -> OwnedDescriptor {
+    OwnedDescriptor(owning: Int32(try systemCall(attempt, path()) { bs_open_at(directory, name, options) }))
+  }
+
   func status(_ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
     _ = try systemCall("look at", path()) { bs_status_of(number, &raw) }

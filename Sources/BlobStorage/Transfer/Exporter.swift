@@ -4,6 +4,9 @@ import SystemPackage
 /// Writes the current versions of keys as files below a folder, and nowhere else.
 final class Exporter {
   private static let smallByteCountMax: Int64 = 4 << 20
+  /// What one thread writes at a time: most neighbours lie in the same folders.
+  private static let batchByteCount: Int64 = 1 << 20
+  private static let batchCount = 64
 
   private enum Result: Sendable {
     case written(Int64)
@@ -45,23 +48,43 @@ final class Exporter {
     var page: ArraySlice<KeyEntry> = []
     let (engine, options) = (engine, options)
     try engine.work.orderedMap(
-      inFlightMax: engine.work.width * 8,
-      next: { () throws(BlobStorageError) -> BlobVersion? in
+      inFlightMax: engine.work.width * 2 + 1,
+      next: { () throws(BlobStorageError) -> [BlobVersion]? in
         try CancellationFlag.check()
         if page.isEmpty {
           try engine.checkOpen()
           page = try pages.next(engine.entry)?[...] ?? []
         }
-        return page.popFirst()?.current
+        var batch: [BlobVersion] = []
+        var byteCount: Int64 = 0
+        while batch.count < Self.batchCount, byteCount < Self.batchByteCount,
+          let version = page.popFirst()?.current
+        {
+          batch.append(version)
+          byteCount += version.byteCount
+        }
+        return batch.isEmpty ? nil : batch
       },
-      transform: { (version) throws(BlobStorageError) in
-        if version.byteCount > Self.smallByteCountMax { return .large(version) }
-        return try Self.writeCurrent(version, to: folder, engine, options)
+      transform: { (batch) throws(BlobStorageError) -> [Result] in
+        var trail = FolderTrail()
+        var results: [Result] = []
+        for version in batch {
+          let isLarge = version.byteCount > Self.smallByteCountMax
+          results.append(
+            isLarge
+              ? .large(version)
+              : try Self.writeCurrent(version, to: folder, through: &trail, engine, options))
+        }
+        return results
       },
-      consume: { (result: Result) throws(BlobStorageError) in
-        switch result {
-        case .large(let version): self.take(try Self.writeCurrent(version, to: folder, engine, options))
-        default: self.take(result)
+      consume: { (results: [Result]) throws(BlobStorageError) in
+        for result in results {
+          guard case .large(let version) = result else {
+            self.take(result)
+            continue
+          }
+          var trail = FolderTrail()
+          self.take(try Self.writeCurrent(version, to: folder, through: &trail, engine, options))
         }
       })
     report.seconds = Date().timeIntervalSince(start)
@@ -85,11 +108,12 @@ final class Exporter {
 
   /// Writes the version, or the one that has taken its place since it was listed and made it garbage.
   private static func writeCurrent(
-    _ listed: BlobVersion, to folder: OutputFolder, _ engine: Engine, _ options: ExportOptions
+    _ listed: BlobVersion, to folder: OutputFolder, through trail: inout FolderTrail, _ engine: Engine,
+    _ options: ExportOptions
   ) throws(BlobStorageError) -> Result {
     var version = listed
     while true {
-      let result = try write(version, to: folder, engine, options)
+      let result = try write(version, to: folder, through: &trail, engine, options)
       guard case .failed(_, isDamage: true) = result else { return result }
       guard let current = try engine.version(version.key, nil) else { return .dropped }
       if current.id == version.id { return result }
@@ -99,22 +123,18 @@ final class Exporter {
 
   /// Writes one file, whole or not at all.
   private static func write(
-    _ version: BlobVersion, to folder: OutputFolder, _ engine: Engine, _ options: ExportOptions
+    _ version: BlobVersion, to folder: OutputFolder, through trail: inout FolderTrail, _ engine: Engine,
+    _ options: ExportOptions
   ) throws(BlobStorageError) -> Result {
     func failed(_ reason: String, isDamage: Bool = false) -> Result {
       .failed(Skipped(path: version.key, reason: reason, isFailure: true), isDamage: isDamage)
     }
-    let bytes = Array(version.key.utf8)
-    let stripped = Array(options.stripped.utf8)
-    let rest = bytes.starts(with: stripped) ? Array(bytes[stripped.count...]) : bytes
+    var path = Array(version.key.utf8)
+    if path.starts(with: options.stripped.utf8) { path.removeFirst(options.stripped.utf8.count) }
     // As a path, “a//b”, “./a” and “a/” would be other names than as a key.
-    let parts = rest.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-    guard parts.allSatisfy({ !$0.isEmpty && !$0.elementsEqual(".".utf8) && !$0.elementsEqual("..".utf8) })
-    else {
-      return failed("the key cannot be a path below the folder")
-    }
+    guard FolderTrail.leadsDown(path) else { return failed("the key cannot be a path below the folder") }
     do throws(BlobStorageError) {
-      var file = try OutputFile(in: folder, relativePath: FilePath(String(decoding: rest, as: UTF8.self)))
+      var file = try OutputFile(in: folder, relativePath: path, through: &trail)
       guard let layout = try engine.blobs.layout(version.digest) else {
         return failed("blob \(version.digest) is missing from the store", isDamage: true)
       }

@@ -6,31 +6,34 @@ struct ImportSource: Sendable {
   /// The folder that was named; nil for a file that was.
   var folder: InputFolder?
   /// From that folder on.
-  var relativePath: FilePath
+  var relativePath: String
   var key: String
   var status: FileStatus
 
   /// The path that messages name.
   var path: FilePath {
-    folder.map { $0.name.appending(relativePath.components) } ?? relativePath
+    folder.map { $0.name.appending(FilePath(relativePath).components) } ?? FilePath(relativePath)
   }
 
   /// Opens the file; one below a folder is reached through nothing but folders.
+  func open(through trail: inout FolderTrail) throws(BlobStorageError) -> InputFile {
+    if let folder { return try folder.open(relativePath, through: &trail) }
+    return try InputFile(FilePath(relativePath))
+  }
+
   func open() throws(BlobStorageError) -> InputFile {
-    if let folder { return try folder.open(relativePath) }
-    return try InputFile(relativePath)
+    var trail = FolderTrail()
+    return try open(through: &trail)
   }
 
   /// Whether it begins like an image, an archive or a film.
   var isCompressed: Bool {
     do throws(BlobStorageError) {
       let file = try open()
-      var beginning = Data(count: 16)
-      let count = try beginning.withBytes { (target) throws(BlobStorageError) in
+      let beginning = try [UInt8](filling: 16) { (target) throws(BlobStorageError) in
         try file.read(into: target)
       }
-      return beginning.prefix(count).withUnsafeBytes { CompressibilityHint(beginning: $0) }
-        == .alreadyCompressed
+      return beginning.withUnsafeBytes { CompressibilityHint(beginning: $0) } == .alreadyCompressed
     } catch {
       // What is wrong with it is found and reported when it is read whole.
       return false
@@ -53,13 +56,19 @@ struct ImportSource: Sendable {
 }
 
 extension Data {
-  /// `withUnsafeMutableBytes` that keeps the error's type.
-  mutating func withBytes(
-    _ body: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
-  ) throws(BlobStorageError) -> Int {
-    let result: Result<Int, BlobStorageError> = withUnsafeMutableBytes { raw in
-      do throws(BlobStorageError) { return .success(try body(raw)) } catch { return .failure(error) }
+  /// Makes data in memory that is not zeroed before: of its `capacity` bytes, `fill` writes the first, and returns how
+  /// many.
+  init(
+    filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError) {
+    let memory = UnsafeMutableRawPointer.allocate(byteCount: capacity, alignment: 16)
+    let count: Int
+    do throws(BlobStorageError) {
+      count = try fill(UnsafeMutableRawBufferPointer(start: memory, count: capacity))
+    } catch {
+      memory.deallocate()
+      throw error
     }
-    return try result.get()
+    self.init(bytesNoCopy: memory, count: count, deallocator: .custom { memory, _ in memory.deallocate() })
   }
 }

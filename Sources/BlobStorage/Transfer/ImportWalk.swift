@@ -59,8 +59,11 @@ struct ImportWalk: ~Copyable {
     case .regular:
       guard begun.insert(status.identity).inserted else { return nil }
       let key = options.prefix + (path.lastComponent?.string ?? "")
-      guard isShort(key, path.string) else { return nil }
-      return ImportSource(folder: nil, relativePath: path, key: key, status: status)
+      guard key.utf8.count <= Limits.keyByteCountMax else {
+        skipTooLong(path.string)
+        return nil
+      }
+      return ImportSource(folder: nil, relativePath: path.string, key: key, status: status)
     case .symbolicLink:
       // Named by the user, so followed, as a shell would.
       do throws(BlobStorageError) { try walk(path) } catch {
@@ -80,8 +83,9 @@ struct ImportWalk: ~Copyable {
 
   private mutating func nextBelowRoot() -> ImportSource? {
     while let item = walker?.next() {
-      let shown = root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self)
-      if let path = item.path, isExcluded(path, isFolder: item.status?.kind == .directory) {
+      var shown: String { root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self) }
+      let path = item.path
+      if let path, isExcluded(path, isFolder: item.status?.kind == .directory) {
         if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
         continue
       }
@@ -100,25 +104,24 @@ struct ImportWalk: ~Copyable {
       case .symbolicLink: skip(shown, "it is a symbolic link", isFailure: false)
       case .other: skip(shown, "it is not a regular file", isFailure: false)
       case .regular:
-        guard let path = item.path else {
+        guard let path else {
           skip(shown, "its name is not UTF-8", isFailure: true)
           continue
         }
-        let key = options.prefix + path
-        guard isShort(key, shown) else { continue }
-        return ImportSource(
-          folder: walker?.folder, relativePath: FilePath(path), key: key, status: status)
+        let key = options.prefix.isEmpty ? path : options.prefix + path
+        guard key.utf8.count <= Limits.keyByteCountMax else {
+          skipTooLong(shown)
+          continue
+        }
+        return ImportSource(folder: walker?.folder, relativePath: path, key: key, status: status)
       }
     }
     walker = nil
     return nil
   }
 
-  /// Whether a key is short enough; the file is left out otherwise.
-  private mutating func isShort(_ key: String, _ path: String) -> Bool {
-    if key.utf8.count <= Limits.keyByteCountMax { return true }
+  private mutating func skipTooLong(_ path: String) {
     skip(path, "its key would be longer than \(Limits.keyByteCountMax) bytes", isFailure: true)
-    return false
   }
 
   private func isExcluded(_ path: String, isFolder: Bool) -> Bool {

@@ -140,9 +140,11 @@ package final class Importer {
         switch work {
         case .large(let source): return .large(source)
         case .batch(let sources):
+          var trail = FolderTrail()
           var outcomes: [(ImportSource, Outcome)] = []
+          outcomes.reserveCapacity(sources.count)
           for source in sources {
-            outcomes.append((source, try Self.prepare(source, engine, options, context)))
+            outcomes.append((source, try Self.prepare(source, through: &trail, engine, options, context)))
           }
           return .batch(outcomes)
         }
@@ -168,28 +170,31 @@ package final class Importer {
   // MARK: Small files
 
   private static func prepare(
-    _ source: ImportSource, _ engine: Engine, _ options: ImportOptions, _ context: ImportContext
+    _ source: ImportSource, through trail: inout FolderTrail, _ engine: Engine, _ options: ImportOptions,
+    _ context: ImportContext
   ) throws(BlobStorageError) -> Outcome {
     if try isUnchanged(source, engine, options, context) { return .unchanged }
-    return try read(source, byteCountMax: shortByteCountMaxIfCompressed, engine, options, context)
+    return try read(
+      source, through: &trail, byteCountMax: shortByteCountMaxIfCompressed, engine, options, context)
   }
 
   /// Reads a file whole and prepares it.
   private static func read(
-    _ source: ImportSource, byteCountMax: Int64, _ engine: Engine, _ options: ImportOptions,
-    _ context: ImportContext
+    _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, _ engine: Engine,
+    _ options: ImportOptions, _ context: ImportContext
   ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
       let start = context.beginReading(source.status)
-      let file = try source.open()
+      let file = try source.open(through: &trail)
       // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
-      var bytes = Data(count: Int(max(1, min(file.status.byteCount, byteCountMax))))
-      let count = try bytes.withBytes { (target) throws(BlobStorageError) in try file.read(into: target) }
+      let capacity = Int(max(1, min(file.status.byteCount, byteCountMax)))
+      let bytes = try Data(filling: capacity) { (target) throws(BlobStorageError) in
+        try file.read(into: target)
+      }
       try file.checkUnchanged()
-      guard Int64(count) == file.status.byteCount else {
+      guard Int64(bytes.count) == file.status.byteCount else {
         throw BlobStorageError(.sourceFailed, "it changed while it was read")
       }
-      bytes.removeLast(bytes.count - count)
       let putOptions = PutOptions(
         replacement: options.replacement, codec: options.codec,
         metadata: FileMark(file.status, readFrom: start).metadata)
@@ -282,9 +287,10 @@ package final class Importer {
       see(source)
       return try refuse(source, "it is too long for the cache's limit")
     }
-    try take([
-      (source, try Self.read(source, byteCountMax: Int64(byteCountMax), engine, options, context))
-    ])
+    var trail = FolderTrail()
+    let outcome = try Self.read(
+      source, through: &trail, byteCountMax: Int64(byteCountMax), engine, options, context)
+    try take([(source, outcome)])
   }
 
   // MARK: Counting

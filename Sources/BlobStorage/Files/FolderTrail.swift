@@ -1,0 +1,89 @@
+import SystemPackage
+
+/// The folders from a root down to a file. They stay open for the next file, so that neighbours in a tree cost few
+/// system calls.
+///
+/// Every folder is opened relative to the one above it. If a folder that is open is moved away, the trail still leads
+/// through it: keep a trail for a short run of files. For use by one thread. Descriptors: one for each level.
+package struct FolderTrail: ~Copyable {
+  private struct Level {
+    let folder: OwnedDescriptor
+    /// Bytes of the folder's path in `path`.
+    let pathByteCount: Int
+  }
+
+  private static let separator = UInt8(ascii: "/")
+  private var root: OwnedDescriptor?
+  /// The path of the last level.
+  private var path: ArraySlice<UInt8> = []
+  private var levels: [Level] = []
+
+  package init() {}
+
+  /// Whether a path names something below a folder, without a detour: no part of it is empty, `.` or `..`.
+  static func leadsDown(_ path: [UInt8]) -> Bool {
+    let dot = UInt8(ascii: ".")
+    var partByteCount = 0
+    var dotCount = 0
+    for byte in path {
+      if byte == separator {
+        if partByteCount == dotCount, partByteCount <= 2 { return false }
+        (partByteCount, dotCount) = (0, 0)
+      } else {
+        if byte == 0 { return false }
+        partByteCount += 1
+        if byte == dot { dotCount += 1 }
+      }
+    }
+    return partByteCount > dotCount || partByteCount > 2
+  }
+
+  /// The name of a file in the folder that holds it, as the system takes it.
+  static func name(in path: [UInt8]) -> [CChar] {
+    [CChar](terminating: path[(path.lastIndex(of: separator).map { $0 + 1 } ?? 0)...])
+  }
+
+  /// The folder that holds a file.
+  ///
+  /// - Parameters:
+  ///   - path: the file's, from the root on; it leads down.
+  ///   - open: opens the folder of that name in the folder above it.
+  mutating func folder(
+    of path: [UInt8], below root: OwnedDescriptor,
+    opening open: (
+      _ above: OwnedDescriptor, _ name: [CChar], _ path: ArraySlice<UInt8>
+    ) throws(BlobStorageError) -> OwnedDescriptor
+  ) throws(BlobStorageError) -> OwnedDescriptor {
+    if self.root !== root { (self.root, levels) = (root, []) }
+    let end = path.lastIndex(of: Self.separator) ?? 0
+    let sameCount = zip(self.path, path).prefix { $0 == $1 }.count
+    levels.removeAll { $0.pathByteCount > min(sameCount, end) || path[$0.pathByteCount] != Self.separator }
+    self.path = path[..<end]
+    var current = levels.last?.folder ?? root
+    var start = levels.last.map { $0.pathByteCount + 1 } ?? 0
+    while start < end {
+      let stop = path[start...].firstIndex(of: Self.separator) ?? end
+      current = try open(current, [CChar](terminating: path[start..<stop]), path[..<stop])
+      levels.append(Level(folder: current, pathByteCount: stop))
+      start = stop + 1
+    }
+    return current
+  }
+}
+
+extension [CChar] {
+  /// A name or path with a zero behind it, as the system takes it.
+  init(terminating bytes: some Collection<UInt8>) {
+    self.init()
+    reserveCapacity(bytes.count + 1)
+    for byte in bytes { append(CChar(bitPattern: byte)) }
+    append(0)
+  }
+}
+
+extension FilePath {
+  /// The path of what has these bytes as its path below this one, as the system writes it.
+  func appending(bytes: some Collection<UInt8>) -> FilePath {
+    bytes.isEmpty ? self : appending(FilePath(platformString: [CChar](terminating: bytes)).components)
+  }
+}
