@@ -19,9 +19,19 @@ package func bridge<T>(
   return try result.get()
 }
 
-extension [UInt8] {
-  /// Makes an array in memory that is not zeroed before: of its `capacity` bytes, `fill` writes the first, and returns
-  /// how many.
+/// Bytes in memory that is not zeroed before something fills it.
+protocol FilledBytes {
+  /// - Parameters:
+  ///   - capacity: the bytes to allocate.
+  ///   - fill: writes the first bytes, and returns how many.
+  init(
+    filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError)
+
+  init(copying array: [UInt8])
+}
+
+extension [UInt8]: FilledBytes {
   package init(
     filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) {
@@ -34,4 +44,27 @@ extension [UInt8] {
     }
     if let failure { throw failure }
   }
+
+  init(copying array: [UInt8]) { self = array }
+}
+
+extension Data: FilledBytes {
+  init(
+    filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
+  ) throws(BlobStorageError) {
+    let memory = UnsafeMutableRawBufferPointer.allocate(byteCount: capacity, alignment: 16)
+    let count: Int
+    do throws(BlobStorageError) { count = try fill(memory) } catch {
+      memory.deallocate()
+      throw error
+    }
+    guard let start = memory.baseAddress, count > 0 else {
+      memory.deallocate()
+      self.init()
+      return
+    }
+    self.init(bytesNoCopy: start, count: count, deallocator: .custom { start, _ in start.deallocate() })
+  }
+
+  init(copying array: [UInt8]) { self.init(array) }
 }

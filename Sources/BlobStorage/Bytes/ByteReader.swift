@@ -2,28 +2,39 @@
 ///
 /// The buffer must outlive the reader; both stay inside one `withUnsafeBytes`.
 package struct ByteReader {
-  private var rest: UnsafeRawBufferPointer
+  private let all: UnsafeRawBufferPointer
+  /// How many bytes have been taken.
+  private var offset = 0
 
   /// Reads from the start of `bytes`.
-  package init(_ bytes: UnsafeRawBufferPointer) { rest = bytes }
+  package init(_ bytes: UnsafeRawBufferPointer) { all = bytes }
 
   /// How many bytes have not been taken.
-  package var remainingByteCount: Int { rest.count }
+  package var remainingByteCount: Int { all.count - offset }
 
   /// Takes the next `count` bytes.
   package mutating func bytes(_ count: Int) throws(BlobStorageError) -> UnsafeRawBufferPointer {
-    guard count >= 0, count <= rest.count else {
-      throw BlobStorageError(
-        .corrupted, "Bytes end early: \(count) more were expected, \(rest.count) are there.")
-    }
-    let taken = UnsafeRawBufferPointer(rebasing: rest[..<count])
-    rest = UnsafeRawBufferPointer(rebasing: rest[count...])
-    return taken
+    let start = try skip(count)
+    return UnsafeRawBufferPointer(rebasing: all[start..<start + count])
   }
 
   /// Takes the next integer.
   package mutating func integer<T: FixedWidthInteger>(_ type: T.Type = T.self) throws(BlobStorageError) -> T {
-    T(littleEndian: try bytes(MemoryLayout<T>.size).loadUnaligned(as: T.self))
+    T(littleEndian: all.loadUnaligned(fromByteOffset: try skip(MemoryLayout<T>.size), as: T.self))
+  }
+
+  /// Passes the next `count` bytes, and returns where they begin.
+  @inline(__always)
+  private mutating func skip(_ count: Int) throws(BlobStorageError) -> Int {
+    guard count >= 0, count <= all.count - offset else { throw early(count) }
+    defer { offset += count }
+    return offset
+  }
+
+  @inline(never)
+  private func early(_ count: Int) -> BlobStorageError {
+    BlobStorageError(
+      .corrupted, "Bytes end early: \(count) more were expected, \(remainingByteCount) are there.")
   }
 
   /// Takes `count` bytes that must be zero: they are reserved.
@@ -35,8 +46,8 @@ package struct ByteReader {
 
   /// Ends the reading: nothing may be left.
   package func finish() throws(BlobStorageError) {
-    guard rest.isEmpty else {
-      throw BlobStorageError(.corrupted, "There are \(rest.count) bytes too many.")
+    guard remainingByteCount == 0 else {
+      throw BlobStorageError(.corrupted, "There are \(remainingByteCount) bytes too many.")
     }
   }
 }

@@ -191,28 +191,31 @@ extension Catalog {
     try openLive(mayCreate: false)
     let table = live.table
     let stateCount = table?.catalogCount
-    if let table, let stateCount, stateCount & 1 == 0, stateCount == current.stateCount,
-      !(tails?.weaknesses.contains(.ignoresCounts) ?? false),
-      self.current.withLock({ $0?.stateCount == stateCount })
-    {
-      // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
-      guard isDue(), try table.isRemoved() else { return current.environment }
+    if let known = current.stateCount, known.table === table, try isUnchanged(known) {
+      return current.environment
     }
     guard try state.file.status().linkCount > 0, !(try current.environment.isSuperseded()) else {
       return nil
     }
-    self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = stateCount } }
+    let known = table.flatMap { table in stateCount.map { StateCount(table: table, count: $0) } }
+    self.current.withLock { if $0?.generation == current.generation { $0?.stateCount = known } }
     return current.environment
   }
 
-  /// Whether a tenth of a second has passed since the last check. Costs no system call.
-  private func isDue() -> Bool {
-    let now = PassingTime.coarseMilliseconds()
-    return lastLook.withLock { last in
-      if now >= last, now - last < 100 { return false }
-      last = now
-      return true
-    }
+  /// Whether no process has replaced `state` since. Mostly costs no system call.
+  func isUnchanged(_ known: StateCount) throws(BlobStorageError) -> Bool {
+    guard known.count & 1 == 0, known.table.catalogCount == known.count else { return false }
+    if tails?.weaknesses.contains(.ignoresCounts) ?? false { return false }
+    // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
+    guard isLookDue() else { return true }
+    return try !known.table.isRemoved()
+  }
+
+  /// Whether a tenth of a second has passed since the last check. True for one thread, which is to make it.
+  private func isLookDue() -> Bool {
+    let (now, last) = (PassingTime.coarseMilliseconds(), lastLook.load(ordering: .relaxed))
+    if now >= last, now - last < 100 { return false }
+    return lastLook.compareExchange(expected: last, desired: now, ordering: .relaxed).exchanged
   }
 
   /// Opens the generation that `state` names; nil if it cannot be used. Needs no lock.

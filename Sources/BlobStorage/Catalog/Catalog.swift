@@ -41,7 +41,7 @@ package final class Catalog: Sendable {
   /// The records of open packs that the catalog lacks.
   package let tails: Tails?
   /// When this process last checked that the live table still has its name.
-  let lastLook = Mutex<UInt64>(0)
+  let lastLook = Atomic<UInt64>(0)
   /// By ``PassingTime/coarseMilliseconds()``.
   let openedAt = PassingTime.coarseMilliseconds()
   /// Up to this length a file is always read for its checksum when the catalog is closed.
@@ -55,8 +55,14 @@ package final class Catalog: Sendable {
     var generation: String
     /// The `state` that named it; nil for a private catalog.
     var state: OpenState?
-    /// How often `state` had been replaced when it was read, as the table of open packs counts.
-    var stateCount: UInt64?
+    /// How often `state` had been replaced when it was read. Nil if it has to be checked.
+    var stateCount: StateCount?
+  }
+
+  /// How often `state` has been replaced, as a live table counts.
+  struct StateCount: Sendable {
+    var table: LiveTable
+    var count: UInt64
   }
 
   /// A `state` that this process read or wrote.
@@ -162,6 +168,7 @@ package final class Catalog: Sendable {
   package func read<T>(_ body: (ReadTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T
   {
     try mended(isPatient: false) { () throws(BlobStorageError) in
+      if let outcome = try readAtOnce(body) { return outcome }
       // A newer snapshot is soon available.
       for _ in 0..<100_000 {
         let table = live.table
@@ -180,6 +187,26 @@ package final class Catalog: Sendable {
         if let outcome { return outcome }
       }
       throw BlobStorageError(.busy, "The store changes faster than it can be read: try again.")
+    }
+  }
+
+  /// Runs `body` on a view if since the last one nothing changed but by this process. Otherwise returns nil, and `body`
+  /// did not run.
+  ///
+  /// Waits for no other process and does no I/O, except one `fstat` every tenth of a second.
+  ///
+  /// - Throws: `catalogDamaged` too. ``read(_:)`` rebuilds the catalog then.
+  package func readAtOnce<T>(
+    _ body: (ReadTransaction) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T? {
+    let now = current.withLock { $0.map { ($0.environment, $0.stateCount) } }
+    guard let tails, let (environment, stateCount) = now, let stateCount, try isUnchanged(stateCount) else {
+      return nil
+    }
+    return try environment.read { (snapshot) throws(BlobStorageError) -> T? in
+      let view = try tails.view(
+        snapshot, of: environment, stateCount.table, catalogCount: stateCount.count, isAtOnce: true)
+      return try view.map { (view) throws(BlobStorageError) in try body(view) }
     }
   }
 

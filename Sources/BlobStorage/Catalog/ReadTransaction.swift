@@ -88,20 +88,27 @@ extension ReadTransaction {
     _ table: Table, from start: [UInt8] = [],
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
+    try bridge(start) { (start) throws(BlobStorageError) in try scan(table, from: start, body) }
+  }
+
+  func scan(
+    _ table: Table, from start: UnsafeRawBufferPointer,
+    _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
     var cursor: OpaquePointer?
     try Environment.check(mdb_cursor_open(handle, number(of: table), &cursor), "read")
     defer { mdb_cursor_close(cursor) }
     var key = MDB_val()
     var value = MDB_val()
-    var code = try bridge(start) { (bytes) throws(BlobStorageError) -> Int32 in
-      guard !bytes.isEmpty else { return mdb_cursor_get(cursor, &key, &value, MDB_FIRST) }
-      key = MDB_val(mv_size: bytes.count, mv_data: UnsafeMutableRawPointer(mutating: bytes.baseAddress))
-      return mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE)
+    var code: Int32
+    if start.isEmpty {
+      code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)
+    } else {
+      key = MDB_val(mv_size: start.count, mv_data: UnsafeMutableRawPointer(mutating: start.baseAddress))
+      code = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE)
     }
     var walk: SortedRows.Walk?
-    if let added = rows?[table], !added.isEmpty {
-      walk = start.withUnsafeBytes { added.walk(from: $0) }
-    }
+    if let added = rows?[table], !added.isEmpty { walk = added.walk(from: start) }
     while true {
       if code != MDB_NOTFOUND { try Environment.check(code, "read") }
       let keyBytes = UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size)

@@ -193,9 +193,12 @@ package final class Tails: Sendable {
 
   /// The view of a catalog snapshot; nil if the snapshot is too old, so that the caller takes a newer one.
   ///
-  /// - Parameter catalogCount: the table's count of catalog replacements before the environment was chosen.
+  /// - Parameters:
+  ///   - catalogCount: the table's count of catalog replacements before the environment was chosen.
+  ///   - isAtOnce: whether to return nil rather than to read what others have published.
   func view(
-    _ snapshot: ReadTransaction, of environment: Environment, _ live: LiveTable, catalogCount: UInt64
+    _ snapshot: ReadTransaction, of environment: Environment, _ live: LiveTable, catalogCount: UInt64,
+    isAtOnce: Bool = false
   ) throws(BlobStorageError) -> ReadTransaction? {
     let place = environment.number
     let (known, othersCount) = try locked {
@@ -210,6 +213,7 @@ package final class Tails: Sendable {
       return (Unchecked(value: state.isEmpty ? snapshot : snapshot.with(state.rows)), othersCount)
     }
     if let known { return known.value }
+    if isAtOnce { return nil }
     let entries = live.entries()
     // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
     func isNewest() throws(BlobStorageError) -> Bool {

@@ -13,11 +13,13 @@ extension ReadTransaction {
     key: UInt64,
     _ body: (StampedVersion) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    let first = withUnsafeBytes(of: Self.versionKey(key, Stamp(time: .max, writer: .max))) { Array($0) }
-    try scan(.versions, from: first) { (bytes, value) throws(BlobStorageError) in
-      let (found, stamp) = try Self.keyAndStamp(bytes)
-      guard found == key else { return false }
-      return try body((stamp, try VersionRow(value, algorithm: algorithm)))
+    let first = Self.versionKey(key, Stamp(time: .max, writer: .max))
+    try withUnsafeBytes(of: first) { (first) throws(BlobStorageError) in
+      try scan(.versions, from: first) { (bytes, value) throws(BlobStorageError) in
+        let (found, stamp) = try Self.keyAndStamp(bytes)
+        guard found == key else { return false }
+        return try body((stamp, try VersionRow(value, algorithm: algorithm)))
+      }
     }
   }
 
@@ -45,6 +47,13 @@ extension ReadTransaction {
   package func currentVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> StampedVersion? {
     guard let name = try nameRow(key) else { return nil }
     return try currentVersion(key: name.key)
+  }
+
+  /// The digest of a key's version, or of its current one.
+  func digest(ofKey key: [UInt8], _ stamp: Stamp?) throws(BlobStorageError) -> Digest? {
+    guard let name = try nameRow(key) else { return nil }
+    if let stamp { return try versionRow(key: name.key, stamp)?.digest }
+    return try currentVersion(key: name.key)?.row.digest
   }
 
   /// Calls `body` with every version of every key, keys in no order.

@@ -1,14 +1,16 @@
 import Foundation
 
 extension Engine {
-  package func data(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
-    if let data = try smallData(key, id) { return data }
+  package func data(
+    _ key: String, _ id: BlobVersion.ID?, _ verification: Verification = .digest
+  ) throws(BlobStorageError) -> Data? {
+    if let data = try smallData(key, id, verification) { return data }
     // Between looking up the version and reading its chunks, it can be dropped and collected: then it is looked up
     // again, and what is missing then is missing.
     for attempt in 0..<3 {
       guard let version = try version(key, id) else { return nil }
       do throws(BlobStorageError) {
-        if let data = try data(version.digest) { return data }
+        if let data = try data(version.digest, verification) { return data }
       } catch {
         guard error.code == .corrupted, attempt < 2, try self.version(key, id)?.digest != version.digest
         else {
@@ -22,19 +24,19 @@ extension Engine {
     return nil
   }
 
-  /// The blob of a version if it is a single chunk that can be read at once: looked up in one snapshot.
-  private func smallData(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> Data? {
+  /// The blob of a version if it is a single chunk that can be read at once: looked up in one view.
+  private func smallData(
+    _ key: String, _ id: BlobVersion.ID?, _ verification: Verification
+  ) throws(BlobStorageError) -> Data? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     do throws(BlobStorageError) {
       if id == nil, uncertain.time(of: bytes) != nil { return nil }
-      return try chunks.bytes { (transaction) throws(BlobStorageError) in
-        guard let name = try transaction.nameRow(bytes) else { return nil }
-        guard let id else {
-          return try transaction.currentVersion(key: name.key)?.row.digest
-        }
-        return try transaction.versionRow(key: name.key, id.stamp)?.digest
-      }.map { Data($0) }
+      let look = try chunks.look(verification) { (view) throws(BlobStorageError) in
+        try view.digest(ofKey: bytes, id?.stamp)
+      }
+      guard case .bytes(let data) = look else { return nil }
+      return data
     } catch {
       // It may have been dropped and collected meanwhile: the long way finds out.
       guard error.code == .corrupted else { throw error }
@@ -42,7 +44,46 @@ extension Engine {
     }
   }
 
-  package func data(_ digest: Digest) throws(BlobStorageError) -> Data? {
+  /// What ``data(_:_:_:)`` returns, if a small blob can be read without waiting; otherwise nil.
+  ///
+  /// For the threads that run tasks: it takes about as long as to wake another thread. It waits for no other process.
+  /// Bytes of the blob are read from the page cache only.
+  package func dataAtOnce(
+    _ key: String, _ id: BlobVersion.ID?, _ verification: Verification
+  ) -> Data?? {
+    // An error is told by the long way, which also mends what can be mended.
+    do throws(BlobStorageError) {
+      try checkOpen()
+      let bytes = try Self.keyBytes(key)
+      if id == nil, uncertain.time(of: bytes) != nil { return nil }
+      return Self.answer(
+        try chunks.lookAtOnce(verification) { (view) throws(BlobStorageError) in
+          try view.digest(ofKey: bytes, id?.stamp)
+        })
+    } catch { return nil }
+  }
+
+  /// The same for a digest. That of a missing blob is always looked up the long way: a reader may have to extend the
+  /// catalog.
+  package func dataAtOnce(_ digest: Digest, _ verification: Verification) -> Data?? {
+    do throws(BlobStorageError) {
+      try checkOpen()
+      try check(digest)
+      return Self.answer(try chunks.lookAtOnce(verification) { _ in digest })
+    } catch { return nil }
+  }
+
+  private static func answer(_ look: ChunkSource.Look) -> Data?? {
+    switch look {
+    case .bytes(let data): .some(data)
+    case .noDigest: .some(nil)
+    case .unknown: nil
+    }
+  }
+
+  package func data(
+    _ digest: Digest, _ verification: Verification = .digest
+  ) throws(BlobStorageError) -> Data? {
     try checkOpen()
     try check(digest)
     guard let layout = try blobs.layout(digest) else { return nil }
@@ -51,10 +92,10 @@ extension Engine {
       throw BlobStorageError(
         .limitExceeded, "Blob \(digest) is too long for memory: use a reader.", digest: digest)
     }
-    if layout.chunkCount == 1 { return Data(try chunks.bytes(digest)) }
+    if layout.chunkCount == 1 { return try chunks.data(digest, verification) }
     // A manifest may claim any length: what is not there yet is not paid for in advance.
     var data = Data(capacity: Int(min(layout.byteCount, 64 << 20)))
-    try blobs.streamWhole(layout) { data.append(contentsOf: $0) }
+    try blobs.streamWhole(layout, verification) { data.append(contentsOf: $0) }
     return data
   }
 

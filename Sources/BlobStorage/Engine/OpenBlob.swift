@@ -37,7 +37,7 @@ package final class OpenBlob: Sendable {
       }
     }
     if range == 0..<layout.byteCount {
-      try engine.blobs.streamWhole(layout, handOver)
+      try engine.blobs.streamWhole(layout, .digest, handOver)
     } else {
       try engine.blobs.stream(layout, range, handOver)
     }

@@ -6,8 +6,30 @@ import Synchronization
 package final class PackFiles: Sendable {
   private struct State: Sendable {
     var files: [PackName: (file: any File, lastUse: UInt64)] = [:]
+    /// The names of packs that were asked for by their numbers.
+    var names: [Number: PackName] = [:]
     var clock: UInt64 = 0
+
+    mutating func use(_ name: PackName) -> (any File)? {
+      guard let index = files.index(forKey: name) else { return nil }
+      clock += 1
+      files.values[index].lastUse = clock
+      return files.values[index].file
+    }
   }
+
+  /// A pack's number in a catalog. It never belongs to another pack.
+  package struct Number: Hashable, Sendable {
+    var catalog: UInt64
+    var pack: UInt32
+
+    package init(catalog: UInt64, pack: UInt32) {
+      self.catalog = catalog
+      self.pack = pack
+    }
+  }
+
+  private static let nameCountMax = 1_024
 
   private let backend: any Backend
   private let countMax: Int
@@ -18,15 +40,27 @@ package final class PackFiles: Sendable {
     self.countMax = countMax
   }
 
+  /// The pack with a number, if it is open and was asked for by that number before.
+  package func openFile(_ number: Number) -> (name: PackName, file: any File)? {
+    state.withLock { state in
+      guard let name = state.names[number], let file = state.use(name) else { return nil }
+      return (name, file)
+    }
+  }
+
+  /// The opened pack, for ``openFile(_:)`` too; nil if it no longer exists.
+  package func file(_ name: PackName, _ number: Number) throws(BlobStorageError) -> (any File)? {
+    let file = try file(name)
+    state.withLock { state in
+      if state.names.count >= Self.nameCountMax { state.names = [:] }
+      state.names[number] = name
+    }
+    return file
+  }
+
   /// The opened pack; nil if it no longer exists.
   package func file(_ name: PackName) throws(BlobStorageError) -> (any File)? {
-    let known = state.withLock { state -> (any File)? in
-      guard let file = state.files[name]?.file else { return nil }
-      state.clock += 1
-      state.files[name]?.lastUse = state.clock
-      return file
-    }
-    if let known { return known }
+    if let known = state.withLock({ $0.use(name) }) { return known }
     guard let opened = try backend.openPack(name) else { return nil }
     return state.withLock { state in
       state.clock += 1

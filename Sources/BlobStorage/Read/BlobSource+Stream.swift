@@ -1,14 +1,17 @@
 /// Reading the bytes of a blob in order.
 extension BlobSource {
-  /// Hands the bytes of a whole blob to `sink` in order, and compares them with the blob's digest at the end: chunks may
-  /// all be undamaged and the manifest name the wrong ones.
+  /// Hands the bytes of a whole blob to `sink` in order, and compares them with the blob's digest at the end, unless
+  /// checksums are to do: chunks may all be undamaged and the manifest name the wrong ones.
   ///
   /// - Throws: `corrupted` behind the last byte.
   func streamWhole(
-    _ layout: BlobLayout, _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+    _ layout: BlobLayout, _ verification: Verification = .digest,
+    _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     // Of a blob of one chunk the chunk's digest is the blob's.
-    guard layout.chunkCount > 1 else { return try stream(layout, 0..<layout.byteCount, sink) }
+    guard layout.chunkCount > 1, verification == .digest else {
+      return try stream(layout, 0..<layout.byteCount, verification: verification, sink)
+    }
     var digest = DigestStream(layout.digest.algorithm)
     try stream(layout, 0..<layout.byteCount) { (bytes) throws(BlobStorageError) in
       digest.update(bytes)
@@ -27,7 +30,7 @@ extension BlobSource {
   /// - Parameter keeps: whether chunks are likely to be wanted again soon.
   func stream(
     _ layout: BlobLayout, _ range: Range<Int64>, access: ChunkSource.Access = .sequential,
-    keeps: Bool = false,
+    keeps: Bool = false, verification: Verification = .digest,
     _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let source = chunks
@@ -70,7 +73,7 @@ extension BlobSource {
     if isDoneAlone {
       var part: ReadPart? = first
       while let next = part {
-        let bytes = try source.bytes(next.entry, access: access, keeps: keeps)
+        let bytes = try source.bytes(next.entry, access: access, keeps: keeps, verification: verification)
         try bridge(bytes) { (raw) throws(BlobStorageError) in
           try sink(UnsafeRawBufferPointer(rebasing: raw[next.wanted]))
         }
@@ -96,9 +99,8 @@ extension BlobSource {
       transform: { (parts) throws(BlobStorageError) in
         var results: [ReadResult] = []
         for part in parts {
-          results.append(
-            ReadResult(
-              bytes: try source.bytes(part.entry, access: access, keeps: keeps), wanted: part.wanted))
+          let bytes = try source.bytes(part.entry, access: access, keeps: keeps, verification: verification)
+          results.append(ReadResult(bytes: bytes, wanted: part.wanted))
         }
         return results
       },

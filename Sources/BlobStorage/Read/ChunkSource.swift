@@ -10,6 +10,8 @@ package final class ChunkSource: Sendable {
     case sequential
     /// Here and there: through DispatchIO.
     case random
+    /// From the page cache only: otherwise it throws `notCached`.
+    case cached
   }
 
   private let catalog: Catalog
@@ -35,26 +37,38 @@ package final class ChunkSource: Sendable {
     self.cache = cache
   }
 
-  /// The chunk's plain bytes, equal to their digest, from whichever of its copies is undamaged.
+  /// The chunk's plain bytes, verified, from whichever of its copies is undamaged.
   ///
+  /// - Parameter keeps: whether to keep them in memory. They are equal to their digest then.
   /// - Throws: `corrupted` for a chunk that is not there, or whose bytes do not match.
   package func bytes(
-    _ digest: Digest, access: Access = .sequential, keeps: Bool = false
+    _ digest: Digest, access: Access = .sequential, keeps: Bool = false, verification: Verification = .digest
   ) throws(BlobStorageError) -> [UInt8] {
-    if let bytes = cache.bytes(digest) { return bytes }
+    let bytes: [UInt8] = try plain(digest, access, keeps ? .digest : verification)
+    if keeps { cache.insert(digest, bytes) }
+    return bytes
+  }
+
+  /// The same for a caller that wants them as `Data`.
+  func data(_ digest: Digest, _ verification: Verification) throws(BlobStorageError) -> Data {
+    try plain(digest, .sequential, verification)
+  }
+
+  private func plain<Bytes: FilledBytes>(
+    _ digest: Digest, _ access: Access, _ verification: Verification
+  ) throws(BlobStorageError) -> Bytes {
+    if let bytes = cache.bytes(digest) { return Bytes(copying: bytes) }
     var lookCount = 0
     repeat {
-      let found = try located(digest) { (place) throws(BlobStorageError) -> [UInt8] in
-        do throws(BlobStorageError) { return try self.read(place, digest, access: access) } catch {
-          guard error.code == .corrupted, let bytes = try self.otherBytes(of: digest, insteadOf: place) else {
-            throw error
-          }
+      let found = try located(digest) { (place) throws(BlobStorageError) -> Bytes in
+        do throws(BlobStorageError) { return try self.read(place, digest, access, verification) } catch {
+          guard error.code == .corrupted,
+            let bytes: Bytes = try self.otherBytes(of: digest, insteadOf: place)
+          else { throw error }
           return bytes
         }
       }
-      guard let bytes = found else { continue }
-      if keeps { cache.insert(digest, bytes) }
-      return bytes
+      if let found { return found }
     } while try looksAgain(&lookCount)
     throw BlobStorageError(
       .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
@@ -65,8 +79,8 @@ package final class ChunkSource: Sendable {
   ///
   /// - Throws: `corrupted` when that copy is damaged or missing.
   package func checkKnownCopy(_ digest: Digest) throws(BlobStorageError) {
-    let found = try located(digest) { (place) throws(BlobStorageError) in
-      try self.read(place, digest, access: .sequential)
+    let found = try located(digest) { (place) throws(BlobStorageError) -> [UInt8] in
+      try self.read(place, digest)
     }
     guard found == nil else { return }
     throw BlobStorageError(.corrupted, "Chunk \(digest) is needed and not in the store.", digest: digest)
@@ -77,11 +91,12 @@ package final class ChunkSource: Sendable {
     do throws(BlobStorageError) {
       let isReadable = try located(digest) { (place) throws(BlobStorageError) -> Bool in
         do throws(BlobStorageError) {
-          _ = try self.read(place, digest, access: .sequential)
+          let _: [UInt8] = try self.read(place, digest)
           return true
         } catch {
           guard error.code == .corrupted else { throw error }
-          return try self.otherBytes(of: digest, insteadOf: place) != nil
+          let other: [UInt8]? = try self.otherBytes(of: digest, insteadOf: place)
+          return other != nil
         }
       }
       return isReadable ?? false
@@ -92,7 +107,9 @@ package final class ChunkSource: Sendable {
   }
 
   /// The bytes of a chunk from another copy than the one at `place`, which is damaged; nil if no other is undamaged.
-  private func otherBytes(of digest: Digest, insteadOf place: Located) throws(BlobStorageError) -> [UInt8]? {
+  private func otherBytes<Bytes: FilledBytes>(
+    of digest: Digest, insteadOf place: Located
+  ) throws(BlobStorageError) -> Bytes? {
     for copy in try otherCopies.copies(of: digest, insteadOf: place.pack, place.row.place.offset) {
       guard case .chunk(let chunk) = copy.record.content, let file = try packs.file(copy.pack) else {
         continue
@@ -106,7 +123,7 @@ package final class ChunkSource: Sendable {
         let located = Located(row: row, pack: copy.pack, file: file)
         var base: [UInt8]?
         if let digest = chunk.base { base = try self.base(digest, access: .sequential) }
-        let bytes = try readOnce(located, digest, base, access: .sequential)
+        let bytes: Bytes = try readOnce(located, digest, base, .sequential, .digest)
         use(copy, chunk, insteadOf: place.row.place, digest)
         return bytes
       } catch {
@@ -146,26 +163,81 @@ package final class ChunkSource: Sendable {
     return try extender.completeCatalog()
   }
 
-  /// The plain bytes of the chunk whose digest `find` looks up, found in the same snapshot as its place; nil if there
-  /// is no such chunk, or if it has moved meanwhile.
-  func bytes(
-    _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
-  ) throws(BlobStorageError) -> [UInt8]? {
-    let found = try catalog.read { (transaction) throws(BlobStorageError) -> (Digest, ChunkRow, PackName)? in
-      guard let digest = try find(transaction), let row = try transaction.chunkRow(digest),
-        let pack = try transaction.packRow(row.place.pack)
-      else { return nil }
-      return (digest, row, pack.name)
+  /// What a look at a chunk gave.
+  enum Look {
+    case bytes(Data)
+    /// `find` found no digest.
+    case noDigest
+    /// Nothing that can be read at once.
+    case unknown
+  }
+
+  /// The plain bytes of the chunk whose digest `find` looks up, found in the same view as its place.
+  func look(
+    _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
+  ) throws(BlobStorageError) -> Look {
+    let found = try catalog.read { (view) throws(BlobStorageError) in try sight(view, find) }
+    switch found {
+    case .noDigest: return .noDigest
+    case .noChunk: return .unknown
+    case .chunk(let digest, let row, let pack, let number, var file):
+      if let bytes = cache.bytes(digest) { return .bytes(Data(bytes)) }
+      if file == nil { file = try packs.file(pack, number) }
+      guard let file else { return .unknown }
+      do throws(BlobStorageError) {
+        return .bytes(
+          try read(Located(row: row, pack: pack, file: file), digest, .sequential, verification))
+      } catch {
+        guard error.code == .packGone else { throw error }
+        return .unknown
+      }
     }
-    guard let (digest, row, pack) = found else { return nil }
-    if let bytes = cache.bytes(digest) { return bytes }
-    guard let file = try packs.file(pack) else { return nil }
-    do throws(BlobStorageError) {
-      return try read(Located(row: row, pack: pack, file: file), digest, access: .sequential)
-    } catch {
-      guard error.code == .packGone else { throw error }
-      return nil
+  }
+
+  /// Up to this length a chunk is read on the caller's thread: that takes about as long as to wake another.
+  private static let atOnceByteCountMax = 64 << 10
+
+  /// The same, if it waits for nothing: not for another process, and not for the medium, except that pages of the
+  /// catalog may have to be read.
+  ///
+  /// - Throws: whatever a longer look may mend.
+  func lookAtOnce(
+    _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
+  ) throws(BlobStorageError) -> Look {
+    let found = try catalog.readAtOnce { (view) throws(BlobStorageError) in try sight(view, find) }
+    switch found {
+    case .noDigest: return .noDigest
+    case nil, .noChunk: return .unknown
+    case .chunk(let digest, let row, let pack, _, let file):
+      guard row.plainByteCount <= Self.atOnceByteCountMax else { return .unknown }
+      if let bytes = cache.bytes(digest) { return .bytes(Data(bytes)) }
+      guard let file else { return .unknown }
+      var base: [UInt8]?
+      if let digest = row.base {
+        base = cache.bytes(digest)
+        if base == nil { return .unknown }
+      }
+      return .bytes(
+        try readOnce(Located(row: row, pack: pack, file: file), digest, base, .cached, verification))
     }
+  }
+
+  private enum Sight {
+    case noDigest
+    case noChunk
+    /// The file is nil if it has to be opened.
+    case chunk(Digest, ChunkRow, PackName, PackFiles.Number, file: (any File)?)
+  }
+
+  private func sight(
+    _ view: ReadTransaction, _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
+  ) throws(BlobStorageError) -> Sight {
+    guard let digest = try find(view) else { return .noDigest }
+    guard let row = try view.chunkRow(digest) else { return .noChunk }
+    let number = PackFiles.Number(catalog: view.environment.number, pack: row.place.pack)
+    if let (pack, file) = packs.openFile(number) { return .chunk(digest, row, pack, number, file: file) }
+    guard let pack = try view.packRow(row.place.pack) else { return .noChunk }
+    return .chunk(digest, row, pack.name, number, file: nil)
   }
 
   /// Runs `body` on a file; nil when the pack turns out to have gone: then the catalog has been brought up to that.
@@ -240,9 +312,9 @@ package final class ChunkSource: Sendable {
       digest: digest, pack: lastPack?.description)
   }
 
-  private func read(
-    _ place: Located, _ digest: Digest, access: Access
-  ) throws(BlobStorageError) -> [UInt8] {
+  private func read<Bytes: FilledBytes>(
+    _ place: Located, _ digest: Digest, _ access: Access = .sequential, _ verification: Verification = .digest
+  ) throws(BlobStorageError) -> Bytes {
     let row = place.row
     var base: [UInt8]?
     if let baseDigest = row.base {
@@ -253,7 +325,7 @@ package final class ChunkSource: Sendable {
           pack: place.pack.description, offset: row.place.offset)
       }
     }
-    do throws(BlobStorageError) { return try readOnce(place, digest, base, access: access) } catch {
+    do throws(BlobStorageError) { return try readOnce(place, digest, base, access, verification) } catch {
       guard error.code == .corrupted else { throw error }
       // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
       let range = row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount)
@@ -262,22 +334,30 @@ package final class ChunkSource: Sendable {
         throw error
       }
     }
-    do throws(BlobStorageError) { return try readOnce(place, digest, base, access: access) } catch {
+    do throws(BlobStorageError) { return try readOnce(place, digest, base, access, verification) } catch {
       if error.code == .corrupted { noteSuspect(digest, row.place) }
       throw error
     }
   }
 
-  private func readOnce(
-    _ place: Located, _ digest: Digest, _ base: [UInt8]?, access: Access
-  ) throws(BlobStorageError) -> [UInt8] {
+  private func readOnce<Bytes: FilledBytes>(
+    _ place: Located, _ digest: Digest, _ base: [UInt8]?, _ access: Access, _ verification: Verification
+  ) throws(BlobStorageError) -> Bytes {
     let row = place.row
     do throws(BlobStorageError) {
-      let plain = try [UInt8](filling: row.plainByteCount) { (target) throws(BlobStorageError) in
-        if row.codecNumber == CodecKind.none.rawValue {
-          guard row.storedByteCount == row.plainByteCount else {
-            throw BlobStorageError(.corrupted, "its length is not that of its bytes")
+      if row.codecNumber == CodecKind.none.rawValue {
+        guard row.storedByteCount == row.plainByteCount else {
+          throw BlobStorageError(.corrupted, "its length is not that of its bytes")
+        }
+        if verification == .checksum, row.storedByteCount > 0 {
+          // What damages a record's header or meta need not damage the bytes: the digest decides.
+          do throws(BlobStorageError) { return try record(place, digest, access) } catch {
+            guard error.code == .corrupted else { throw error }
           }
+        }
+      }
+      return try Bytes(filling: row.plainByteCount) { (target) throws(BlobStorageError) in
+        if row.codecNumber == CodecKind.none.rawValue {
           try self.fetch(place.file, row.payloadOffset, into: target, access)
         } else {
           guard let kind = CodecKind(rawValue: row.codecNumber) else {
@@ -289,13 +369,11 @@ package final class ChunkSource: Sendable {
           }
           try self.decode(stored, kind, row, base, into: target)
         }
+        guard Digest.of(UnsafeRawBufferPointer(target), by: digest.algorithm) == digest else {
+          throw BlobStorageError(.corrupted, "its bytes do not match its digest")
+        }
         return target.count
       }
-      let actual = plain.withUnsafeBytes { Digest.of($0, by: digest.algorithm) }
-      guard actual == digest else {
-        throw BlobStorageError(.corrupted, "its bytes do not match its digest")
-      }
-      return plain
     } catch {
       guard error.code == .corrupted else { throw error }
       throw BlobStorageError(
@@ -303,6 +381,26 @@ package final class ChunkSource: Sendable {
         "Chunk \(digest) in pack \(place.pack) at \(row.place.offset) is damaged: \(error.message).",
         digest: digest,
         pack: place.pack.description, offset: row.place.offset)
+    }
+  }
+
+  /// The payload of the record of a chunk that is stored as it is, verified by the record's checksums.
+  private func record<Bytes: FilledBytes>(
+    _ place: Located, _ digest: Digest, _ access: Access
+  ) throws(BlobStorageError) -> Bytes {
+    // One read of the whole record. Its payload is then moved to the front.
+    try Bytes(filling: place.row.recordByteCount) { (target) throws(BlobStorageError) in
+      let offset = place.row.place.offset
+      try self.fetch(place.file, offset, into: target, access)
+      let (header, meta, payload) = try RecordHeader.verified(
+        UnsafeRawBufferPointer(target), pack: place.pack, offset: offset)
+      guard header.typeNumber == RecordType.chunk.rawValue,
+        try ChunkRecord(meta: meta, algorithm: digest.algorithm).digest == digest,
+        payload.count == place.row.plainByteCount, let start = target.baseAddress,
+        let source = payload.baseAddress
+      else { throw BlobStorageError(.corrupted, "another record is in its place") }
+      start.copyMemory(from: source, byteCount: payload.count)
+      return payload.count
     }
   }
 
@@ -362,6 +460,11 @@ package final class ChunkSource: Sendable {
       count =
         file.isRemote
         ? try file.read(into: target, at: offset) : try Self.readThroughDispatch(file, offset, into: target)
+    case .cached:
+      guard let read = file.readIfCached(into: target, at: offset) else {
+        throw BlobStorageError(.notCached, "It has to be read from the medium.")
+      }
+      count = read
     }
     guard count == target.count else { throw BlobStorageError(.corrupted, "its pack ends before it does") }
   }
@@ -401,14 +504,20 @@ package final class ChunkSource: Sendable {
 
 extension ChunkSource {
   /// The chunk that a manifest names: its length is the one that the manifest says, or the manifest is wrong.
-  func bytes(_ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false) throws(BlobStorageError)
-    -> [UInt8]
-  {
-    let bytes = try bytes(entry.digest, access: access, keeps: keeps)
+  func bytes(
+    _ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false,
+    verification: Verification = .digest
+  ) throws(BlobStorageError) -> [UInt8] {
+    let bytes = try bytes(entry.digest, access: access, keeps: keeps, verification: verification)
     guard bytes.count == entry.plainByteCount else {
       throw BlobStorageError(
         .corrupted, "Chunk \(entry.digest) has not the length that a manifest says.", digest: entry.digest)
     }
     return bytes
   }
+}
+
+extension BlobStorageError.Code {
+  /// Bytes are not in the page cache. Never leaves the library.
+  static let notCached = Self("notCached")
 }

@@ -3,16 +3,25 @@ import Foundation
 extension BlobStore {
   /// The bytes of a key's current or named version; nil when there is none.
   ///
+  /// A blob of up to 64 KiB that is in the page cache is read on the caller's thread, without a hop to another.
+  ///
+  /// - Parameter verification: what the bytes are compared with.
   /// - Throws: `corrupted` when the bytes are damaged or missing.
   public func data(
-    forKey key: String, version: BlobVersion.ID? = nil
+    forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
   ) async throws(BlobStorageError) -> Data? {
-    try await run { (engine) throws(BlobStorageError) in try engine.data(key, version) }
+    if let data = engine.dataAtOnce(key, version, verification) { return data }
+    return try await run { (engine) throws(BlobStorageError) in try engine.data(key, version, verification) }
   }
 
   /// The bytes with that digest; nil when the store has no such blob.
-  public func data(for digest: Digest) async throws(BlobStorageError) -> Data? {
-    try await run { (engine) throws(BlobStorageError) in try engine.data(digest) }
+  ///
+  /// - Parameter verification: what the bytes are compared with.
+  public func data(
+    for digest: Digest, verification: Verification = .digest
+  ) async throws(BlobStorageError) -> Data? {
+    if let data = engine.dataAtOnce(digest, verification) { return data }
+    return try await run { (engine) throws(BlobStorageError) in try engine.data(digest, verification) }
   }
 
   /// Opens a key's current or named version for random access; nil when there is none.

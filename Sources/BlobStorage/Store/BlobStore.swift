@@ -5,11 +5,11 @@ import Logging
 ///
 /// Any number of processes, and of `BlobStore` values in each, can use one folder at the same time. Readers never wait
 /// for writers or for gc. All methods may be called from any task. Each runs on a thread of the store's own and
-/// suspends the caller while all threads are busy. Cancelling the caller's task ends long work with `cancelled`; the
-/// change is then made whole or not at all.
+/// suspends the caller while all threads are busy; only a small get that need not wait runs on the caller's thread.
+/// Cancelling the caller's task ends long work with `cancelled`; the change is then made whole or not at all.
 ///
 /// A missing thing is nil or `notFound`, damage is `corrupted`. Bytes that do not match their digest are never
-/// returned.
+/// returned, unless ``Verification/checksum`` is asked for.
 public final class BlobStore: Sendable {
   package let engine: Engine
   let pool: OperationPool

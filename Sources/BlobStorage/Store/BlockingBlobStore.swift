@@ -104,8 +104,10 @@ public struct BlockingBlobStore: Sendable {
   }
 
   /// The bytes of a key's current or named version; nil when there is none.
-  public func data(forKey key: String, version: BlobVersion.ID? = nil) throws(BlobStorageError) -> Data? {
-    try store.engine.data(key, version)
+  public func data(
+    forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
+  ) throws(BlobStorageError) -> Data? {
+    try store.engine.data(key, version, verification)
   }
 
   /// All versions of a key, newest first.

@@ -64,4 +64,16 @@ struct PackFilesTests {
     for index in 0..<3 { opened.append(try opens(packs, index)) }
     #expect(opened == [true, false, true])
   }
+
+  @Test("are found by their numbers in a catalog while they are open")
+  func numbered() throws {
+    let packs = PackFiles(backend: backend)
+    let number = PackFiles.Number(catalog: 1, pack: 9)
+    #expect(packs.openFile(number) == nil)
+    _ = try packs.file(Self.names[1], number)
+    #expect(packs.openFile(number)?.name == Self.names[1])
+    #expect(packs.openFile(PackFiles.Number(catalog: 2, pack: 9)) == nil)
+    packs.forget([Self.names[1]])
+    #expect(packs.openFile(number) == nil)
+  }
 }
