@@ -54,21 +54,3 @@ struct ImportSource: Sendable {
     }
   }
 }
-
-extension Data {
-  /// Makes data in memory that is not zeroed before: of its `capacity` bytes, `fill` writes the first, and returns how
-  /// many.
-  init(
-    filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
-  ) throws(BlobStorageError) {
-    let memory = UnsafeMutableRawPointer.allocate(byteCount: capacity, alignment: 16)
-    let count: Int
-    do throws(BlobStorageError) {
-      count = try fill(UnsafeMutableRawBufferPointer(start: memory, count: capacity))
-    } catch {
-      memory.deallocate()
-      throw error
-    }
-    self.init(bytesNoCopy: memory, count: count, deallocator: .custom { memory, _ in memory.deallocate() })
-  }
-}
