@@ -166,7 +166,9 @@ struct RepairTests {
     try later.bytes.withUnsafeBytes { try empty.file.write($0, at: start) }
     let writer = PackWriter(
       adopting: empty.file, header: header, byteCount: start + Int64(later.bytes.count), codecs: CodecPool())
-    try writer.list(later.bytes, dropPayload: UnsafeRawBufferPointer(start: nil, count: 0))
+    try later.bytes.withUnsafeBytes { listed in
+      try writer.list(listed, dropPayload: UnsafeRawBufferPointer(start: nil, count: 0))
+    }
     let digest = Digest.of(Array(data))
     let records: [(content: PackRecord.Content, payload: [UInt8])] = [
       (.chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), Array(data)),
