@@ -8,6 +8,8 @@ extension WriterSession {
   package struct Commit: ~Copyable {
     package let transaction: ReadTransaction
     let session: WriterSession
+    /// Which attempt this is, as ``WriterState`` counts.
+    private let attempt: UInt64
     var packs = OpenPacks()
     /// Whether a sync follows before the caller's operation returns.
     var isPromised = false
@@ -18,9 +20,10 @@ extension WriterSession {
     /// The refs that have been appended.
     private(set) var versions: [(key: [UInt8], version: Stamp)] = []
 
-    init(transaction: ReadTransaction, session: WriterSession) {
+    init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
       self.transaction = transaction
       self.session = session
+      self.attempt = attempt
     }
 
     /// The next stamp of the clock: later than any in the store that is not far ahead of the present, and later than
@@ -94,6 +97,7 @@ extension WriterSession {
         lastVersions[ref.key] = ref.version
       case .drop(let drop): meta = drop.encodedMeta()
       default:
+        if session.locked({ $0.has(content, in: attempt) }) { return 0 }
         let time = try packTime()
         let added = try session.append(content, payload: payload, to: &packs, time: time)
         // Nothing was added of what is pending.
@@ -161,8 +165,10 @@ extension WriterSession {
       return max(0, writer.reservedByteCount - writer.byteCount)
     }
 
-    /// Whether a chunk is pending.
-    package func hasPendingChunk(_ digest: Digest) -> Bool { session.hasPendingChunk(digest) }
+    /// Whether a chunk is pending, or was until after the view was taken.
+    package func hasPendingChunk(_ digest: Digest) -> Bool {
+      session.locked { $0.hasChunk(digest, in: attempt) }
+    }
   }
 }
 

@@ -55,7 +55,7 @@ final class SharedWriter: PackPublisher {
     _ watermark: WriterSession.Watermark, of session: WriterSession
   ) throws(BlobStorageError) {
     if publisher.hasPublished(watermark.pack) { return }
-    try session.inSyncTurn(isPatient: false) { () throws(BlobStorageError) in
+    try session.inPublishingTurn { () throws(BlobStorageError) in
       if publisher.hasPublished(watermark.pack) { return }
       try session.seal(watermark.pack)
       // Also where the session has just been ended: what that does to the catalog is done then.
