@@ -35,7 +35,7 @@ package final class Catalog: Sendable {
   /// Whether this process holds `users`. It does not if another process was leaving the catalog clean at that moment.
   let isUser = Mutex(false)
   /// Orders the commits of this process, whose threads share the locks of the live table.
-  let commitTurn = Mutex<Void>(())
+  let stripeTurns = StripeTurns()
   /// The live table; nil without one. Then every commit settles at once.
   package let live: LiveHolder
   /// The records of open packs that the catalog lacks.
@@ -336,34 +336,37 @@ package final class Catalog: Sendable {
   /// - Parameters:
   ///   - keys: nil for any.
   ///   - isShared: whether anything is published here at all.
+  ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
   func inCommitTurn<T>(
-    _ keys: [[UInt8]]?, isShared: Bool, _ body: () throws(BlobStorageError) -> T
+    _ keys: [[UInt8]]?, isShared: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     guard isShared else { return try body() }
+    try leaveRemovedTable()
     let stripes = LiveTable.stripes(keys)
-    let result: Result<Unchecked<T>, BlobStorageError> = commitTurn.withLock { _ in
-      do throws(BlobStorageError) {
-        try leaveRemovedTable()
-        guard let live = live.table else { return .success(Unchecked(value: try body())) }
-        let done = try live.locked(stripes, withinSeconds: stripePatienceSeconds, body)
-        // If a program removed the table meanwhile, no new process sees what was published there.
-        do throws(BlobStorageError) { try leaveRemovedTable() } catch {
-          logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
-        }
-        return .success(Unchecked(value: done))
-      } catch { return .failure(error) }
+    let done = try stripeTurns.withTurn(isAlone ? LiveTable.stripes(nil) : stripes) {
+      () throws(BlobStorageError) in
+      guard let live = live.table else { return try body() }
+      return try live.locked(stripes, withinSeconds: stripePatienceSeconds, body)
     }
-    return try result.get().value
+    // If a program removed the table meanwhile, no new process sees what was published there.
+    do throws(BlobStorageError) { try leaveRemovedTable() } catch {
+      logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
+    }
+    return done
   }
 
   /// Continues without a live table that was removed together with the catalog: other processes do not see it.
   private func leaveRemovedTable() throws(BlobStorageError) {
     guard let table = live.table, try table.isRemoved() else { return }
-    // Another catalog is in use by now: the next access looks for it.
-    current.withLock { $0?.stateCount = nil }
-    try settle()
-    live.table = nil
-    current.withLock { $0?.stateCount = nil }
+    // No commit publishes in the table while it is left.
+    try stripeTurns.withTurn(LiveTable.stripes(nil)) { () throws(BlobStorageError) in
+      guard live.table === table else { return }
+      // Another catalog is in use by now: the next access looks for it.
+      current.withLock { $0?.stateCount = nil }
+      try settle()
+      live.table = nil
+      current.withLock { $0?.stateCount = nil }
+    }
   }
 
   /// Claims a slot for a pack that this process begins; nil if all are taken.

@@ -37,7 +37,15 @@ package final class LiveTable: Sendable {
   /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex: a file
   /// lock does not exclude another thread of the same process, and without the lock a slot may belong to another
   /// process.
-  private let own = Mutex<[Int: Entry]>([:])
+  private let own = Mutex<[Int: OwnSlot]>([:])
+
+  private struct OwnSlot {
+    var entry: Entry
+    /// The epochs in which the commits under way began.
+    var epochs: [UInt64] = []
+
+    mutating func update(_ body: (inout Self) -> Void) { body(&self) }
+  }
 
   private init(_ file: any File, _ memory: SharedMemory) {
     self.file = file
@@ -169,7 +177,7 @@ package final class LiveTable: Sendable {
     package var isValid = true
     /// Records up to here belong to durable changes.
     package var promised: Int64
-    /// The epoch in which the commit under way began; 0 without one.
+    /// The epoch in which the oldest commit under way began; 0 without one.
     package var epoch: UInt64
     /// The writer's process ID, for messages only; 0 if unknown.
     package var process: UInt64 = 0
@@ -204,7 +212,7 @@ package final class LiveTable: Sendable {
     own.withLock { own in
       (0..<Self.slotCount).compactMap { slot in
         let found = entry(slot)
-        guard let known = own[slot] else { return found }
+        guard let known = own[slot]?.entry else { return found }
         if found != known {
           restore(known)
           askAgain()
@@ -262,7 +270,7 @@ package final class LiveTable: Sendable {
         let entry = Entry(
           slot: slot, pack: pack, published: Int64(PackHeader.byteCount), promised: 0, epoch: 0,
           process: UInt64(ProcessInfo.processInfo.processIdentifier))
-        own[slot] = entry
+        own[slot] = OwnSlot(entry: entry)
         change(slot) { store(entry) }
         return Slot(table: self, number: slot, pack: pack)
       }
@@ -276,7 +284,7 @@ package final class LiveTable: Sendable {
   }
 
   private func withOwn<T>(
-    _ body: (inout [Int: Entry]) throws(BlobStorageError) -> T
+    _ body: (inout [Int: OwnSlot]) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     let result: Result<Unchecked<T>, BlobStorageError> = own.withLock { own in
       do throws(BlobStorageError) { return .success(Unchecked(value: try body(&own))) } catch {
@@ -351,12 +359,10 @@ package final class LiveTable: Sendable {
     }
 
     /// Changes the slot; false if it was released or abandoned.
-    private func update(_ body: (inout Entry) -> Void) -> Bool {
+    private func update(_ body: (inout OwnSlot) -> Void) -> Bool {
       table.own.withLock { own in
-        guard isHeld.load(ordering: .acquiring), var entry = own[number] else { return false }
-        body(&entry)
-        own[number] = entry
-        return true
+        guard isHeld.load(ordering: .acquiring) else { return false }
+        return own[number]?.update(body) != nil
       }
     }
 
@@ -367,12 +373,12 @@ package final class LiveTable: Sendable {
     /// - Returns: false if the slot was released or the table closed; then nothing is published.
     @discardableResult
     package func publish(_ byteCount: Int64, isPromised: Bool) -> Bool {
-      update { publish(byteCount, isPromised: isPromised, &$0) }
+      update { publish(byteCount, isPromised: isPromised, &$0.entry) }
     }
 
     /// Publishes a length whose records the catalog already has.
     func raise(to byteCount: Int64) {
-      _ = update { if byteCount > $0.published { publish(byteCount, isPromised: false, &$0) } }
+      _ = update { if byteCount > $0.entry.published { publish(byteCount, isPromised: false, &$0.entry) } }
     }
 
     private func publish(_ byteCount: Int64, isPromised: Bool, _ entry: inout Entry) {
@@ -385,20 +391,35 @@ package final class LiveTable: Sendable {
       table.memory.add(1, to: Word.publishCount.rawValue)
     }
 
-    /// Stores the current epoch: a commit begins, and sees every pack that was condemned before.
-    package func enter() {
-      _ = update { entry in
-        entry.epoch = max(table.epoch, 1)
-        table.memory.storeFirst(entry.epoch, at: word(.epoch))
+    /// Begins a commit in the current epoch. A view that is taken afterwards shows every pack that was condemned before
+    /// the epoch.
+    ///
+    /// The slot holds the epoch of the oldest commit under way, so that gc waits for all of them.
+    ///
+    /// - Returns: the epoch, for ``leave(_:)``.
+    @discardableResult
+    package func enter() -> UInt64 {
+      var epoch: UInt64 = 0
+      _ = update { own in
+        epoch = max(table.epoch, 1)
+        own.epochs.append(epoch)
+        storeOldest(&own)
+      }
+      return epoch
+    }
+
+    /// Ends a commit that entered in that epoch.
+    package func leave(_ epoch: UInt64) {
+      _ = update { own in
+        guard let index = own.epochs.firstIndex(of: epoch) else { return }
+        own.epochs.remove(at: index)
+        storeOldest(&own)
       }
     }
 
-    /// Stores that no commit is under way.
-    package func leave() {
-      _ = update { entry in
-        entry.epoch = 0
-        table.memory[word(.epoch)] = 0
-      }
+    private func storeOldest(_ own: inout OwnSlot) {
+      own.entry.epoch = own.epochs.min() ?? 0
+      table.memory.storeFirst(own.entry.epoch, at: word(.epoch))
     }
 
     /// Frees the slot. The catalog must have everything that was published.

@@ -3,13 +3,14 @@ import Foundation
 /// The lock under which a session appends to its packs. Its holder may do I/O: it creates, writes and truncates packs.
 ///
 /// Locks are taken in this order:
-/// 1. the turns of syncs and of beginning packs,
-/// 2. the commit turn and key stripes,
+/// 1. the turns of publishing and of beginning packs, and the lead of a group of syncs,
+/// 2. the key stripes: first among the threads of the open store, then among processes,
 /// 3. the catalog's write transaction,
-/// 4. the turn of a pack in ``PackSyncs``,
+/// 4. the one sync of a pack that ``PackSyncs`` lets run,
 /// 5. this lock,
 /// 6. the tails,
-/// 7. the lock around ``WriterState``, under which nothing waits and no I/O runs; the mutex inside ``PackSyncs`` is alike.
+/// 7. the lock around ``WriterState``, under which nothing waits and no I/O runs. The locks inside ``PackSyncs`` and
+///    ``StripeTurns`` are alike.
 ///
 /// Threads that seal or sync packs do not hold this lock while they do I/O.
 final class AppendLock: @unchecked Sendable {

@@ -8,6 +8,8 @@ extension WriterSession {
   package struct Commit: ~Copyable {
     package let transaction: ReadTransaction
     let session: WriterSession
+    /// Which attempt this is, as ``WriterState`` counts.
+    private let attempt: UInt64
     var packs = OpenPacks()
     /// Whether a sync follows before the caller's operation returns.
     var isPromised = false
@@ -19,9 +21,10 @@ extension WriterSession {
     private var byteCount = 0
     private var listedByteCount = 0
 
-    init(transaction: ReadTransaction, session: WriterSession) {
+    init(transaction: ReadTransaction, session: WriterSession, attempt: UInt64) {
       self.transaction = transaction
       self.session = session
+      self.attempt = attempt
     }
 
     /// The next stamp of the clock: later than any in the store that is not far ahead of the present, and later than
@@ -97,6 +100,7 @@ extension WriterSession {
         }
       case .drop: break
       default:
+        if session.locked({ $0.has(content, in: attempt) }) { return 0 }
         let time = try packTime()
         let added = try session.append(content, payload: payload, to: &packs, time: time)
         // Nothing was added of what is pending.
@@ -167,8 +171,10 @@ extension WriterSession {
       return max(0, writer.reservedByteCount - writer.byteCount)
     }
 
-    /// Whether a chunk is pending.
-    package func hasPendingChunk(_ digest: Digest) -> Bool { session.hasPendingChunk(digest) }
+    /// Whether a chunk is pending, or was until after the view was taken.
+    package func hasPendingChunk(_ digest: Digest) -> Bool {
+      session.locked { $0.hasChunk(digest, in: attempt) }
+    }
   }
 }
 

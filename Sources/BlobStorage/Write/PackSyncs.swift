@@ -1,17 +1,16 @@
-import Synchronization
-
 /// The syncs of packs by one open store: one at a time for each pack, and none once one has failed.
 ///
 /// The system reports the failure of a sync once to each open file, and to none that is opened later. So a sync that
 /// begins after another has failed can succeed without the bytes that the other has lost. All sessions of an engine
 /// share one value: a collection may sync what a put relies on.
 package final class PackSyncs: Sendable {
-  private final class Pack: Sendable {
-    let turn = Mutex<Void>(())
-    let hasFailed = Atomic<Bool>(false)
+  private struct Pack: Sendable {
+    var isRunning = false
+    var hasFailed = false
   }
 
-  private let packs = Mutex<[PackName: (pack: Pack, userCount: Int)]>([:])
+  /// Packs that a thread syncs, and packs of which a sync has failed. No sync runs while a thread has the value.
+  private let packs = Monitor<[PackName: Pack]>([:])
 
   package init() {}
 
@@ -22,44 +21,39 @@ package final class PackSyncs: Sendable {
   func run<T>(
     _ name: PackName, _ sync: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
-    let pack = enter(name)
-    let result: Result<T?, BlobStorageError> = pack.turn.withLock { _ in
-      if pack.hasFailed.load(ordering: .acquiring) { return .success(nil) }
-      do throws(BlobStorageError) {
-        let value = try sync()
-        return .success(pack.hasFailed.load(ordering: .acquiring) ? nil : value)
-      } catch {
-        if error.code == .poisoned { pack.hasFailed.store(true, ordering: .releasing) }
-        return .failure(error)
-      }
+    if begin(name) {
+      end(name, hasFailed: true)
+      return nil
     }
-    leave(name)
-    return try result.get()
+    do throws(BlobStorageError) {
+      let value = try sync()
+      return end(name, hasFailed: false) ? nil : value
+    } catch {
+      end(name, hasFailed: error.code == .poisoned)
+      throw error
+    }
   }
 
   /// Notes that a sync has failed which did not wait for its turn.
-  func noteFailure(_ name: PackName) {
-    packs.withLock { packs in
-      let known = packs[name] ?? (Pack(), 0)
-      known.pack.hasFailed.store(true, ordering: .releasing)
-      packs[name] = known
+  func noteFailure(_ name: PackName) { packs.withLock { $0[name, default: Pack()].hasFailed = true } }
+
+  /// Waits until no other thread syncs the pack; says whether a sync of it has failed.
+  private func begin(_ name: PackName) -> Bool {
+    packs.withLock(when: { $0[name]?.isRunning != true }) { packs in
+      packs[name, default: Pack()].isRunning = true
+      return packs[name]?.hasFailed == true
     }
   }
 
-  private func enter(_ name: PackName) -> Pack {
-    packs.withLock { packs in
-      let pack = packs[name]?.pack ?? Pack()
-      packs[name] = (pack, (packs[name]?.userCount ?? 0) + 1)
-      return pack
+  /// Says whether a sync of the pack has failed, this one or another. Forgets the pack if none has.
+  @discardableResult
+  private func end(_ name: PackName, hasFailed: Bool) -> Bool {
+    let isLost = packs.withLock { packs in
+      let isLost = hasFailed || packs[name]?.hasFailed == true
+      packs[name] = isLost ? Pack(hasFailed: true) : nil
+      return isLost
     }
-  }
-
-  /// Forgets a pack that no thread syncs, unless a sync of it has failed.
-  private func leave(_ name: PackName) {
-    packs.withLock { packs in
-      guard let (pack, userCount) = packs[name] else { return }
-      packs[name] = (pack, userCount - 1)
-      if userCount == 1, !pack.hasFailed.load(ordering: .acquiring) { packs[name] = nil }
-    }
+    packs.wakeAll()
+    return isLost
   }
 }

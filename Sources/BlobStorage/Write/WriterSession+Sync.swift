@@ -13,22 +13,26 @@ extension WriterSession {
     try publisher.publish(watermark, of: self)
   }
 
-  /// Syncs the pack of a commit. Threads that wait at the same time share one sync.
+  /// Syncs the pack of a commit. Threads that wait at the same time share one sync (``SyncGroup``).
   func synchronizeShared(_ watermark: Watermark) throws(BlobStorageError) {
     // A sync that fails while sealing is reported once, to the thread that seals.
     sealing.wait()
-    try inSyncTurn { () throws(BlobStorageError) in
-      if !isDurable(watermark) { tally.waitForBegun() }
-      try synchronizeInTurn(watermark)
+    if let member = locked({ $0.joinSync(for: watermark) }), !member.wait() {
+      // The sync may have been another one than the one that failed.
+      return try checkNotPoisoned()
     }
+    defer {
+      let (leader, durable) = locked { $0.endSync() }
+      leader?.wake(asLeader: true)
+      for member in durable { member.wake(asLeader: false) }
+    }
+    try synchronizeInTurn(watermark)
   }
 
-  /// - Parameter isPatient: whether a task that is cancelled waits for its turn all the same.
-  package func inSyncTurn(
-    isPatient: Bool = true, _ body: () throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    try syncTurn.take(isPatient: isPatient)
-    defer { syncTurn.giveBack() }
+  /// Runs `body` while no other thread publishes packs of this session. A task that is cancelled does not wait.
+  package func inPublishingTurn(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    try publishingTurn.take(isPatient: false)
+    defer { publishingTurn.giveBack() }
     try body()
   }
 
@@ -257,6 +261,95 @@ extension WriterSession {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in try transaction.poison(name) }
     } catch { logger.error("Pack \(name) could not be marked as not synced.") }
+  }
+}
+
+/// Seals packs.
+extension WriterSession {
+  /// Applies the pending records of full packs and seals them.
+  ///
+  /// Threads may append to a pack between a commit's transaction and its end. If that end fills the pack, it has pending
+  /// records and cannot be sealed yet. No commit writes to the next pack before this one is on the medium: its refs may
+  /// need what is pending (H1).
+  func settleFull() throws(BlobStorageError) {
+    if locked({ !$0.full.isEmpty }) {
+      do throws(BlobStorageError) {
+        var ends: [(slot: LiveTable.Slot, end: Int64)] = []
+        let appliedEnd = try catalog.write { (transaction) throws(BlobStorageError) in
+          try appendLock.withLock { (packs) throws(BlobStorageError) in
+            if let poison = locked({ $0.poison }) { throw poison }
+            try flush(&packs)
+            try apply(packs.pending, to: transaction)
+            ends = writtenEnds(packs)
+            return packs.appliedEnd
+          }
+        } undo: { _ in
+        } done: {
+          for (slot, end) in ends { slot.raise(to: end) }
+        }
+        settle(appliedEnd)
+      } catch {
+        markUncut()
+        throw error
+      }
+    }
+    // Another thread may be sealing one.
+    sealing.wait()
+  }
+
+  /// Forgets the pending records up to that count, which are in the catalog now, and seals the packs that are full.
+  func settle(_ appliedEnd: Int) {
+    for writer in appendLock.withLock({ removeSettled(&$0, upTo: appliedEnd) }) { seal(writer) }
+  }
+
+  /// - Returns: the packs that are to be sealed.
+  func removeSettled(_ packs: inout OpenPacks, upTo appliedEnd: Int) -> [PackWriter] {
+    let settled = packs.removeSettled(upTo: appliedEnd)
+    if let writer = packs.writer, writer.byteCount >= packByteCountTarget(packs) { packs.endCurrent() }
+    let sealable = packs.removeSealable()
+    for _ in sealable { sealing.enter() }
+    locked { state in
+      state.removePending(settled)
+      state.sealingCount += sealable.count
+      state.update(from: packs)
+    }
+    return sealable
+  }
+
+  /// Frees the slot of a pack that the catalog has as sealed.
+  func releaseSlot(_ name: PackName) {
+    locked { $0.slots.removeValue(forKey: name) }?.release()
+  }
+
+  /// Seals the pack under way, applying what is pending, and publishes it where packs are published; the next record
+  /// begins another.
+  ///
+  /// - Throws: when what was written may not be on the medium.
+  package func rollOver() throws(BlobStorageError) {
+    sealWhenSettled { _ in true }
+    try settleFull()
+    // Reported once: later packs are not affected.
+    if let failure = ending ?? locked({ $0.sealFailure.take() }) { throw failure }
+    try publisher.publishSealed(of: self)
+  }
+
+  /// Closes the packs that could not be sealed, so that the next opening recovers them.
+  func letGo() {
+    let writers = appendLock.withLock { packs in
+      let writers = packs.removeAll()
+      locked { $0.update(from: packs) }
+      return writers
+    }
+    for writer in writers { writer.file.close() }
+  }
+
+  /// Ends the current pack, if it is one of these.
+  func sealWhenSettled(_ isToSeal: (PackWriter) -> Bool) {
+    appendLock.withLock { packs in
+      guard let writer = packs.writer, isToSeal(writer) else { return }
+      packs.endCurrent()
+      locked { $0.update(from: packs) }
+    }
   }
 }
 

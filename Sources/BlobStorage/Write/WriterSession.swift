@@ -11,6 +11,11 @@ package final class WriterSession: Sendable {
   package struct Watermark: Sendable {
     package var pack: PackName
     package var byteCount: Int64
+
+    package init(pack: PackName, byteCount: Int64) {
+      self.pack = pack
+      self.byteCount = byteCount
+    }
   }
 
   /// The number in its pack names and stamps. In a shared store it may be replaced by another.
@@ -31,9 +36,8 @@ package final class WriterSession: Sendable {
   let appendLock = AppendLock()
   private let state = Mutex(WriterState())
   private let addedCount = Atomic<Int64>(0)
-  let syncTurn = Turn()
-  let beginning = Mutex<Void>(())
-  let tally = CommitTally()
+  let publishingTurn = Turn()
+  private let beginning = Turn()
   /// Commits wait for it: their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
@@ -118,54 +122,67 @@ package final class WriterSession: Sendable {
   package func commit<T>(
     on keys: [[UInt8]]? = nil, _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
-    try runCommit(on: keys) { (isShared) throws(BlobStorageError) in
+    try runCommit(on: keys) { (isShared, isAlone) throws(BlobStorageError) in
       if isShared, let table = catalog.live.table, !(catalog.tails?.isFull ?? true) {
         let (canPublish, slot) = locked { $0.slotToPublish(in: table) }
         if canPublish {
           let catalogCount = table.catalogCount
           var mustSettle = false
-          let attempt = try commitToTail(slot, &mustSettle, body)
+          let attempt = try commitToTail(slot, &mustSettle, body) { table.catalogCount == catalogCount }
           if !mustSettle {
             if table.catalogCount != catalogCount { try applyRefused() }
             return attempt
           }
         }
       }
+      guard isAlone else { throw BlobStorageError(.needsCatalog, "A commit has to settle.") }
       return try commitToCatalog { (commit, _) throws(BlobStorageError) in try body(&commit) }
     }
   }
 
+  /// - Parameters:
+  ///   - isSettling: whether the commit needs a catalog transaction.
+  ///   - attempt: gets whether lengths are published in the table of open packs, and whether no other thread commits
+  ///     meanwhile. Returns nil if it could not run.
   private func runCommit<T>(
-    on keys: [[UInt8]]?, by attempt: (_ isShared: Bool) throws(BlobStorageError) -> Attempt<T>?
+    on keys: [[UInt8]]?, settling isSettling: Bool = false,
+    by attempt: (_ isShared: Bool, _ isAlone: Bool) throws(BlobStorageError) -> Attempt<T>?
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
-    tally.begin()
-    defer { tally.end() }
     let done: Attempt<T>
-    do throws(BlobStorageError) { done = try commitOnce(on: keys, by: attempt) } catch {
+    do throws(BlobStorageError) { done = try commitOnce(on: keys, isAlone: isSettling, by: attempt) } catch {
       markUncut()
       throw error
     }
-    settle(done.appliedEnd)
+    if let sealable = done.sealable {
+      for writer in sealable { seal(writer) }
+    } else {
+      settle(done.appliedEnd)
+    }
     settleTails()
     return (done.result, done.watermark)
   }
 
   private func commitOnce<T>(
-    on keys: [[UInt8]]?, by attempt: (_ isShared: Bool) throws(BlobStorageError) -> Attempt<T>?
+    on keys: [[UInt8]]?, isAlone: Bool,
+    by attempt: (_ isShared: Bool, _ isAlone: Bool) throws(BlobStorageError) -> Attempt<T>?
   ) throws(BlobStorageError) -> Attempt<T> {
+    var isAlone = isAlone
     // No thread waits for a pack while it holds locks that others need: if sealing has begun, the commit returns here.
     while true {
       try settleFull()
       try publisher.admit(self)
       do throws(BlobStorageError) {
         let isShared = publishesInTable
-        let done = try catalog.inCommitTurn(keys, isShared: isShared) { () throws(BlobStorageError) in
-          try attempt(isShared)
+        let done = try catalog.inCommitTurn(keys, isShared: isShared, isAlone: isAlone) {
+          () throws(BlobStorageError) in try attempt(isShared, isAlone || !isShared)
         }
         if let done { return done }
       } catch {
-        guard error.code == .needsPack else { throw error }
-        try beginPack()
+        switch error.code {
+        case .needsPack: try beginPack()
+        case .needsCatalog: isAlone = true
+        default: throw error
+        }
       }
     }
   }
@@ -173,7 +190,10 @@ package final class WriterSession: Sendable {
   private struct Attempt<T> {
     var result: T
     var watermark: Watermark?
+    /// The count of records that are visible now.
     var appliedEnd: Int
+    /// The packs to seal; nil if the records are still pending.
+    var sealable: [PackWriter]?
   }
 
   /// Whether a commit can write now; false while packs that are full are on their way to the medium.
@@ -185,11 +205,13 @@ package final class WriterSession: Sendable {
   }
 
   /// Runs a commit on the open packs. If it fails, nothing of it stays in the pack.
+  ///
+  /// - Parameter number: that of the attempt, if other threads may have committed since `transaction` was begun.
   private func attempt<T>(
-    _ packs: inout OpenPacks, _ transaction: ReadTransaction,
+    _ packs: inout OpenPacks, _ transaction: ReadTransaction, _ number: UInt64 = .max,
     _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T> {
-    var commit = Commit(transaction: transaction, session: self)
+    var commit = Commit(transaction: transaction, session: self, attempt: number)
     swap(&packs, &commit.packs)
     defer { swap(&packs, &commit.packs) }
     do throws(BlobStorageError) {
@@ -203,13 +225,23 @@ package final class WriterSession: Sendable {
 
   /// Publishes a commit in the live table.
   ///
-  /// - Parameter mustSettle: becomes true if one published length cannot make the commit visible; `body` did not run.
+  /// Other threads do the same at the same time. What they publish after the view was taken concerns other keys, and
+  /// chunks that ``WriterState/has(_:in:)`` knows. The append lock orders stamps, records and published lengths.
+  ///
+  /// - Parameters:
+  ///   - mustSettle: becomes true if one published length cannot make the commit visible; `body` did not run.
+  ///   - isSettled: whether what has just been published stays visible, so that it is not pending any more.
   private func commitToTail<T>(
     _ slot: LiveTable.Slot?, _ mustSettle: inout Bool,
-    _ body: (inout Commit) throws(BlobStorageError) -> T
+    _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
   ) throws(BlobStorageError) -> Attempt<T>? {
-    slot?.enter()
-    defer { slot?.leave() }
+    let epoch = slot?.enter()
+    // In this order: for chunks that become visible from here on, gc waits for the attempt.
+    let number = locked { $0.beginAttempt() }
+    defer {
+      locked { $0.endAttempt(number) }
+      if let epoch { slot?.leave(epoch) }
+    }
     return try catalog.read { (view) throws(BlobStorageError) in
       if let slot, try !Tails.canGrow(slot.pack, view) {
         // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
@@ -224,7 +256,7 @@ package final class WriterSession: Sendable {
           mustSettle = true
           return nil
         }
-        let attempt = try attempt(&packs, view) { (commit) throws(BlobStorageError) in
+        var attempt = try attempt(&packs, view, number) { (commit) throws(BlobStorageError) in
           let result = try body(&commit)
           try commit.finishAppending()
           if let slot, let writer = commit.packs.writer {
@@ -236,6 +268,7 @@ package final class WriterSession: Sendable {
           return result
         }
         packs.commitOffset = nil
+        if isSettled() { attempt.sealable = removeSettled(&packs, upTo: attempt.appliedEnd) }
         return attempt
       }
     }
@@ -254,7 +287,8 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Makes a commit visible by a transaction of the catalog.
+  /// Makes a commit visible by a transaction of the catalog. No other thread publishes meanwhile: until the transaction
+  /// has ended, the commit may have to be cut off.
   private func commitToCatalog<T>(
     _ body: (inout Commit, WriteTransaction) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
@@ -284,54 +318,6 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Applies the pending records of full packs and seals them.
-  ///
-  /// Threads may append to a pack between a commit's transaction and its end. If that end fills the pack, it has pending
-  /// records and cannot be sealed yet. No commit writes to the next pack before this one is on the medium: its refs may
-  /// need what is pending (H1).
-  func settleFull() throws(BlobStorageError) {
-    if locked({ !$0.full.isEmpty }) {
-      do throws(BlobStorageError) {
-        var ends: [(slot: LiveTable.Slot, end: Int64)] = []
-        let appliedEnd = try catalog.write { (transaction) throws(BlobStorageError) in
-          try appendLock.withLock { (packs) throws(BlobStorageError) in
-            if let poison = locked({ $0.poison }) { throw poison }
-            try flush(&packs)
-            try apply(packs.pending, to: transaction)
-            ends = writtenEnds(packs)
-            return packs.appliedEnd
-          }
-        } undo: { _ in
-        } done: {
-          for (slot, end) in ends { slot.raise(to: end) }
-        }
-        settle(appliedEnd)
-      } catch {
-        markUncut()
-        throw error
-      }
-    }
-    // Another thread may be sealing one.
-    sealing.wait()
-  }
-
-  /// Forgets the pending records up to that count, which are in the catalog now, and seals the packs that are full.
-  private func settle(_ appliedEnd: Int) {
-    let sealable = appendLock.withLock { packs in
-      let settled = packs.removeSettled(upTo: appliedEnd)
-      if let writer = packs.writer, writer.byteCount >= packByteCountTarget(packs) { packs.endCurrent() }
-      let sealable = packs.removeSealable()
-      for _ in sealable { sealing.enter() }
-      locked { state in
-        state.removePending(settled)
-        state.sealingCount += sealable.count
-        state.update(from: packs)
-      }
-      return sealable
-    }
-    for writer in sealable { seal(writer) }
-  }
-
   /// Settles once the tails are long or old.
   private func settleTails() {
     guard catalog.tails?.isDue ?? false else { return }
@@ -342,43 +328,7 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// Frees the slot of a pack that the catalog has as sealed.
-  func releaseSlot(_ name: PackName) {
-    locked { $0.slots.removeValue(forKey: name) }?.release()
-  }
-
-  /// Seals the pack under way, applying what is pending, and publishes it where packs are published; the next record
-  /// begins another.
-  ///
-  /// - Throws: when what was written may not be on the medium.
-  package func rollOver() throws(BlobStorageError) {
-    sealWhenSettled { _ in true }
-    try settleFull()
-    // Reported once: later packs are not affected.
-    if let failure = ending ?? locked({ $0.sealFailure.take() }) { throw failure }
-    try publisher.publishSealed(of: self)
-  }
-
-  /// Closes the packs that could not be sealed, so that the next opening recovers them.
-  func letGo() {
-    let writers = appendLock.withLock { packs in
-      let writers = packs.removeAll()
-      locked { $0.update(from: packs) }
-      return writers
-    }
-    for writer in writers { writer.file.close() }
-  }
-
   // MARK: Inside
-
-  /// Ends the current pack, if it is one of these.
-  func sealWhenSettled(_ isToSeal: (PackWriter) -> Bool) {
-    appendLock.withLock { packs in
-      guard let writer = packs.writer, isToSeal(writer) else { return }
-      packs.endCurrent()
-      locked { $0.update(from: packs) }
-    }
-  }
 
   /// Appends a record under the append lock, in a new pack if there is none.
   func append(
@@ -435,7 +385,7 @@ package final class WriterSession: Sendable {
   }
 
   /// The slots of unsealed packs, with the lengths that the system has.
-  private func writtenEnds(_ packs: borrowing OpenPacks) -> [(slot: LiveTable.Slot, end: Int64)] {
+  func writtenEnds(_ packs: borrowing OpenPacks) -> [(slot: LiveTable.Slot, end: Int64)] {
     let slots = locked { $0.slots }
     return packs.writers.compactMap { writer in
       slots[writer.name].map { ($0, writer.writtenByteCount) }
@@ -490,10 +440,9 @@ extension WriterSession {
 
   /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
   func beginPack() throws(BlobStorageError) {
-    let result: Result<Void, BlobStorageError> = beginning.withLock { _ in
-      do throws(BlobStorageError) { return .success(try beginPackInTurn()) } catch { return .failure(error) }
-    }
-    try result.get()
+    try beginning.take(isPatient: true)
+    defer { beginning.giveBack() }
+    try beginPackInTurn()
   }
 
   private func beginPackInTurn() throws(BlobStorageError) {
@@ -573,4 +522,6 @@ extension WriterSession {
 extension BlobStorageError.Code {
   /// A commit needs a new pack, which is begun without locks. Never leaves the library.
   static let needsPack = Self("needsPack")
+  /// A commit has to run alone, in a catalog transaction. Never leaves the library.
+  static let needsCatalog = Self("needsCatalog")
 }

@@ -2,7 +2,7 @@
 ///
 /// Its functions only compute, and the lock around it covers nothing else. The open packs and their order change under
 /// the append lock too, so that the holder of that lock finds them as it left them.
-struct WriterState: Sendable {
+package struct WriterState: Sendable {
   /// The pack that takes the next record.
   struct Current: Sendable {
     var name: PackName
@@ -38,6 +38,13 @@ struct WriterState: Sendable {
   var namedSequence: UInt32 = 0
   private(set) var pendingChunks: Set<Digest> = []
   private(set) var pendingManifests: Set<Digest> = []
+  /// Attempts to commit that are under way, in the order in which they began.
+  private var attempts: [UInt64] = []
+  private var attemptCount: UInt64 = 0
+  /// Chunks and manifests that became visible while attempts were under way, with the last of these. The views of those
+  /// attempts may lack them.
+  private var recentChunks: [Digest: UInt64] = [:]
+  private var recentManifests: [Digest: UInt64] = [:]
   /// How much of packs, own and others', is known to be on the medium, their names included.
   private var durable: [PackName: Int64] = [:]
   /// Packs that are full and not yet on the medium.
@@ -56,6 +63,9 @@ struct WriterState: Sendable {
   var slots: [PackName: LiveTable.Slot] = [:]
   /// A pack whose syncs follow each other closely.
   private var oftenSynced: PackName?
+  private var syncGroup = SyncGroup()
+
+  package init() {}
 
   /// The number of the first pack that is not being sealed.
   var firstSequence: UInt32 { full.map(\.sequence).min() ?? current?.name.sequence ?? nextSequence }
@@ -118,15 +128,58 @@ struct WriterState: Sendable {
     }
   }
 
-  /// Forgets records that are in the catalog now.
-  mutating func removePending(_ settled: [PackRecord.Content]) {
+  /// Forgets records that every new view shows.
+  package mutating func removePending(_ settled: [PackRecord.Content]) {
     for content in settled {
       switch content {
-      case .chunk(let chunk): pendingChunks.remove(chunk.digest)
-      case .manifest(let manifest): pendingManifests.remove(manifest.digest)
+      case .chunk(let chunk):
+        pendingChunks.remove(chunk.digest)
+        if let last = attempts.last { recentChunks[chunk.digest] = last }
+      case .manifest(let manifest):
+        pendingManifests.remove(manifest.digest)
+        if let last = attempts.last { recentManifests[manifest.digest] = last }
       case .ref, .drop, .skipped: break
       }
     }
+  }
+
+  // MARK: Attempts to commit
+
+  /// Begins an attempt, before its view is taken. It has entered the current epoch.
+  package mutating func beginAttempt() -> UInt64 {
+    attemptCount += 1
+    attempts.append(attemptCount)
+    return attemptCount
+  }
+
+  package mutating func endAttempt(_ number: UInt64) {
+    attempts.removeAll { $0 == number }
+    guard let oldest = attempts.first else {
+      (recentChunks, recentManifests) = ([:], [:])
+      return
+    }
+    if oldest > number, recentChunks.count + recentManifests.count > 0 {
+      recentChunks = recentChunks.filter { $0.value >= oldest }
+      recentManifests = recentManifests.filter { $0.value >= oldest }
+    }
+  }
+
+  /// Whether an attempt finds a chunk or manifest in its own packs though its view lacks it: it is pending, or another
+  /// thread's commit has made it visible since the attempt began.
+  ///
+  /// gc keeps such a record. Its pack can only have been condemned since, and gc waits for the attempt (H2).
+  package func has(_ content: PackRecord.Content, in attempt: UInt64) -> Bool {
+    switch content {
+    case .chunk(let chunk): hasChunk(chunk.digest, in: attempt)
+    case .manifest(let manifest):
+      pendingManifests.contains(manifest.digest)
+        || recentManifests[manifest.digest].map { $0 >= attempt } ?? false
+    case .ref, .drop, .skipped: false
+    }
+  }
+
+  func hasChunk(_ digest: Digest, in attempt: UInt64) -> Bool {
+    pendingChunks.contains(digest) || recentChunks[digest].map { $0 >= attempt } ?? false
   }
 
   // MARK: Losses
@@ -134,8 +187,8 @@ struct WriterState: Sendable {
   /// Gives up a pack: only what `packs` has is still pending. Until ``endCut(of:failure:)``, whether the session can
   /// go on is open.
   mutating func beginCut(of pack: PackName, leaving packs: borrowing OpenPacks, _ cause: BlobStorageError) {
-    pendingChunks = []
-    pendingManifests = []
+    (pendingChunks, pendingManifests) = ([], [])
+    (recentChunks, recentManifests) = ([:], [:])
     for index in packs.pending.indices { addPending(packs.pending[index].record.content) }
     lossCount += 1
     lossCause = cause
@@ -154,6 +207,19 @@ struct WriterState: Sendable {
   }
 
   // MARK: Syncs
+
+  /// Adds a thread that needs a sync.
+  ///
+  /// - Returns: nil if the thread leads: it syncs, and then calls ``endSync()``.
+  mutating func joinSync(for watermark: WriterSession.Watermark) -> SyncGroup.Member? {
+    syncGroup.join(watermark)
+  }
+
+  /// Ends a leader's turn. Returns whom to wake.
+  mutating func endSync() -> (leader: SyncGroup.Member?, durable: [SyncGroup.Member]) {
+    let durable = durable
+    return syncGroup.end { (durable[$0.pack] ?? 0) >= $0.byteCount }
+  }
 
   /// What is to be done for a commit; nil if its pack is durable, or not the current one.
   func syncPlan(for watermark: WriterSession.Watermark) -> SyncPlan? {

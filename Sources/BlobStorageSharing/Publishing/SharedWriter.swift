@@ -54,7 +54,7 @@ final class SharedWriter: PackPublisher {
     _ watermark: WriterSession.Watermark, of session: WriterSession
   ) throws(BlobStorageError) {
     if publisher.hasPublished(watermark.pack) { return }
-    try session.inSyncTurn(isPatient: false) { () throws(BlobStorageError) in
+    try session.inPublishingTurn { () throws(BlobStorageError) in
       if publisher.hasPublished(watermark.pack) { return }
       try session.seal(watermark.pack)
       // The session may have ended meanwhile. Once the wait returns, the catalog reflects that.

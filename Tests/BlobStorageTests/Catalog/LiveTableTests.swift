@@ -127,14 +127,14 @@ struct LiveTableTests {
     old?.release()
     let new = try #require(try one.claim(Self.pack(2)))
     #expect(new.number == number)
-    new.enter()
-    old?.leave()
+    let epoch = new.enter()
+    old?.leave(epoch)
     old?.release()
     old = nil
     let entry = try #require(two.entries().first)
     #expect(entry.pack == Self.pack(2) && entry.epoch > 0)
     #expect(try !two.isDead(entry))
-    new.leave()
+    new.leave(epoch)
     new.release()
     #expect(two.entries().isEmpty)
   }
@@ -439,15 +439,34 @@ struct LiveTableTests {
     let (one, two) = (try made(), try joined())
     let slot = try #require(try one.claim(Self.pack(1)))
     #expect(two.entries().map(\.epoch) == [0])
-    slot.enter()
-    let entered = try #require(two.entries().first).epoch
+    let entered = slot.enter()
     #expect(entered > 0)
+    #expect(two.entries().map(\.epoch) == [entered])
     #expect(two.beginEpoch() == entered + 1)
     #expect(two.entries().map(\.epoch) == [entered])
-    slot.leave()
+    slot.leave(entered)
     #expect(two.entries().map(\.epoch) == [0])
-    slot.enter()
+    #expect(slot.enter() == entered + 1)
     #expect(two.entries().map(\.epoch) == [entered + 1])
+  }
+
+  /// Fails if gc does not wait for each of several commits under way.
+  @Test(
+    "says in which epoch the oldest of several commits began, in whatever order they end", arguments: 0..<6)
+  func oldestEpoch(_ order: Int) throws {
+    let (one, two) = (try made(), try joined())
+    let slot = try #require(try one.claim(Self.pack(1)))
+    // Two of the same epoch, and one of the next.
+    var epochs = [slot.enter(), slot.enter()]
+    #expect(two.beginEpoch() == epochs[0] + 1)
+    epochs.append(slot.enter())
+    #expect(epochs == [epochs[0], epochs[0], epochs[0] + 1])
+    var left = epochs.indices.map { $0 }
+    for choice in [order % 3, order / 3, 0] {
+      #expect(two.entries().map(\.epoch) == [left.map { epochs[$0] }.min()])
+      slot.leave(epochs[left.remove(at: choice)])
+    }
+    #expect(two.entries().map(\.epoch) == [0])
   }
 
   // MARK: Stripes

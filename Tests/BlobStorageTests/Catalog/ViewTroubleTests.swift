@@ -255,7 +255,7 @@ struct ViewTroubleTests {
         isAlone: false))
     let name = PackName(writer: 7, sequence: 1)
     let slot = try #require(try table.claim(name))
-    slot.enter()
+    let epoch = slot.enter()
     let before = try Self.packFiles(pair.place)
     for engine in pair.both {
       let error = failure { _ = try engine.collectGarbage(Self.everything) }
@@ -269,7 +269,7 @@ struct ViewTroubleTests {
     // Others go on.
     _ = try pair.two.put("new", [4])
     #expect(try pair.one.data("new", nil) == Data([4]))
-    slot.leave()
+    slot.leave(epoch)
     let report = try pair.two.collectGarbage(Self.everything)
     #expect(report.obstacles == [] && report.freedByteCount > 15_000)
     #expect(try Self.packFiles(pair.place) != before)

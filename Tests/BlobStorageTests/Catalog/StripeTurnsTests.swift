@@ -1,0 +1,71 @@
+import BlobStorage
+import Foundation
+import Synchronization
+import Testing
+
+@Suite("The turns of commits in one open store")
+struct StripeTurnsTests {
+  private static func stripe(_ number: Int64) -> Range<Int64> { number..<number + 1 }
+
+  @Test("are for each stripe in the order in which commits came")
+  func order() throws {
+    var queue = StripeQueue()
+    let first = queue.enter([Self.stripe(1), Self.stripe(5)])
+    let other = queue.enter([Self.stripe(2)])
+    #expect(first.turn == nil && other.turn == nil)
+    let second = queue.enter([Self.stripe(5)])
+    let third = queue.enter([Self.stripe(5), Self.stripe(9)])
+    #expect(second.turn != nil && third.turn != nil)
+    // Nothing runs on 9, but a commit that waits came before.
+    let fourth = queue.enter([Self.stripe(9)])
+    #expect(fourth.turn != nil)
+    #expect(queue.leave(other.number).isEmpty)
+    #expect(queue.leave(first.number).map(ObjectIdentifier.init) == [try Self.identity(second)])
+    #expect(queue.leave(second.number).map(ObjectIdentifier.init) == [try Self.identity(third)])
+    #expect(queue.leave(third.number).map(ObjectIdentifier.init) == [try Self.identity(fourth)])
+    #expect(queue.leave(fourth.number).isEmpty)
+    #expect(queue.enter([Self.stripe(1), Self.stripe(5), Self.stripe(9)]).turn == nil)
+  }
+
+  private static func identity(
+    _ commit: (number: UInt64, turn: DispatchSemaphore?)
+  ) throws -> ObjectIdentifier { ObjectIdentifier(try #require(commit.turn)) }
+
+  @Test("of a commit of all stripes come when the earlier ones have ended, and before the later ones")
+  func allStripes() throws {
+    var queue = StripeQueue()
+    let running = (1...2).map { queue.enter([Self.stripe($0)]) }
+    let all = queue.enter([0..<4_096])
+    let later = (1...3).map { queue.enter([Self.stripe($0)]) }
+    #expect(later.allSatisfy { $0.turn != nil })
+    #expect(queue.leave(running[1].number).isEmpty)
+    #expect(queue.leave(running[0].number).map(ObjectIdentifier.init) == [try Self.identity(all)])
+    #expect(queue.leave(all.number).map(ObjectIdentifier.init) == (try later.map(Self.identity)))
+  }
+
+  /// Fails if two threads run commits to one stripe at a time: then additions are lost.
+  @Test("are one thread's at a time, also when its commit fails")
+  func threads() throws {
+    let turns = StripeTurns()
+    let count = Mutex(0)
+    try together(
+      (0..<4 as Range<Int64>).map { thread in
+        {
+          for number in 0..<500 {
+            let stripes = number % 50 == 0 ? [0..<4_096] : [Self.stripe(3), Self.stripe(10 + thread)]
+            do throws(BlobStorageError) {
+              try turns.withTurn(stripes) { () throws(BlobStorageError) in
+                let seen = count.withLock { $0 }
+                if number % 7 == 0 { sched_yield() }
+                count.withLock { $0 = seen + 1 }
+                if number % 10 == 0 { throw BlobStorageError(.io, "planned") }
+              }
+            } catch {
+              guard error.message == "planned" else { throw error }
+            }
+          }
+        }
+      })
+    #expect(count.withLock { $0 } == 2_000)
+  }
+}
