@@ -10,7 +10,7 @@ extension CacheCore {
     let isIndexed = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.isCacheIndexed()
     }
-    guard !isIndexed else { return }
+    if isIndexed { return }
     try engine.catalog.write { (transaction) throws(BlobStorageError) in
       try transaction.beginCountingVersions()
     }
@@ -68,10 +68,7 @@ extension CacheCore {
     try engine.writer.rollOver()
     try adoptLimits()
     let expired = try index()
-    for first in stride(from: 0, to: expired.count, by: Self.pageCount) {
-      report.expiredKeyCount += try remove(
-        Array(expired[first..<min(first + Self.pageCount, expired.count)]))
-    }
+    for part in expired.parts(of: Self.pageCount) { report.expiredKeyCount += try remove(Array(part)) }
     try forgetMissing()
     try dropBeyondCount()
     try countGarbage()

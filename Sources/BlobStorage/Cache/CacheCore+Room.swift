@@ -39,7 +39,8 @@ extension CacheCore {
   private func makeRoomLocked(_ need: Int64, _ mediumIsFull: Bool) throws(BlobStorageError) {
     // Gives back what the last pack has reserved and not used.
     try engine.writer.rollOver()
-    try forgetRemovedPacks()
+    // Gives back the space of packs that others have removed.
+    try engine.packs.forgetRemoved()
     try locked { () throws(BlobStorageError) in
       try adoptLimits()
       try indexIfNeeded()
@@ -92,7 +93,8 @@ extension CacheCore {
     var goal = max(missing, least)
     guard goal > 0 else { return missing }
     try recoverTheDead()
-    if least > 0 { keepReserve() }
+    // Puts back what a step on a full medium was given, so that the next has it too.
+    if least > 0 { engine.keepReserve() }
     missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
     goal = max(missing, least)
     var isCounted = false
@@ -101,7 +103,7 @@ extension CacheCore {
       let freed = try engine.folder.withReserve { () throws(BlobStorageError) in
         try step(goal: goal + limits.stepByteCount, limits)
       }
-      if least > 0 { keepReserve() }
+      if least > 0 { engine.keepReserve() }
       let last = missing
       missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
       goal = missing
@@ -115,13 +117,6 @@ extension CacheCore {
       isCounted = true
     }
     return missing
-  }
-
-  /// Puts back what a step on a full medium was given, so that the next has it too.
-  private func keepReserve() {
-    do throws(BlobStorageError) { try engine.folder.keepReserve() } catch {
-      engine.logger.notice("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
-    }
   }
 
   /// Evicts what is needed to empty some packs as far as possible, and takes them away.
@@ -153,8 +148,7 @@ extension CacheCore {
 
   /// Drops keys, unless they were used since they were chosen.
   private func evict(_ keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)]) throws(BlobStorageError) {
-    for start in stride(from: 0, to: keys.count, by: 500) {
-      let page = keys[start..<min(start + 500, keys.count)]
+    for page in keys.parts(of: 500) {
       let long = try longBlobs(page.map(\.row.digest))
       let count = try engine.writer.commitSettling { (commit, transaction) throws(BlobStorageError) in
         var dropping = CacheDropping(engine, long: long)
@@ -168,19 +162,11 @@ extension CacheCore {
     }
   }
 
-  /// Lets go of the files of packs that others have removed, so that their space is free.
-  private func forgetRemovedPacks() throws(BlobStorageError) {
-    try engine.packs.forgetRemoved()
-  }
-
   /// Takes in packs whose writer died: they hold on to space that they do not use.
   private func recoverTheDead() throws(BlobStorageError) {
-    let open = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().filter { !$0.row.isSealed && $0.row.state == .live }.map(\.row.name)
-    }
     var isAnyDead = false
-    for name in open {
-      guard let file = try engine.backend.adoptPack(name) else { continue }
+    for (_, row) in try engine.catalog.packRows() where !row.isSealed && row.state == .live {
+      guard let file = try engine.backend.adoptPack(row.name) else { continue }
       file.close()
       isAnyDead = true
     }
@@ -190,10 +176,9 @@ extension CacheCore {
 
   /// Ends a collection that was killed, if there was one: only live packs are chosen to make room.
   private func finishLastCollection() throws(BlobStorageError) {
-    let isEnded = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().allSatisfy { $0.row.state == .live }
+    if try engine.catalog.packRows().contains(where: { $0.row.state != .live }) {
+      _ = try engine.collectGarbage(in: [])
     }
-    if !isEnded { _ = try engine.collectGarbage(in: []) }
   }
 
   /// Damage keeps a collection from removing anything. In a store that is all cache, what is damaged can go.
@@ -209,18 +194,15 @@ extension CacheCore {
   ///
   /// - Throws: `invalidArgument` when another process has ended the cache.
   func adoptLimits() throws(BlobStorageError) {
-    do throws(BlobStorageError) {
-      guard let file = try CacheFile.read(engine.folder), file.prefix == prefixBytes else {
-        throw BlobStorageError(
-          .invalidArgument, "The store at \(engine.folder.path) is no longer this cache: open it anew.",
-          path: engine.folder.path.string)
-      }
-      state.withLock { $0.limits = file.limits }
-      engine.limitPacks(to: file.limits.packByteCountTarget)
-    } catch {
-      // Those that are known hold on.
-      guard error.code == .corrupted else { throw error }
+    // Those that are known hold on where they cannot be read.
+    guard let file = try unlessCorrupted(try CacheFile.read(engine.folder)) else { return }
+    guard let file, file.prefix == prefixBytes else {
+      throw BlobStorageError(
+        .invalidArgument, "The store at \(engine.folder.path) is no longer this cache: open it anew.",
+        path: engine.folder.path.string)
     }
+    state.withLock { $0.limits = file.limits }
+    engine.limitPacks(to: file.limits.packByteCountTarget)
   }
 
   // MARK: Locks

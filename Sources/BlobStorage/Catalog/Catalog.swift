@@ -448,6 +448,11 @@ package final class Catalog: Sendable {
     try mended { () throws(BlobStorageError) in try environment().byteCount() }
   }
 
+  /// All packs, in the order in which this catalog came to know them.
+  package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+    try read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+  }
+
   /// The name of the generation in use: numbers of packs and keys mean something within one only.
   package var generation: String? { current.withLock { $0?.generation } }
 

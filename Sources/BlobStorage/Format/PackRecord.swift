@@ -18,6 +18,11 @@ package struct PackRecord: Sendable {
       case .skipped: nil
       }
     }
+
+    /// The payload that follows from what the record says: of a ref or a drop.
+    package var ownPayload: [UInt8] {
+      if case .drop(let drop) = self { drop.encodedPayload() } else { [] }
+    }
   }
 
   package var content: Content

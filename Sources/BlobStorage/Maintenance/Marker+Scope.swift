@@ -17,20 +17,13 @@ extension Marker {
       return false
     }
     for name in packs {
-      guard let file = try engine.backend.openPack(name) else { continue }
-      defer { file.close() }
       var digests: [Digest] = []
-      do throws(BlobStorageError) {
-        _ = try PackScanner(file: file, name: name, codecs: engine.codecs, store: engine.header).scan {
-          record in
+      // What cannot be read is left alone when its content is looked at.
+      _ = try unlessCorrupted(
+        try engine.scan(name) { record in
           if case .chunk(let chunk) = record.content { digests.append(chunk.digest) }
-        }
-      } catch {
-        // What cannot be read is left alone when its content is looked at.
-        guard error.code == .corrupted else { throw error }
-      }
-      for start in stride(from: 0, to: digests.count, by: Self.pageCount) {
-        let page = digests[start..<min(start + Self.pageCount, digests.count)]
+        })
+      for page in digests.parts(of: Self.pageCount) {
         let (live, bases) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
           var live: [Digest] = []
           var bases: [Digest] = []
@@ -44,27 +37,14 @@ extension Marker {
         try markChunks(bases)
       }
     }
-    try markLongBlobs()
-    return true
-  }
-
-  private mutating func markLongBlobs() throws(BlobStorageError) {
-    var last: Digest?
-    while true {
-      try CancellationFlag.check()
-      var live: [Digest] = []
-      var visitedCount = 0
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachManifest(after: last) {
-          (digest, _) throws(BlobStorageError) in
-          last = digest
-          visitedCount += 1
-          if try transaction.versionCount(of: digest) > 0 { live.append(digest) }
-          return visitedCount < Self.pageCount
-        }
-      }
-      if visitedCount == 0 { return }
-      try markBlobs(live)
+    try engine.forEachManifestPage { (page) throws(BlobStorageError) in
+      try markBlobs(
+        try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          var live: [Digest] = []
+          for (digest, _) in page where try transaction.versionCount(of: digest) > 0 { live.append(digest) }
+          return live
+        })
     }
+    return true
   }
 }

@@ -35,7 +35,7 @@ extension Collector {
   func finishLast(_ store: SharedStore) throws(BlobStorageError) {
     let backend = store.backend
     try engine.catchUp()
-    if try packRows().contains(where: { $0.row.state == .condemned }) {
+    if try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) {
       // A collection that did not come to its end has begun to copy.
       try engine.catalog.rebuild(because: nil)
       try engine.catchUp()
@@ -130,7 +130,7 @@ extension Collector {
   /// Copies what is live in condemned packs, and returns those that nothing needs any more.
   private func evacuated(_ mine: Collections) throws(BlobStorageError) -> [Candidate] {
     try markAnew()
-    let rows = try packRows()
+    let rows = try engine.catalog.packRows()
     noteObstacles(rows)
     noteAbsent()
     if rows.contains(where: { $0.row.durableByteCount == 0 }) {
