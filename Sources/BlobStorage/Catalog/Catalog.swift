@@ -453,6 +453,11 @@ package final class Catalog: Sendable {
     try read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
   }
 
+  /// What is known of a pack; nil for one that is not.
+  package func packRow(_ name: PackName) throws(BlobStorageError) -> PackRow? {
+    try read { (transaction) throws(BlobStorageError) in try transaction.pack(name)?.row }
+  }
+
   /// The name of the generation in use: numbers of packs and keys mean something within one only.
   package var generation: String? { current.withLock { $0?.generation } }
 

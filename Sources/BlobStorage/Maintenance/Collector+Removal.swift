@@ -21,11 +21,7 @@ extension Collector {
       throw error
     }
     pardon()
-    try engine.packs.forget { (name) throws(BlobStorageError) in
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.packNumber(name) == nil
-      }
-    }
+    try engine.packs.forget { (name) throws(BlobStorageError) in try engine.catalog.packRow(name) == nil }
   }
 
   /// Marks again now that no writer relies on the candidates any more, and leaves out those that are protected.

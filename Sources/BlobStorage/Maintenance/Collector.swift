@@ -1,5 +1,6 @@
 import Foundation
 import Logging
+import SystemPackage
 
 /// Collects garbage: plans, condemns, marks again, copies live records, and removes packs.
 ///
@@ -319,4 +320,66 @@ package final class Collector {
       gainedByteCount += gain.savedByteCount
     }
   }
+}
+
+/// The one collector of all processes. It ends with its process.
+package final class CollectionLock: Sendable {
+  private let file: any File
+
+  /// Waits for another collector, and no longer than `waitSeconds`.
+  ///
+  /// - Throws: `busy`.
+  package init(_ engine: Engine, waitSeconds: Double) throws(BlobStorageError) {
+    file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
+    let time = engine.environment.time
+    let end = time.now() + waitSeconds
+    while !(try file.lock(.exclusive, wait: false)) {
+      try CancellationFlag.check()
+      guard time.now() < end else {
+        file.close()
+        throw BlobStorageError(
+          .busy,
+          "Another process has been collecting garbage in \(engine.folder.path) for \(Int(waitSeconds)) s: try again later.",
+          path: engine.folder.path.string)
+      }
+      time.wait(0.05)
+    }
+  }
+
+  deinit { file.close() }
+}
+
+/// How a collection takes packs out of a store: the steps that depend on who else decides about the packs.
+package protocol PackRemoval {
+  /// Packs that are condemned already. The collection plans them whatever they hold.
+  var condemned: Set<PackName> { get }
+
+  /// Ends what a collection that was killed has begun.
+  func finishLast(_ collector: Collector) throws(BlobStorageError)
+
+  /// Adds to the report why nothing may be removed.
+  func noteObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector)
+
+  /// Condemns the planned packs, copies what is live in them, and removes them.
+  func remove(
+    _ candidates: [Collector.Candidate], _ rows: [(number: UInt32, row: PackRow)], _ collector: Collector
+  ) throws(BlobStorageError)
+}
+
+/// The store alone decides: a pack goes once every commit under way has seen that it is condemned.
+package struct LocalRemoval: PackRemoval {
+  package init() {}
+
+  package var condemned: Set<PackName> { [] }
+
+  package func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast() }
+
+  package func noteObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
+    collector.noteAbsent()
+    collector.noteDamaged()
+  }
+
+  package func remove(
+    _ candidates: [Collector.Candidate], _ rows: [(number: UInt32, row: PackRow)], _ collector: Collector
+  ) throws(BlobStorageError) { try collector.removeCondemned(candidates, rows) }
 }

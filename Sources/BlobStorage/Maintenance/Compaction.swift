@@ -105,10 +105,9 @@ enum Retirement {
       // What this process has open would keep its space taken.
       engine.packs.forget([name])
     }
-    let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packNumber(name) != nil
+    guard try engine.catalog.packRow(name) != nil, let file = try engine.backend.openPack(name) else {
+      return try remove()
     }
-    guard isKnown, let file = try engine.backend.openPack(name) else { return try remove() }
     defer { file.close() }
     var retraction = PackRetraction(
       name, catalog: engine.catalog, codecs: engine.codecs, store: engine.header)

@@ -401,10 +401,7 @@ struct Verifier {
   /// The findings for a pack that disappeared while it was read: none, if another machine has collected it.
   func resultOfGone(_ row: PackRow) throws(BlobStorageError) -> PackResult {
     try engine.catchUp()
-    let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packNumber(row.name) != nil
-    }
-    return isKnown ? Self.missing(row.name) : PackResult()
+    return try engine.catalog.packRow(row.name) != nil ? Self.missing(row.name) : PackResult()
   }
 
   static func missing(_ name: PackName) -> PackResult {
