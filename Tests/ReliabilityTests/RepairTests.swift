@@ -173,10 +173,7 @@ struct RepairTests {
       HostileTests.ref("k", digest, byteCount: Int64(data.count)),
     ]
     for (content, payload) in records {
-      let outcome = payload.withUnsafeBytes { raw in
-        Result { () throws(BlobStorageError) in try writer.append(content, payload: raw) }
-      }
-      _ = try outcome.get()
+      _ = try bridge(payload) { (raw) throws(BlobStorageError) in try writer.append(content, payload: raw) }
     }
     try writer.seal()
     writer.file.close()
