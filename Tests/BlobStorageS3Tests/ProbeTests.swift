@@ -58,7 +58,7 @@ struct ProbeTests {
 }
 
 /// An engine that does not do what it is asked for.
-private final class LaxObjectStore: ObjectStore {
+private final class LaxObjectStore: ForwardingObjects {
   let objects = MemoryObjectStore()
   private let looksFirst: Bool
   private let gate = Gate()
@@ -76,25 +76,10 @@ private final class LaxObjectStore: ObjectStore {
     return try objects.put(name, content, ifAbsent: false)
   }
 
-  func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
-    try objects.get(name, range)
-  }
-
-  func tail(
-    _ name: String, byteCount: Int
-  ) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
-    try objects.tail(name, byteCount: byteCount)
-  }
-
-  func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
-    try objects.list(prefix, after: name)
-  }
-
-  func delete(_ name: String) throws(BlobStorageError) { try objects.delete(name) }
 }
 
 /// An engine that does not mean what it says.
-private final class ReplacingObjectStore: ObjectStore, @unchecked Sendable {
+private final class ReplacingObjectStore: ForwardingObjects, @unchecked Sendable {
   let objects = MemoryObjectStore()
   private let lock = NSLock()
 
@@ -108,21 +93,6 @@ private final class ReplacingObjectStore: ObjectStore, @unchecked Sendable {
     return outcome
   }
 
-  func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
-    try objects.get(name, range)
-  }
-
-  func tail(
-    _ name: String, byteCount: Int
-  ) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
-    try objects.tail(name, byteCount: byteCount)
-  }
-
-  func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
-    try objects.list(prefix, after: name)
-  }
-
-  func delete(_ name: String) throws(BlobStorageError) { try objects.delete(name) }
 }
 
 /// Opens when two have come.

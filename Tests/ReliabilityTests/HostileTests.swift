@@ -20,10 +20,7 @@ struct HostileTests {
       backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: lab.disk),
       codecs: CodecPool())
     for (content, payload) in records {
-      let outcome = payload.withUnsafeBytes { raw in
-        Result { () throws(BlobStorageError) in try writer.append(content, payload: raw) }
-      }
-      _ = try outcome.get()
+      _ = try bridge(payload) { (raw) throws(BlobStorageError) in try writer.append(content, payload: raw) }
     }
     try writer.seal()
     writer.file.close()
@@ -39,12 +36,9 @@ struct HostileTests {
   }
 
   static func encoded(_ plain: [UInt8], _ choice: CodecChoice) throws -> [UInt8] {
-    let outcome = plain.withUnsafeBytes { raw in
-      Result { () throws(BlobStorageError) in
-        try ChunkEncoder().withEncoded(raw, by: choice) { _, stored in Array(stored) }
-      }
+    return try bridge(plain) { (raw) throws(BlobStorageError) in
+      try ChunkEncoder().withEncoded(raw, by: choice) { _, stored in Array(stored) }
     }
-    return try outcome.get()
   }
 
   /// Reads, counts, verifies, collects and repairs; puts go on afterwards.

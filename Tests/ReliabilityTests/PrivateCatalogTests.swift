@@ -5,27 +5,18 @@ import SystemPackage
 import Testing
 
 /// The system's files on a medium that can only be read.
-private struct ReadOnlyFiles: FileSystem {
-  private let system = SystemFiles()
+private struct ReadOnlyFiles: ForwardingFiles {
+  let system = SystemFiles()
 
-  private func refusal(_ path: FilePath) -> BlobStorageError {
-    .systemCall("change", path: path, errno: Errno.readOnlyFileSystem.rawValue)
+  func begin(_ call: String, _ path: FilePath) throws(BlobStorageError) {
+    if ["status", "list", "availableByteCount"].contains(call) { return }
+    throw .systemCall("change", path: path, errno: Errno.readOnlyFileSystem.rawValue)
   }
 
   func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
-    guard intent == .read else { throw refusal(path) }
+    if intent != .read { try begin("open", path) }
     return try system.open(path, intent)
   }
-  func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? { try system.status(of: path) }
-  func list(_ directory: FilePath) throws(BlobStorageError) -> [String] { try system.list(directory) }
-  func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
-    try system.availableByteCount(at: directory)
-  }
-  func createDirectory(_ path: FilePath) throws(BlobStorageError) { throw refusal(path) }
-  func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) { throw refusal(from) }
-  func remove(_ path: FilePath) throws(BlobStorageError) { throw refusal(path) }
-  func removeDirectory(_ path: FilePath) throws(BlobStorageError) { throw refusal(path) }
-  func syncDirectory(_ path: FilePath) throws(BlobStorageError) { throw refusal(path) }
 }
 
 /// A process that cannot write to the catalog makes one of its own.

@@ -64,15 +64,12 @@ struct PromiseTests {
         var start = 0
         for entry in entries {
           let part = data.dropFirst(start).prefix(entry.plainByteCount)
-          let result = part.withUnsafeBytes { raw in
-            Result { () throws(BlobStorageError) in
-              try commit.append(
-                .chunk(
-                  ChunkRecord(digest: entry.digest, plainByteCount: entry.plainByteCount, codecNumber: 0)),
-                payload: raw)
-            }
+          _ = try bridge(part) { (raw) throws(BlobStorageError) in
+            try commit.append(
+              .chunk(
+                ChunkRecord(digest: entry.digest, plainByteCount: entry.plainByteCount, codecNumber: 0)),
+              payload: raw)
           }
-          _ = try result.get()
           start += entry.plainByteCount
         }
       }

@@ -166,8 +166,8 @@ struct RepairTests {
     try later.bytes.withUnsafeBytes { try empty.file.write($0, at: start) }
     let writer = PackWriter(
       adopting: empty.file, header: header, byteCount: start + Int64(later.bytes.count), codecs: CodecPool())
-    try later.bytes.withUnsafeBytes { listed in
-      try writer.list(listed, dropPayload: UnsafeRawBufferPointer(start: nil, count: 0))
+    try bridge(later.bytes) { (raw) throws(BlobStorageError) in
+      try writer.list(raw, dropPayload: UnsafeRawBufferPointer(start: nil, count: 0))
     }
     let digest = Digest.of(Array(data))
     let records: [(content: PackRecord.Content, payload: [UInt8])] = [
@@ -175,10 +175,7 @@ struct RepairTests {
       HostileTests.ref("k", digest, byteCount: Int64(data.count)),
     ]
     for (content, payload) in records {
-      let outcome = payload.withUnsafeBytes { raw in
-        Result { () throws(BlobStorageError) in try writer.append(content, payload: raw) }
-      }
-      _ = try outcome.get()
+      _ = try bridge(payload) { (raw) throws(BlobStorageError) in try writer.append(content, payload: raw) }
     }
     try writer.seal()
     writer.file.close()

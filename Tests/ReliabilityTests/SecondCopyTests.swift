@@ -16,13 +16,10 @@ struct SecondCopyTests {
     try lab.session { engine in
       let digest = data.withUnsafeBytes { Digest.of($0) }
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        let result = data.withUnsafeBytes { raw in
-          Result { () throws(BlobStorageError) in
-            try commit.append(
-              .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
-          }
+        _ = try bridge(data) { (raw) throws(BlobStorageError) in
+          try commit.append(
+            .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
         }
-        _ = try result.get()
       }
       try lab.put(engine, [("second", data)])
     }
@@ -144,13 +141,10 @@ struct SecondCopyTests {
     try lab.session { engine in
       let other = noise(2, Self.data.count)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        let result = other.withUnsafeBytes { raw in
-          Result { () throws(BlobStorageError) in
-            try commit.append(
-              .chunk(ChunkRecord(digest: digest, plainByteCount: other.count, codecNumber: 0)), payload: raw)
-          }
+        _ = try bridge(other) { (raw) throws(BlobStorageError) in
+          try commit.append(
+            .chunk(ChunkRecord(digest: digest, plainByteCount: other.count, codecNumber: 0)), payload: raw)
         }
-        _ = try result.get()
       }
       let stamp = try engine.put("k", .data(Data("x".utf8)), PutOptions()).version.id.stamp
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in

@@ -14,13 +14,10 @@ struct TwiceStoredTests {
     let digest = data.withUnsafeBytes { Digest.of($0) }
     try lab.session { engine in
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-        let result = data.withUnsafeBytes { raw in
-          Result { () throws(BlobStorageError) in
-            try commit.append(
-              .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
-          }
+        _ = try bridge(data) { (raw) throws(BlobStorageError) in
+          try commit.append(
+            .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
         }
-        _ = try result.get()
       }
       let put = try engine.put("k", .data(data), PutOptions())
       #expect(put.version.digest == digest)

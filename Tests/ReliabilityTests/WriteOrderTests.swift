@@ -58,13 +58,10 @@ struct WriteOrderTests {
     let (other, collector) = (try lab.open(), try lab.open())
     let digest = Digest.of(Array(data))
     _ = try other.writer.commit { (commit) throws(BlobStorageError) in
-      let result = data.withUnsafeBytes { raw in
-        Result { () throws(BlobStorageError) in
-          try commit.append(
-            .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
-        }
+      _ = try bridge(data) { (raw) throws(BlobStorageError) in
+        try commit.append(
+          .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
       }
-      _ = try result.get()
     }
     let report = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0))
     #expect(report.obstacles == [] && report.compactedPackCount == 1)

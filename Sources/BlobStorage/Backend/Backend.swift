@@ -62,9 +62,6 @@ package protocol Backend: Sendable {
 
   /// Removes what a crash left of packs that never got their name.
   func removeLeftovers() throws(BlobStorageError)
-
-  /// Bytes of the medium that all packs take, retired and set aside ones included.
-  func allocatedByteCount() throws(BlobStorageError) -> Int64
 }
 
 extension Backend {

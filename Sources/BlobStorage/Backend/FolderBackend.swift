@@ -148,15 +148,5 @@ package struct FolderBackend: Backend {
     }
   }
 
-  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
-    var sum: Int64 = 0
-    for directory in [folder, asideFolder] where try files.status(of: directory) != nil {
-      for name in try files.list(directory) {
-        sum += try files.status(of: directory.appending(name))?.allocatedByteCount ?? 0
-      }
-    }
-    return sum
-  }
-
   private func path(_ name: PackName, _ ending: String) -> FilePath { folder.appending("\(name).\(ending)") }
 }

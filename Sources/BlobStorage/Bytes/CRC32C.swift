@@ -7,3 +7,13 @@ package enum CRC32C {
     bs_crc32c(seed, bytes.baseAddress, bytes.count)
   }
 }
+
+extension UnsafeRawBufferPointer {
+  /// Whether these bytes end with the checksum of those before, as ``ByteWriter/checksum(continuing:)`` appends it.
+  package var endsWithChecksum: Bool {
+    let end = count - 4
+    return end >= 0
+      && loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian
+        == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: self[..<end]))
+  }
+}

@@ -7,11 +7,9 @@ extension Engine {
 
   /// Has packs be as small as the store's cache needs them, if it has one: a large one can only be emptied as a whole.
   package func adoptCacheLimits() throws(BlobStorageError) {
-    do throws(BlobStorageError) {
-      if let (_, limits) = try cacheSettings() { limitPacks(to: limits.packByteCountTarget) }
-    } catch {
-      // Opening the cache reports it.
-      guard error.code == .corrupted else { throw error }
+    // Opening the cache reports damage.
+    if case (_, let limits)?? = try unlessCorrupted(try cacheSettings()) {
+      limitPacks(to: limits.packByteCountTarget)
     }
   }
 

@@ -490,6 +490,16 @@ package final class Catalog: Sendable {
     try mended { () throws(BlobStorageError) in try environment().byteCount() }
   }
 
+  /// All packs, in the order in which this catalog came to know them.
+  package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+    try read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
+  }
+
+  /// What is known of a pack; nil for one that is not.
+  package func packRow(_ name: PackName) throws(BlobStorageError) -> PackRow? {
+    try read { (transaction) throws(BlobStorageError) in try transaction.pack(name)?.row }
+  }
+
   /// The name of the generation in use: numbers of packs and keys mean something within one only.
   package var generation: String? { current.withLock { $0?.generation } }
 

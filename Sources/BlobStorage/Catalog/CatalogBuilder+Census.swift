@@ -1,5 +1,4 @@
 import Logging
-import SystemPackage
 
 /// What a store has lost, by its census and its catalog.
 package struct KnownLosses: Sendable, Hashable {
@@ -56,11 +55,10 @@ extension CatalogBuilder {
   /// catalog is one to trust: the pack was cut, or an older copy was put back. Then the census says from now on where its
   /// records ended.
   func isPromiseBroken(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
-    let row = try environment.read { (transaction) throws(BlobStorageError) -> PackRow? in
-      try transaction.pack(name)?.row
-    }
     // No durable call has returned for what a failed sync lost.
-    guard let census = backend.census, let row, !row.isPoisoned else { return false }
+    guard let census = backend.census, let row = try environment.packRow(name), !row.isPoisoned else {
+      return false
+    }
     // What was published in this boot stays until the next. A length that was changed since is invalid, and proves no
     // loss.
     let promised = max(row.promisedByteCount, live.entry(name)?.published ?? 0)
@@ -72,9 +70,7 @@ extension CatalogBuilder {
 
   /// Applies the records that a shortened pack still has, and leaves the file as it is.
   func applyCutShort(_ name: PackName, into environment: Environment) throws(BlobStorageError) {
-    guard let file = try backend.openPack(name) else { return }
-    defer { file.close() }
-    guard try apply(name, file, into: environment) != nil else { return }
+    guard try apply(name, into: environment) != nil else { return }
     logger.error("Pack \(name) is shorter than when it was sealed.")
     _ = try environment.write { (transaction) throws(BlobStorageError) in
       try transaction.updatePack(name) { row in
@@ -191,4 +187,66 @@ extension CatalogBuilder {
 extension PackRow {
   /// Whether the pack had its name on the medium: one that did not may have lost it in a power cut.
   fileprivate var wasDurable: Bool { (isSealed || durableByteCount > 0) && state != .retired }
+}
+
+/// Packs that were published: by other machines, or by this one in another life.
+extension CatalogBuilder {
+  /// Fills an empty catalog from the published packs that this machine knows of, except those that lie here too. The
+  /// catalog is extended by the others later.
+  func fillFromPublished(
+    _ environment: Environment, except local: Set<PackName>
+  ) throws(BlobStorageError) {
+    guard backend.publishes else { return }
+    for name in try backend.knownPackNames().sorted() where !local.contains(name) {
+      // Removed since it was heard of: what is needed of it lies in another.
+      guard let file = try backend.openPack(name) else { continue }
+      defer { file.close() }
+      do throws(BlobStorageError) {
+        guard try apply(name, file, into: environment) != nil else { continue }
+      } catch {
+        guard error.code == .packGone else { throw error }
+        continue
+      }
+      let byteCount = try file.status().byteCount
+      try environment.write { (transaction) throws(BlobStorageError) in
+        try Self.markPublished(name, byteCount: byteCount, in: transaction)
+      }
+    }
+    try environment.write { (transaction) throws(BlobStorageError) in
+      try Self.condemnUncounted(backend, in: transaction)
+    }
+  }
+
+  /// Condemns the packs that collectors have condemned or removed: writers count what lies in them as missing.
+  package static func condemnUncounted(
+    _ backend: any Backend, in transaction: WriteTransaction
+  ) throws(BlobStorageError) {
+    let rows = try transaction.packRows()
+    try condemn(
+      rows.lazy.map(\.row).filter { $0.state == .live && !backend.isCountedOn($0.name) }.map(\.name),
+      in: transaction)
+  }
+
+  /// Condemns packs for ever: writers count what lies in them as missing.
+  package static func condemn(
+    _ names: some Sequence<PackName>, in transaction: WriteTransaction
+  ) throws(BlobStorageError) {
+    var isNew = false
+    for name in names {
+      guard let pack = try transaction.pack(name), pack.row.state == .live else { continue }
+      try transaction.updatePack(pack.number) { $0.state = .condemned }
+      isNew = true
+    }
+    if isNew { try transaction.bumpEpoch() }
+  }
+
+  /// Marks a pack as published, and thereby as durable.
+  package static func markPublished(
+    _ name: PackName, byteCount: Int64, in transaction: WriteTransaction
+  ) throws(BlobStorageError) {
+    try transaction.updatePack(name) { row in
+      row.isSealed = true
+      row.durableByteCount = byteCount
+    }
+  }
 }

@@ -1,5 +1,4 @@
 import Logging
-import Synchronization
 
 /// Applies packs to a catalog: all packs in a rebuild, those of dead writers when a store is opened.
 ///
@@ -74,11 +73,16 @@ package struct CatalogBuilder: Sendable {
 
   /// Fills an empty catalog from the packs of a folder as they are now; unlike `fill` it changes no pack.
   package func fillWithoutRecovery(_ environment: Environment) throws(BlobStorageError) {
-    for name in try backend.packNames().live {
-      guard let file = try backend.openPack(name) else { continue }
-      defer { file.close() }
-      _ = try apply(name, file, into: environment)
-    }
+    for name in try backend.packNames().live { _ = try apply(name, into: environment) }
+  }
+
+  /// Applies a pack as it is; nil when it is not there, or is not one of this store.
+  func apply(
+    _ name: PackName, into environment: Environment
+  ) throws(BlobStorageError) -> PackScanner.Outcome? {
+    guard let file = try backend.openPack(name) else { return nil }
+    defer { file.close() }
+    return try apply(name, file, into: environment)
   }
 
   /// Takes in the packs that a usable catalog does not know or that a dead writer left open.
@@ -156,12 +160,14 @@ package struct CatalogBuilder: Sendable {
       try file.truncate(to: tail)
     }
     guard let outcome = try apply(name, file, into: environment, notesSeal: false) else { return }
-    if outcome.endOffset < (try appliedByteCount(name, environment)) { throw Self.ahead(of: name) }
+    if outcome.endOffset < (try environment.packRow(name)?.appliedByteCount ?? 0) {
+      throw Self.ahead(of: name)
+    }
     guard outcome.gaps.isEmpty else { return }
     do throws(BlobStorageError) {
       let sealed =
         outcome.isSealed
-        ? try synchronizeAnew(file, rewrites: try isPoisoned(name, environment))
+        ? try synchronizeAnew(file, rewrites: try environment.packRow(name)?.isPoisoned ?? false)
         : try PackRecovery.seal(file, outcome, codecs: codecs)
       try backend.synchronizeNames()
       try environment.write { (transaction) throws(BlobStorageError) in
@@ -182,12 +188,6 @@ package struct CatalogBuilder: Sendable {
       // discard the note of the failed sync.
       guard error.code == .noSpace || error.code == .readOnly || error.code == .poisoned else { throw error }
       logger.warning("Pack \(name) could not be ended.", metadata: ["reason": "\(error.message)"])
-    }
-  }
-
-  private func isPoisoned(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
-    try environment.read { (transaction) throws(BlobStorageError) in
-      try transaction.pack(name)?.row.isPoisoned ?? false
     }
   }
 
@@ -226,21 +226,15 @@ package struct CatalogBuilder: Sendable {
       else {
         return nil
       }
-      guard try appliedByteCount(name, environment) > hole.lowerBound else { return hole.lowerBound }
+      guard try environment.packRow(name)?.appliedByteCount ?? 0 > hole.lowerBound else {
+        return hole.lowerBound
+      }
       // The records were applied and then lost. Changed bytes are damage instead: the records behind them stay.
       if try hasLostBytes(file, hole) { throw Self.ahead(of: name) }
       return nil
     } catch {
       guard error.code == .corrupted else { throw error }
       return nil
-    }
-  }
-
-  private func appliedByteCount(
-    _ name: PackName, _ environment: Environment
-  ) throws(BlobStorageError) -> Int64 {
-    try environment.read { (transaction) throws(BlobStorageError) in
-      try transaction.pack(name)?.row.appliedByteCount ?? 0
     }
   }
 

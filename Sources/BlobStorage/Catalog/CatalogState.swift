@@ -1,5 +1,3 @@
-import SystemPackage
-
 /// What the file `state` says: which generation is in use, and by what a process tells whether to trust its file.
 ///
 /// LMDB trusts its pages: a damaged one can end the process. So no generation reaches LMDB unless it is the file that

@@ -174,6 +174,11 @@ package final class Environment: @unchecked Sendable {
     return try body(ReadTransaction(reader, of: self))
   }
 
+  /// What is known of a pack; nil for one that is not.
+  func packRow(_ name: PackName) throws(BlobStorageError) -> PackRow? {
+    try read { (transaction) throws(BlobStorageError) in try transaction.pack(name)?.row }
+  }
+
   /// Runs `body` as the one write transaction of all processes, and commits what it did unless it throws.
   package func write<T>(_ body: (WriteTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError)
     -> T

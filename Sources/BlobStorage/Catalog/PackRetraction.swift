@@ -24,7 +24,7 @@ package struct PackRetraction {
   ///
   /// - Throws: `noSpace` when there is no room to take out a single record.
   package mutating func run(_ file: any File) throws(BlobStorageError) {
-    guard let row = try row() else { return }
+    guard let row = try catalog.packRow(name) else { return }
     let scanner = try PackScanner(file: file, name: name, codecs: codecs, store: store)
     // A pack that was applied in part may have chunks without a base further on (`PublishedIntake`).
     if !row.isSealed {
@@ -58,7 +58,7 @@ package struct PackRetraction {
   package mutating func run(
     _ file: any File, removingFirst remove: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    guard let row = try row() else { return try remove() }
+    guard let row = try catalog.packRow(name) else { return try remove() }
     var records: [PackRecord] = []
     _ = try PackScanner(file: file, name: name, codecs: codecs, store: store).scan { record in
       if record.offset < row.appliedByteCount { records.append(record) }
@@ -66,12 +66,6 @@ package struct PackRetraction {
     try remove()
     try retract(records)
     try forget()
-  }
-
-  private func row() throws(BlobStorageError) -> PackRow? {
-    try catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.pack(name)?.row
-    }
   }
 
   private mutating func retract(_ records: [PackRecord]) throws(BlobStorageError) {

@@ -67,6 +67,30 @@ extension ReadTransaction {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
   }
 
+  /// The number under `key`; nil when there is none.
+  func number<T: FixedWidthInteger>(_ table: Table, _ key: UnsafeRawBufferPointer) throws(BlobStorageError)
+    -> T?
+  {
+    guard let value = try value(table, key) else { return nil }
+    var reader = ByteReader(value)
+    return try reader.integer()
+  }
+
+  /// Calls `body` with the values whose key is a digest after `last`, in the order of digests, until it returns false.
+  func scanDigests(
+    _ table: Table, after last: Digest?,
+    _ body: (Digest, UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let start = last?.withUnsafeBytes { Array($0) } ?? []
+    try scan(table, from: start) { (key, value) throws(BlobStorageError) in
+      if last != nil, key.elementsEqual(start) { return true }
+      guard key.count == Digest.byteCount else {
+        throw BlobStorageError(.catalogDamaged, "A key of the catalog's table \(table) is not a digest.")
+      }
+      return try body(Digest(algorithm: algorithm, bytes: key), value)
+    }
+  }
+
   /// How many values the table holds.
   func count(_ table: Table) throws(BlobStorageError) -> Int {
     var statistics = MDB_stat()

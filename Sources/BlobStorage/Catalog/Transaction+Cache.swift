@@ -35,9 +35,9 @@ extension ReadTransaction {
 
   /// Bytes of a pack's records that have become garbage, as far as was noticed.
   package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
-    guard let value = try value(.packGarbage, fixed: pack.bigEndian) else { return 0 }
-    var reader = ByteReader(value)
-    return try reader.integer()
+    try withUnsafeBytes(of: pack.bigEndian) { (key) throws(BlobStorageError) in
+      try number(.packGarbage, key) ?? 0
+    }
   }
 
   fileprivate static func bytes(_ id: CachedKeyRow.ID) -> [UInt8] { withUnsafeBytes(of: id) { Array($0) } }
@@ -53,19 +53,17 @@ extension WriteTransaction {
     if let old = try cachedKey(id) {
       try remove(.cacheOrder, Self.orderKey(old, id))
     }
-    guard let row else {
+    if let row {
+      try put(.cacheKeys, Self.bytes(id), row.encoded())
+      try put(.cacheOrder, Self.orderKey(row, id), [])
+    } else {
       try remove(.cacheKeys, Self.bytes(id))
-      return
     }
-    try put(.cacheKeys, Self.bytes(id), row.encoded())
-    try put(.cacheOrder, Self.orderKey(row, id), [])
   }
 
   /// The next tick: greater than all before.
   package func nextCacheTick() throws(BlobStorageError) -> UInt64 {
-    let tick = try meta(.cacheTick) + 1
-    try setMeta(.cacheTick, tick)
-    return tick
+    try increment(.cacheTick)
   }
 
   /// Has later ticks be greater than this.
@@ -85,13 +83,9 @@ extension WriteTransaction {
   // MARK: Garbage
 
   package func setGarbageByteCount(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
-    guard byteCount > 0 else {
-      try remove(.packGarbage, fixed: pack.bigEndian)
-      return
+    try withUnsafeBytes(of: pack.bigEndian) { (key) throws(BlobStorageError) in
+      try setNumber(.packGarbage, key, byteCount > 0 ? byteCount : nil)
     }
-    var writer = ByteWriter(capacity: 8)
-    writer.integer(byteCount)
-    try put(.packGarbage, fixed: pack.bigEndian, writer.bytes)
   }
 
   package func addGarbage(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {

@@ -32,9 +32,7 @@ extension ReadTransaction {
   }
 
   package func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
-    guard let value = try value(.meta, name.bytes) else { return 0 }
-    var reader = ByteReader(value)
-    return try reader.integer()
+    try number(.meta, name.bytes) ?? 0
   }
 
   /// The greatest time of any stamp that is not far ahead of the present.
@@ -52,9 +50,9 @@ extension ReadTransaction {
 
   /// The number of a pack in this catalog, or nil when the catalog does not know it.
   package func packNumber(_ name: PackName) throws(BlobStorageError) -> UInt32? {
-    guard let value = try value(.packNumbers, fixed: Self.key(name)) else { return nil }
-    var reader = ByteReader(value)
-    return try reader.integer()
+    try withUnsafeBytes(of: Self.key(name)) { (key) throws(BlobStorageError) in
+      try number(.packNumbers, key)
+    }
   }
 
   /// A pack, or nil when the catalog does not know it.
@@ -92,18 +90,14 @@ extension ReadTransaction {
 
 extension WriteTransaction {
   package func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
-    try withUnsafeBytes(of: value.littleEndian) { (value) throws(BlobStorageError) in
-      try put(.meta, name.bytes, bytes: value)
-    }
+    try setNumber(.meta, name.bytes, value)
   }
 
-  private func increment(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+  func increment(_ name: Meta) throws(BlobStorageError) -> UInt64 {
     let number = try meta(name) + 1
     try setMeta(name, number)
     return number
   }
-
-  func nextKeyNumber() throws(BlobStorageError) -> UInt64 { try increment(.nextKey) }
 
   /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present: a single
   /// wrong stamp must not take the rest of the clock from every later one.
@@ -148,9 +142,9 @@ extension WriteTransaction {
   /// Takes a pack into the catalog, with none of its records applied.
   package func addPack(_ row: PackRow) throws(BlobStorageError) -> UInt32 {
     let number = UInt32(try increment(.nextPack))
-    var writer = ByteWriter(capacity: 4)
-    writer.integer(number)
-    try put(.packNumbers, fixed: Self.key(row.name), writer.bytes)
+    try withUnsafeBytes(of: Self.key(row.name)) { (key) throws(BlobStorageError) in
+      try setNumber(.packNumbers, key, number)
+    }
     try setPackRow(number, row)
     try raiseClock(row.created)
     return number

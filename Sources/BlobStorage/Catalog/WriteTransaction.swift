@@ -20,6 +20,19 @@ extension WriteTransaction {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
   }
 
+  /// Puts a number, or removes it for nil.
+  func setNumber(
+    _ table: Table, _ key: UnsafeRawBufferPointer, _ number: (some FixedWidthInteger)?
+  ) throws(BlobStorageError) {
+    if let number {
+      try withUnsafeBytes(of: number.littleEndian) { (value) throws(BlobStorageError) in
+        try put(table, key, bytes: value)
+      }
+    } else {
+      try remove(table, key)
+    }
+  }
+
   @discardableResult
   func remove(_ table: Table, fixed key: some BitwiseCopyable) throws(BlobStorageError) -> Bool {
     try withUnsafeBytes(of: key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }

@@ -98,3 +98,15 @@ extension BlobStorageError.Code {
   /// A published pack has gone. The catalog, once extended, says where its records are now. Never leaves the library.
   package static let packGone = Self("packGone")
 }
+
+/// The value; nil when what it is read from is damaged.
+///
+/// - Throws: any error but `corrupted`.
+package func unlessCorrupted<T>(
+  _ value: @autoclosure () throws(BlobStorageError) -> T
+) throws(BlobStorageError) -> T? {
+  do throws(BlobStorageError) { return try value() } catch {
+    guard error.code == .corrupted else { throw error }
+    return nil
+  }
+}

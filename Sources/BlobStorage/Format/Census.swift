@@ -66,9 +66,6 @@ package struct Census: Hashable, Sendable {
     removed[name.writer]?.contains { $0.contains(name.sequence) } ?? false
   }
 
-  /// Whether `repair` has taken the pack out of the store.
-  package func isSetAside(_ name: PackName) -> Bool { setAside.contains(name) }
-
   /// Whether `repair` has taken any pack out of the store, or its loss was accepted.
   package var hasSetAside: Bool { !setAside.isEmpty }
 

@@ -45,10 +45,9 @@ package enum PackFooter {
     /// The trailer in `bytes`, the last 64 of a pack of `packByteCount`; nil when they are not one: the pack was
     /// not sealed, or its end is damaged.
     package init?(_ bytes: UnsafeRawBufferPointer, name: PackName, packByteCount: Int64) {
-      guard bytes.count == Self.byteCount, bytes.prefix(8).elementsEqual(Self.magic),
-        bytes.loadUnaligned(fromByteOffset: 60, as: UInt32.self).littleEndian
-          == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[..<60]))
-      else { return nil }
+      guard bytes.count == Self.byteCount, bytes.starts(with: Self.magic), bytes.endsWithChecksum else {
+        return nil
+      }
       func field<T: FixedWidthInteger>(_ offset: Int, _ type: T.Type) -> T {
         T(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: T.self))
       }

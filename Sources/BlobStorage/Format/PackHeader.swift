@@ -39,10 +39,9 @@ package struct PackHeader: Hashable, Sendable {
       throw BlobStorageError(.corrupted, "The pack does not begin with a pack header.")
     }
     let version: UInt16 = try reader.integer()
-    guard
-      bytes.loadUnaligned(fromByteOffset: 60, as: UInt32.self).littleEndian
-        == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[..<60]))
-    else { throw BlobStorageError(.corrupted, "The pack's header does not match its checksum.") }
+    guard UnsafeRawBufferPointer(rebasing: bytes[..<Self.byteCount]).endsWithChecksum else {
+      throw BlobStorageError(.corrupted, "The pack's header does not match its checksum.")
+    }
     guard version == StoreHeader.formatVersion else {
       throw BlobStorageError(
         .unsupportedFormat,

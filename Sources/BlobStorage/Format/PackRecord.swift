@@ -39,6 +39,11 @@ package struct PackRecord: Sendable {
       case .skipped: break
       }
     }
+
+    /// The payload that follows from what the record says: of a ref or a drop.
+    package var ownPayload: [UInt8] {
+      if case .drop(let drop) = self { drop.encodedPayload() } else { [] }
+    }
   }
 
   package var content: Content

@@ -20,7 +20,6 @@ package struct RefRecord: Hashable, Sendable, RecordMeta {
     key: [UInt8], version: Stamp, replaced: Stamp, digest: Digest, byteCount: Int64, created: UInt64,
     metadata: [UInt8], syncedByteCount: UInt32 = 0
   ) {
-    self.syncedByteCount = syncedByteCount
     self.key = key
     self.version = version
     self.replaced = replaced

@@ -69,10 +69,9 @@ package struct StoreHeader: Hashable, Sendable {
         .unsupportedFormat,
         "The store has format version \(version), this build reads \(Self.formatVersion): use a later build.")
     }
-    guard bytes.count == Self.byteCount,
-      bytes.loadUnaligned(fromByteOffset: 60, as: UInt32.self).littleEndian
-        == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[..<60]))
-    else { throw BlobStorageError(.corrupted, "The store's header does not match its checksum.") }
+    guard bytes.count == Self.byteCount, bytes.endsWithChecksum else {
+      throw BlobStorageError(.corrupted, "The store's header does not match its checksum.")
+    }
     flags = Flags(rawValue: try reader.integer())
     let algorithm = Digest.Algorithm(rawValue: try reader.integer())
     codecNumber = try reader.integer()

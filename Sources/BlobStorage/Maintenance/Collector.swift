@@ -1,5 +1,6 @@
 import Foundation
 import Logging
+import SystemPackage
 
 /// Collects garbage: plans, condemns, marks again, copies live records, and removes packs.
 ///
@@ -27,8 +28,6 @@ package final class Collector {
   /// Packs smaller than this are merged when there are many of them.
   private static let smallPackByteCount: Int64 = 4 << 20
   private static let smallPackCountMax = 32
-  /// Packs that go together: they share their syncs.
-  private static let deadPackCountOfBatch = 64
 
   package let engine: Engine
   package let options: CollectionOptions
@@ -36,7 +35,7 @@ package final class Collector {
   package let progress: ProgressHandler
   var marker: Marker
   /// Marks and candidates go by the numbers of this generation of the catalog.
-  private var generation: String?
+  private(set) var generation: String?
   /// Packs that were sealed when marking began.
   private(set) var sealed: Set<UInt32> = []
   package var report = CollectionReport()
@@ -50,7 +49,7 @@ package final class Collector {
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
   /// Why packs stay whose chunks have another copy, which turned out to be damaged.
-  private var damagedCopies: [String] = []
+  var damagedCopies: [String] = []
 
   package init(
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil,
@@ -86,9 +85,9 @@ package final class Collector {
     }
     try engine.catalog.clearDeadReaders()
     if scope != nil {
-      try withReserve { () throws(BlobStorageError) in try removal.finishLast(self) }
+      try engine.folder.withReserve { () throws(BlobStorageError) in try removal.finishLast(self) }
     } else if !options.isDryRun {
-      try withReserve { () throws(BlobStorageError) in
+      try engine.folder.withReserve { () throws(BlobStorageError) in
         try removal.finishLast(self)
         try engine.recoverDeadWriters()
         if let count = options.archivedCountMax {
@@ -115,7 +114,7 @@ package final class Collector {
     } else if report.obstacles.isEmpty {
       try removal.remove(candidates, rows, self)
     }
-    if scope == nil, options.keepsReserve { keepReserve() }
+    if scope == nil, options.keepsReserve, !options.isDryRun { engine.keepReserve() }
     shortenCensus()
     report.freedByteCount += gainedByteCount
     report.garbageByteCount = max(0, garbageByteCount + gainedByteCount - report.freedByteCount)
@@ -123,35 +122,12 @@ package final class Collector {
     return report
   }
 
-  /// Condemns the candidates, and removes those of them that nothing needs once the commits under way have ended.
-  func removeCondemned(
-    _ candidates: [Candidate], _ rows: [(number: UInt32, row: PackRow)]
-  ) throws(BlobStorageError) {
-    guard !candidates.isEmpty else { return }
-    try withReserve { () throws(BlobStorageError) in try setState(.condemned, candidates) }
-    do throws(BlobStorageError) {
-      try awaitCommits()
-      let confirmed = try confirm(candidates)
-      addObstacles(rows)
-      if report.obstacles.isEmpty { try remove(confirmed) }
-    } catch {
-      pardon()
-      throw error
-    }
-    pardon()
-    try engine.packs.forget { (name) throws(BlobStorageError) in
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.packNumber(name) == nil
-      }
-    }
-  }
-
   // MARK: Planning
 
   func beginMarking() throws(BlobStorageError) {
     generation = engine.catalog.generation
     // What is sealed later may get rows of chunks that were marked elsewhere before: those packs are not looked at.
-    sealed = Set(try packRows().lazy.filter(\.row.isSealed).map(\.number))
+    sealed = Set(try engine.catalog.packRows().lazy.filter(\.row.isSealed).map(\.number))
   }
 
   func mark() throws(BlobStorageError) {
@@ -165,7 +141,7 @@ package final class Collector {
   }
 
   /// Marks what all leases hold. Returns which packs of living writers have chunks of unfinished puts.
-  private func markLeases() throws(BlobStorageError) -> Leases {
+  func markLeases() throws(BlobStorageError) -> Leases {
     if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
       folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm)
@@ -200,10 +176,6 @@ package final class Collector {
     gainedByteCount -= rebasing.addedByteCount
   }
 
-  package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
-  }
-
   /// What cannot be read might need anything: then nothing is removed (H11).
   package func addObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
@@ -216,14 +188,25 @@ package final class Collector {
 
   /// A chunk that is needed and missing may need anything that is condemned.
   package func addAbsent() {
-    for digest in marker.missing.sorted().prefix(10) {
-      report.obstacles.append("Chunk or manifest \(digest) is needed and not there: run verify.")
+    addObstacles(of: marker.missing, "not there")
+  }
+
+  func addDamaged() { addObstacles(of: marker.damaged, "damaged") }
+
+  private func addObstacles(of digests: Set<Digest>, _ state: String) {
+    for digest in digests.sorted().prefix(10) {
+      report.obstacles.append("Chunk or manifest \(digest) is needed and \(state): run verify.")
     }
   }
 
-  func addDamaged() {
-    for digest in marker.damaged.sorted().prefix(10) {
-      report.obstacles.append("Chunk or manifest \(digest) is needed and damaged: run verify.")
+  /// The value; nil when what it is read from is damaged, which becomes an obstacle.
+  func unlessObstacle<T>(
+    _ value: @autoclosure () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T? {
+    do throws(BlobStorageError) { return try value() } catch {
+      guard error.code == .corrupted else { throw error }
+      report.obstacles.append(error.message)
+      return nil
     }
   }
 
@@ -242,221 +225,161 @@ package final class Collector {
       if let scope, !scope.contains(number) { continue }
       let gain = dictionary?.savedByteCount(number) ?? 0
       let live = marker.marks.liveByteCount(number) - gain
-      let isSmall =
-        scope != nil || condemned.contains(row.name)
-        || (merges && row.recordsByteCount < Self.smallPackByteCount)
       // What was not synced for sure is stored again.
-      guard
-        isSmall || row.isPoisoned
-          || Self.isWorthwhile(row.recordsByteCount, kept: live, options.garbageShareMin)
-      else {
-        continue
-      }
-      let content: PackContent
-      do throws(BlobStorageError) {
-        content = try PackContent(
-          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)
-      } catch {
-        guard error.code == .corrupted else { throw error }
-        report.obstacles.append(error.message)
-        continue
-      }
-      guard
-        isSmall || row.isPoisoned
-          || Self.isWorthwhile(
-            content.recordsByteCount, kept: content.keptByteCount - gain, options.garbageShareMin)
+      let goes =
+        scope != nil || row.isPoisoned || condemned.contains(row.name)
+        || (merges && row.recordsByteCount < Self.smallPackByteCount)
+      guard goes || isWorthwhile(row.recordsByteCount, kept: live),
+        let content = try unlessObstacle(
+          try PackContent(engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)),
+        goes || isWorthwhile(content.recordsByteCount, kept: content.keptByteCount - gain)
       else { continue }
       candidates.append(Candidate(number: number, row: row, content: content))
     }
     return candidates
   }
 
-  private static func isWorthwhile(_ total: Int64, kept: Int64, _ shareMin: Double) -> Bool {
+  private func isWorthwhile(_ total: Int64, kept: Int64) -> Bool {
     if kept == 0 { return true }
     let garbage = total - kept
-    return garbage > 0 && Double(garbage) >= Double(total) * shareMin
+    return garbage > 0 && Double(garbage) >= Double(total) * options.garbageShareMin
   }
 
-  private func isProtected(_ row: PackRow, _ leases: Leases) -> Bool {
+  func isProtected(_ row: PackRow, _ leases: Leases) -> Bool {
     guard let first = leases.firstPacks[row.name.writer] else { return false }
     return row.name.sequence >= first
   }
 
-  // MARK: Executing
+  // MARK: A dictionary on the way
 
-  /// Marks again now that no writer relies on the candidates any more, and leaves out those that are protected.
-  func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
-    let before = try markLeases()
-    try markAgain(candidates)
-    let after = try markLeases()
-    try dictionary?.confirm(
-      engine, marker.marks, in: Set(candidates.map(\.number)), leased: before.held.union(after.held))
-    var confirmed: [Candidate] = []
-    for candidate in candidates
-    where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
-      let content = try PackContent(
-        engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks,
-        checksCopies: true)
-      if let damage = content.damagedCopy {
-        damagedCopies.append(damage.message)
-        continue
-      }
-      confirmed.append(Candidate(number: candidate.number, row: candidate.row, content: content))
-    }
-    return confirmed
+  /// Plans with the dictionary that would pay for itself in the packs that are to go, if there is one.
+  func planWithDictionary(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
+    guard report.obstacles.isEmpty else { return try plan(rows) }
+    progress(WorkProgress(phase: "training"))
+    dictionary = try DictionaryPlan.make(
+      engine, marker.marks, in: Set(rows.map(\.number)), isDryRun: options.isDryRun)
+    let candidates = try plan(rows)
+    guard let found = dictionary, found.isNew, report.obstacles.isEmpty else { return candidates }
+    let savedByteCount = candidates.reduce(0) { $0 + found.savedByteCount($1.number) }
+    if savedByteCount >= found.recordByteCount * DictionaryPolicy.paybackMin { return candidates }
+    dictionary = nil
+    if !options.isDryRun { try DictionaryPlan.recordTrial(found.chunks.count, engine) }
+    return try plan(rows)
   }
 
-  private func remove(_ candidates: [Candidate]) throws(BlobStorageError) {
-    var doneCount = 0
-    func step(_ phase: String) throws(BlobStorageError) {
+  /// Writes a new dictionary before the first chunk that needs it.
+  func storeDictionary(in session: WriterSession) throws(BlobStorageError) {
+    guard let dictionary, dictionary.isNew, !isDictionaryStored else { return }
+    let (record, payload) = try DictionaryPlan.ownRecord(dictionary.digest, dictionary.bytes, engine)
+    try bridge(payload) { (raw) throws(BlobStorageError) in
+      _ = try session.append(.chunk(record), payload: raw)
+    }
+    countDictionary(dictionary)
+  }
+
+  /// On a dry run: what encoding with the dictionary would bring.
+  func tryDictionary(_ candidates: [Candidate]) throws(BlobStorageError) {
+    guard let dictionary else { return }
+    for candidate in candidates where candidate.content.hasSmall {
       try CancellationFlag.check()
-      progress(WorkProgress(phase: phase, doneCount: doneCount, totalCount: candidates.count))
-    }
-    // What needs no space goes first, so that a full disk has room for the rest.
-    let dead = candidates.filter { $0.content.keptCount == 0 }
-    for start in stride(from: 0, to: dead.count, by: Self.deadPackCountOfBatch) {
-      try step("deleting")
-      let part = Array(dead[start..<min(start + Self.deadPackCountOfBatch, dead.count)])
-      try removeFiles(part)
-      doneCount += part.count
-    }
-    var batch: [Candidate] = []
-    var batchByteCount: Int64 = 0
-    func compactBatch() throws(BlobStorageError) {
-      try compact(batch)
-      (batch, batchByteCount) = ([], 0)
-    }
-    // Those that there was no room to copy, until others have gone.
-    var delayed: [Candidate] = []
-    for candidate in candidates where candidate.content.keptCount > 0 {
-      try step("compacting")
-      let byteCount = candidate.content.keptByteCount
-      if !batch.isEmpty, try !hasRoom(batchByteCount + byteCount) { try compactBatch() }
-      guard try hasRoom(byteCount) else {
-        delayed.append(candidate)
-        continue
-      }
-      batch.append(candidate)
-      batchByteCount += byteCount
-      doneCount += 1
-      if batchByteCount >= options.batchByteCountMax { try compactBatch() }
-    }
-    if !batch.isEmpty { try compactBatch() }
-    delayed.sort { $0.content.keptByteCount < $1.content.keptByteCount }
-    for (index, candidate) in delayed.enumerated() {
-      try step("compacting")
-      guard try hasRoom(candidate.content.keptByteCount) else {
-        throw Self.noRoom(toCopy: delayed[index...])
-      }
-      try compact([candidate])
-      doneCount += 1
+      if dictionary.isNew, !isDictionaryStored { countDictionary(dictionary) }
+      _ = try copy(candidate, to: nil)
     }
   }
 
-  /// Whether copies of that many bytes fit on the disk before the old packs go.
-  private func hasRoom(_ byteCount: Int64) throws(BlobStorageError) -> Bool {
-    // A footer of tiny records is up to an eighth as long, and the catalog changes.
-    try engine.folder.files.availableByteCount(at: engine.folder.packs) / 5 * 4 >= byteCount
-      + StoreFolder.reserveByteCount
+  /// Copies what is live in a pack that is to go, and says what that was. Without a session it only tells the gain.
+  func copy(_ candidate: Candidate, to session: WriterSession?) throws(BlobStorageError) -> Candidate {
+    var candidate = candidate
+    var compaction = try Compaction(of: candidate.row.name, engine: engine, to: session, dictionary)
+    candidate.content = try PackContent(
+      engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks
+    ) { (record) throws(BlobStorageError) in try compaction.copy(record) }
+    gains[candidate.row.name] = compaction.gain
+    return candidate
   }
 
-  private static func noRoom(toCopy candidates: ArraySlice<Candidate>) -> BlobStorageError {
-    let kept = candidates.lazy.map(\.content.keptByteCount)
-    let freed = candidates.reduce(0) { $0 + $1.content.recordsByteCount } - kept.reduce(0, +)
-    return BlobStorageError(
-      .noSpace,
-      "There is no space to copy what is live in \(candidates.count) packs, which would free \(freed) bytes: "
-        + "make room for \(kept.min() ?? 0) bytes and collect again.")
+  private func countDictionary(_ dictionary: DictionaryPlan) {
+    isDictionaryStored = true
+    report.addedDictionaryCount += 1
+    gainedByteCount -= dictionary.recordByteCount
   }
 
-  /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
-  private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
-    let session = engine.newSession()
-    var copied: [Candidate] = []
-    if batch.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
-    for candidate in batch {
-      do throws(BlobStorageError) {
-        copied.append(try copy(candidate, to: session))
-      } catch {
-        // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.
-        guard error.code == .corrupted else { throw error }
-        report.obstacles.append(error.message)
-      }
-    }
-    if engine.weaknesses.contains(.retiresBeforeSync) {
-      _ = try session.commit(on: []) { _ in }
-    } else {
-      try session.rollOver()
-    }
-    try removeFiles(copied)
-  }
-
-  private func removeFiles(_ candidates: [Candidate]) throws(BlobStorageError) {
-    try checkSyncs()
-    var retired: [Candidate] = []
+  /// Counts packs that are gone, or would be.
+  package func account(_ candidates: [Candidate]) {
     for candidate in candidates {
-      do throws(BlobStorageError) {
-        let isRetired = try engine.folder.withReserve { () throws(BlobStorageError) in try retire(candidate) }
-        if isRetired { retired.append(candidate) }
-      } catch {
-        guard error.code == .corrupted else { throw error }
-        report.obstacles.append(error.message)
+      report.deletedChunkCount += candidate.content.deletedChunkCount
+      report.copiedByteCount += candidate.content.keptByteCount
+      report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
+      if candidate.content.keptCount == 0 {
+        report.deletedPackCount += 1
+      } else {
+        report.compactedPackCount += 1
       }
+      guard let gain = gains.removeValue(forKey: candidate.row.name) else { continue }
+      report.dictionaryChunkCount += gain.chunkCount
+      gainedByteCount += gain.savedByteCount
     }
-    try synchronizeOpenPacks()
-    guard !retired.isEmpty else { return }
-    try rename(retired.map(\.row.name))
-    account(retired)
   }
+}
 
-  /// Renames retired packs out of the store, inside a transaction. A catalog that is rebuilt between check and rename
-  /// does not know them as retired, and others may rely on them (H5).
-  func rename(_ names: [PackName]) throws(BlobStorageError) {
-    let renamed = try engine.folder.withReserve { () throws(BlobStorageError) in
-      try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        var retired: [PackName] = []
-        for name in names {
-          let state = try transaction.pack(name)?.row.state
-          guard state == .retired || engine.weaknesses.contains(.ignoresRebuilds) else { continue }
-          retired.append(name)
-        }
-        try engine.backend.retirePacks(retired)
-        return retired
+/// The one collector of all processes. It ends with its process.
+package final class CollectionLock: Sendable {
+  private let file: any File
+
+  /// Waits for another collector, and no longer than `waitSeconds`.
+  ///
+  /// - Throws: `busy`.
+  package init(_ engine: Engine, waitSeconds: Double) throws(BlobStorageError) {
+    file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
+    let time = engine.environment.time
+    let end = time.now() + waitSeconds
+    while !(try file.lock(.exclusive, wait: false)) {
+      try CancellationFlag.check()
+      guard time.now() < end else {
+        file.close()
+        throw BlobStorageError(
+          .busy,
+          "Another process has been collecting garbage in \(engine.folder.path) for \(Int(waitSeconds)) s: try again later.",
+          path: engine.folder.path.string)
       }
-    }
-    for name in renamed { try Retirement.finish(name, engine: engine) }
-  }
-
-  /// Retires a pack in the catalog, unless something that is live still points into it.
-  private func retire(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      try checkGeneration()
-      guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
-      if try isNeeded(candidate, transaction) { return false }
-      try addGarbage(candidate, transaction)
-      row.state = .retired
-      try transaction.setPackRow(candidate.number, row)
-      try transaction.bumpEpoch()
-      return true
+      time.wait(0.05)
     }
   }
 
-  private func setState(_ state: PackRow.State, _ candidates: [Candidate]) throws(BlobStorageError) {
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      try checkGeneration()
-      for candidate in candidates {
-        try transaction.updatePack(candidate.number) { $0.state = state }
-      }
-      try transaction.bumpEpoch()
-    }
+  deinit { file.close() }
+}
+
+/// How a collection takes packs out of a store: the steps that depend on who else decides about the packs.
+package protocol PackRemoval {
+  /// Packs that are condemned already. The collection plans them whatever they hold.
+  var condemned: Set<PackName> { get }
+
+  /// Ends what a collection that was killed has begun.
+  func finishLast(_ collector: Collector) throws(BlobStorageError)
+
+  /// Adds to the report why nothing may be removed.
+  func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector)
+
+  /// Condemns the planned packs, copies what is live in them, and removes them.
+  func remove(
+    _ candidates: [Collector.Candidate], _ rows: [(number: UInt32, row: PackRow)], _ collector: Collector
+  ) throws(BlobStorageError)
+}
+
+/// The store alone decides: a pack goes once every commit under way has seen that it is condemned.
+package struct LocalRemoval: PackRemoval {
+  package init() {}
+
+  package var condemned: Set<PackName> { [] }
+
+  package func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast() }
+
+  package func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
+    collector.addAbsent()
+    collector.addDamaged()
   }
 
-  /// Called inside a write transaction, during which no process rebuilds the catalog (H5).
-  func checkGeneration() throws(BlobStorageError) {
-    if engine.weaknesses.contains(.ignoresRebuilds) { return }
-    guard engine.catalog.generation == generation else {
-      throw BlobStorageError(
-        .busy, "The catalog was rebuilt while garbage was being collected: collect again.")
-    }
-  }
+  package func remove(
+    _ candidates: [Collector.Candidate], _ rows: [(number: UInt32, row: PackRow)], _ collector: Collector
+  ) throws(BlobStorageError) { try collector.removeCondemned(candidates, rows) }
 }

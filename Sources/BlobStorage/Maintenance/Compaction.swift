@@ -12,22 +12,24 @@ struct Compaction {
   private let engine: Engine
   private let session: WriterSession?
   private let dictionary: DictionaryPlan?
+  private let isChecked: Bool
   private var committedByteCount: Int64
 
   /// - Parameters:
   ///   - session: takes the copies; its owner commits and seals. Nil only tells the gain.
   ///   - dictionary: for the chunks that may have one; it is in the store, or before them in the session.
+  ///   - isChecked: whether chunks have been compared with their digests. Then a checksum may be what is damaged.
   init(
-    of pack: PackName, engine: Engine, to session: WriterSession?, _ dictionary: DictionaryPlan? = nil
+    of pack: PackName, engine: Engine, to session: WriterSession?, _ dictionary: DictionaryPlan? = nil,
+    isChecked: Bool = false
   ) throws(BlobStorageError) {
-    guard let file = try engine.packs.file(pack) else {
-      throw BlobStorageError(.corrupted, "Pack \(pack) is not there.", pack: pack.description)
-    }
+    guard let file = try engine.packs.file(pack) else { throw .missing(pack) }
     self.pack = pack
     self.file = file
     self.engine = engine
     self.session = session
     self.dictionary = dictionary
+    self.isChecked = isChecked
     committedByteCount = session?.addedByteCount ?? 0
   }
 
@@ -42,11 +44,9 @@ struct Compaction {
         _ = try session.append(record.content, payload: payload)
       }
     case .small(let record): try copySmall(record)
-    case .ref(let ref):
-      try session?.append(.ref(ref), payload: UnsafeRawBufferPointer(start: nil, count: 0))
-    case .drop(let drop):
-      try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-        _ = try session?.append(.drop(drop), payload: payload)
+    case .written(let content):
+      try bridge(content.ownPayload) { (payload) throws(BlobStorageError) in
+        _ = try session?.append(content, payload: payload)
       }
     }
     if let session, session.addedByteCount - committedByteCount > session.commitByteCountMax {
@@ -79,6 +79,7 @@ struct Compaction {
   ) throws(BlobStorageError) {
     let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
     try bridge(bytes) { (raw) throws(BlobStorageError) in
+      if isChecked, case .chunk = record.content { return try body(record.payload(of: raw)) }
       let payload: UnsafeRawBufferPointer
       do throws(BlobStorageError) {
         payload = try record.verifiedPayload(raw, in: pack)
@@ -104,10 +105,9 @@ enum Retirement {
       // What this process has open would keep its space taken.
       engine.packs.forget([name])
     }
-    let isKnown = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packNumber(name) != nil
+    guard try engine.catalog.packRow(name) != nil, let file = try engine.backend.openPack(name) else {
+      return try remove()
     }
-    guard isKnown, let file = try engine.backend.openPack(name) else { return try remove() }
     defer { file.close() }
     var retraction = PackRetraction(
       name, catalog: engine.catalog, codecs: engine.codecs, store: engine.header)

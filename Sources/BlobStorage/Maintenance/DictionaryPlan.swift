@@ -57,11 +57,7 @@ struct DictionaryPlan: Sendable {
   }
 
   /// The record that holds a new dictionary, and its payload.
-  func ownRecord(_ engine: Engine) throws(BlobStorageError) -> (record: ChunkRecord, payload: [UInt8]) {
-    try Self.ownRecord(digest, bytes, engine)
-  }
-
-  private static func ownRecord(
+  static func ownRecord(
     _ digest: Digest, _ bytes: [UInt8], _ engine: Engine
   ) throws(BlobStorageError) -> (record: ChunkRecord, payload: [UInt8]) {
     let encoded = try bridge(bytes) { (raw) throws(BlobStorageError) in
@@ -111,16 +107,12 @@ extension DictionaryPlan {
       && Double(chunks.count) >= Double(triedCount) * DictionaryPolicy.retryGrowth
     guard mayTrain || !known.isEmpty else { return nil }
     let sample = try Sample(chunks, mayTrain ? .max : DictionaryPolicy.sampleCountMin * 2, engine)
-    guard sample.compressibleCount * DictionaryPolicy.heldOutStride >= DictionaryPolicy.sampleCountMin else {
+    guard sample.heldOut.count * DictionaryPolicy.heldOutStride >= DictionaryPolicy.sampleCountMin else {
       return nil
     }
     for digest in known.prefix(DictionaryPolicy.countMax) {
-      let bytes: [UInt8]
-      do throws(BlobStorageError) { bytes = try engine.chunks.bytes(digest, keeps: true) } catch {
-        // Verify tells.
-        guard error.code == .corrupted else { throw error }
-        continue
-      }
+      // Verify tells.
+      guard let bytes = try unlessCorrupted(try engine.chunks.bytes(digest, keeps: true)) else { continue }
       if let plan = try plan(digest, bytes, isNew: false, sample, chunks, engine) { return plan }
     }
     guard mayTrain else { return nil }
@@ -150,11 +142,11 @@ extension DictionaryPlan {
       let stored = try bridge(plain) { (raw) throws(BlobStorageError) in
         try encode(raw, with: bytes, digest, engine)
       }
-      let pays =
-        stored.map {
-          DictionaryPolicy.pays(storedByteCount: $0.count, aloneByteCount: aloneByteCount)
-        } ?? false
-      with += pays ? (stored?.count ?? 0) + DictionaryPolicy.refByteCount : aloneByteCount
+      if let stored, DictionaryPolicy.pays(storedByteCount: stored.count, aloneByteCount: aloneByteCount) {
+        with += stored.count + DictionaryPolicy.refByteCount
+      } else {
+        with += aloneByteCount
+      }
       without += aloneByteCount
     }
     guard without > 0, Double(with) <= Double(without) * DictionaryPolicy.shareMax else { return nil }
@@ -169,26 +161,19 @@ extension DictionaryPlan {
   private struct Sample {
     private(set) var training: [[UInt8]] = []
     private(set) var trainingByteCount = 0
+    /// Those that are not noise.
     private(set) var heldOut: [(plain: [UInt8], aloneByteCount: Int)] = []
     /// Stored bytes of held-out chunks that nothing makes smaller.
     private(set) var heldOutNoiseByteCount = 0
-
-    /// How many are not noise.
-    var compressibleCount: Int { heldOut.count }
 
     init(_ chunks: SmallChunks, _ countMax: Int, _ engine: Engine) throws(BlobStorageError) {
       // Two counters, so that noise has the same share in both parts.
       for (index, digest) in chunks.sample.prefix(countMax).enumerated() {
         try CancellationFlag.check()
         let isHeldOut = countMax < .max || index % DictionaryPolicy.heldOutStride == 0
-        let plain: [UInt8]
-        do throws(BlobStorageError) { plain = try engine.chunks.bytes(digest) } catch {
-          // Verify tells.
-          guard error.code == .corrupted else { throw error }
-          continue
-        }
-        let alone = try Self.aloneByteCount(plain, engine)
-        guard let alone else {
+        // Verify tells.
+        guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue }
+        guard let alone = try Self.aloneByteCount(plain, engine) else {
           if isHeldOut { heldOutNoiseByteCount += plain.count }
           continue
         }

@@ -1,3 +1,4 @@
+import Logging
 import SystemPackage
 
 /// Maintenance operations of an engine, without a `BlobStore`.
@@ -22,6 +23,42 @@ extension Engine {
       live: catalog.live)
     try catalog.maintain { (environment) throws(BlobStorageError) in
       try builder.catchUp(environment) {}
+    }
+  }
+
+  /// Calls `body` with every record of a pack; nil when the pack is not there.
+  @discardableResult
+  func scan(
+    _ pack: PackName, _ body: (PackRecord) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> PackScanner.Outcome? {
+    guard let file = try backend.openPack(pack) else { return nil }
+    defer { file.close() }
+    return try PackScanner(file: file, name: pack, codecs: codecs, store: header).scan(body)
+  }
+
+  /// Calls `body` with pages of the manifests, each from a snapshot of its own.
+  func forEachManifestPage(
+    _ body: ([(digest: Digest, row: ManifestRow)]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var last: Digest?
+    repeat {
+      try CancellationFlag.check()
+      var page: [(digest: Digest, row: ManifestRow)] = []
+      try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachManifest(after: last) { (digest, row) in
+          page.append((digest, row))
+          return page.count < 32_768
+        }
+      }
+      try body(page)
+      last = page.last?.digest
+    } while last != nil
+  }
+
+  /// Restores the reserve if there is room for it.
+  func keepReserve() {
+    do throws(BlobStorageError) { try folder.keepReserve() } catch {
+      logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
     }
   }
 
@@ -69,4 +106,11 @@ extension Engine {
 
   /// What is in the store.
   package func statistics() throws(BlobStorageError) -> StoreStatistics { try StoreStatistics.count(self) }
+}
+
+extension BlobStorageError {
+  /// The error for a pack that the catalog knows and whose file is gone.
+  static func missing(_ pack: PackName) -> Self {
+    Self(.corrupted, "Pack \(pack) is not there.", pack: pack.description)
+  }
 }

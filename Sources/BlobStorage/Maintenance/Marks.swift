@@ -1,9 +1,9 @@
 /// Which chunks and manifests are live: one bit a record, and sums for each pack.
 struct Marks: Sendable {
   struct PackMarks: Sendable {
-    fileprivate var bits: [UInt64] = []
+    fileprivate var live = Bits()
     /// Those of them that are live only because a chunk is encoded against them.
-    fileprivate var baseBits: [UInt64] = []
+    fileprivate var onlyBases = Bits()
     /// Bytes of live chunk, manifest and ref records.
     var liveByteCount: Int64 = 0
   }
@@ -37,14 +37,8 @@ struct Marks: Sendable {
 
   /// Marks the record at a place; false when it was marked before.
   private mutating func insert(_ place: Place, recordByteCount: Int) -> Bool {
-    let word = place.ordinal / 64
-    let bit: UInt64 = 1 << UInt64(place.ordinal % 64)
-    return withPack(place.pack) { pack in
-      if pack.bits.count <= word {
-        pack.bits.append(contentsOf: repeatElement(0, count: word + 1 - pack.bits.count))
-      }
-      guard pack.bits[word] & bit == 0 else { return false }
-      pack.bits[word] |= bit
+    withPack(place.pack) { pack in
+      guard pack.live.insert(place.ordinal) else { return false }
       pack.liveByteCount += Int64(recordByteCount)
       return true
     }
@@ -77,7 +71,7 @@ struct Marks: Sendable {
     if isOnlyBase(row.place) { setOnlyBase(row, false) }
     count(row, base, sign: -1)
     withPack(row.place.pack) { pack in
-      pack.bits[row.place.ordinal / 64] &= ~(1 << UInt64(row.place.ordinal % 64))
+      pack.live.remove(row.place.ordinal)
       pack.liveByteCount -= Int64(row.recordByteCount)
     }
   }
@@ -100,20 +94,16 @@ struct Marks: Sendable {
 
   /// Whether the chunk is live only as a base.
   func isOnlyBase(_ place: Place) -> Bool {
-    guard let index = index(place.pack), packs[index].baseBits.count > place.ordinal / 64 else {
-      return false
-    }
-    return packs[index].baseBits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
+    index(place.pack).map { packs[$0].onlyBases.contains(place.ordinal) } ?? false
   }
 
   private mutating func setOnlyBase(_ row: ChunkRow, _ isBase: Bool) {
-    let word = row.place.ordinal / 64
-    let bit: UInt64 = 1 << UInt64(row.place.ordinal % 64)
     withPack(row.place.pack) { pack in
-      if pack.baseBits.count <= word {
-        pack.baseBits.append(contentsOf: repeatElement(0, count: word + 1 - pack.baseBits.count))
+      if isBase {
+        _ = pack.onlyBases.insert(row.place.ordinal)
+      } else {
+        pack.onlyBases.remove(row.place.ordinal)
       }
-      if isBase { pack.baseBits[word] |= bit } else { pack.baseBits[word] &= ~bit }
     }
     baseByteCount += isBase ? Int64(row.storedByteCount) : -Int64(row.storedByteCount)
     basePlainByteCount += isBase ? Int64(row.plainByteCount) : -Int64(row.plainByteCount)
@@ -128,8 +118,7 @@ struct Marks: Sendable {
   }
 
   func contains(_ place: Place) -> Bool {
-    guard let index = index(place.pack), packs[index].bits.count > place.ordinal / 64 else { return false }
-    return packs[index].bits[place.ordinal / 64] & (1 << UInt64(place.ordinal % 64)) != 0
+    index(place.pack).map { packs[$0].live.contains(place.ordinal) } ?? false
   }
 
   func liveByteCount(_ pack: UInt32) -> Int64 { index(pack).map { packs[$0].liveByteCount } ?? 0 }

@@ -9,9 +9,8 @@ struct PackContent: Sendable {
     case copy(PackRecord)
     /// The same, and encoded with a dictionary if that is worth it.
     case small(PackRecord)
-    /// Written again, without payload or with one of its own.
-    case ref(RefRecord)
-    case drop(DropRecord)
+    /// A ref or a drop, written again.
+    case written(PackRecord.Content)
   }
 
   private(set) var keptCount = 0
@@ -44,9 +43,7 @@ struct PackContent: Sendable {
     _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, small: SmallChunks? = nil,
     checksCopies: Bool = false, _ body: (Kept) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) {
-    guard let file = try engine.backend.openPack(row.name) else {
-      throw BlobStorageError(.corrupted, "Pack \(row.name) is not there.", pack: row.name.description)
-    }
+    guard let file = try engine.backend.openPack(row.name) else { throw .missing(row.name) }
     defer { file.close() }
     weaknesses = engine.weaknesses
     let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
@@ -164,11 +161,11 @@ struct PackContent: Sendable {
       let isReplacedNeeded = try hasCopiesElsewhere(ref.key, ref.replaced, transaction, copiesHere)
       if try transaction.place(of: ref) == place {
         if !isReplacedNeeded { ref.replaced = .none }
-        return keep(.ref(ref), record.byteCount)
+        return keep(.written(.ref(ref)), record.byteCount)
       }
       guard isReplacedNeeded else { return nil }
       let drop = DropRecord(key: ref.key, stamp: ref.version, versions: [ref.replaced])
-      return keep(.drop(drop), drop.recordByteCount)
+      return keep(.written(.drop(drop)), drop.recordByteCount)
     case .drop(var drop):
       var needed: [Stamp] = []
       for version in drop.versions where try hasCopiesElsewhere(drop.key, version, transaction, copiesHere) {
@@ -176,7 +173,7 @@ struct PackContent: Sendable {
       }
       guard !needed.isEmpty else { return nil }
       drop.versions = needed
-      return keep(.drop(drop), drop.recordByteCount)
+      return keep(.written(.drop(drop)), drop.recordByteCount)
     case .skipped:
       throw BlobStorageError(
         .unsupportedFormat, "A pack has records of a later build: use that to collect garbage.")

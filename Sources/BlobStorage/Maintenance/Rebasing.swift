@@ -50,18 +50,13 @@ struct Rebasing {
     let groups = try plan(marks)
     guard !groups.isEmpty else { return }
     let session = engine.newSession()
-    for group in groups {
+    groups: for group in groups {
       try CancellationFlag.check()
       var encoded: [(digest: Digest, chunk: EncodedChunk, plain: [UInt8])] = []
-      do throws(BlobStorageError) {
-        for (digest, _) in group.dependants {
-          let plain = try engine.chunks.bytes(digest)
-          encoded.append((digest, try encodeAlone(digest, plain), plain))
-        }
-      } catch {
+      for (digest, _) in group.dependants {
         // What cannot be read stays as it is; verify tells.
-        guard error.code == .corrupted else { throw error }
-        continue
+        guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue groups }
+        encoded.append((digest, try encodeAlone(digest, plain), plain))
       }
       for (_, row) in group.dependants { marks.remove(row, base: group.base) }
       marks.remove(group.base, base: nil)
@@ -103,11 +98,7 @@ struct Rebasing {
     let sample = group.dependants.prefix(Self.sampleCountMax)
     var savedByteCount = 0
     for (digest, row) in sample {
-      let plain: [UInt8]
-      do throws(BlobStorageError) { plain = try engine.chunks.bytes(digest) } catch {
-        guard error.code == .corrupted else { throw error }
-        return false
-      }
+      guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { return false }
       let alone = try encodeAlone(digest, plain)
       savedByteCount += alone.storedByteCount - row.storedByteCount - DictionaryPolicy.refByteCount
     }

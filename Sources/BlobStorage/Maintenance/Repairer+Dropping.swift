@@ -41,8 +41,8 @@ extension Repairer {
     let session = engine.newSession()
     var dropped: [UnreadableVersion] = []
     var left: [UnreadableVersion] = []
-    for start in stride(from: 0, to: versions.count, by: Self.dropCountOfCommit) {
-      var waiting = Array(versions[start..<min(start + Self.dropCountOfCommit, versions.count)])
+    for part in versions.parts(of: Self.dropCountOfCommit) {
+      var waiting = Array(part)
       for _ in 0..<Self.lookCountMax where !waiting.isEmpty {
         // Not inside the commit, for which all other writers wait: a long blob has many lists.
         let lacks = try lacks(waiting, lost)

@@ -86,9 +86,9 @@ extension Repairer {
     try known.forEachHidden(key: row.key) { (stamp) throws(BlobStorageError) in
       if try packs.versionRow(key: number, stamp) != nil { hidden.append(stamp) }
     }
-    for start in stride(from: 0, to: hidden.count, by: Limits.dropVersionCountMax) {
-      let versions = Array(hidden[start..<min(start + Limits.dropVersionCountMax, hidden.count)])
-      records.append(.drop(DropRecord(key: key, stamp: versions[0], versions: versions)))
+    for versions in hidden.parts(of: Limits.dropVersionCountMax) {
+      records.append(
+        .drop(DropRecord(key: key, stamp: versions[versions.startIndex], versions: Array(versions))))
     }
     return records
   }
@@ -115,14 +115,12 @@ extension Repairer {
         }
       }
       for digest in missing {
-        do throws(BlobStorageError) {
-          let plain = try engine.chunks.bytes(digest)
-          let record = ChunkRecord(
-            digest: digest, plainByteCount: plain.count, codecNumber: CodecKind.none.rawValue, features: nil)
-          try bridge(plain) { (raw) throws(BlobStorageError) in
-            _ = try session.append(.chunk(record), payload: raw)
-          }
-        } catch { guard error.code == .corrupted else { throw error } }
+        guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue }
+        let record = ChunkRecord(
+          digest: digest, plainByteCount: plain.count, codecNumber: CodecKind.none.rawValue, features: nil)
+        try bridge(plain) { (raw) throws(BlobStorageError) in
+          _ = try session.append(.chunk(record), payload: raw)
+        }
       }
       if !missing.isEmpty { _ = try session.commit(on: []) { _ in } }
     } while last != nil
@@ -155,15 +153,11 @@ extension Repairer {
   private func write(
     _ records: [PackRecord.Content], to session: WriterSession
   ) throws(BlobStorageError) {
-    for start in stride(from: 0, to: records.count, by: Self.recordCountOfCommit) {
+    for part in records.parts(of: Self.recordCountOfCommit) {
       _ = try session.commit { (commit) throws(BlobStorageError) in
-        for content in records[start..<min(start + Self.recordCountOfCommit, records.count)] {
-          if case .drop(let drop) = content {
-            try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-              _ = try commit.append(content, payload: payload)
-            }
-          } else {
-            _ = try commit.append(content)
+        for content in part {
+          try bridge(content.ownPayload) { (payload) throws(BlobStorageError) in
+            _ = try commit.append(content, payload: payload)
           }
         }
       }

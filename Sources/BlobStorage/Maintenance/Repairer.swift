@@ -26,7 +26,7 @@ struct Repairer {
     try engine.backend.finishLeaving()
     try engine.writer.rollOver()
     let verifier = Verifier(engine, progress)
-    let before = try packRows().map(\.row)
+    let before = try engine.catalog.packRows().map(\.row)
     let missing = try verifier.missingPacks(before)
     let isPublished = engine.backend.publishes
     // Of these packs the catalog had every record: what it knows is restored.
@@ -36,7 +36,7 @@ struct Repairer {
     }
     // Only the catalog knows the records of lost packs.
     if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
-    let rows = try packRows()
+    let rows = try engine.catalog.packRows()
     var findings: [Verifier.Finding] = []
     var lost: Set<Digest> = []
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
@@ -69,7 +69,7 @@ struct Repairer {
     report.losses = try engine.losses()
     // Before versions are looked through: what only a lost pack had is missing from then on.
     if acceptsLosses { try engine.acceptLosses() }
-    report.packCount = try packRows().count
+    report.packCount = try engine.catalog.packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<Digest> = []
     var unreadable: Set<UnreadableVersion> = []
@@ -92,62 +92,70 @@ struct Repairer {
     }
     // A chunk that no version needs, and whose base was collected, is garbage, not damage.
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
-      report.damaged.append(Self.damage(finding))
+      report.damaged.append(Damage(finding))
     }
     report.keyCount = try StoreStatistics.count(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
 
-  private static func damage(_ finding: Verifier.Finding) -> Damage {
-    Damage(
-      digest: finding.digest, pack: "\(finding.pack)", offset: finding.offset, keys: [],
-      reason: finding.reason)
-  }
-
-  private func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
-  }
-
   /// Copies what can be read of a pack into a new one, which is on the medium before the old one is set aside.
   private func save(_ whole: [PackRecord], _ name: PackName) throws(BlobStorageError) -> String {
     if !whole.isEmpty {
       let session = engine.newSession()
-      try copy(whole, of: name, to: session)
+      var copies = try Compaction(of: name, engine: engine, to: session, isChecked: true)
+      for record in whole {
+        switch record.content {
+        case .ref, .drop: try copies.copy(.written(record.content))
+        case .chunk, .manifest: try copies.copy(.copy(record))
+        case .skipped: break
+        }
+      }
       try session.rollOver()
     }
     try engine.packs.forget { $0 == name }
     return try engine.backend.setAsidePack(name)
   }
 
-  private func copy(
-    _ records: [PackRecord], of name: PackName, to session: WriterSession
-  ) throws(BlobStorageError) {
-    guard let file = try engine.packs.file(name) else {
-      throw BlobStorageError(.corrupted, "Pack \(name) is not there.", pack: name.description)
-    }
-    var sinceCommit = session.addedByteCount
-    for record in records {
-      switch record.content {
-      case .ref: try session.append(record.content, payload: UnsafeRawBufferPointer(start: nil, count: 0))
-      case .drop(let drop):
-        try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-          _ = try session.append(record.content, payload: payload)
-        }
-      case .chunk, .manifest:
-        let bytes = try file.bytes(at: record.offset, record.byteCount, pack: name)
-        try bridge(bytes) { (raw) throws(BlobStorageError) in
-          // A chunk has been compared with its digest: its checksum may be what is damaged.
-          var payload = record.payload(of: raw)
-          if case .manifest = record.content { payload = try record.verifiedPayload(raw, in: name) }
-          _ = try session.append(record.content, payload: payload)
-        }
-      case .skipped: break
+  // MARK: A damaged pack that is published: no machine has it whole, and no machine may remove it
+
+  private static let countOfCommit = 1_000
+
+  /// Marks chunks and manifests of a pack as missing, except for whole records, so that the next put of the same bytes
+  /// stores them again.
+  ///
+  /// - Returns: the chunks.
+  func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<Digest> {
+    let offsets = Set(whole.map(\.offset))
+    var chunks: [Digest] = []
+    var manifests: [Digest] = []
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.forEachChunk { (digest, row) in
+        if row.place.pack == pack, !offsets.contains(row.place.offset) { chunks.append(digest) }
+        return true
       }
-      if session.addedByteCount - sinceCommit > session.commitByteCountMax {
-        _ = try session.commit(on: []) { _ in }
-        sinceCommit = session.addedByteCount
+      try transaction.forEachManifest { (digest, row) in
+        if row.place.pack == pack, !offsets.contains(row.place.offset) { manifests.append(digest) }
+        return true
       }
     }
+    for part in chunks.parts(of: Self.countOfCommit) {
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        for digest in part {
+          guard var row = try transaction.chunkRow(digest), row.place.pack == pack else { continue }
+          row.isSuspect = true
+          try transaction.setChunkRow(digest, row)
+        }
+      }
+    }
+    for part in manifests.parts(of: Self.countOfCommit) {
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        for digest in part {
+          guard let row = try transaction.manifestRow(digest), row.place.pack == pack else { continue }
+          try transaction.setManifestRow(digest, nil)
+        }
+      }
+    }
+    return Set(chunks)
   }
 }

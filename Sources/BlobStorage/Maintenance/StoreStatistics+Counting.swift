@@ -12,8 +12,7 @@ extension StoreStatistics {
     try engine.checkOpen()
     var marker = Marker(engine)
     try marker.markVersions(progress: progress)
-    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
-    }
+    let rows = try engine.catalog.packRows()
     var statistics = StoreStatistics()
     statistics.keyCount = marker.keyCount
     statistics.versionCount = marker.versionCount
@@ -61,11 +60,7 @@ extension StoreStatistics {
     }
     var (plainByteCount, aloneByteCount) = (0, 0)
     for digest in sample {
-      let plain: [UInt8]
-      do throws(BlobStorageError) { plain = try engine.chunks.bytes(digest) } catch {
-        guard error.code == .corrupted else { throw error }
-        continue
-      }
+      guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue }
       let alone = try bridge(plain) { (raw) throws(BlobStorageError) in
         try engine.codecs.encode(digest, raw, by: engine.codec, hint: .unknown)
       }

@@ -1,5 +1,3 @@
-import Foundation
-
 /// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it
 /// would free.
 public struct Usage: Sendable, Hashable {

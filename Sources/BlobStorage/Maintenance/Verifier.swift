@@ -1,5 +1,4 @@
 import Foundation
-import Synchronization
 
 /// Reads a store back and says what is damaged.
 struct Verifier {
@@ -30,8 +29,7 @@ struct Verifier {
     try engine.catchUp()
     // What a removed pack had is missing only if no other has it.
     _ = try engine.sharing.completeCatalog()
-    let rows = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows()
-    }
+    let rows = try engine.catalog.packRows()
     // What this machine keeps of published packs says nothing about the packs.
     let missing = try missingPacks(rows.map(\.row))
     let total = rows.reduce(0) { $0 + ($1.row.state == .retired ? 0 : $1.row.appliedByteCount) }
@@ -81,27 +79,16 @@ struct Verifier {
   private func rememberDamage(_ report: VerificationReport) throws(BlobStorageError) {
     guard !engine.backend.publishes else { return }
     for damage in report.damaged where !damage.keys.isEmpty {
-      guard let digest = damage.digest else { continue }
-      do throws(BlobStorageError) { _ = try engine.chunks.bytes(digest) } catch {
-        guard error.code == .corrupted else { throw error }
-      }
+      if let digest = damage.digest { _ = try unlessCorrupted(try engine.chunks.bytes(digest)) }
     }
   }
 
   /// Reads each blob of several chunks, and compares it with its digest.
   private func wrongBlobs() throws(BlobStorageError) -> [Finding] {
     var findings: [Finding] = []
-    var last: Digest?
-    repeat {
-      try CancellationFlag.check()
-      var page: [(digest: Digest, place: Place)] = []
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachManifest(after: last) { (digest, row) in
-          page.append((digest, row.place))
-          return page.count < Self.manifestCountOfPage
-        }
-      }
-      for (digest, place) in page {
+    try engine.forEachManifestPage { (page) throws(BlobStorageError) in
+      for (digest, row) in page {
+        try CancellationFlag.check()
         do throws(BlobStorageError) {
           guard let layout = try engine.blobs.layout(digest) else { continue }
           try engine.blobs.streamWhole(layout) { _ in }
@@ -112,18 +99,17 @@ struct Verifier {
             continue
           }
           let pack = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-            try transaction.packRow(place.pack)?.name
+            try transaction.packRow(row.place.pack)?.name
           }
           guard let pack else { continue }
-          findings.append(Finding(digest: digest, pack: pack, offset: place.offset, reason: error.message))
+          findings.append(
+            Finding(digest: digest, pack: pack, offset: row.place.offset, reason: error.message))
         }
       }
-      last = page.count == Self.manifestCountOfPage ? page.last?.digest : nil
-    } while last != nil
+    }
     return findings
   }
 
-  private static let manifestCountOfPage = 1_000
   private static let aheadCountMax = 1_000
 
   /// The first versions whose stamps are too far ahead of the present for the clock to follow.
@@ -323,11 +309,7 @@ struct Verifier {
   ) throws(BlobStorageError) -> Bool {
     switch record.content {
     case .chunk: return try engine.chunks.hasOtherCopy(digest)
-    case .manifest:
-      do throws(BlobStorageError) { return try engine.blobs.layout(digest) != nil } catch {
-        guard error.code == .corrupted else { throw error }
-        return false
-      }
+    case .manifest: return try unlessCorrupted(try engine.blobs.layout(digest) != nil) ?? false
     case .ref, .drop, .skipped: return false
     }
   }
@@ -369,24 +351,20 @@ struct Verifier {
   private static func isReadable(
     _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) -> Bool {
-    do throws(BlobStorageError) {
-      switch record.content {
-      case .ref, .drop: return true
-      case .skipped: return false
-      case .manifest, .chunk:
-        let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
-        try bridge(bytes) { (raw) throws(BlobStorageError) in
+    switch record.content {
+    case .ref, .drop: return true
+    case .skipped: return false
+    case .manifest, .chunk:
+      let content: Void? = try unlessCorrupted(
+        try bridge(try file.bytes(at: record.offset, record.byteCount, pack: pack)) {
+          (raw) throws(BlobStorageError) in
           if case .chunk(let chunk) = record.content {
             try check(chunk, record.payload(of: raw), engine)
           } else {
             _ = try record.verifiedPayload(raw, in: pack)
           }
-        }
-        return true
-      }
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      return false
+        })
+      return content != nil
     }
   }
 
@@ -405,6 +383,33 @@ struct Verifier {
     }
   }
 
+  // MARK: A pack that is published, or that is gone
+
+  /// The packs that should be listed and are not, because the catalog or later packs of their writers say so. Packs
+  /// that a collector has removed are not among them.
+  func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
+    if let missing = try engine.sharing.missingPacks(rows) { return missing }
+    return Set(try engine.knownLosses().lostPacks)
+  }
+
+  /// Reads a pack from the object store; false if its ends have changed.
+  func readsPublished(_ row: PackRow) throws(BlobStorageError) -> Bool {
+    guard row.durableByteCount > 0 else { return true }
+    return try engine.sharing.readAnew(row.name)
+  }
+
+  /// The findings for a pack that disappeared while it was read: none, if another machine has collected it.
+  func resultOfGone(_ row: PackRow) throws(BlobStorageError) -> PackResult {
+    try engine.catchUp()
+    return try engine.catalog.packRow(row.name) != nil ? Self.missing(row.name) : PackResult()
+  }
+
+  static func missing(_ name: PackName) -> PackResult {
+    var result = PackResult()
+    result.findings.append(Finding(digest: nil, pack: name, offset: 0, reason: "the pack is not there"))
+    return result
+  }
+
   // MARK: From places to keys
 
   private func place(ofBlob digest: Digest) throws(BlobStorageError) -> Place? {
@@ -421,10 +426,7 @@ struct Verifier {
     var indexByDigest: [Digest: Int] = [:]
     for finding in findings {
       if let digest = finding.digest { indexByDigest[digest] = damage.count }
-      damage.append(
-        Damage(
-          digest: finding.digest, pack: finding.pack.description, offset: finding.offset, keys: [],
-          reason: finding.reason))
+      damage.append(Damage(finding))
     }
     // By where they lie: a bit for each, and not a digest.
     var blobs = PlaceSet()
@@ -456,14 +458,19 @@ struct Verifier {
     for finding in findings where finding.isOnlyBase {
       guard let digest = finding.digest else { continue }
       baseless.insert(digest)
-      do throws(BlobStorageError) {
-        _ = try engine.chunks.bytes(digest)
-        passedOver.insert(digest)
-      } catch { guard error.code == .corrupted else { throw error } }
+      if try unlessCorrupted(try engine.chunks.bytes(digest)) != nil { passedOver.insert(digest) }
     }
     report.damaged = damage.filter { found in
       guard let digest = found.digest, baseless.contains(digest) else { return true }
       return !found.keys.isEmpty && !passedOver.contains(digest)
     }
+  }
+}
+
+extension Damage {
+  init(_ finding: Verifier.Finding) {
+    self.init(
+      digest: finding.digest, pack: "\(finding.pack)", offset: finding.offset, keys: [],
+      reason: finding.reason)
   }
 }

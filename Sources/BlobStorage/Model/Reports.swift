@@ -1,5 +1,3 @@
-import Foundation
-
 /// The progress of long work.
 public struct WorkProgress: Sendable, Hashable {
   /// What is being done, in a word or two: "planning", "importing", "copying", "marking", "compacting", "verifying".

@@ -34,7 +34,7 @@ extension Collector {
   func finishLast(_ store: SharedStore) throws(BlobStorageError) {
     let backend = store.backend
     try engine.catchUp()
-    if try packRows().contains(where: { $0.row.state == .condemned }) {
+    if try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) {
       // An unfinished collection has begun to copy.
       try engine.catalog.rebuild(because: nil)
       try engine.catchUp()
@@ -129,7 +129,7 @@ extension Collector {
   /// Copies live records out of condemned packs, and returns the packs that nothing needs any more.
   private func evacuated(_ mine: Collections) throws(BlobStorageError) -> [Candidate] {
     try markAnew()
-    let rows = try packRows()
+    let rows = try engine.catalog.packRows()
     addObstacles(rows)
     addAbsent()
     if rows.contains(where: { $0.row.durableByteCount == 0 }) {

@@ -32,14 +32,10 @@ struct PendingLogEntry: Sendable {
     let bytes = try file.bytesThere(
       at: 0, Int(min(status.byteCount, Int64(Limits.collectionByteCountMax) + 8)))
     return try bridge(bytes) { (raw) throws(BlobStorageError) in
-      let end = raw.count - 4
-      guard end >= 4,
-        raw.loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian
-          == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: raw[..<end]))
-      else {
+      guard raw.count >= 8, raw.endsWithChecksum else {
         throw BlobStorageError(.corrupted, "\(path) is damaged.", path: path.string)
       }
-      return (raw.loadUnaligned(as: UInt32.self).littleEndian, Array(raw[4..<end]))
+      return (raw.loadUnaligned(as: UInt32.self).littleEndian, Array(raw[4..<(raw.count - 4)]))
     }
   }
 }

@@ -40,15 +40,13 @@ package struct Maintainer: Hashable, Sendable {
     guard bytes.count >= 30, bytes.starts(with: Self.beginning.utf8) else { throw unknown }
     do throws(BlobStorageError) {
       self = try bridge(bytes) { (raw) throws(BlobStorageError) in
-        let end = raw.count - 4
-        var reader = ByteReader(UnsafeRawBufferPointer(rebasing: raw[8..<end]))
+        var reader = ByteReader(UnsafeRawBufferPointer(rebasing: raw[8..<(raw.count - 4)]))
         let identity = Array(try reader.bytes(Self.identityByteCount))
         let name = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
         try reader.finish()
-        let checksum = CRC32C.checksum(UnsafeRawBufferPointer(rebasing: raw[..<end]))
-        guard raw.loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian == checksum,
-          let machine = String(validating: name, as: UTF8.self)
-        else { throw unknown }
+        guard raw.endsWithChecksum, let machine = String(validating: name, as: UTF8.self) else {
+          throw unknown
+        }
         return Maintainer(identity: identity, machine: machine)
       }
     } catch {

@@ -92,17 +92,15 @@ package struct SharedObject: Hashable, Sendable {
     guard kind.bodyByteCounts.contains(bytes.count - Self.byteCountMin) else {
       throw BlobStorageError(.corrupted, "it has \(bytes.count) bytes.")
     }
-    let end = bytes.count - 4
-    guard
-      bytes.loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian
-        == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: bytes[..<end]))
-    else { throw BlobStorageError(.corrupted, "it does not match its checksum.") }
+    guard bytes.endsWithChecksum else {
+      throw BlobStorageError(.corrupted, "it does not match its checksum.")
+    }
     try reader.reserved(2)
     self.kind = kind
     number = try reader.integer()
     storeID = Array(try reader.bytes(16))
     writer = try reader.integer()
-    body = Array(try reader.bytes(end - Self.headByteCount))
+    body = Array(try reader.bytes(bytes.count - 4 - Self.headByteCount))
   }
 }
 

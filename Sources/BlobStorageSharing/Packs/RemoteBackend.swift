@@ -199,10 +199,6 @@ package final class RemoteBackend: Backend {
     return false
   }
 
-  package func allocatedByteCount() throws(BlobStorageError) -> Int64 {
-    try lengths.withLock { $0.values.reduce(0, +) } + spool.allocatedByteCount()
-  }
-
   // MARK: Publishing
 
   /// Publishes the sealed pack in `file`. Idempotent.

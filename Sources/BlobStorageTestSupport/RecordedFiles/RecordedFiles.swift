@@ -1,5 +1,4 @@
 import BlobStorage
-import Dispatch
 import Synchronization
 import SystemPackage
 
@@ -8,7 +7,7 @@ import SystemPackage
 /// Writes and syncs run beside each other as the threads make them. The log holds their beginnings and their ends, so
 /// ``RecordedDisk`` knows what each sync was responsible for: the writes that had ended before it began. Calls that
 /// change names happen one at a time.
-package final class RecordedFiles: FileSystem {
+package final class RecordedFiles: ForwardingFiles {
   /// Called before each call that changes something; what it throws is the call's failure, and nothing happens.
   package typealias Hook = @Sendable (CallKind, FilePath) throws(BlobStorageError) -> Void
 
@@ -34,7 +33,7 @@ package final class RecordedFiles: FileSystem {
   }
 
   package let root: FilePath
-  private let system = SystemFiles()
+  package let system = SystemFiles()
   private let log = Mutex(Log())
   /// How many syncs of a file have failed, by its number.
   private let failedSyncs = Mutex<[Int: Int]>([:])
@@ -67,18 +66,8 @@ package final class RecordedFiles: FileSystem {
     }
   }
 
-  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
-    try system.status(of: path)
-  }
-
-  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] { try system.list(directory) }
-
   package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
     try system.allocatedByteCount(below: directory)
-  }
-
-  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
-    try system.availableByteCount(at: directory)
   }
 
   package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
@@ -188,8 +177,8 @@ package final class RecordedFiles: FileSystem {
 }
 
 /// An open file of ``RecordedFiles``.
-private final class RecordedFile: File {
-  private let file: any File
+private final class RecordedFile: ForwardingFile {
+  let file: any File
   private let number: Int
   private let files: RecordedFiles
   private let seenFailures: Mutex<Int>
@@ -200,8 +189,6 @@ private final class RecordedFile: File {
     self.files = files
     seenFailures = Mutex(files.failedSyncCount(number))
   }
-
-  var path: FilePath { file.path }
 
   func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
     try files.recording(.write, path) {
@@ -247,26 +234,4 @@ private final class RecordedFile: File {
     }
   }
 
-  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) throws(BlobStorageError) -> Int {
-    try file.read(into: buffer, at: offset)
-  }
-  func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {
-    file.readIfCached(into: buffer, at: offset)
-  }
-  func beginWriteback(from offset: Int64, byteCount: Int64) {
-    file.beginWriteback(from: offset, byteCount: byteCount)
-  }
-  func reserve(byteCount: Int64) throws(BlobStorageError) { try file.reserve(byteCount: byteCount) }
-  func status() throws(BlobStorageError) -> FileStatus { try file.status() }
-  func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
-    try file.lock(kind, wait: wait)
-  }
-  func unlock() throws(BlobStorageError) { try file.unlock() }
-  func readThroughDispatch(
-    offset: Int64, byteCount: Int, queue: DispatchQueue,
-    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
-  ) {
-    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue, completion: completion)
-  }
-  func close() { file.close() }
 }

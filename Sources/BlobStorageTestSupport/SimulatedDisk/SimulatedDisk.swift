@@ -45,7 +45,6 @@ package final class SimulatedDisk: FileSystem {
     var calls: [CallRecord] = []
     var callCount = 0
     var mutationCount = 0
-    var servesCachedReads = true
   }
 
   let state: Mutex<State>
@@ -124,9 +123,6 @@ package final class SimulatedDisk: FileSystem {
       if call.mutationNumber == number { throw .simulatedStop }
     }
   }
-
-  /// Whether `readIfCached` ever succeeds.
-  package func serveCachedReads(_ serves: Bool) { state.withLock { $0.servesCachedReads = serves } }
 
   /// The last calls, for messages.
   package var calls: [CallRecord] { state.withLock { $0.calls } }

@@ -1,5 +1,4 @@
 import BlobStorage
-import Dispatch
 import Synchronization
 import SystemPackage
 
@@ -8,12 +7,12 @@ import SystemPackage
 ///
 /// With a scheduler, locks are kept here and not by the system. Whoever locks the file `lock`, if only shared, has it
 /// alone: a write transaction of LMDB would wait for another where no scheduler sees it.
-package struct CatalogFiles: FileSystem {
+package struct CatalogFiles: ForwardingFiles {
   private let process: SimulatedProcess
   private let scheduler: Scheduler?
   private let locks: CatalogLocks?
   private let missing: Set<TableStep>
-  private let system = SystemFiles()
+  package let system = SystemFiles()
 
   /// - Parameters:
   ///   - locks: shared by all processes that use the catalog; nil for those of the system.
@@ -28,48 +27,20 @@ package struct CatalogFiles: FileSystem {
     self.missing = missing
   }
 
-  private func begin() throws(BlobStorageError) {
+  package func begin(_ call: String, _ path: FilePath) throws(BlobStorageError) {
     guard process.isAlive else { throw .simulatedStop }
   }
 
   package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
-    try begin()
+    try begin("open", path)
     let file = try system.open(path, intent)
     let names = locks == nil ? ["/live"] : ["/lock", "/users", "/live"]
     let text = path.string
     guard names.contains(where: { text.hasSuffix($0) }) else { return file }
     return LockedFile(file, process, locks, scheduler, missing)
   }
-  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
-    try begin()
-    return try system.status(of: path)
-  }
-  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] {
-    try begin()
-    return try system.list(directory)
-  }
-  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
-    try begin()
-    return try system.availableByteCount(at: directory)
-  }
-  package func createDirectory(_ path: FilePath) throws(BlobStorageError) {
-    try begin()
-    try system.createDirectory(path)
-  }
-  package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
-    try begin()
-    try system.rename(from, to: to)
-  }
-  package func remove(_ path: FilePath) throws(BlobStorageError) {
-    try begin()
-    try system.remove(path)
-  }
-  package func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
-    try begin()
-    try system.removeDirectory(path)
-  }
   /// What is here need not survive a power cut.
-  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) { try begin() }
+  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) { try begin("syncDirectory", path) }
 }
 
 /// Who holds which lock of a catalog.
@@ -131,8 +102,8 @@ package final class CatalogLocks: Sendable {
   }
 }
 
-private final class LockedFile: File {
-  private let file: any File
+private final class LockedFile: ForwardingFile {
+  let file: any File
   private let process: SimulatedProcess
   private let locks: CatalogLocks?
   private let scheduler: Scheduler?
@@ -150,8 +121,6 @@ private final class LockedFile: File {
   }
 
   deinit { giveBack() }
-
-  var path: FilePath { file.path }
 
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
     guard let locks else { return try file.lock(kind, wait: wait) }
@@ -220,25 +189,6 @@ private final class LockedFile: File {
     scheduler?.wake()
   }
 
-  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) throws(BlobStorageError) -> Int {
-    try file.read(into: buffer, at: offset)
-  }
-  func readIfCached(into buffer: UnsafeMutableRawBufferPointer, at offset: Int64) -> Int? {
-    file.readIfCached(into: buffer, at: offset)
-  }
-  func write(_ bytes: UnsafeRawBufferPointer, at offset: Int64) throws(BlobStorageError) {
-    try file.write(bytes, at: offset)
-  }
   func synchronize() throws(BlobStorageError) {}
   func beginWriteback(from offset: Int64, byteCount: Int64) {}
-  func truncate(to byteCount: Int64) throws(BlobStorageError) { try file.truncate(to: byteCount) }
-  func allocate(byteCount: Int64) throws(BlobStorageError) { try file.allocate(byteCount: byteCount) }
-  func reserve(byteCount: Int64) throws(BlobStorageError) { try file.reserve(byteCount: byteCount) }
-  func status() throws(BlobStorageError) -> FileStatus { try file.status() }
-  func readThroughDispatch(
-    offset: Int64, byteCount: Int, queue: DispatchQueue,
-    completion: @escaping @Sendable (Result<DispatchData, BlobStorageError>) -> Void
-  ) {
-    file.readThroughDispatch(offset: offset, byteCount: byteCount, queue: queue, completion: completion)
-  }
 }

@@ -215,15 +215,4 @@ struct FolderBackendTests {
     let files = try disk.list(Self.folder)
     #expect(files == [Self.names[0].fileName])
   }
-
-  @Test("take room also when they are retired or set aside")
-  func room() throws {
-    try makePacks(3)
-    let byteCount = try backend.allocatedByteCount()
-    #expect(byteCount == 3 * 512)
-    try backend.retirePacks([Self.names[0]])
-    _ = try backend.setAsidePack(Self.names[1])
-    let after = try backend.allocatedByteCount()
-    #expect(after == byteCount)
-  }
 }

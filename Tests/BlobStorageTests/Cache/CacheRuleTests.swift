@@ -292,8 +292,8 @@ struct CacheRuleTests {
 }
 
 /// The system's files, which tell once when a pack is opened to be read.
-private final class WatchedFiles: FileSystem {
-  private let system = SystemFiles()
+private final class WatchedFiles: ForwardingFiles {
+  let system = SystemFiles()
   private let body = Mutex<(@Sendable () -> Void)?>(nil)
 
   func beforeNextPack(_ body: @escaping @Sendable () -> Void) { self.body.withLock { $0 = body } }
@@ -312,17 +312,7 @@ private final class WatchedFiles: FileSystem {
     return try system.open(path, intent)
   }
 
-  func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? { try system.status(of: path) }
-  func list(_ directory: FilePath) throws(BlobStorageError) -> [String] { try system.list(directory) }
   func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
     try system.allocatedByteCount(below: directory)
   }
-  func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
-    try system.availableByteCount(at: directory)
-  }
-  func createDirectory(_ path: FilePath) throws(BlobStorageError) { try system.createDirectory(path) }
-  func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) { try system.rename(from, to: to) }
-  func remove(_ path: FilePath) throws(BlobStorageError) { try system.remove(path) }
-  func removeDirectory(_ path: FilePath) throws(BlobStorageError) { try system.removeDirectory(path) }
-  func syncDirectory(_ path: FilePath) throws(BlobStorageError) { try system.syncDirectory(path) }
 }

@@ -90,10 +90,7 @@ struct FileSystemConformanceTests {
     let second = try place.files.open(path, .append)
     #expect(try place.files.status(of: path)?.permissions == 0o600)
     for (number, file) in [(1, first), (2, second), (3, first), (4, second)] as [(UInt8, any File)] {
-      let outcome = [number, number].withUnsafeBytes { bytes in
-        Result { () throws(BlobStorageError) in try file.append(bytes) }
-      }
-      try outcome.get()
+      try bridge([number, number]) { (bytes) throws(BlobStorageError) in try file.append(bytes) }
     }
     let third = try place.files.open(path, .append)
     try third.append(UnsafeRawBufferPointer(start: nil, count: 0))

@@ -17,10 +17,7 @@ final class TemporaryFolder: Sendable {
 
 extension File {
   func write(_ bytes: [UInt8], at offset: Int64) throws(BlobStorageError) {
-    let outcome = bytes.withUnsafeBytes { buffer in
-      Result { () throws(BlobStorageError) in try write(buffer, at: offset) }
-    }
-    try outcome.get()
+    try bridge(bytes) { (buffer) throws(BlobStorageError) in try write(buffer, at: offset) }
   }
 
   func read(byteCount: Int, at offset: Int64) throws(BlobStorageError) -> [UInt8] {

@@ -30,7 +30,8 @@ import Testing
     #expect(census.pack(Self.name)?.recordsEnd == 248)
     #expect(census.packs.count == 1)
     #expect(census.isRemoved(PackName(writer: Self.name.writer, sequence: 2)))
-    #expect(census.isSetAside(PackName(writer: 9, sequence: 1)))
+    let aside = PackName(writer: 9, sequence: 1)
+    #expect(census.hasLeft(aside) && !census.isRemoved(aside))
     #expect(census.unreadablePacks == [PackName(writer: 9, sequence: 1)])
     #expect(census.uncertainKeys == [Array("a key".utf8): 77])
     let backwards = Self.census(Census.text(Self.events.reversed()))
@@ -102,7 +103,7 @@ import Testing
     let census = Self.census(Census.text(Self.events + [.unreadable(Self.name), .accepted(gone)]))
     let short = Self.census(Census.text(census.events))
     #expect(short.store == Self.header && short.packs == census.packs && short.packs.count == 1)
-    #expect(short.isSetAside(gone) && short.hasSetAside && !short.isRemoved(gone))
+    #expect(short.hasLeft(gone) && short.hasSetAside && !short.isRemoved(gone))
     #expect(short.unreadablePacks == [Self.name] && short.uncertainKeys == [Array("a key".utf8): 77])
     let removed = (1...3).map { short.isRemoved(PackName(writer: Self.name.writer, sequence: $0)) }
     #expect(removed == [true, true, false])

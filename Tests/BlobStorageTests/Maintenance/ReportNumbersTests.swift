@@ -22,10 +22,9 @@ struct ReportNumbersTests {
       backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: SystemFiles()),
       codecs: CodecPool())
     for record in records {
-      let result = record.payload.withUnsafeBytes { payload in
-        Result { () throws(BlobStorageError) in try writer.append(record.content, payload: payload) }
+      _ = try bridge(record.payload) { (payload) throws(BlobStorageError) in
+        try writer.append(record.content, payload: payload)
       }
-      _ = try result.get()
     }
     try writer.seal()
     writer.file.close()

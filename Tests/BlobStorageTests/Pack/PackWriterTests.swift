@@ -25,12 +25,10 @@ struct PackWriterTests {
   private static func append(_ records: [SampleRecord], _ writer: PackWriter) throws -> [String] {
     var written: [String] = []
     for record in records {
-      let outcome = record.payload.withUnsafeBytes { payload in
-        Result { () throws(BlobStorageError) in
+      written.append(
+        try bridge(record.payload) { (payload) throws(BlobStorageError) in
           try writer.append(record.content, payload: payload, continues: record.continues)
-        }
-      }
-      written.append(try outcome.get().summary)
+        }.summary)
     }
     return written
   }

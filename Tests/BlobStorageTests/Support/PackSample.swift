@@ -42,12 +42,10 @@ struct PackPlace {
     writer.fillByteCount = fillByteCount
     var written: [PackRecord] = []
     for record in records {
-      let result = record.payload.withUnsafeBytes { payload in
-        Result { () throws(BlobStorageError) in
+      written.append(
+        try bridge(record.payload) { (payload) throws(BlobStorageError) in
           try writer.append(record.content, payload: payload, continues: record.continues)
-        }
-      }
-      written.append(try result.get())
+        })
       if fillByteCount > 0 { try writer.flush() }
     }
     try writer.flush()

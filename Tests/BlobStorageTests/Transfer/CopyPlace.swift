@@ -83,8 +83,8 @@ struct CopyContent {
 }
 
 /// Objects that take so many puts and no more.
-final class LimitedObjects: ObjectStore {
-  private let objects: MemoryObjectStore
+final class LimitedObjects: ForwardingObjects {
+  let objects: MemoryObjectStore
   private let left: Mutex<Int>
 
   init(_ objects: MemoryObjectStore, putCount: Int) {
@@ -105,17 +105,4 @@ final class LimitedObjects: ObjectStore {
     return try objects.put(name, content, ifAbsent: ifAbsent)
   }
 
-  func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
-    try objects.get(name, range)
-  }
-
-  func tail(_ name: String, byteCount: Int) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
-    try objects.tail(name, byteCount: byteCount)
-  }
-
-  func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
-    try objects.list(prefix, after: name)
-  }
-
-  func delete(_ name: String) throws(BlobStorageError) { try objects.delete(name) }
 }

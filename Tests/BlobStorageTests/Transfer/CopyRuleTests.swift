@@ -130,13 +130,10 @@ struct CopyRuleTests {
     let (right, wrong) = (Array("as it should be".utf8), Array("as it really is".utf8))
     let digest = Digest.of(right)
     _ = try source.writer.commit { (commit) throws(BlobStorageError) in
-      let result = wrong.withUnsafeBytes { raw in
-        Result { () throws(BlobStorageError) in
-          try commit.append(
-            .chunk(ChunkRecord(digest: digest, plainByteCount: wrong.count, codecNumber: 0)), payload: raw)
-        }
+      _ = try bridge(wrong) { (raw) throws(BlobStorageError) in
+        try commit.append(
+          .chunk(ChunkRecord(digest: digest, plainByteCount: wrong.count, codecNumber: 0)), payload: raw)
       }
-      _ = try result.get()
       _ = try commit.append(
         .ref(
           RefRecord(

@@ -1,0 +1,473 @@
+import Logging
+
+/// Condemns packs, empties them and takes them away; ends what a killed collection has begun.
+extension Collector {
+  /// Packs that go together: they share their syncs.
+  private static let deadPackCountOfBatch = 64
+
+  /// Condemns the candidates, and removes those of them that nothing needs once the commits under way have ended.
+  func removeCondemned(
+    _ candidates: [Candidate], _ rows: [(number: UInt32, row: PackRow)]
+  ) throws(BlobStorageError) {
+    guard !candidates.isEmpty else { return }
+    try engine.folder.withReserve { () throws(BlobStorageError) in try condemn(candidates) }
+    do throws(BlobStorageError) {
+      try awaitCommits()
+      let confirmed = try confirm(candidates)
+      addObstacles(rows)
+      if report.obstacles.isEmpty { try remove(confirmed) }
+    } catch {
+      pardon()
+      throw error
+    }
+    pardon()
+    try engine.packs.forget { (name) throws(BlobStorageError) in try engine.catalog.packRow(name) == nil }
+  }
+
+  /// Marks again now that no writer relies on the candidates any more, and leaves out those that are protected.
+  func confirm(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
+    let before = try markLeases()
+    try markAgain(candidates)
+    let after = try markLeases()
+    try dictionary?.confirm(
+      engine, marker.marks, in: Set(candidates.map(\.number)), leased: before.held.union(after.held))
+    var confirmed: [Candidate] = []
+    for candidate in candidates
+    where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
+      let content = try PackContent(
+        engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks,
+        checksCopies: true)
+      if let damage = content.damagedCopy {
+        damagedCopies.append(damage.message)
+        continue
+      }
+      confirmed.append(Candidate(number: candidate.number, row: candidate.row, content: content))
+    }
+    return confirmed
+  }
+
+  private func remove(_ candidates: [Candidate]) throws(BlobStorageError) {
+    var doneCount = 0
+    func step(_ phase: String) throws(BlobStorageError) {
+      try CancellationFlag.check()
+      progress(WorkProgress(phase: phase, doneCount: doneCount, totalCount: candidates.count))
+    }
+    // What needs no space goes first, so that a full disk has room for the rest.
+    let dead = candidates.filter { $0.content.keptCount == 0 }
+    for part in dead.parts(of: Self.deadPackCountOfBatch) {
+      try step("deleting")
+      try removeFiles(part)
+      doneCount += part.count
+    }
+    var batch: [Candidate] = []
+    var batchByteCount: Int64 = 0
+    func compactBatch() throws(BlobStorageError) {
+      try compact(batch)
+      (batch, batchByteCount) = ([], 0)
+    }
+    // Those that there was no room to copy, until others have gone.
+    var delayed: [Candidate] = []
+    for candidate in candidates where candidate.content.keptCount > 0 {
+      try step("compacting")
+      let byteCount = candidate.content.keptByteCount
+      if !batch.isEmpty, try !hasRoom(batchByteCount + byteCount) { try compactBatch() }
+      guard try hasRoom(byteCount) else {
+        delayed.append(candidate)
+        continue
+      }
+      batch.append(candidate)
+      batchByteCount += byteCount
+      doneCount += 1
+      if batchByteCount >= options.batchByteCountMax { try compactBatch() }
+    }
+    if !batch.isEmpty { try compactBatch() }
+    delayed.sort { $0.content.keptByteCount < $1.content.keptByteCount }
+    for (index, candidate) in delayed.enumerated() {
+      try step("compacting")
+      guard try hasRoom(candidate.content.keptByteCount) else {
+        throw Self.noRoom(toCopy: delayed[index...])
+      }
+      try compact([candidate])
+      doneCount += 1
+    }
+  }
+
+  /// Whether copies of that many bytes fit on the disk before the old packs go.
+  private func hasRoom(_ byteCount: Int64) throws(BlobStorageError) -> Bool {
+    // A footer of tiny records is up to an eighth as long, and the catalog changes.
+    try engine.folder.files.availableByteCount(at: engine.folder.packs) / 5 * 4 >= byteCount
+      + StoreFolder.reserveByteCount
+  }
+
+  private static func noRoom(toCopy candidates: ArraySlice<Candidate>) -> BlobStorageError {
+    let kept = candidates.lazy.map(\.content.keptByteCount)
+    let freed = candidates.reduce(0) { $0 + $1.content.recordsByteCount } - kept.reduce(0, +)
+    return BlobStorageError(
+      .noSpace,
+      "There is no space to copy what is live in \(candidates.count) packs, which would free \(freed) bytes: "
+        + "make room for \(kept.min() ?? 0) bytes and collect again.")
+  }
+
+  /// Copies what is live in the packs into a new one, and takes them away once that is on the medium.
+  private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
+    let session = engine.newSession()
+    var copied: [Candidate] = []
+    if batch.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
+    for candidate in batch {
+      // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.
+      if let copy = try unlessObstacle(try copy(candidate, to: session)) { copied.append(copy) }
+    }
+    if engine.weaknesses.contains(.retiresBeforeSync) {
+      _ = try session.commit(on: []) { _ in }
+    } else {
+      try session.rollOver()
+    }
+    try removeFiles(copied)
+  }
+
+  private func removeFiles(_ candidates: some Sequence<Candidate>) throws(BlobStorageError) {
+    try checkSyncs()
+    var retired: [Candidate] = []
+    for candidate in candidates {
+      let isRetired = try unlessObstacle(
+        try engine.folder.withReserve { () throws(BlobStorageError) in try retire(candidate) })
+      if isRetired ?? false { retired.append(candidate) }
+    }
+    try synchronizeOpenPacks()
+    guard !retired.isEmpty else { return }
+    try rename(retired.map(\.row.name))
+    account(retired)
+  }
+
+  /// Renames retired packs out of the store, inside a transaction. A catalog that is rebuilt between check and rename
+  /// does not know them as retired, and others may rely on them (H5).
+  func rename(_ names: [PackName]) throws(BlobStorageError) {
+    let renamed = try engine.folder.withReserve { () throws(BlobStorageError) in
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        var retired: [PackName] = []
+        for name in names {
+          let state = try transaction.pack(name)?.row.state
+          guard state == .retired || engine.weaknesses.contains(.ignoresRebuilds) else { continue }
+          retired.append(name)
+        }
+        try engine.backend.retirePacks(retired)
+        return retired
+      }
+    }
+    for name in renamed { try Retirement.finish(name, engine: engine) }
+  }
+
+  /// Retires a pack in the catalog, unless something that is live still points into it.
+  private func retire(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
+      guard var row = try transaction.packRow(candidate.number), row.state == .condemned else { return false }
+      if try isNeeded(candidate, transaction) { return false }
+      try addGarbage(candidate, transaction)
+      row.state = .retired
+      try transaction.setPackRow(candidate.number, row)
+      try transaction.bumpEpoch()
+      return true
+    }
+  }
+
+  private func condemn(_ candidates: [Candidate]) throws(BlobStorageError) {
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
+      for candidate in candidates {
+        try transaction.updatePack(candidate.number) { $0.state = .condemned }
+      }
+      try transaction.bumpEpoch()
+    }
+  }
+
+  /// Called inside a write transaction, during which no process rebuilds the catalog (H5).
+  func checkGeneration() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.ignoresRebuilds) { return }
+    guard engine.catalog.generation == generation else {
+      throw BlobStorageError(
+        .busy, "The catalog was rebuilt while garbage was being collected: collect again.")
+    }
+  }
+
+  // MARK: What is marked and checked on the way
+
+  /// Plans what is to go; a dictionary is worth the trouble only where all packs are looked at.
+  func planned(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
+    guard scope != nil else { return try planWithDictionary(rows) }
+    return try plan(rows)
+  }
+
+  /// Marks what is live in the packs that may go; says which packs there are.
+  func markScope() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+    guard let scope else {
+      try mark()
+      // What rebasing adds is live, and in packs of its own.
+      let rows = try engine.catalog.packRows()
+      try rebase()
+      return rows
+    }
+    let rows = try engine.catalog.packRows()
+    _ = try marker.markLive(in: rows.filter { scope.contains($0.number) }.map(\.row.name))
+    return rows
+  }
+
+  /// Marks what versions and new chunks need of packs that are condemned by now.
+  func markAgain(_ candidates: [Candidate]) throws(BlobStorageError) {
+    if scope != nil, try marker.markLive(in: candidates.map(\.row.name)) { return }
+    try marker.markVersions(countsRefs: false)
+    try markNewBases()
+  }
+
+  /// What died while it was copied was noted for the pack that goes: it is garbage of the new one.
+  func addGarbage(_ candidate: Candidate, _ transaction: WriteTransaction) throws(BlobStorageError) {
+    guard !candidate.content.keptBlobs.isEmpty else { return }
+    try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
+      guard case .chunk(let chunk) = record.content, candidate.content.keptBlobs.contains(place),
+        try transaction.versionCount(of: chunk.digest) == 0,
+        let row = try transaction.chunkRow(chunk.digest)
+      else { return }
+      try transaction.addGarbage(row.place.pack, Int64(row.recordByteCount))
+    }
+  }
+
+  /// Whether something that is live points into a pack.
+  func isNeeded(_ candidate: Candidate, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
+    var isNeeded = false
+    try forEachRecord(of: candidate) { (record, place) throws(BlobStorageError) in
+      if isNeeded { return }
+      let found: Place?
+      switch record.content {
+      case .chunk(let chunk): found = try transaction.chunkRow(chunk.digest)?.place
+      case .manifest(let manifest): found = try transaction.manifestRow(manifest.digest)?.place
+      case .ref(let ref): found = try transaction.place(of: ref)
+      case .drop, .skipped: found = nil
+      }
+      // Whatever the catalog counts: the offset alone tells which record it is.
+      guard let found, found.pack == place.pack, found.offset == place.offset else { return }
+      if case .ref = record.content { isNeeded = true } else { isNeeded = marker.marks.contains(found) }
+    }
+    return isNeeded
+  }
+
+  /// Reads the records of a pack once more: to keep those of all packs that are to go would take memory for each.
+  private func forEachRecord(
+    of candidate: Candidate, _ body: (PackRecord, Place) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var ordinal = 0
+    let outcome = try engine.scan(candidate.row.name) { (record) throws(BlobStorageError) in
+      try body(record, Place(pack: candidate.number, offset: record.offset, ordinal: ordinal))
+      ordinal += 1
+    }
+    if outcome == nil { throw .missing(candidate.row.name) }
+  }
+
+  /// Marks the bases of all chunks in packs that were not sealed when marking began.
+  ///
+  /// A put may find a base before its pack is condemned, commit after that, and release its lease before gc reads it.
+  /// The row of its chunk can then replace one without a base. The manifest that names the chunk was marked before, so
+  /// it is not walked again.
+  func markNewBases() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.forgetsNewBases) { return }
+    for (number, row) in try engine.catalog.packRows() where !sealed.contains(number) {
+      var bases: Set<Digest> = []
+      try engine.scan(row.name) { record in
+        if case .chunk(let chunk) = record.content, let base = chunk.base { bases.insert(base) }
+      }
+      try marker.markChunks(Array(bases))
+    }
+  }
+
+  // MARK: Where a pack goes only after its copies are published
+
+  /// Whether something is needed and missing.
+  package var lacksSomething: Bool { !marker.missing.isEmpty }
+
+  /// Marks anew what is live, by what the catalog says now.
+  package func markAnew() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.removesByOldListing) { return }
+    repeat {
+      marker = Marker(engine)
+      try beginMarking()
+      try mark()
+      if marker.missing.isEmpty { break }
+      // A second pack may have it.
+    } while try engine.sharing.completeCatalog()
+    guard let dictionary, !dictionary.isNew else { return }
+    let isThere = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.baseToShare(dictionary.digest) != nil
+    }
+    // Nothing else may need it any more than what is about to be encoded with it.
+    if isThere { try marker.markChunks([dictionary.digest]) } else { self.dictionary = nil }
+  }
+
+  /// The condemned packs with what is live in them. Adds to the report what keeps a pack from being emptied.
+  package func condemned(
+    _ rows: [(number: UInt32, row: PackRow)]
+  ) throws(BlobStorageError) -> [Candidate] {
+    try dictionary?.confirm(engine, marker.marks, in: Set(rows.map(\.number)), leased: [])
+    var all: [Candidate] = []
+    for (number, row) in rows {
+      try CancellationFlag.check()
+      let content = try unlessObstacle(
+        try PackContent(
+          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks, checksCopies: true
+        ))
+      guard let content else { continue }
+      if content.damagedCopy == nil {
+        all.append(Candidate(number: number, row: row, content: content))
+      } else {
+        report.obstacles.append("Another copy of what pack \(row.name) has is damaged: run repair.")
+      }
+    }
+    return all
+  }
+
+  /// Copies what is live in the packs, makes the copies durable, and returns the packs that nothing needs any more.
+  package func evacuate(_ candidates: inout [Candidate]) throws(BlobStorageError) -> [Candidate] {
+    let session = engine.writer
+    let names = candidates.map(\.row.name)
+    // From now on a copy counts over what it was copied from.
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
+      try CatalogBuilder.condemn(names, in: transaction)
+    }
+    if candidates.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
+    let kept = candidates.indices.filter { candidates[$0].content.keptCount > 0 }
+    for (doneCount, index) in kept.enumerated() {
+      try CancellationFlag.check()
+      progress(WorkProgress(phase: "compacting", doneCount: doneCount, totalCount: kept.count))
+      if let copy = try unlessObstacle(try copy(candidates[index], to: session)) { candidates[index] = copy }
+    }
+    // Durable, all of it: else this throws.
+    try session.rollOver()
+    var gone: [Candidate] = []
+    for candidate in candidates where try isEmpty(candidate) { gone.append(candidate) }
+    return gone
+  }
+
+  /// Whether nothing that is live points into a pack any more.
+  private func isEmpty(_ candidate: Candidate) throws(BlobStorageError) -> Bool {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try checkGeneration()
+      return try !isNeeded(candidate, transaction)
+    }
+  }
+
+  // MARK: Recovery
+
+  /// Ends what a collection that was killed has begun.
+  func finishLast() throws(BlobStorageError) {
+    // Before all else: on a full disk their space is what the rest needs.
+    try engine.backend.finishLeaving()
+    // Its writer may have ended since.
+    if try unsyncedPack() != nil { try engine.recoverDeadWriters() }
+    let names = try engine.backend.packNames()
+    for name in names.retired { try Retirement.finish(name, engine: engine) }
+    pardon()
+    let live = Set(names.live)
+    var lacksFile = false
+    for (_, row) in try engine.catalog.packRows() where row.state == .retired {
+      guard live.contains(row.name) else {
+        lacksFile = true
+        continue
+      }
+      try synchronizeOpenPacks()
+      try rename([row.name])
+    }
+    if lacksFile { try forgetRetired() }
+  }
+
+  /// Waits for the commits that may rely on condemned packs, including those whose process died.
+  func awaitCommits() throws(BlobStorageError) {
+    let seconds = engine.environment.commitPatienceSeconds
+    var recovered: Set<PackName> = []
+    while let dead = try engine.catalog.awaitCommits(seconds: seconds, ignoring: recovered) {
+      // After recovery the catalog has what the dead writer's last commit relies on.
+      try engine.folder.withReserve { () throws(BlobStorageError) in try engine.recoverDeadWriters() }
+      recovered.insert(dead)
+    }
+  }
+
+  /// Forgets retired packs whose files went before their records: see ``PackRetraction``.
+  private func forgetRetired() throws(BlobStorageError) {
+    do throws(BlobStorageError) {
+      try engine.catalog.rebuild(because: nil)
+    } catch {
+      // Until there is room they do no harm: some garbage is kept for longer.
+      guard error.code == .noSpace else { throw error }
+    }
+  }
+
+  /// Pardons condemned packs that stay.
+  func pardon() {
+    do throws(BlobStorageError) {
+      guard try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) else { return }
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        for (number, row) in try transaction.packRows() where row.state == .condemned {
+          try transaction.updatePack(number) { $0.state = .live }
+        }
+      }
+    } catch {
+      // Condemned packs are read and not shared: the next collection pardons or removes them.
+      engine.logger.warning(
+        "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Syncs open packs. Rows may point into them, and unsynced copies must not be the only ones (H1, H7).
+  func synchronizeOpenPacks() throws(BlobStorageError) {
+    if engine.weaknesses.contains(.retiresBeforeSync) { return }
+    for (_, row) in try engine.catalog.packRows() where !row.isSealed && row.state == .live {
+      if try !engine.writer.synchronizeOther(row.name) { throw Self.failedSync(row.name) }
+    }
+    try checkSyncs()
+  }
+
+  /// - Throws: `busy` while a pack is under way whose sync has failed.
+  func checkSyncs() throws(BlobStorageError) {
+    if let name = try unsyncedPack() { throw Self.failedSync(name) }
+  }
+
+  /// An open pack whose sync has failed. What the catalog relies on may not be on the medium, and no later sync reports
+  /// that. Its writer has to end, so that the next opening writes the pack again.
+  private func unsyncedPack() throws(BlobStorageError) -> PackName? {
+    try engine.catalog.packRows().first { $0.row.isPoisoned && !$0.row.isSealed && $0.row.state == .live }?
+      .row.name
+  }
+
+  private static func failedSync(_ name: PackName) -> BlobStorageError {
+    BlobStorageError(
+      .busy, "A sync of pack \(name) has failed: close the store wherever it is open, and collect again.",
+      pack: name.description)
+  }
+
+  /// While something is lost, nothing may be removed: the rest may be the only evidence.
+  func addLosses() throws(BlobStorageError) -> Bool {
+    if engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
+    let losses = try engine.losses()
+    for name in losses.lostPacks {
+      report.obstacles.append("Pack \(name) is missing: run repair.")
+    }
+    for name in losses.damagedPacks {
+      report.obstacles.append("Pack \(name) is damaged: run repair.")
+    }
+    for key in losses.uncertainKeys {
+      report.obstacles.append(
+        "The newest state of key “\(key)” is lost: put it again, or accept the loss with repair.")
+    }
+    return !losses.isEmpty
+  }
+
+  /// Replaces the census by one without repetitions, if that makes it much smaller.
+  func shortenCensus() {
+    guard let file = engine.backend.census, scope == nil, !options.isDryRun else { return }
+    do throws(BlobStorageError) {
+      let census = try file.read()
+      guard census.lineCount > 64 + 2 * census.events.count || census.damagedLineCount > 0 else { return }
+      try file.replace(by: census)
+    } catch {
+      engine.logger.warning("The census could not be shortened.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+}
