@@ -276,6 +276,8 @@ extension CacheCore {
   }
 
   private func makeRoomLocked(_ need: Int64, _ mediumIsFull: Bool) throws(BlobStorageError) {
+    // Before the pack is sealed: if this process dies, only an open pack says that keys may not be noted.
+    do throws(BlobStorageError) { try writeNotes() } catch {}
     // Gives back what the last pack has reserved and not used.
     try engine.writer.rollOver()
     // Gives back the space of packs that others have removed.
@@ -395,7 +397,10 @@ extension CacheCore {
       evictedCount += try drop(page.map(\.row.key)) { (index, view) throws(BlobStorageError) in
         let (id, row) = page[page.startIndex + index]
         if state.withLock({ $0.notes.keys[id] != nil }) { return false }
-        return try view.cachedKey(id) == row
+        guard try view.cachedKey(id) == row else { return false }
+        // A value that was put since, and is not noted yet, stays.
+        guard let current = try view.currentVersion(ofKey: row.key) else { return true }
+        return current.row.digest == row.digest
       }
     }
     state.withLock { $0.counts.evictedCount += evictedCount }

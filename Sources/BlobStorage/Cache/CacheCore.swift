@@ -209,7 +209,7 @@ extension CacheCore {
         for entry in page {
           let key = Array(entry.key.utf8)
           let id = CachedKeyRow.id(of: key)
-          guard try transaction.cachedKey(id) == nil,
+          guard try transaction.cachedKey(id)?.digest != entry.current.digest,
             let name = try transaction.nameRow(key), name.versionCount > 0
           else { continue }
           let tick = UInt64(max(0, entry.current.created.timeIntervalSince1970 * 1_000))

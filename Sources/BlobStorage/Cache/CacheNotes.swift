@@ -110,7 +110,11 @@ extension CacheCore {
     } catch {
       engine.logger.warning(
         "What was noted of keys could not be written.", metadata: ["reason": "\(error.message)"])
-      state.withLock { if $0.notes.keys.count >= Self.lostNoteCount { $0.notes = CacheNotes() } }
+      state.withLock {
+        if max($0.notes.keys.count, $0.notes.versionChanges.count) >= Self.lostNoteCount {
+          $0.notes = CacheNotes()
+        }
+      }
     }
   }
 

@@ -207,8 +207,10 @@ extension Catalog {
     guard known.count & 1 == 0, known.table.catalogCount == known.count else { return false }
     if tails?.weaknesses.contains(.ignoresCounts) ?? false { return false }
     // Now and then whether the catalog was removed as a whole: then nothing counts in the table any more.
-    guard isLookDue() else { return true }
-    return try !known.table.isRemoved()
+    guard isLookDue(), try known.table.isRemoved() else { return true }
+    // The longer way must not find it unchanged.
+    current.withLock { if $0?.stateCount?.table === known.table { $0?.stateCount = nil } }
+    return false
   }
 
   /// Whether a tenth of a second has passed since the last check. True for one thread, which is to make it.

@@ -340,14 +340,14 @@ package final class Catalog: Sendable {
   func inCommitTurn<T>(
     _ keys: [[UInt8]]?, isShared: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
-    guard isShared else { return try body() }
-    try leaveRemovedTable()
+    guard tails != nil else { return try body() }
+    if isShared { try leaveRemovedTable() }
     let stripes = LiveTable.stripes(keys)
-    let done = try stripeTurns.withTurn(isAlone ? LiveTable.stripes(nil) : stripes) {
-      () throws(BlobStorageError) in
-      guard let live = live.table else { return try body() }
+    let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
+      guard isShared, let live = live.table else { return try body() }
       return try live.locked(stripes, withinSeconds: stripePatienceSeconds, body)
     }
+    guard isShared else { return done }
     // If a program removed the table meanwhile, no new process sees what was published there.
     do throws(BlobStorageError) { try leaveRemovedTable() } catch {
       logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
@@ -359,7 +359,7 @@ package final class Catalog: Sendable {
   private func leaveRemovedTable() throws(BlobStorageError) {
     guard let table = live.table, try table.isRemoved() else { return }
     // No commit publishes in the table while it is left.
-    try stripeTurns.withTurn(LiveTable.stripes(nil)) { () throws(BlobStorageError) in
+    try stripeTurns.withTurn(nil) { () throws(BlobStorageError) in
       guard live.table === table else { return }
       // Another catalog is in use by now: the next access looks for it.
       current.withLock { $0?.stateCount = nil }

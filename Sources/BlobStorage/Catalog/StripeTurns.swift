@@ -11,8 +11,10 @@ package final class StripeTurns: Sendable {
   package init() {}
 
   /// Runs `body` while no other thread runs one whose stripes overlap.
+  ///
+  /// - Parameter stripes: nil to run beside no other commit, not even one without keys.
   package func withTurn<T>(
-    _ stripes: [Range<Int64>], _ body: () throws(BlobStorageError) -> T
+    _ stripes: [Range<Int64>]?, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     let (number, turn) = queue.withLock { $0.enter(stripes) }
     turn?.wait()
@@ -25,12 +27,14 @@ package final class StripeTurns: Sendable {
 package struct StripeQueue: Sendable {
   private struct Commit: Sendable {
     var number: UInt64
-    var stripes: [Range<Int64>]
+    /// Nil: all, and beside no commit without keys.
+    var stripes: [Range<Int64>]?
     /// Nil while the commit runs.
     var turn: DispatchSemaphore?
 
     func overlaps(_ other: Commit) -> Bool {
-      stripes.contains { stripe in other.stripes.contains { $0.overlaps(stripe) } }
+      guard let stripes, let others = other.stripes else { return true }
+      return stripes.contains { stripe in others.contains { $0.overlaps(stripe) } }
     }
   }
 
@@ -42,7 +46,7 @@ package struct StripeQueue: Sendable {
   /// Adds a commit.
   ///
   /// - Returns: its number, and what it waits for; nil if it runs at once.
-  package mutating func enter(_ stripes: [Range<Int64>]) -> (number: UInt64, turn: DispatchSemaphore?) {
+  package mutating func enter(_ stripes: [Range<Int64>]?) -> (number: UInt64, turn: DispatchSemaphore?) {
     count += 1
     var commit = Commit(number: count, stripes: stripes)
     if commits.contains(where: commit.overlaps) { commit.turn = DispatchSemaphore(value: 0) }

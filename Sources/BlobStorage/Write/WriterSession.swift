@@ -130,7 +130,8 @@ package final class WriterSession: Sendable {
           var mustSettle = false
           let attempt = try commitToTail(slot, &mustSettle, body) { table.catalogCount == catalogCount }
           if !mustSettle {
-            if table.catalogCount != catalogCount { try applyRefused() }
+            // A pack that waits to be sealed keeps others waiting: nothing may throw before it is.
+            if attempt?.sealable == nil, table.catalogCount != catalogCount { try applyRefused() }
             return attempt
           }
         }
@@ -140,16 +141,14 @@ package final class WriterSession: Sendable {
     }
   }
 
-  /// - Parameters:
-  ///   - isSettling: whether the commit needs a catalog transaction.
-  ///   - attempt: gets whether lengths are published in the table of open packs, and whether no other thread commits
+  /// - Parameter attempt: gets whether lengths are published in the table of open packs, and whether no other thread commits
   ///     meanwhile. Returns nil if it could not run.
   private func runCommit<T>(
-    on keys: [[UInt8]]?, settling isSettling: Bool = false,
+    on keys: [[UInt8]]?,
     by attempt: (_ isShared: Bool, _ isAlone: Bool) throws(BlobStorageError) -> Attempt<T>?
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
     let done: Attempt<T>
-    do throws(BlobStorageError) { done = try commitOnce(on: keys, isAlone: isSettling, by: attempt) } catch {
+    do throws(BlobStorageError) { done = try commitOnce(on: keys, by: attempt) } catch {
       markUncut()
       throw error
     }
@@ -163,24 +162,25 @@ package final class WriterSession: Sendable {
   }
 
   private func commitOnce<T>(
-    on keys: [[UInt8]]?, isAlone: Bool,
+    on keys: [[UInt8]]?,
     by attempt: (_ isShared: Bool, _ isAlone: Bool) throws(BlobStorageError) -> Attempt<T>?
   ) throws(BlobStorageError) -> Attempt<T> {
-    var isAlone = isAlone
+    var needsCatalog = false
     // No thread waits for a pack while it holds locks that others need: if sealing has begun, the commit returns here.
     while true {
       try settleFull()
       try publisher.admit(self)
       do throws(BlobStorageError) {
         let isShared = publishesInTable
+        let isAlone = needsCatalog || !isShared
         let done = try catalog.inCommitTurn(keys, isShared: isShared, isAlone: isAlone) {
-          () throws(BlobStorageError) in try attempt(isShared, isAlone || !isShared)
+          () throws(BlobStorageError) in try attempt(isShared, isAlone)
         }
         if let done { return done }
       } catch {
         switch error.code {
         case .needsPack: try beginPack()
-        case .needsCatalog: isAlone = true
+        case .needsCatalog: needsCatalog = true
         default: throw error
         }
       }
