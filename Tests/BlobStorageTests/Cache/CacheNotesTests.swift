@@ -60,7 +60,7 @@ struct CacheNotesTests {
     let tails = try #require(cache.engine.catalog.tails)
     #expect(try cache.put("first", [1]))
     let before = tails.size.recordCount
-    for index in 0..<40 { #expect(try cache.put("k\(index)", [UInt8(index)])) }
+    for index in 0..<40 { #expect(try cache.put("k\(index)", [UInt8(index), 9])) }
     #expect(try cache.remove((0..<10).map { "k\($0)" }) == 10)
     // A chunk and a ref each, and a drop for each that went.
     #expect(tails.size.recordCount == before + 2 * 40 + 10)

@@ -43,6 +43,20 @@ struct StripeTurnsTests {
     #expect(queue.leave(all.number).map(ObjectIdentifier.init) == (try later.map(Self.identity)))
   }
 
+  /// Without keys there are no stripes: a commit that must be alone still excludes such a commit.
+  @Test("of a commit that must be alone exclude commits without keys")
+  func alone() throws {
+    var queue = StripeQueue()
+    let withoutKeys = queue.enter([])
+    #expect(queue.enter([Self.stripe(1)]).turn == nil)
+    let alone = queue.enter(nil)
+    let later = queue.enter([])
+    #expect(withoutKeys.turn == nil && alone.turn != nil && later.turn != nil)
+    #expect(queue.leave(withoutKeys.number).isEmpty)
+    #expect(queue.leave(2).map(ObjectIdentifier.init) == [try Self.identity(alone)])
+    #expect(queue.leave(alone.number).map(ObjectIdentifier.init) == [try Self.identity(later)])
+  }
+
   /// Fails if two threads run commits to one stripe at a time: then additions are lost.
   @Test("are one thread's at a time, also when its commit fails")
   func threads() throws {

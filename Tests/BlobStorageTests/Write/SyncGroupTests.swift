@@ -54,7 +54,7 @@ struct SyncGroupTests {
   /// number counts the syncs of packs.
   private static func putTogether(
     _ outcome: @escaping @Sendable (_ path: String) throws(BlobStorageError) -> Void
-  ) throws -> (engine: Engine, syncCount: Int, failures: [BlobStorageError.Code]) {
+  ) throws -> (place: StorePlace, engine: Engine, syncCount: Int, failures: [BlobStorageError.Code]) {
     let isArmed = Atomic<Bool>(false)
     let syncCount = Atomic<Int>(0)
     let known = Mutex<Engine?>(nil)
@@ -92,21 +92,22 @@ struct SyncGroupTests {
     }
     #expect(isEnded != nil)
     known.withLock { $0 = nil }
-    return (engine, syncCount.load(ordering: .relaxed), failures.withLock { $0 })
+    return (place, engine, syncCount.load(ordering: .relaxed), failures.withLock { $0 })
   }
 
   /// All have committed before the first sync returns: the second sync is for all of them.
   @Test("has all threads that came during one sync share the next")
   func sharedSync() throws {
-    let (engine, syncCount, failures) = try Self.putTogether { (_) throws(BlobStorageError) in }
+    let (place, engine, syncCount, failures) = try Self.putTogether { (_) throws(BlobStorageError) in }
     #expect(failures == [])
     #expect(syncCount == 2)
     try engine.close()
+    withExtendedLifetime(place) {}
   }
 
   @Test("fails as a whole when a sync fails, and ends the writer")
   func failedSync() throws {
-    let (engine, syncCount, failures) = try Self.putTogether { (path) throws(BlobStorageError) in
+    let (place, engine, syncCount, failures) = try Self.putTogether { (path) throws(BlobStorageError) in
       throw BlobStorageError(.io, "planned", path: path)
     }
     #expect(failures == Array(repeating: .poisoned, count: Self.count))
@@ -114,5 +115,6 @@ struct SyncGroupTests {
     #expect(syncCount == 1)
     #expect(failure { _ = try engine.put("after", [1], .relaxed) }?.code == .poisoned)
     #expect(failure { try engine.close() }?.code == .poisoned)
+    withExtendedLifetime(place) {}
   }
 }
