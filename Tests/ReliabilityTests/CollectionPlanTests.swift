@@ -372,6 +372,42 @@ struct CollectionPlanTests {
     }
   }
 
+  @Test("and that stays has its chunks again, as a rebuild would choose, although they were stored once more (V5)")
+  func pardonedRows() throws {
+    let lab = try Lab()
+    let data = prose(1, 900)
+    let writer = try lab.open()
+    // Its pack is begun before the one that is condemned, and takes the second copy.
+    try lab.put(writer, [("open", noise(3, 100))])
+    try lab.session { engine in
+      _ = try engine.put("a", .data(data), PutOptions(codec: CodecKind.none))
+      try lab.put(engine, [("garbage", noise(2, 200))])
+    }
+    let process = lab.disk.process()
+    let collector = try lab.open(process)
+    try lab.delete(collector, ["garbage"])
+    let newByteCount = Mutex<Int64>(0)
+    lab.disk.beforeMutations { (call) throws(BlobStorageError) in
+      guard call.process == process.number, call.kind == .create, call.detail.contains("/packs/")
+      else { return }
+      let put = try writer.put("b", .data(data), PutOptions())
+      newByteCount.withLock { $0 = put.newByteCount }
+      throw BlobStorageError(.io, "not now")
+    }
+    #expect(throws: BlobStorageError.self) { try collector.collectGarbage(Self.everything) }
+    lab.disk.beforeMutations(nil)
+    #expect(newByteCount.withLock { $0 } == Int64(data.count), "nothing was condemned")
+    let statistics = try collector.statistics()
+    try collector.close()
+    try writer.close()
+    try lab.forgetCatalog()
+    try lab.session { engine in
+      let rebuilt = try engine.statistics()
+      #expect(rebuilt.storedByteCount == statistics.storedByteCount)
+      #expect(rebuilt.garbageByteCount == statistics.garbageByteCount)
+    }
+  }
+
   @Test("is what a collection had retired that was killed before it took the files away")
   func killedAfterRetiring() throws {
     let lab = try Lab()

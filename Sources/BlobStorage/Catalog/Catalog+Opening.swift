@@ -2,7 +2,8 @@ import Logging
 import Synchronization
 import SystemPackage
 
-/// Opening a catalog, which waits for no writer, and leaving it.
+/// Opening a catalog, and leaving it. Opening waits for other processes only if the catalog needs a rebuild, or if a
+/// process died in a commit: it is open whether that commit counts until its pack is recovered.
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {
@@ -20,6 +21,10 @@ extension Catalog {
       return try openLocked()
     }
     // Other processes use it.
+    if let table = live.table, try table.hasDeadCommit(), try lockWithPatience() {
+      defer { unlock() }
+      return try openLocked()
+    }
     do throws(BlobStorageError) {
       if try adopt(isAlone: false) != nil { return try becomeUser(wait: false) }
     } catch {

@@ -317,6 +317,14 @@ package final class LiveTable: Sendable {
     }
   }
 
+  /// Whether a writer has died inside a commit: its pack may hold a commit that is not published.
+  func hasDeadCommit() throws(BlobStorageError) -> Bool {
+    for entry in entries() where entry.epoch != 0 {
+      if try isDead(entry) { return true }
+    }
+    return false
+  }
+
   /// Frees the slots of dead writers for which `isSettled` says that the catalog has all that they published.
   package func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     for entry in entries() where try isSettled(entry) {

@@ -21,13 +21,7 @@ extension WriteTransaction {
       if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
       try apply(chunk, at: place, storedByteCount: record.payloadByteCount, in: pack, isTakenIn: isTakenIn)
     case .manifest(let manifest):
-      // As for chunks: what lies in a pack that is about to go does not count.
-      if let old = try manifestRow(manifest.digest), try isTrusted(old.place.pack),
-        try isOlder(pack, than: old.place.pack)
-      {
-        break
-      }
-      try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
+      try apply(manifest, at: place, in: pack)
     case .ref(let ref):
       try apply(ref, at: place, in: pack)
     case .drop(let drop):
@@ -40,6 +34,30 @@ extension WriteTransaction {
     }
     pack.appliedByteCount += Int64(record.byteCount)
     pack.recordCount += 1
+  }
+
+  /// Notes once more a chunk or manifest of a pack that counts again: while the pack did not count, any other copy took
+  /// its place.
+  func applyAgain(_ record: PackRecord, at place: Place, in pack: PackRow) throws(BlobStorageError) {
+    switch record.content {
+    case .chunk(let chunk):
+      try apply(
+        chunk, at: place, storedByteCount: record.payloadByteCount, in: pack, isTakenIn: false)
+    case .manifest(let manifest): try apply(manifest, at: place, in: pack)
+    case .ref, .drop, .skipped: break
+    }
+  }
+
+  private func apply(
+    _ manifest: ManifestRecord, at place: Place, in pack: PackRow
+  ) throws(BlobStorageError) {
+    // As for chunks: what lies in a pack that is about to go does not count.
+    if let old = try manifestRow(manifest.digest), try isTrusted(old.place.pack),
+      try isOlder(pack, than: old.place.pack)
+    {
+      return
+    }
+    try setManifestRow(manifest.digest, ManifestRow(place: place, record: manifest))
   }
 
   /// Notes a copy of a chunk, unless another counts. Of one without a base this is all that its record says, and saying

@@ -402,17 +402,69 @@ extension Collector {
   /// Pardons condemned packs that stay.
   func pardon() {
     do throws(BlobStorageError) {
-      guard try engine.catalog.packRows().contains(where: { $0.row.state == .condemned }) else { return }
-      try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        for (number, row) in try transaction.packRows() where row.state == .condemned {
-          try transaction.updatePack(number) { $0.state = .live }
-        }
+      for (number, row) in try engine.catalog.packRows() where row.state == .condemned {
+        try pardon(number, row.name)
       }
     } catch {
       // Condemned packs are read and not shared: the next collection pardons or removes them.
       engine.logger.warning(
         "Condemned packs could not be pardoned.", metadata: ["reason": "\(error.message)"])
     }
+  }
+
+  /// Pardons a pack. What was stored again meanwhile has its row elsewhere: the row goes to the copy that a rebuild would
+  /// choose (V5).
+  private func pardon(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
+    let replaced = try replacedRecords(number, name)
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      // A catalog that was rebuilt meanwhile knows of no condemned packs.
+      guard let (number, row) = try transaction.pack(name), row.state == .condemned else { return }
+      var pardoned = row
+      pardoned.state = .live
+      try transaction.setPackRow(number, pardoned)
+      for (record, ordinal) in replaced {
+        let place = Place(pack: number, offset: record.offset, ordinal: ordinal)
+        try transaction.applyAgain(record, at: place, in: pardoned)
+      }
+    }
+  }
+
+  /// The chunks and manifests of a pack that have their row elsewhere, with their ordinals.
+  private func replacedRecords(
+    _ number: UInt32, _ name: PackName
+  ) throws(BlobStorageError) -> [(record: PackRecord, ordinal: Int)] {
+    guard let file = try engine.backend.openPack(name) else { return [] }
+    defer { file.close() }
+    var replaced: [(record: PackRecord, ordinal: Int)] = []
+    var group: [(record: PackRecord, ordinal: Int)] = []
+    var ordinal = 0
+    func select() throws(BlobStorageError) {
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        for (record, ordinal) in group {
+          let place: Place? =
+            switch record.content {
+            case .chunk(let chunk): try transaction.chunkRow(chunk.digest)?.place
+            case .manifest(let manifest): try transaction.manifestRow(manifest.digest)?.place
+            case .ref, .drop, .skipped: nil
+            }
+          if let place, place.pack != number { replaced.append((record, ordinal)) }
+        }
+      }
+      group = []
+    }
+    do throws(BlobStorageError) {
+      _ = try PackScanner(file: file, name: name, codecs: engine.codecs, store: engine.header).scan {
+        (record) throws(BlobStorageError) in
+        group.append((record, ordinal))
+        ordinal += 1
+        if group.count == 4_096 { try select() }
+      }
+      try select()
+    } catch {
+      // What cannot be read does not count.
+      guard error.code == .corrupted else { throw error }
+    }
+    return replaced
   }
 
   /// Syncs open packs. Rows may point into them, and unsynced copies must not be the only ones (H1, H7).

@@ -120,7 +120,9 @@ struct BaseSearch: Sendable {
     if let previous, previous.isOnly { try find(for: chunk, like: previous, &found, transaction) }
     if found.base == nil, let features {
       let similar = try transaction.similarChunks(features)
-      if let base = similar.base { found.base = Base(digest: base.digest, row: base.row) }
+      if let base = similar.base, base.digest != chunk.digest {
+        found.base = Base(digest: base.digest, row: base.row)
+      }
       found.kin = found.kin ?? similar.withDictionary
     }
     if let previous, !previous.isOnly, previous.isAligned || features != nil {

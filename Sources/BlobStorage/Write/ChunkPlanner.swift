@@ -253,6 +253,10 @@ extension ChunkPlanner {
         drafts[index].features = features(drafts[index], bytes, job.hint)
       }
       try catalog.read { (view) throws(BlobStorageError) in
+        // Another process may have stored some meanwhile. A chunk must not be found as its own base.
+        for index in drafts.indices where drafts[index].isUnknown {
+          try lookUp(&drafts[index], job, view, &unsynced)
+        }
         try findBases(&drafts, in: bytes, job, view, &unsynced)
       }
     }

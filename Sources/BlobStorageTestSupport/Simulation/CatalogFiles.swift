@@ -128,7 +128,7 @@ private final class LockedFile: ForwardingFile {
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.takeTurn()
-      if path.string.hasSuffix("/lock") { process.log(.settle, path) }
+      if path.string.hasSuffix("/lock") { process.log(.settle, FilePath("lock")) }
       guard process.isAlive else { throw .simulatedStop }
       let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
       if locks.take(path, holder) { return true }
