@@ -372,7 +372,7 @@ struct CollectionPlanTests {
     }
   }
 
-  @Test("and that stays has its chunks again, as a rebuild would choose, although they were stored once more (V5)")
+  @Test("and that stays has its chunks again, as a rebuild would choose, though they were stored twice (V5)")
   func pardonedRows() throws {
     let lab = try Lab()
     let data = prose(1, 900)

@@ -75,7 +75,7 @@ struct CacheNotesTests {
     let (one, other) = (try place.cache(), try place.cache())
     let byteCount = 150_000
     for index in 0..<39 { #expect(try one.put("one\(index)", random.noise(byteCount))) }
-    #expect(try other.engine.catalog.read { view throws(BlobStorageError) in try view.cachedKeyCount() } == 0)
+    #expect(try other.engine.catalog.read { view throws(BlobStorageError) in try view.cachedKeyCount() } < 39)
     for index in 0..<60 { #expect(try other.put("other\(index)", random.noise(byteCount))) }
     #expect(try other.engine.folder.allocatedByteCount() <= place.limits.byteCountMax * 105 / 100)
     #expect(try other.contains("other59"))

@@ -98,7 +98,8 @@ struct RemoteMemberTests {
   }
 
   @Test(
-    "that were fenced with nothing left to publish go on under another number", arguments: ["put", "periodic work"])
+    "that were fenced with nothing left to publish go on under another number",
+    arguments: ["put", "periodic work"])
   func idle(_ way: String) throws {
     var random = SplitMix64.announced()
     let gone = random.bytes(30_000)
