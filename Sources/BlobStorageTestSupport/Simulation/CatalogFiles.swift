@@ -149,7 +149,7 @@ private final class LockedFile: ForwardingFile {
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.takeTurn()
-      process.log(step, path)
+      process.log(step, FilePath("live"))
       guard process.isAlive else { throw .simulatedStop }
       if locks.take(bytes, of: path, ObjectIdentifier(self), process) { return true }
       guard wait else { return false }
