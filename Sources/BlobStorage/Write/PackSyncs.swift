@@ -9,7 +9,7 @@ package final class PackSyncs: Sendable {
     var hasFailed = false
   }
 
-  /// Packs that a thread syncs, and packs of which a sync has failed. No sync runs while a thread has the value.
+  /// Packs that a thread syncs, and packs whose sync has failed. No sync runs while a thread has the value.
   private let packs = Monitor<[PackName: Pack]>([:])
 
   package init() {}

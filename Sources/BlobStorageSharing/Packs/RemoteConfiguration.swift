@@ -4,7 +4,7 @@ import BlobStorage
 public struct RemoteConfiguration: Sendable, Hashable {
   /// The limit of cached packs on this machine's disk, in bytes. At least 64 MiB, which reading in order needs.
   ///
-  /// The footers of all packs are kept besides.
+  /// It also keeps the footers of all packs.
   public var cacheByteCountMax: Int64
   /// Seconds between runs of the periodic work: publish relaxed puts, look for packs of other machines. 0 for never.
   public var intervalSeconds: Double

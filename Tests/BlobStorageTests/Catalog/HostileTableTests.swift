@@ -81,7 +81,7 @@ struct HostileTableTests {
     try next.close()
   }
 
-  /// V1: fails if a commit returns of which only the removed table tells.
+  /// V1: fails if a commit returns that only the removed table shows.
   @Test("is removed during a commit has that commit seen by the process that opens the store next")
   func removedDuringCommit() throws {
     let path = Mutex<FilePath?>(nil)
