@@ -107,7 +107,7 @@ struct WriteOrderTests {
       // Another thread appends a chunk of a stream when the commit that fills the pack is published.
       // The first attempt finds that it needs a pack.
       let attempt = Mutex(0)
-      lab.catalog.locks.afterGivingBack { path in
+      lab.catalog.locks.afterRelease { path in
         guard path.string.hasSuffix("/live") else { return }
         let count = attempt.withLock { count in
           count += 1
@@ -119,7 +119,7 @@ struct WriteOrderTests {
         shared.withUnsafeBytes { bytes in _ = try? engine.writer.append(.chunk(record), payload: bytes) }
       }
       try lab.put(engine, [("full", noise(1, 5_000))])
-      lab.catalog.locks.afterGivingBack(nil)
+      lab.catalog.locks.afterRelease(nil)
       #expect(engine.writer.hasPendingChunk(Digest.of(Array(shared))), "the chunk came at another time")
       let first = lab.disk.mutationCount
       lab.disk.stop(beforeMutation: first + stop)

@@ -330,12 +330,12 @@ package final class ChunkSource: Sendable {
       // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
       let range = row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount)
       guard !row.isSuspect, place.file.dropKept(range) else {
-        noteSuspect(digest, row.place)
+        markSuspect(digest, row.place)
         throw error
       }
     }
     do throws(BlobStorageError) { return try readOnce(place, digest, base, access, verification) } catch {
-      if error.code == .corrupted { noteSuspect(digest, row.place) }
+      if error.code == .corrupted { markSuspect(digest, row.place) }
       throw error
     }
   }
@@ -488,8 +488,8 @@ package final class ChunkSource: Sendable {
     var result: Result<DispatchData, BlobStorageError>?
   }
 
-  /// Remembers that the chunk is damaged, so that the next put of the same bytes stores it again.
-  private func noteSuspect(_ digest: Digest, _ place: Place) {
+  /// Marks the chunk as damaged, so that the next put of the same bytes stores it again.
+  private func markSuspect(_ digest: Digest, _ place: Place) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard var row = try transaction.chunkRow(digest), row.place == place else { return }

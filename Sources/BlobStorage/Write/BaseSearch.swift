@@ -19,7 +19,7 @@ struct BaseSearch: Sendable {
     var other: Base?
     var dictionary: Base?
     /// A similar chunk that is encoded with a dictionary, so that it cannot be a base.
-    var kin: Digest?
+    var dictionaryMatch: Digest?
 
     var isEmpty: Bool { base == nil && other == nil && dictionary == nil }
 
@@ -55,7 +55,7 @@ struct BaseSearch: Sendable {
     private var failureCount = 0
 
     fileprivate var areWorthTrying: Bool { failureCount < Self.failureCountMax }
-    fileprivate mutating func note(_ isWorthwhile: Bool) {
+    fileprivate mutating func count(isWorthwhile: Bool) {
       failureCount = isWorthwhile ? 0 : failureCount + 1
     }
   }
@@ -121,7 +121,7 @@ struct BaseSearch: Sendable {
     if found.base == nil, let features {
       let similar = try transaction.similarChunks(features)
       if let base = similar.base { found.base = Base(digest: base.digest, row: base.row) }
-      found.kin = found.kin ?? similar.withDictionary
+      found.dictionaryMatch = found.dictionaryMatch ?? similar.withDictionary
     }
     if let previous, !previous.isOnly, previous.isAligned || features != nil {
       var placed = Found()
@@ -133,10 +133,10 @@ struct BaseSearch: Sendable {
       }
     }
     // What is replaced goes: nothing is gained by storing it again.
-    if !use.archives, found.kin == previous?.digest { found.kin = nil }
+    if !use.archives, found.dictionaryMatch == previous?.digest { found.dictionaryMatch = nil }
     guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
       let dictionary = try transaction.currentDictionary(),
-      dictionary.digest != chunk.digest, found.kin != nil || trials.isDue()
+      dictionary.digest != chunk.digest, found.dictionaryMatch != nil || trials.isDue()
     else { return found }
     found.dictionary = Base(digest: dictionary.digest, row: dictionary.row)
     return found
@@ -151,7 +151,7 @@ struct BaseSearch: Sendable {
       return
     }
     if row.baseKind == .dictionary {
-      found.kin = previous.digest
+      found.dictionaryMatch = previous.digest
       return
     }
     let name = row.base ?? previous.digest
@@ -180,11 +180,11 @@ extension BaseSearch {
       let isRight = [found.base, found.other].contains {
         $0?.isGuess == true && $0?.digest == chunk.record.base
       }
-      guesses.note(isRight)
+      guesses.count(isWorthwhile: isRight)
     }
     // What a similar chunk is better for says nothing about the dictionary.
     if found.dictionary != nil, chunk.record.baseKind != .prefix, chunk.companion == nil {
-      trials.note(isSuccess: chunk.record.baseKind == .dictionary)
+      trials.adjustScore(isSuccess: chunk.record.baseKind == .dictionary)
     }
     return chunk
   }
@@ -210,8 +210,8 @@ extension BaseSearch {
         best = with
         isSure = Double(with.byteCountWithBase) <= Double(plain.count) * DictionaryPolicy.sureShare
       }
-      if let best, let kin = found.kin,
-        let group = try group(digest, plain, hint: hint, features: features, kin, best)
+      if let best, let dictionaryMatch = found.dictionaryMatch,
+        let group = try group(digest, plain, hint: hint, features: features, dictionaryMatch, best)
       {
         return group
       }
@@ -233,13 +233,15 @@ extension BaseSearch {
     return encoded
   }
 
-  /// The chunk alone, and its kin against it, if the two are much alike: the beginning of a group of versions, which
-  /// take less with one of them as their base than each with a dictionary.
+  /// Encodes the chunk alone, and its dictionary match against it. Returns nil if the two are not similar enough.
+  ///
+  /// The chunk then begins a group of versions. With one of them as their base, they take less than each with a
+  /// dictionary.
   private func group(
     _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
-    _ kin: Digest, _ best: EncodedChunk
+    _ dictionaryMatch: Digest, _ best: EncodedChunk
   ) throws(BlobStorageError) -> EncodedChunk? {
-    guard let other = try bytes(of: kin),
+    guard let other = try bytes(of: dictionaryMatch),
       let stored = try bridge(
         other,
         { (raw) throws(BlobStorageError) in
@@ -247,7 +249,8 @@ extension BaseSearch {
         })
     else { return nil }
     let record = ChunkRecord(
-      digest: kin, plainByteCount: other.count, codecNumber: codec.kind.rawValue, baseKind: .prefix,
+      digest: dictionaryMatch, plainByteCount: other.count, codecNumber: codec.kind.rawValue,
+      baseKind: .prefix,
       base: digest)
     let companion = EncodedChunk.Companion(record: record, stored: stored)
     guard
