@@ -267,7 +267,7 @@ private final class Intake: Sendable {
     var added = Added()
     let hold = try planner.plan(batch, previous: previous, .leases) {
       (chunk, plain) throws(BlobStorageError) in
-      added.entries.append(ChunkEntry(digest: chunk.digest, plainByteCount: plain.count))
+      added.entries.append(ChunkEntry(digest: chunk.digest, plainByteCount: plain.byteCount))
       guard let encoded = chunk.encoded else { return }
       let byteCount = try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
         try writer.append(.chunk(encoded.record), payload: payload)
@@ -275,7 +275,7 @@ private final class Intake: Sendable {
       // Another thread may have appended the chunk meanwhile.
       guard byteCount > 0 else { return }
       added.storedByteCount += Int64(byteCount)
-      added.newByteCount += Int64(plain.count)
+      added.newByteCount += Int64(plain.byteCount)
     }
     if let hold { holds.withLock { $0.append(hold) } }
     return added

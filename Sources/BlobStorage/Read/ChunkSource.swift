@@ -369,7 +369,7 @@ package final class ChunkSource: Sendable {
           }
           try self.decode(stored, kind, row, base, into: target)
         }
-        guard Digest.of(UnsafeRawBufferPointer(target), by: digest.algorithm) == digest else {
+        guard Digest.of(target.bytes, by: digest.algorithm) == digest else {
           throw BlobStorageError(.corrupted, "its bytes do not match its digest")
         }
         return target.count
@@ -406,7 +406,7 @@ package final class ChunkSource: Sendable {
 
   /// The plain bytes of a chunk record's payload, not yet compared with their digest.
   func decoded(
-    _ stored: UnsafeRawBufferPointer, _ record: ChunkRecord, base: [UInt8]?
+    _ stored: RawSpan, _ record: ChunkRecord, base: [UInt8]?
   ) throws(BlobStorageError) -> [UInt8] {
     guard let kind = CodecKind(rawValue: record.codecNumber) else {
       throw BlobStorageError(.unsupportedFormat, "codec \(record.codecNumber) is not known to this build")
@@ -421,13 +421,11 @@ package final class ChunkSource: Sendable {
     _ stored: [UInt8], _ kind: CodecKind, _ row: ChunkRow, _ base: [UInt8]?,
     into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
-    try bridge(stored) { (stored) throws(BlobStorageError) in
-      try decode(stored, kind, row.baseKind, base: row.base, base, into: target)
-    }
+    try decode(stored.span.bytes, kind, row.baseKind, base: row.base, base, into: target)
   }
 
   private func decode(
-    _ stored: UnsafeRawBufferPointer, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind,
+    _ stored: RawSpan, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind,
     base digest: Digest?,
     _ base: [UInt8]?, into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
@@ -436,13 +434,12 @@ package final class ChunkSource: Sendable {
         try decoder.decode(stored, by: kind, into: target)
         return
       }
-      try bridge(base) { (base) throws(BlobStorageError) in
-        let encodingBase: EncodingBase =
-          baseKind == .dictionary
-          ? .dictionary(base, identity: digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
-          : .prefix(base)
-        try decoder.decode(stored, by: kind, base: encodingBase, into: target)
-      }
+      let raw = base.span.bytes
+      let encodingBase: EncodingBase =
+        baseKind == .dictionary
+        ? .dictionary(raw, identity: digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
+        : .prefix(raw)
+      try decoder.decode(stored, by: kind, base: encodingBase, into: target)
     }
   }
 

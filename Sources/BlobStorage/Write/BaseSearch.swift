@@ -95,12 +95,12 @@ struct BaseSearch: Sendable {
   func triesBases(_ hint: CompressibilityHint) -> Bool { isOn && hint == .unknown }
 
   /// Whether a chunk is stored as it is, whatever the store has: it belongs to a compressed format and looks like noise.
-  func storesAsIs(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> Bool {
+  func storesAsIs(_ plain: RawSpan, hint: CompressibilityHint) -> Bool {
     hint == .alreadyCompressed && CompressibilityProbe.verdict(on: plain, hint: hint) == .noise
   }
 
   /// The features of a chunk that may profit from a base; nil when it cannot.
-  func features(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> SIMD3<UInt32>? {
+  func features(_ plain: RawSpan, hint: CompressibilityHint) -> SIMD3<UInt32>? {
     guard triesBases(hint) else { return nil }
     return SuperFeatures.of(plain).map { SIMD3($0[0], $0[1], $0[2]) }
   }
@@ -165,12 +165,12 @@ struct BaseSearch: Sendable {
 extension BaseSearch {
   /// Encodes a chunk in the best of the ways that were found, or alone if none is worth it.
   func encode(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found, _ guesses: inout Guesses
   ) throws(BlobStorageError) -> EncodedChunk {
     if found.isEmpty { return try alone(digest, plain, hint: hint, features: features) }
     var found = found
-    if plain.count <= ChunkEncoder.savedByteCountMin { (found.base, found.other) = (nil, nil) }
+    if plain.byteCount <= ChunkEncoder.savedByteCountMin { (found.base, found.other) = (nil, nil) }
     if !guesses.areWorthTrying {
       if found.base?.isGuess == true { found.base = nil }
       if found.other?.isGuess == true { found.other = nil }
@@ -190,7 +190,7 @@ extension BaseSearch {
   }
 
   private func choose(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found
   ) throws(BlobStorageError) -> EncodedChunk {
     var best: EncodedChunk?
@@ -200,7 +200,7 @@ extension BaseSearch {
       guard let based, based.byteCountWithBase < best?.byteCountWithBase ?? .max else { continue }
       best = based
       let expected =
-        Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
+        Double(plain.byteCount) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
       isSure = !base.isGuess && Double(based.byteCountWithBase) <= expected * Self.sureShare
     }
     if let dictionary = found.dictionary {
@@ -208,7 +208,7 @@ extension BaseSearch {
       with?.record.features = features
       if let with, with.byteCountWithBase < best?.byteCountWithBase ?? .max {
         best = with
-        isSure = Double(with.byteCountWithBase) <= Double(plain.count) * DictionaryPolicy.sureShare
+        isSure = Double(with.byteCountWithBase) <= Double(plain.byteCount) * DictionaryPolicy.sureShare
       }
       if let best, let dictionaryMatch = found.dictionaryMatch,
         let group = try group(digest, plain, hint: hint, features: features, dictionaryMatch, best)
@@ -226,7 +226,7 @@ extension BaseSearch {
 
   /// Encodes a chunk without a base.
   func alone(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?
   ) throws(BlobStorageError) -> EncodedChunk {
     var encoded = try codecs.encode(digest, plain, by: codec, hint: hint)
     encoded.record.features = features
@@ -238,15 +238,11 @@ extension BaseSearch {
   /// The chunk then begins a group of versions. With one of them as their base, they take less than each with a
   /// dictionary.
   private func group(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ dictionaryMatch: Digest, _ best: EncodedChunk
   ) throws(BlobStorageError) -> EncodedChunk? {
     guard let other = try bytes(of: dictionaryMatch),
-      let stored = try bridge(
-        other,
-        { (raw) throws(BlobStorageError) in
-          try encoded(raw, .prefix(plain), hint: hint)
-        })
+      let stored = try encoded(other.span.bytes, .prefix(plain), hint: hint)
     else { return nil }
     let record = ChunkRecord(
       digest: dictionaryMatch, plainByteCount: other.count, codecNumber: codec.kind.rawValue,
@@ -264,27 +260,24 @@ extension BaseSearch {
 
   /// The chunk encoded against a base; nil when that makes it no smaller, or the base cannot be read.
   private func encode(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, against base: Base,
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base,
     _ kind: ChunkRecord.BaseKind
   ) throws(BlobStorageError) -> EncodedChunk? {
     guard let baseBytes = try bytes(of: base.digest) else { return nil }
-    let stored = try bridge(baseBytes) { (raw) throws(BlobStorageError) in
-      try encoded(
-        plain,
-        kind == .prefix
-          ? .prefix(raw)
-          : .dictionary(raw, identity: base.digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }),
-        hint: hint)
-    }
-    guard let stored else { return nil }
+    let raw = baseBytes.span.bytes
+    let encodingBase: EncodingBase =
+      kind == .prefix
+      ? .prefix(raw)
+      : .dictionary(raw, identity: base.digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
+    guard let stored = try encoded(plain, encodingBase, hint: hint) else { return nil }
     let record = ChunkRecord(
-      digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: kind,
+      digest: digest, plainByteCount: plain.byteCount, codecNumber: codec.kind.rawValue, baseKind: kind,
       base: base.digest)
     return EncodedChunk(record: record, stored: stored)
   }
 
   private func encoded(
-    _ plain: UnsafeRawBufferPointer, _ base: EncodingBase, hint: CompressibilityHint
+    _ plain: RawSpan, _ base: EncodingBase, hint: CompressibilityHint
   ) throws(BlobStorageError) -> [UInt8]? {
     try codecs.withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain, by: codec, base: base, hint: hint) { (kind, stored) in

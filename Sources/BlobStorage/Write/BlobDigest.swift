@@ -64,7 +64,7 @@ struct BlobDigest {
     func run() {
       while let batches = removeWaiting() {
         stream.withLock { stream in
-          for batch in batches { batch.withUnsafeBytes { stream.value.update($0) } }
+          for batch in batches { stream.value.update(batch.span.bytes) }
         }
       }
       running.leave()

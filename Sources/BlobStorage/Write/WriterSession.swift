@@ -84,7 +84,7 @@ package final class WriterSession: Sendable {
   /// - Returns: bytes that were added to the pack.
   @discardableResult
   package func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer
+    _ content: PackRecord.Content, payload: RawSpan
   ) throws(BlobStorageError) -> Int {
     var time: UInt64 = 0
     while true {
@@ -332,7 +332,7 @@ package final class WriterSession: Sendable {
 
   /// Appends a record under the append lock, in a new pack if there is none.
   func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to packs: inout OpenPacks, time: UInt64,
+    _ content: PackRecord.Content, payload: RawSpan, to packs: inout OpenPacks, time: UInt64,
     continues: Bool = false
   ) throws(BlobStorageError) -> Int {
     if packs.writer == nil {
