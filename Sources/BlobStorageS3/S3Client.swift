@@ -157,7 +157,7 @@ extension ObjectContent {
   fileprivate func sha256() throws(BlobStorageError) -> String {
     var stream = DigestStream(.sha256)
     try forEachPiece(byteCount: Upload.pieceByteCount) { (piece) throws(BlobStorageError) in
-      stream.update(piece)
+      stream.update(piece.bytes)
       return true
     }
     return stream.finalize().withUnsafeBytes { Hex.text($0) }

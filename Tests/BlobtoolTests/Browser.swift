@@ -121,8 +121,8 @@ struct Picture {
     }
     let rowByteCount = width * channelCount
     var filtered = [UInt8](repeating: 0, count: height * (rowByteCount + 1))
-    try stored.withUnsafeBytes { stored in
-      try filtered.withUnsafeMutableBytes { try ChunkDecoder().decode(stored, by: .zlib, into: $0) }
+    try filtered.withUnsafeMutableBytes {
+      try ChunkDecoder().decode(stored.span.bytes, by: .zlib, into: $0)
     }
     bytes = [UInt8](repeating: 0, count: height * rowByteCount)
     for row in 0..<height {

@@ -92,7 +92,7 @@ struct FailedWriteTests {
     // The second makes the first leave the buffer.
     for data in [shared, noise(10, 1 << 20)] {
       let record = ChunkRecord(digest: Digest.of(Array(data)), plainByteCount: data.count, codecNumber: 0)
-      let added = try data.withUnsafeBytes { try engine.writer.append(.chunk(record), payload: $0) }
+      let added = try engine.writer.append(.chunk(record), payload: data.bytes)
       #expect(added > data.count)
     }
     let isFirst = Mutex(true)

@@ -20,7 +20,7 @@ struct HostileTests {
       backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: lab.disk),
       codecs: CodecPool())
     for (content, payload) in records {
-      _ = try bridge(payload) { (raw) throws(BlobStorageError) in try writer.append(content, payload: raw) }
+      _ = try writer.append(content, payload: payload.span.bytes)
     }
     try writer.seal()
     writer.file.close()
@@ -36,9 +36,7 @@ struct HostileTests {
   }
 
   static func encoded(_ plain: [UInt8], _ choice: CodecChoice) throws -> [UInt8] {
-    return try bridge(plain) { (raw) throws(BlobStorageError) in
-      try ChunkEncoder().withEncoded(raw, by: choice) { _, stored in Array(stored) }
-    }
+    try ChunkEncoder().withEncoded(plain.span.bytes, by: choice) { _, stored in Array(stored) }
   }
 
   /// Reads, counts, verifies, collects and repairs; puts go on afterwards.

@@ -166,16 +166,14 @@ struct RepairTests {
     try later.bytes.withUnsafeBytes { try empty.file.write($0, at: start) }
     let writer = PackWriter(
       adopting: empty.file, header: header, byteCount: start + Int64(later.bytes.count), codecs: CodecPool())
-    try bridge(later.bytes) { (raw) throws(BlobStorageError) in
-      try writer.list(raw, dropPayload: UnsafeRawBufferPointer(start: nil, count: 0))
-    }
+    try writer.list(later.bytes.span.bytes, dropPayload: RawSpan())
     let digest = Digest.of(Array(data))
     let records: [(content: PackRecord.Content, payload: [UInt8])] = [
       (.chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), Array(data)),
       HostileTests.ref("k", digest, byteCount: Int64(data.count)),
     ]
     for (content, payload) in records {
-      _ = try bridge(payload) { (raw) throws(BlobStorageError) in try writer.append(content, payload: raw) }
+      _ = try writer.append(content, payload: payload.span.bytes)
     }
     try writer.seal()
     writer.file.close()

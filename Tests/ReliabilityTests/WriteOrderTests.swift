@@ -58,10 +58,8 @@ struct WriteOrderTests {
     let (other, collector) = (try lab.open(), try lab.open())
     let digest = Digest.of(Array(data))
     _ = try other.writer.commit { (commit) throws(BlobStorageError) in
-      _ = try bridge(data) { (raw) throws(BlobStorageError) in
-        try commit.append(
-          .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: raw)
-      }
+      try commit.append(
+        .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: data.bytes)
     }
     let report = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0))
     #expect(report.obstacles == [] && report.compactedPackCount == 1)
@@ -107,7 +105,7 @@ struct WriteOrderTests {
       // Another thread appends a chunk of a stream when the commit that fills the pack is published.
       // The first attempt finds that it needs a pack.
       let attempt = Mutex(0)
-      lab.catalog.locks.afterGivingBack { path in
+      lab.catalog.locks.afterRelease { path in
         guard path.string.hasSuffix("/live") else { return }
         let count = attempt.withLock { count in
           count += 1
@@ -116,10 +114,10 @@ struct WriteOrderTests {
         guard count == 2 else { return }
         let record = ChunkRecord(
           digest: Digest.of(Array(shared)), plainByteCount: shared.count, codecNumber: 0)
-        shared.withUnsafeBytes { bytes in _ = try? engine.writer.append(.chunk(record), payload: bytes) }
+        _ = try? engine.writer.append(.chunk(record), payload: shared.bytes)
       }
       try lab.put(engine, [("full", noise(1, 5_000))])
-      lab.catalog.locks.afterGivingBack(nil)
+      lab.catalog.locks.afterRelease(nil)
       #expect(engine.writer.hasPendingChunk(Digest.of(Array(shared))), "the chunk came at another time")
       let first = lab.disk.mutationCount
       lab.disk.stop(beforeMutation: first + stop)

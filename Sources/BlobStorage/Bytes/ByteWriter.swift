@@ -22,6 +22,6 @@ package struct ByteWriter {
 
   /// Appends the CRC32C of all that was written so far.
   package mutating func checksum(continuing seed: UInt32 = 0) {
-    integer(bytes.withUnsafeBytes { CRC32C.checksum($0, continuing: seed) })
+    integer(CRC32C.checksum(bytes.span.bytes, continuing: seed))
   }
 }

@@ -3,8 +3,8 @@ import CBlobKernels
 /// The checksum over stored bytes: CRC-32C (Castagnoli, RFC 3720 section 12.1).
 package enum CRC32C {
   /// The checksum of these bytes; with `seed`, the checksum of the bytes before them, that of both together.
-  package static func checksum(_ bytes: UnsafeRawBufferPointer, continuing seed: UInt32 = 0) -> UInt32 {
-    bs_crc32c(seed, bytes.baseAddress, bytes.count)
+  package static func checksum(_ bytes: RawSpan, continuing seed: UInt32 = 0) -> UInt32 {
+    bytes.withUnsafeBytes { bs_crc32c(seed, $0.baseAddress, $0.count) }
   }
 }
 
@@ -14,6 +14,6 @@ extension UnsafeRawBufferPointer {
     let end = count - 4
     return end >= 0
       && loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian
-        == CRC32C.checksum(UnsafeRawBufferPointer(rebasing: self[..<end]))
+        == CRC32C.checksum(bytes.extracting(0..<end))
   }
 }

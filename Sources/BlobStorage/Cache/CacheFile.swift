@@ -65,7 +65,7 @@ struct CacheFile: Hashable {
   }
 
   private static func checksum(_ text: String) -> String {
-    Hex.text(Array(text.utf8).withUnsafeBytes { CRC32C.checksum($0) })
+    Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes))
   }
 }
 

@@ -279,7 +279,7 @@ package final class Catalog: Sendable {
         try tails.settle(transaction, table)
         return try body(transaction)
       }
-      tails.noteSettled()
+      tails.resetCounts()
       return result
     } catch {
       guard error.code == .noSpace, !tails.isEmpty else { throw error }
@@ -299,7 +299,7 @@ package final class Catalog: Sendable {
         count /= 8
       }
     }
-    tails.noteSettled()
+    tails.resetCounts()
     return try environment.write(body)
   }
 

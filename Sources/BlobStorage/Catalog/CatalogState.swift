@@ -75,7 +75,7 @@ package struct CleanFile: Sendable, Hashable {
         byteCount = offset
         return
       }
-      checksum = bytes.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+      checksum = CRC32C.checksum(bytes.span.bytes, continuing: checksum)
       offset += Int64(bytes.count)
     }
   }

@@ -190,7 +190,7 @@ package final class LiveTable: Sendable {
   package static func word(_ byteCount: Int64, of pack: PackName, isPromised: Bool) -> UInt64 {
     let length = UInt64(UInt32(truncatingIfNeeded: byteCount))
     let words = (pack.writer, UInt64(pack.sequence), length | (isPromised ? 1 << 63 : 0))
-    return length | UInt64(withUnsafeBytes(of: words) { CRC32C.checksum($0) }) << 32
+    return length | UInt64(withUnsafeBytes(of: words) { CRC32C.checksum($0.bytes) }) << 32
   }
 
   /// The length that was stored; nil if none was.

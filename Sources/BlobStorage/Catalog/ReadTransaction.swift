@@ -190,12 +190,13 @@ extension ReadTransaction {
     }
     let value = UnsafeRawBufferPointer(start: data, count: count)
     guard
-      data.loadUnaligned(fromByteOffset: count, as: UInt16.self) == guardValue(key, CRC32C.checksum(value))
+      data.loadUnaligned(fromByteOffset: count, as: UInt16.self)
+        == guardValue(key, CRC32C.checksum(value.bytes))
     else { throw BlobStorageError(.catalogDamaged, "A value of the catalog's table \(table) is damaged.") }
     return value
   }
 
   static func guardValue(_ key: UnsafeRawBufferPointer, _ valueChecksum: UInt32) -> UInt16 {
-    UInt16(truncatingIfNeeded: CRC32C.checksum(key, continuing: valueChecksum)).littleEndian
+    UInt16(truncatingIfNeeded: CRC32C.checksum(key.bytes, continuing: valueChecksum)).littleEndian
   }
 }

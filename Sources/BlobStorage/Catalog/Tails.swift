@@ -144,8 +144,8 @@ package final class Tails: Sendable {
     return box.withLock { $0.value.state.isFull }
   }
 
-  /// Makes ``isDue`` wait for more records, and for as long again.
-  func noteFailedSettling() {
+  /// Postpones the next attempt after a failed one: ``isDue`` waits for more records, or for ``ageMax`` again.
+  func postponeSettling() {
     box.withLock { box in
       box.value.state.patience = box.value.state.recordCount * 5 / 4
       box.value.state.since = time.now()
@@ -156,7 +156,7 @@ package final class Tails: Sendable {
   var isEmpty: Bool { box.withLock { $0.value.state.recordCount == 0 } }
 
   /// Resets the counts after the catalog has applied everything that was published.
-  func noteSettled() {
+  func resetCounts() {
     box.withLock { box in
       box.value.state.countNone()
       box.value.state.patience = 0

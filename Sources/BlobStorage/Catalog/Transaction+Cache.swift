@@ -108,7 +108,7 @@ package struct CachedKeyRow: Hashable, Sendable {
   package typealias ID = SIMD2<UInt64>
 
   package static func id(of key: [UInt8]) -> ID {
-    let digest = key.withUnsafeBytes { Digest.of($0, by: .blake3) }
+    let digest = Digest.of(key.span.bytes, by: .blake3)
     return digest.withUnsafeBytes { $0.loadUnaligned(as: ID.self) }
   }
 

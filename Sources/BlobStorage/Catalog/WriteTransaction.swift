@@ -72,7 +72,7 @@ extension WriteTransaction {
     let value = UnsafeMutableRawBufferPointer(start: data, count: byteCount)
     fill(value)
     data.storeBytes(
-      of: Self.guardValue(key, CRC32C.checksum(UnsafeRawBufferPointer(value))), toByteOffset: byteCount,
+      of: Self.guardValue(key, CRC32C.checksum(value.bytes)), toByteOffset: byteCount,
       as: UInt16.self)
   }
 

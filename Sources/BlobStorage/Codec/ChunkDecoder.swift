@@ -22,20 +22,21 @@ package final class ChunkDecoder {
   /// - Throws: `corrupted` unless `stored` is, from its first byte to its last, an encoding of `plain.count`
   ///   bytes.
   package func decode(
-    _ stored: UnsafeRawBufferPointer, by kind: CodecKind, base: EncodingBase = .none,
+    _ stored: RawSpan, by kind: CodecKind, base: EncodingBase = .none,
     into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     precondition(plain.count <= Limits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
-    precondition(stored.count <= Limits.recordPayloadByteCountMax, "a payload has at most that many bytes")
+    precondition(
+      stored.byteCount <= Limits.recordPayloadByteCountMax, "a payload has at most that many bytes")
     guard base.isNone || kind.takesBase else { throw .undecodable(kind, "it names a base, but takes none") }
     // An encoder never encodes nothing, and zlib refuses an empty output.
     guard kind == .none || plain.isEmpty == false else { throw .undecodable(kind, "an empty chunk") }
     switch kind {
     case .none:
-      guard stored.count == plain.count else {
-        throw .undecodable(kind, "\(stored.count) bytes where \(plain.count) are recorded")
+      guard stored.byteCount == plain.count else {
+        throw .undecodable(kind, "\(stored.byteCount) bytes where \(plain.count) are recorded")
       }
-      plain.copyMemory(from: stored)
+      stored.withUnsafeBytes { plain.copyMemory(from: $0) }
     case .zstd: try zstd.decode(stored, base: base, into: plain)
     case .zlib: try zlib.decode(stored, into: plain)
     }

@@ -32,20 +32,22 @@ package final class ChunkEncoder {
   ///   - hint: What the beginning of the chunk's blob tells about the chunk.
   /// - Throws: `io` if a codec gets no memory, and what `body` throws.
   package func withEncoded<Result>(
-    _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, base: EncodingBase = .none,
+    _ plain: RawSpan, by choice: CodecChoice, base: EncodingBase = .none,
     hint: CompressibilityHint = .unknown,
     _ body: (CodecKind, UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {
-    precondition(plain.count <= Limits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
+    precondition(plain.byteCount <= Limits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
     precondition(base.isNone || choice.kind.takesBase, "this codec takes no base")
-    guard choice.kind != .none, plain.count > Self.savedByteCountMin else { return try body(.none, plain) }
-    if base.isNone, try isNoise(plain, hint: hint) { return try body(.none, plain) }
+    return try plain.withUnsafeBytes { (plain) throws(BlobStorageError) in
+      guard choice.kind != .none, plain.count > Self.savedByteCountMin else { return try body(.none, plain) }
+      if base.isNone, try isNoise(plain, hint: hint) { return try body(.none, plain) }
 
-    let stored = try encode(plain, by: choice, base: base)
-    guard Self.pays(plainByteCount: plain.count, storedByteCount: stored.count) else {
-      return try body(.none, plain)
+      let stored = try encode(plain, by: choice, base: base)
+      guard Self.pays(plainByteCount: plain.count, storedByteCount: stored.count) else {
+        return try body(.none, plain)
+      }
+      return try body(choice.kind, stored)
     }
-    return try body(choice.kind, stored)
   }
 
   private func encode(
@@ -69,7 +71,7 @@ package final class ChunkEncoder {
   private func isNoise(
     _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint
   ) throws(BlobStorageError) -> Bool {
-    switch CompressibilityProbe.verdict(on: plain, hint: hint) {
+    switch CompressibilityProbe.verdict(on: plain.bytes, hint: hint) {
     case .noise: return true
     case .encode: return false
     case .doubtful:

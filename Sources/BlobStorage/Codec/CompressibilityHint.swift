@@ -8,8 +8,8 @@ package enum CompressibilityHint: Hashable, Sendable {
 
   /// Looks for the magic bytes of a compressed format; `beginning` is a blob's first chunk, or at least its
   /// first 12 bytes.
-  package init(beginning: UnsafeRawBufferPointer) {
-    let isCompressed = Self.signatures.contains { $0.matches(beginning) }
+  package init(beginning: RawSpan) {
+    let isCompressed = beginning.withUnsafeBytes { bytes in Self.signatures.contains { $0.matches(bytes) } }
     self = isCompressed ? .alreadyCompressed : .unknown
   }
 

@@ -37,12 +37,14 @@ enum CompressibilityProbe {
   /// A faster level than any that can be chosen, with literals kept as they are.
   static let trialLevel = -10
 
-  static func verdict(on plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> Verdict {
+  static func verdict(on plain: RawSpan, hint: CompressibilityHint) -> Verdict {
     let isCompressed = hint == .alreadyCompressed
-    guard plain.count >= (isCompressed ? compressedByteCountMin : chunkByteCountMin) else { return .encode }
+    guard plain.byteCount >= (isCompressed ? compressedByteCountMin : chunkByteCountMin) else {
+      return .encode
+    }
     let sampleByteCount = isCompressed ? compressedSampleByteCount : sampleByteCount
-    let sum = Int(bs_probe_square_sum(plain.baseAddress, plain.count, sampleByteCount))
-    let sampled = min(plain.count, sampleByteCount)
+    let sum = plain.withUnsafeBytes { Int(bs_probe_square_sum($0.baseAddress, $0.count, sampleByteCount)) }
+    let sampled = min(plain.byteCount, sampleByteCount)
     guard sum * 128 < sampled * sampled else { return .encode }
     return isCompressed ? .noise : .doubtful
   }

@@ -1,17 +1,27 @@
 /// Bytes that encoder and decoder both have, so that what they share with a chunk need not be stored.
 ///
-/// The pointers are borrowed for the one call they are passed to.
-package enum EncodingBase {
+/// It borrows them for the one call that it is passed to.
+package enum EncodingBase: ~Escapable {
   /// Nothing.
   case none
   /// The plain bytes of a similar chunk.
-  case prefix(UnsafeRawBufferPointer)
+  case prefix(RawSpan)
   /// A dictionary made by ``DictionaryTrainer``.
   ///
   /// Its digested form is cached under `identity`: the same number must always come with the same bytes.
-  case dictionary(UnsafeRawBufferPointer, identity: UInt64)
+  case dictionary(RawSpan, identity: UInt64)
 
   var isNone: Bool {
     if case .none = self { true } else { false }
+  }
+
+  /// Calls `body` with the bytes: none without a base.
+  func withUnsafeBytes<Result>(
+    _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
+  ) throws(BlobStorageError) -> Result {
+    switch self {
+    case .none: try body(UnsafeRawBufferPointer(start: nil, count: 0))
+    case .prefix(let bytes), .dictionary(let bytes, _): try bytes.withUnsafeBytes(body)
+    }
   }
 }

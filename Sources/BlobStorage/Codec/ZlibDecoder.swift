@@ -18,17 +18,20 @@ final class ZlibDecoder {
 
   /// Fills `plain` from exactly one stream.
   func decode(
-    _ stored: UnsafeRawBufferPointer, into plain: UnsafeMutableRawBufferPointer
+    _ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     guard isBegun, inflateReset(stream) == Z_OK else {
       throw BlobStorageError(.io, "zlib gets no memory for a stream")
     }
-    stream.pointee.next_in = UnsafeMutablePointer(
-      mutating: stored.baseAddress?.assumingMemoryBound(to: Bytef.self))
-    stream.pointee.avail_in = uInt(stored.count)
     stream.pointee.next_out = plain.baseAddress?.assumingMemoryBound(to: Bytef.self)
     stream.pointee.avail_out = uInt(plain.count)
-    guard inflate(stream, Z_FINISH) == Z_STREAM_END else {
+    let result = stored.withUnsafeBytes { stored in
+      stream.pointee.next_in = UnsafeMutablePointer(
+        mutating: stored.baseAddress?.assumingMemoryBound(to: Bytef.self))
+      stream.pointee.avail_in = uInt(stored.count)
+      return inflate(stream, Z_FINISH)
+    }
+    guard result == Z_STREAM_END else {
       throw .undecodable(.zlib, "the stream is damaged, or longer than the \(plain.count) bytes recorded")
     }
     guard stream.pointee.avail_out == 0 else {

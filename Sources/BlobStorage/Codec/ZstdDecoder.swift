@@ -24,25 +24,30 @@ final class ZstdDecoder {
 
   /// Fills `plain` from exactly one frame.
   func decode(
-    _ stored: UnsafeRawBufferPointer, base: EncodingBase, into plain: UnsafeMutableRawBufferPointer
+    _ stored: RawSpan, base: EncodingBase, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     guard let context else { throw BlobStorageError(.io, "zstd gets no memory for a context") }
     // libzstd would also take several frames in a row, frames to be skipped, and, where it is built so, the
     // formats before RFC 8878.
-    guard stored.starts(with: [0x28, 0xB5, 0x2F, 0xFD]) else { throw .undecodable(.zstd, "not a zstd frame") }
-    let frameByteCount = try check(ZSTD_findFrameCompressedSize(stored.baseAddress, stored.count))
-    guard frameByteCount == stored.count else { throw .undecodable(.zstd, "bytes after the frame") }
+    let count = try stored.withUnsafeBytes { (stored) throws(BlobStorageError) in
+      guard stored.starts(with: [0x28, 0xB5, 0x2F, 0xFD]) else {
+        throw .undecodable(.zstd, "not a zstd frame")
+      }
+      let frameByteCount = try check(ZSTD_findFrameCompressedSize(stored.baseAddress, stored.count))
+      guard frameByteCount == stored.count else { throw .undecodable(.zstd, "bytes after the frame") }
 
-    try check(ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters))
-    switch base {
-    case .none: break
-    case .prefix(let bytes):
-      try check(ZSTD_DCtx_refPrefix(context, bytes.baseAddress, bytes.count))
-    case .dictionary(let bytes, let identity):
-      try check(ZSTD_DCtx_refDDict(context, dictionary(bytes, identity: identity)))
+      try check(ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters))
+      return try base.withUnsafeBytes { (bytes) throws(BlobStorageError) in
+        switch base {
+        case .none: break
+        case .prefix: try check(ZSTD_DCtx_refPrefix(context, bytes.baseAddress, bytes.count))
+        case .dictionary(_, let identity):
+          try check(ZSTD_DCtx_refDDict(context, dictionary(bytes, identity: identity)))
+        }
+        return try check(
+          ZSTD_decompressDCtx(context, plain.baseAddress, plain.count, stored.baseAddress, stored.count))
+      }
     }
-    let count = try check(
-      ZSTD_decompressDCtx(context, plain.baseAddress, plain.count, stored.baseAddress, stored.count))
     guard count == plain.count else {
       throw .undecodable(.zstd, "\(count) bytes where \(plain.count) are recorded")
     }

@@ -13,16 +13,18 @@ extension Digest {
   /// - Complexity: one pass; on one core of 2.8 GHz with AVX-512 about 3.6 GB/s by BLAKE3, 0.2 to 0.4 GB/s by
   ///   SHA-256.
   public static func of(_ bytes: some ContiguousBytes, by algorithm: Algorithm = .blake3) -> Digest {
-    bytes.withUnsafeBytes { of($0, by: algorithm) }
+    bytes.withUnsafeBytes { of($0.bytes, by: algorithm) }
   }
 
   /// The digest of these bytes.
-  package static func of(_ bytes: UnsafeRawBufferPointer, by algorithm: Algorithm) -> Digest {
+  package static func of(_ bytes: RawSpan, by algorithm: Algorithm) -> Digest {
     switch algorithm {
     case .blake3:
-      Digest(blake3Into: { bs_blake3(bytes.baseAddress, bytes.count, $0) })
+      Digest(blake3Into: { target in bytes.withUnsafeBytes { bs_blake3($0.baseAddress, $0.count, target) } })
     case .sha256:
-      SHA256.hash(data: bytes).withUnsafeBytes { Digest(algorithm: .sha256, bytes: $0) }
+      bytes.withUnsafeBytes { SHA256.hash(data: $0) }.withUnsafeBytes {
+        Digest(algorithm: .sha256, bytes: $0)
+      }
     }
   }
 

@@ -19,12 +19,12 @@ package struct DigestStream {
   }
 
   /// Appends bytes.
-  package mutating func update(_ bytes: UnsafeRawBufferPointer) {
+  package mutating func update(_ bytes: RawSpan) {
     if blake3 != nil {
       if !isKnownUniquelyReferenced(&blake3) { blake3 = blake3?.copy() }
       blake3?.update(bytes)
     } else {
-      sha256?.update(bufferPointer: bytes)
+      bytes.withUnsafeBytes { sha256?.update(bufferPointer: $0) }
     }
   }
 
@@ -54,8 +54,8 @@ private final class Blake3State {
 
   func copy() -> Blake3State { Blake3State(copyOf: self) }
 
-  func update(_ bytes: UnsafeRawBufferPointer) {
-    bs_blake3_update(OpaquePointer(memory), bytes.baseAddress, bytes.count)
+  func update(_ bytes: RawSpan) {
+    bytes.withUnsafeBytes { bs_blake3_update(OpaquePointer(memory), $0.baseAddress, $0.count) }
   }
 
   func finalize() -> Digest {

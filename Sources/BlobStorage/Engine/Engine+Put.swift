@@ -73,10 +73,8 @@ extension Engine {
     _ key: [UInt8], _ data: Data, _ options: PutOptions, looksUp: Bool = true
   ) throws(BlobStorageError) -> CommitItem {
     let planner = try planner(codec: options.codec)
-    let plan = try bridge(data) { (bytes) throws(BlobStorageError) in
-      try planner.plan(
-        bytes, key: key, archives: options.replacement == .archiveCurrent, looksUp: looksUp)
-    }
+    let plan = try planner.plan(
+      data.bytes, key: key, archives: options.replacement == .archiveCurrent, looksUp: looksUp)
     return CommitItem(key: key, plan: plan, data: data, ref: RefOptions(options))
   }
 
@@ -176,9 +174,7 @@ extension Engine {
   private func append(
     _ item: CommitItem, to commit: inout WriterSession.Commit
   ) throws(BlobStorageError) -> PutResult {
-    let added = try bridge(item.data) { (bytes) throws(BlobStorageError) in
-      try item.plan.append(bytes, to: &commit, by: codecs)
-    }
+    let added = try item.plan.append(item.data.bytes, to: &commit, by: codecs)
     let (version, refByteCount) = try commit.appendRef(
       item.key, item.plan.digest, Int64(item.plan.byteCount), item.ref)
     return PutResult(

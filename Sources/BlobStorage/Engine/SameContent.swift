@@ -75,7 +75,7 @@ struct SameContent {
         transform: { (batch) throws(BlobStorageError) in
           try buffers.withBuffer(byteCount: batch.byteCount) { (buffer) throws(BlobStorageError) in
             try file.read(into: buffer, at: batch.start) == batch.byteCount
-              && Self.isSame(UnsafeRawBufferPointer(buffer), batch.entries)
+              && Self.isSame(buffer.bytes, batch.entries)
           }
         },
         consume: { if !$0 { isSame = false } })
@@ -157,12 +157,12 @@ struct SameContent {
     return batch
   }
 
-  private static func isSame(_ bytes: UnsafeRawBufferPointer, _ entries: [ChunkEntry]) -> Bool {
+  private static func isSame(_ bytes: RawSpan, _ entries: [ChunkEntry]) -> Bool {
     var start = 0
     for entry in entries {
       let end = start + entry.plainByteCount
       guard
-        Digest.of(UnsafeRawBufferPointer(rebasing: bytes[start..<end]), by: entry.digest.algorithm)
+        Digest.of(bytes.extracting(start..<end), by: entry.digest.algorithm)
           == entry.digest
       else { return false }
       start = end

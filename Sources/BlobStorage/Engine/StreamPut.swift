@@ -170,7 +170,7 @@ struct StreamPut {
       total.storedByteCount += added.storedByteCount
       for entry in added.entries {
         manifest.append(entry)
-        if let list = manifest.takeFullList() { try store(list, by: intake, &total, &manifest) }
+        if let list = manifest.removeFullList() { try store(list, by: intake, &total, &manifest) }
       }
       if engine.writer.addedByteCount - committedMark >= Self.committedByteCount {
         _ = try engine.writer.commit(on: []) { _ in }
@@ -200,7 +200,7 @@ struct StreamPut {
       try add(try intake.append(Cutter.Batch(bytes: [], chunks: [0..<0], hint: .unknown)))
       manifest = ManifestBuilder()
     }
-    if let list = manifest.takeLastList() { try store(list, by: intake, &total, &manifest) }
+    if let list = manifest.removeLastList() { try store(list, by: intake, &total, &manifest) }
     try beforeCommit()
     return try commit(key, digest, byteCount, manifest, total, lossCount)
   }
@@ -237,7 +237,7 @@ struct StreamPut {
     let added = try intake.append(
       Cutter.Batch(bytes: list.bytes, chunks: [0..<list.bytes.count], hint: .alreadyCompressed))
     total.storedByteCount += added.storedByteCount
-    manifest.note(list, digest: added.entries[0].digest)
+    manifest.append(list, digest: added.entries[0].digest)
   }
 }
 
@@ -267,7 +267,7 @@ private final class Intake: Sendable {
     var added = Added()
     let hold = try planner.plan(batch, previous: previous, .leases) {
       (chunk, plain) throws(BlobStorageError) in
-      added.entries.append(ChunkEntry(digest: chunk.digest, plainByteCount: plain.count))
+      added.entries.append(ChunkEntry(digest: chunk.digest, plainByteCount: plain.byteCount))
       guard let encoded = chunk.encoded else { return }
       let byteCount = try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
         try writer.append(.chunk(encoded.record), payload: payload)
@@ -275,7 +275,7 @@ private final class Intake: Sendable {
       // Another thread may have appended the chunk meanwhile.
       guard byteCount > 0 else { return }
       added.storedByteCount += Int64(byteCount)
-      added.newByteCount += Int64(plain.count)
+      added.newByteCount += Int64(plain.byteCount)
     }
     if let hold { holds.withLock { $0.append(hold) } }
     return added

@@ -5,8 +5,8 @@ package final class Turn: Sendable {
   package init() {}
 
   /// - Parameter isPatient: whether a cancelled task still waits.
-  /// - Throws: `cancelled`; then there is nothing to give back.
-  package func take(isPatient: Bool) throws(BlobStorageError) {
+  /// - Throws: `cancelled`; then there is nothing to release.
+  package func acquire(isPatient: Bool) throws(BlobStorageError) {
     if isPatient {
       isTaken.withLock(when: { !$0 }) { $0 = true }
     } else {
@@ -14,7 +14,7 @@ package final class Turn: Sendable {
     }
   }
 
-  package func giveBack() {
+  package func release() {
     isTaken.withLock { $0 = false }
     // All of them: the one that is woken may have been cancelled.
     isTaken.wakeAll()

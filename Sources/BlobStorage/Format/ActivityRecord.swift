@@ -66,7 +66,7 @@ package struct ActivityRecord: Hashable, Sendable {
     content.zeros(Self.byteCount - 8 - content.bytes.count)
     var slot = ByteWriter(capacity: Self.byteCount)
     slot.raw(Self.tag)
-    slot.integer(content.bytes.withUnsafeBytes { CRC32C.checksum($0) })
+    slot.integer(CRC32C.checksum(content.bytes.span.bytes))
     slot.raw(content.bytes)
     return slot.bytes
   }
@@ -76,7 +76,7 @@ package struct ActivityRecord: Hashable, Sendable {
     guard bytes.count == Self.byteCount, bytes.starts(with: Self.tag) else { return nil }
     let content = UnsafeRawBufferPointer(rebasing: bytes[8...])
     guard
-      bytes.loadUnaligned(fromByteOffset: 4, as: UInt32.self).littleEndian == CRC32C.checksum(content)
+      bytes.loadUnaligned(fromByteOffset: 4, as: UInt32.self).littleEndian == CRC32C.checksum(content.bytes)
     else { return nil }
     var reader = ByteReader(content)
     do throws(BlobStorageError) {

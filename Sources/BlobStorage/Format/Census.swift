@@ -181,7 +181,7 @@ extension Census.Event {
       case .accepted(let name): ["accepted", "\(name)"]
       }
     let text = Array(words.joined(separator: " ").utf8)
-    let checksum = text.withUnsafeBytes { CRC32C.checksum($0) }
+    let checksum = CRC32C.checksum(text.span.bytes)
     return text + Array(" \(Hex.text(checksum))".utf8)
   }
 
@@ -191,7 +191,7 @@ extension Census.Event {
     guard line.count > checksumByteCount, line.count <= Limits.censusLineByteCountMax else { return nil }
     let text = UnsafeRawBufferPointer(rebasing: line.dropLast(checksumByteCount))
     guard line[text.count] == UInt8(ascii: " "),
-      Hex.integer(UInt32.self, line.suffix(checksumByteCount - 1)) == CRC32C.checksum(text)
+      Hex.integer(UInt32.self, line.suffix(checksumByteCount - 1)) == CRC32C.checksum(text.bytes)
     else { return nil }
     let words = text.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
     guard words.count >= 2 else { return nil }

@@ -42,6 +42,6 @@ package struct PackName: Hashable, Comparable, Sendable, CustomStringConvertible
   /// one, from being valid here.
   package func checksumSeed(offset: Int64) -> UInt32 {
     var bytes = (writer.littleEndian, offset.littleEndian, UInt64(sequence).littleEndian)
-    return withUnsafeBytes(of: &bytes) { CRC32C.checksum($0) }
+    return withUnsafeBytes(of: &bytes) { CRC32C.checksum($0.bytes) }
   }
 }

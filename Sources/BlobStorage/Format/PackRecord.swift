@@ -103,18 +103,18 @@ package struct PackRecord: Sendable {
   /// Puts header, meta, payload and the payload's checksum into memory of their length, as they stand in the pack
   /// `name`. Returns header and meta.
   func encode(
-    _ payload: UnsafeRawBufferPointer, in name: PackName, into memory: UnsafeMutableRawBufferPointer
+    _ payload: RawSpan, in name: PackName, into memory: UnsafeMutableRawBufferPointer
   ) -> UnsafeRawBufferPointer {
     guard let header else { preconditionFailure("what was skipped cannot be written") }
-    precondition(payload.count == payloadByteCount && memory.count == byteCount)
+    precondition(payload.byteCount == payloadByteCount && memory.count == byteCount)
     let headerAndMeta = UnsafeMutableRawBufferPointer(
       rebasing: memory[..<(RecordHeader.byteCount + metaByteCount)])
     header.encode(pack: name, offset: offset, into: headerAndMeta) { content.encodeMeta(into: &$0) }
     let start = UnsafeRawBufferPointer(headerAndMeta)
-    if payload.count > 0 {
+    if !payload.isEmpty {
       var rest = ByteFiller(UnsafeMutableRawBufferPointer(rebasing: memory[start.count...]))
-      rest.raw(payload)
-      rest.integer(RecordHeader.payloadChecksum(payload, after: start))
+      payload.withUnsafeBytes { rest.raw($0) }
+      rest.integer(RecordHeader.payloadChecksum(payload, after: start.bytes))
     }
     return start
   }
@@ -132,7 +132,7 @@ package struct PackRecord: Sendable {
     let payload = payload(of: bytes)
     if payload.isEmpty { return payload }
     let checksum = bytes.loadUnaligned(fromByteOffset: byteCount - 4, as: UInt32.self).littleEndian
-    let expected = headerAndMeta.withUnsafeBytes { RecordHeader.payloadChecksum(payload, after: $0) }
+    let expected = RecordHeader.payloadChecksum(payload.bytes, after: headerAndMeta.span.bytes)
     guard expected == checksum else {
       throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
     }

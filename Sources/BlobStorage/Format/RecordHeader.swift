@@ -89,18 +89,17 @@ package struct RecordHeader: Hashable, Sendable {
     filler.zeros(4)
     meta(&filler)
     precondition(filler.remainingByteCount == 0, "the meta has the length that the header says")
-    let checksum = Self.checksum(UnsafeRawBufferPointer(memory), pack: name, offset: offset)
+    let checksum = Self.checksum(memory.bytes, pack: name, offset: offset)
     memory.storeBytes(of: checksum.littleEndian, toByteOffset: 12, as: UInt32.self)
   }
 
   /// The checksum of header and meta, which leaves out its own place.
   private static func checksum(
-    _ headerAndMeta: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
+    _ headerAndMeta: RawSpan, pack name: PackName, offset: Int64
   ) -> UInt32 {
     let header = CRC32C.checksum(
-      UnsafeRawBufferPointer(rebasing: headerAndMeta[..<12]), continuing: name.checksumSeed(offset: offset))
-    return CRC32C.checksum(
-      UnsafeRawBufferPointer(rebasing: headerAndMeta[byteCount...]), continuing: header)
+      headerAndMeta.extracting(0..<12), continuing: name.checksumSeed(offset: offset))
+    return CRC32C.checksum(headerAndMeta.extracting(byteCount...), continuing: header)
   }
 
   /// The header at the start of `bytes`, its lengths within their maxima; its checksum is checked with the meta.
@@ -119,10 +118,11 @@ package struct RecordHeader: Hashable, Sendable {
 
   /// What stands behind the payload of a record that begins with `headerAndMeta`.
   package static func payloadChecksum(
-    _ payload: UnsafeRawBufferPointer, after headerAndMeta: UnsafeRawBufferPointer
+    _ payload: RawSpan, after headerAndMeta: RawSpan
   ) -> UInt32 {
     CRC32C.checksum(
-      payload, continuing: headerAndMeta.loadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian)
+      payload, continuing: headerAndMeta.unsafeLoadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian
+    )
   }
 
   /// Checks `record`, a whole record as it lies in the pack, against both of its checksums, and gives its parts.
@@ -141,7 +141,7 @@ package struct RecordHeader: Hashable, Sendable {
       rebasing: record[headerAndMeta.count..<headerAndMeta.count + header.payloadByteCount])
     if !payload.isEmpty {
       let checksum = record.loadUnaligned(fromByteOffset: record.count - 4, as: UInt32.self).littleEndian
-      guard payloadChecksum(payload, after: headerAndMeta) == checksum else {
+      guard payloadChecksum(payload.bytes, after: headerAndMeta.bytes) == checksum else {
         throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
       }
     }
@@ -154,7 +154,7 @@ package struct RecordHeader: Hashable, Sendable {
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     guard
       bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian
-        == checksum(bytes, pack: name, offset: offset)
+        == checksum(bytes.bytes, pack: name, offset: offset)
     else { throw BlobStorageError(.corrupted, "A record's header does not match its checksum.") }
     return UnsafeRawBufferPointer(rebasing: bytes[byteCount...])
   }

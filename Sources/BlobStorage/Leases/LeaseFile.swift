@@ -205,7 +205,7 @@ package final class LeaseFile: Sendable {
     var guarded = ByteWriter(capacity: 36)
     guarded.integer(kind)
     guarded.raw(content)
-    writer.integer(guarded.bytes.withUnsafeBytes { CRC32C.checksum($0) })
+    writer.integer(CRC32C.checksum(guarded.bytes.span.bytes))
     writer.raw(guarded.bytes)
   }
 
@@ -278,7 +278,9 @@ package struct Leases: Sendable {
   {
     if slot.allSatisfy({ $0 == 0 }) { return true }
     let guarded = UnsafeRawBufferPointer(rebasing: slot[4...])
-    guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded) else { return false }
+    guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded.bytes) else {
+      return false
+    }
     let content = UnsafeRawBufferPointer(rebasing: guarded[4...])
     switch guarded.loadUnaligned(as: UInt32.self).littleEndian {
     case 1: held.insert(.chunk(Digest(algorithm: algorithm, bytes: content)))

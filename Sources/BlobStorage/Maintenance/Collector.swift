@@ -271,9 +271,7 @@ package final class Collector {
   func storeDictionary(in session: WriterSession) throws(BlobStorageError) {
     guard let dictionary, dictionary.isNew, !isDictionaryStored else { return }
     let (record, payload) = try DictionaryPlan.ownRecord(dictionary.digest, dictionary.bytes, engine)
-    try bridge(payload) { (raw) throws(BlobStorageError) in
-      _ = try session.append(.chunk(record), payload: raw)
-    }
+    try session.append(.chunk(record), payload: payload.span.bytes)
     countDictionary(dictionary)
   }
 

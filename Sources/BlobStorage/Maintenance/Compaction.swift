@@ -41,13 +41,12 @@ struct Compaction {
     case .copy(let record):
       guard let session else { return }
       try withPayload(record) { (payload) throws(BlobStorageError) in
-        _ = try session.append(record.content, payload: payload)
+        _ = try session.append(record.content, payload: payload.bytes)
       }
     case .small(let record): try copySmall(record)
     case .written(let content):
-      try bridge(content.ownPayload) { (payload) throws(BlobStorageError) in
-        _ = try session?.append(content, payload: payload)
-      }
+      let payload = content.ownPayload
+      _ = try session?.append(content, payload: payload.span.bytes)
     }
     if let session, session.addedByteCount - committedByteCount > session.commitByteCountMax {
       _ = try session.commit(on: []) { _ in }
@@ -59,17 +58,15 @@ struct Compaction {
     var gain = gain
     try withPayload(record) { (payload) throws(BlobStorageError) in
       guard case .chunk(let chunk) = record.content,
-        let encoded = try dictionary?.encoded(chunk, payload, engine)
+        let encoded = try dictionary?.encoded(chunk, payload.bytes, engine)
       else {
-        _ = try session?.append(record.content, payload: payload)
+        _ = try session?.append(record.content, payload: payload.bytes)
         return
       }
       gain.chunkCount += 1
       gain.savedByteCount +=
         Int64(record.byteCount - encoded.record.recordByteCount(payloadByteCount: encoded.stored.count))
-      try bridge(encoded.stored) { (raw) throws(BlobStorageError) in
-        _ = try session?.append(.chunk(encoded.record), payload: raw)
-      }
+      _ = try session?.append(.chunk(encoded.record), payload: encoded.stored.span.bytes)
     }
     self.gain = gain
   }

@@ -33,7 +33,7 @@ struct DictionaryPlan: Sendable {
 
   /// The chunk encoded with the dictionary, or nil if that is not worth it.
   func encoded(
-    _ record: ChunkRecord, _ stored: UnsafeRawBufferPointer, _ engine: Engine
+    _ record: ChunkRecord, _ stored: RawSpan, _ engine: Engine
   ) throws(BlobStorageError) -> (record: ChunkRecord, stored: [UInt8])? {
     guard record.baseKind == .none, record.digest != digest else { return nil }
     let plain: [UInt8]
@@ -42,40 +42,35 @@ struct DictionaryPlan: Sendable {
       guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
       return nil
     }
-    return try bridge(plain) { (raw) throws(BlobStorageError) in
-      guard Digest.of(raw, by: record.digest.algorithm) == record.digest,
-        CompressibilityHint(beginning: raw) == .unknown,
-        let with = try Self.encode(raw, with: bytes, digest, engine),
-        DictionaryPolicy.pays(storedByteCount: with.count, aloneByteCount: stored.count)
-      else { return nil }
-      var based = record
-      based.codecNumber = engine.codec.kind.rawValue
-      based.baseKind = .dictionary
-      based.base = digest
-      return (based, with)
-    }
+    let raw = plain.span.bytes
+    guard Digest.of(raw, by: record.digest.algorithm) == record.digest,
+      CompressibilityHint(beginning: raw) == .unknown,
+      let with = try Self.encode(raw, with: bytes, digest, engine),
+      DictionaryPolicy.pays(storedByteCount: with.count, aloneByteCount: stored.byteCount)
+    else { return nil }
+    var based = record
+    based.codecNumber = engine.codec.kind.rawValue
+    based.baseKind = .dictionary
+    based.base = digest
+    return (based, with)
   }
 
   /// The record that holds a new dictionary, and its payload.
   static func ownRecord(
     _ digest: Digest, _ bytes: [UInt8], _ engine: Engine
   ) throws(BlobStorageError) -> (record: ChunkRecord, payload: [UInt8]) {
-    let encoded = try bridge(bytes) { (raw) throws(BlobStorageError) in
-      try engine.codecs.encode(digest, raw, by: engine.codec, hint: .unknown)
-    }
+    let encoded = try engine.codecs.encode(digest, bytes.span.bytes, by: engine.codec, hint: .unknown)
     return (encoded.record, encoded.stored ?? bytes)
   }
 
   private static func encode(
-    _ plain: UnsafeRawBufferPointer, with dictionary: [UInt8], _ digest: Digest, _ engine: Engine
+    _ plain: RawSpan, with dictionary: [UInt8], _ digest: Digest, _ engine: Engine
   ) throws(BlobStorageError) -> [UInt8]? {
     let identity = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
-    return try bridge(dictionary) { (raw) throws(BlobStorageError) in
-      try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
-        try encoder.withEncoded(plain, by: engine.codec, base: .dictionary(raw, identity: identity)) {
-          (kind, stored) in kind == .none ? nil : Array(stored)
-        }
-      }
+    return try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      try encoder.withEncoded(
+        plain, by: engine.codec, base: .dictionary(dictionary.span.bytes, identity: identity)
+      ) { (kind, stored) in kind == .none ? nil : Array(stored) }
     }
   }
 }
@@ -118,7 +113,7 @@ extension DictionaryPlan {
     guard mayTrain else { return nil }
     let byteCountMax = min(DictionaryPolicy.byteCountMax, sample.trainingByteCount / 10)
     if let bytes = DictionaryTrainer.train(samples: sample.training, byteCountMax: byteCountMax) {
-      let digest = bytes.withUnsafeBytes { Digest.of($0, by: engine.header.digestAlgorithm) }
+      let digest = Digest.of(bytes.span.bytes, by: engine.header.digestAlgorithm)
       if let plan = try plan(digest, bytes, isNew: true, sample, chunks, engine) { return plan }
     }
     if !isDryRun { try recordTrial(chunks.count, engine) }
@@ -139,9 +134,7 @@ extension DictionaryPlan {
   ) throws(BlobStorageError) -> DictionaryPlan? {
     var (with, without) = (0, 0)
     for (plain, aloneByteCount) in sample.heldOut {
-      let stored = try bridge(plain) { (raw) throws(BlobStorageError) in
-        try encode(raw, with: bytes, digest, engine)
-      }
+      let stored = try encode(plain.span.bytes, with: bytes, digest, engine)
       if let stored, DictionaryPolicy.pays(storedByteCount: stored.count, aloneByteCount: aloneByteCount) {
         with += stored.count + DictionaryPolicy.refByteCount
       } else {
@@ -188,12 +181,11 @@ extension DictionaryPlan {
 
     /// What the chunk takes without a dictionary; nil for what is compressed already.
     private static func aloneByteCount(_ plain: [UInt8], _ engine: Engine) throws(BlobStorageError) -> Int? {
-      try bridge(plain) { (raw) throws(BlobStorageError) in
-        guard CompressibilityHint(beginning: raw) == .unknown else { return nil }
-        if case .noise = CompressibilityProbe.verdict(on: raw, hint: .unknown) { return nil }
-        return try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
-          try encoder.withEncoded(raw, by: engine.codec) { $1.count }
-        }
+      let raw = plain.span.bytes
+      guard CompressibilityHint(beginning: raw) == .unknown else { return nil }
+      if case .noise = CompressibilityProbe.verdict(on: raw, hint: .unknown) { return nil }
+      return try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
+        try encoder.withEncoded(raw, by: engine.codec) { $1.count }
       }
     }
   }

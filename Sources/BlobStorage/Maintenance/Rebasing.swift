@@ -106,9 +106,7 @@ struct Rebasing {
   }
 
   private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> EncodedChunk {
-    try bridge(plain) { (raw) throws(BlobStorageError) in
-      try engine.planner.encodeAlone(digest, raw)
-    }
+    try engine.planner.encodeAlone(digest, plain.span.bytes)
   }
 
   private mutating func append(
@@ -116,8 +114,7 @@ struct Rebasing {
   ) throws(BlobStorageError) {
     addedByteCount += Int64(chunk.recordByteCount)
     guard !isDryRun else { return }
-    try bridge(chunk.stored ?? plain) { (raw) throws(BlobStorageError) in
-      _ = try session.append(.chunk(chunk.record), payload: raw)
-    }
+    let payload = chunk.stored ?? plain
+    try session.append(.chunk(chunk.record), payload: payload.span.bytes)
   }
 }

@@ -118,9 +118,7 @@ extension Repairer {
         guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue }
         let record = ChunkRecord(
           digest: digest, plainByteCount: plain.count, codecNumber: CodecKind.none.rawValue, features: nil)
-        try bridge(plain) { (raw) throws(BlobStorageError) in
-          _ = try session.append(.chunk(record), payload: raw)
-        }
+        try session.append(.chunk(record), payload: plain.span.bytes)
       }
       if !missing.isEmpty { _ = try session.commit(on: []) { _ in } }
     } while last != nil
@@ -156,9 +154,8 @@ extension Repairer {
     for part in records.parts(of: Self.recordCountOfCommit) {
       _ = try session.commit { (commit) throws(BlobStorageError) in
         for content in part {
-          try bridge(content.ownPayload) { (payload) throws(BlobStorageError) in
-            _ = try commit.append(content, payload: payload)
-          }
+          let payload = content.ownPayload
+          try commit.append(content, payload: payload.span.bytes)
         }
       }
     }

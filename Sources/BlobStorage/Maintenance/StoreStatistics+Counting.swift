@@ -61,9 +61,7 @@ extension StoreStatistics {
     var (plainByteCount, aloneByteCount) = (0, 0)
     for digest in sample {
       guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue }
-      let alone = try bridge(plain) { (raw) throws(BlobStorageError) in
-        try engine.codecs.encode(digest, raw, by: engine.codec, hint: .unknown)
-      }
+      let alone = try engine.codecs.encode(digest, plain.span.bytes, by: engine.codec, hint: .unknown)
       plainByteCount += plain.count
       aloneByteCount += alone.storedByteCount
     }

@@ -342,7 +342,7 @@ struct Verifier {
         throw BlobStorageError(.corrupted, "the record is not what the footer says")
       }
       guard case .chunk(let chunk) = record.content else { return }
-      try check(chunk, payload, engine)
+      try check(chunk, payload.bytes, engine)
     }
   }
 
@@ -359,7 +359,7 @@ struct Verifier {
         try bridge(try file.bytes(at: record.offset, record.byteCount, pack: pack)) {
           (raw) throws(BlobStorageError) in
           if case .chunk(let chunk) = record.content {
-            try check(chunk, record.payload(of: raw), engine)
+            try check(chunk, record.payload(of: raw).bytes, engine)
           } else {
             _ = try record.verifiedPayload(raw, in: pack)
           }
@@ -369,7 +369,7 @@ struct Verifier {
   }
 
   private static func check(
-    _ chunk: ChunkRecord, _ stored: UnsafeRawBufferPointer, _ engine: Engine
+    _ chunk: ChunkRecord, _ stored: RawSpan, _ engine: Engine
   ) throws(BlobStorageError) {
     var base: [UInt8]?
     if let digest = chunk.base {
@@ -378,7 +378,7 @@ struct Verifier {
       }
     }
     let plain = try engine.chunks.decoded(stored, chunk, base: base)
-    guard plain.withUnsafeBytes({ Digest.of($0, by: chunk.digest.algorithm) }) == chunk.digest else {
+    guard Digest.of(plain.span.bytes, by: chunk.digest.algorithm) == chunk.digest else {
       throw BlobStorageError(.corrupted, "the bytes do not match their digest")
     }
   }

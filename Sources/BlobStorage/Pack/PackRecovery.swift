@@ -22,11 +22,7 @@ package enum PackRecovery {
         payload = try file.bytes(
           at: record.offset + Int64(headerAndMeta.count), record.payloadByteCount, pack: name)
       }
-      try bridge(headerAndMeta) { (headerAndMeta) throws(BlobStorageError) in
-        try bridge(payload) { (payload) throws(BlobStorageError) in
-          try writer.list(headerAndMeta, dropPayload: payload)
-        }
-      }
+      try writer.list(headerAndMeta.span.bytes, dropPayload: payload.span.bytes)
     }
     try rewrite(file, syncedByteCount..<outcome.endOffset)
     return try writer.seal()

@@ -275,7 +275,7 @@ package struct PackScanner {
     var checksum: UInt32 = 0
     while offset < end {
       let bytes = try read(at: offset, Int(min(end - offset, 1 << 20)))
-      checksum = bytes.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+      checksum = CRC32C.checksum(bytes.span.bytes, continuing: checksum)
       offset += Int64(bytes.count)
     }
     guard checksum == trailer.checksum else { throw footerIsDamaged(trailer) }
@@ -294,13 +294,11 @@ package struct PackScanner {
       throw BlobStorageError(
         .unsupportedFormat, "The footer of pack \(name) uses an unknown codec.", pack: "\(name)")
     }
-    return try bridge(stored) { (raw) throws(BlobStorageError) in
-      try [UInt8](filling: block.plainByteCount) { (target) throws(BlobStorageError) in
-        try codecs.withDecoder { (decoder) throws(BlobStorageError) in
-          try decoder.decode(raw, by: kind, into: target)
-        }
-        return target.count
+    return try [UInt8](filling: block.plainByteCount) { (target) throws(BlobStorageError) in
+      try codecs.withDecoder { (decoder) throws(BlobStorageError) in
+        try decoder.decode(stored.span.bytes, by: kind, into: target)
       }
+      return target.count
     }
   }
 
@@ -424,13 +422,9 @@ package struct PackScanner {
       let checksum = payload.withUnsafeBytes { raw in
         raw.loadUnaligned(fromByteOffset: header.payloadByteCount, as: UInt32.self).littleEndian
       }
-      let matches = headerAndMeta.withUnsafeBytes { fixed in
-        payload.withUnsafeBytes { raw in
-          RecordHeader.payloadChecksum(
-            UnsafeRawBufferPointer(rebasing: raw[..<header.payloadByteCount]), after: fixed) == checksum
-        }
-      }
-      guard matches else {
+      let expected = RecordHeader.payloadChecksum(
+        payload.span.bytes.extracting(0..<header.payloadByteCount), after: headerAndMeta.span.bytes)
+      guard expected == checksum else {
         throw BlobStorageError(
           .corrupted, "A record of pack \(name) does not match its checksum.", pack: "\(name)", offset: offset
         )

@@ -62,18 +62,16 @@ package final class PackWriter {
   ///   is in the pack, a recovery takes none.
   package func append(
     _ content: PackRecord.Content,
-    payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0),
+    payload: RawSpan = RawSpan(),
     continues: Bool = false
   ) throws(BlobStorageError) -> PackRecord {
     try check()
     let record = PackRecord(
       content: content, offset: byteCount, metaByteCount: content.metaByteCount,
-      payloadByteCount: payload.count, continues: continues)
+      payloadByteCount: payload.byteCount, continues: continues)
     let headerAndMeta = record.encode(payload, in: name, into: buffer.add(byteCount: record.byteCount))
     byteCount += Int64(record.byteCount)
-    try list(
-      headerAndMeta,
-      dropPayload: content.type == .drop ? payload : UnsafeRawBufferPointer(start: nil, count: 0))
+    try list(headerAndMeta.bytes, dropPayload: content.type == .drop ? payload : RawSpan())
     if buffer.count >= Self.bufferByteCountTarget { try flush() }
     return record
   }
@@ -87,11 +85,11 @@ package final class PackWriter {
 
   /// Takes a record into the footer.
   package func list(
-    _ headerAndMeta: UnsafeRawBufferPointer, dropPayload: UnsafeRawBufferPointer
+    _ headerAndMeta: RawSpan, dropPayload: RawSpan
   ) throws(BlobStorageError) {
     recordCount += 1
-    block.raw(headerAndMeta)
-    block.raw(dropPayload)
+    headerAndMeta.withUnsafeBytes { block.raw($0) }
+    dropPayload.withUnsafeBytes { block.raw($0) }
     if block.bytes.count >= PackFooter.BlockHeader.plainByteCountTarget { try endBlock() }
   }
 
@@ -155,7 +153,7 @@ package final class PackWriter {
     }
     let trailer = PackFooter.Trailer(
       name: name, recordCount: recordCount, footerOffset: byteCount, storedByteCount: blocks.bytes.count,
-      plainByteCount: footerPlainByteCount, checksum: blocks.bytes.withUnsafeBytes { CRC32C.checksum($0) })
+      plainByteCount: footerPlainByteCount, checksum: CRC32C.checksum(blocks.bytes.span.bytes))
     blocks.raw(trailer.encoded())
     do {
       try file.put(blocks.bytes, at: byteCount)
@@ -177,17 +175,16 @@ package final class PackWriter {
 
   private func endBlock() throws(BlobStorageError) {
     guard !block.bytes.isEmpty else { return }
-    try bridge(block.bytes) { (plain) throws(BlobStorageError) in
-      try codecs.withEncoder { (encoder) throws(BlobStorageError) in
-        try encoder.withEncoded(plain, by: .zstd) { (kind, stored) throws(BlobStorageError) in
-          let header = PackFooter.BlockHeader(
-            codecNumber: kind.rawValue, plainByteCount: plain.count, storedByteCount: stored.count)
-          header.encode(into: &blocks)
-          blocks.raw(stored)
-        }
+    let plain = block.bytes
+    try codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      try encoder.withEncoded(plain.span.bytes, by: .zstd) { (kind, stored) throws(BlobStorageError) in
+        let header = PackFooter.BlockHeader(
+          codecNumber: kind.rawValue, plainByteCount: plain.count, storedByteCount: stored.count)
+        header.encode(into: &blocks)
+        blocks.raw(stored)
       }
     }
-    footerPlainByteCount += block.bytes.count
+    footerPlainByteCount += plain.count
     block = ByteWriter(capacity: 4_096)
   }
 

@@ -14,7 +14,7 @@ extension BlobSource {
     }
     var digest = DigestStream(layout.digest.algorithm)
     try stream(layout, 0..<layout.byteCount) { (bytes) throws(BlobStorageError) in
-      digest.update(bytes)
+      digest.update(bytes.bytes)
       try sink(bytes)
     }
     guard digest.finalize() == layout.digest else {

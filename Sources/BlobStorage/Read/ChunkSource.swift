@@ -330,12 +330,12 @@ package final class ChunkSource: Sendable {
       // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
       let range = row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount)
       guard !row.isSuspect, place.file.dropKept(range) else {
-        noteSuspect(digest, row.place)
+        markSuspect(digest, row.place)
         throw error
       }
     }
     do throws(BlobStorageError) { return try readOnce(place, digest, base, access, verification) } catch {
-      if error.code == .corrupted { noteSuspect(digest, row.place) }
+      if error.code == .corrupted { markSuspect(digest, row.place) }
       throw error
     }
   }
@@ -369,7 +369,7 @@ package final class ChunkSource: Sendable {
           }
           try self.decode(stored, kind, row, base, into: target)
         }
-        guard Digest.of(UnsafeRawBufferPointer(target), by: digest.algorithm) == digest else {
+        guard Digest.of(target.bytes, by: digest.algorithm) == digest else {
           throw BlobStorageError(.corrupted, "its bytes do not match its digest")
         }
         return target.count
@@ -406,7 +406,7 @@ package final class ChunkSource: Sendable {
 
   /// The plain bytes of a chunk record's payload, not yet compared with their digest.
   func decoded(
-    _ stored: UnsafeRawBufferPointer, _ record: ChunkRecord, base: [UInt8]?
+    _ stored: RawSpan, _ record: ChunkRecord, base: [UInt8]?
   ) throws(BlobStorageError) -> [UInt8] {
     guard let kind = CodecKind(rawValue: record.codecNumber) else {
       throw BlobStorageError(.unsupportedFormat, "codec \(record.codecNumber) is not known to this build")
@@ -421,13 +421,11 @@ package final class ChunkSource: Sendable {
     _ stored: [UInt8], _ kind: CodecKind, _ row: ChunkRow, _ base: [UInt8]?,
     into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
-    try bridge(stored) { (stored) throws(BlobStorageError) in
-      try decode(stored, kind, row.baseKind, base: row.base, base, into: target)
-    }
+    try decode(stored.span.bytes, kind, row.baseKind, base: row.base, base, into: target)
   }
 
   private func decode(
-    _ stored: UnsafeRawBufferPointer, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind,
+    _ stored: RawSpan, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind,
     base digest: Digest?,
     _ base: [UInt8]?, into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
@@ -436,13 +434,12 @@ package final class ChunkSource: Sendable {
         try decoder.decode(stored, by: kind, into: target)
         return
       }
-      try bridge(base) { (base) throws(BlobStorageError) in
-        let encodingBase: EncodingBase =
-          baseKind == .dictionary
-          ? .dictionary(base, identity: digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
-          : .prefix(base)
-        try decoder.decode(stored, by: kind, base: encodingBase, into: target)
-      }
+      let raw = base.span.bytes
+      let encodingBase: EncodingBase =
+        baseKind == .dictionary
+        ? .dictionary(raw, identity: digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
+        : .prefix(raw)
+      try decoder.decode(stored, by: kind, base: encodingBase, into: target)
     }
   }
 
@@ -488,8 +485,8 @@ package final class ChunkSource: Sendable {
     var result: Result<DispatchData, BlobStorageError>?
   }
 
-  /// Remembers that the chunk is damaged, so that the next put of the same bytes stores it again.
-  private func noteSuspect(_ digest: Digest, _ place: Place) {
+  /// Marks the chunk as damaged, so that the next put of the same bytes stores it again.
+  private func markSuspect(_ digest: Digest, _ place: Place) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard var row = try transaction.chunkRow(digest), row.place == place else { return }

@@ -40,12 +40,13 @@ package struct SuperFeatures: Hashable, Sendable {
   /// The keys of a chunk, or nil if it is too small or too uniform to have any.
   ///
   /// - Complexity: One pass, about 2.5 GB/s with AVX2, 0.7 without.
-  package static func of(_ plain: UnsafeRawBufferPointer) -> SuperFeatures? {
-    guard plain.count >= plainByteCountMin else { return nil }
+  package static func of(_ plain: RawSpan) -> SuperFeatures? {
+    guard plain.byteCount >= plainByteCountMin else { return nil }
     var features = SuperFeatures(0, 0, 0)
     let sampleCount = withUnsafeMutableBytes(of: &features.keys) { keys in
-      bs_super_features(
-        plain.baseAddress, plain.count, keys.baseAddress?.assumingMemoryBound(to: UInt32.self))
+      plain.withUnsafeBytes {
+        bs_super_features($0.baseAddress, $0.count, keys.baseAddress?.assumingMemoryBound(to: UInt32.self))
+      }
     }
     return sampleCount >= sampleCountMin ? features : nil
   }

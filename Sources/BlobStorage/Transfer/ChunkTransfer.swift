@@ -183,9 +183,7 @@ final class ChunkTransfer {
   }
 
   private func append(_ chunk: StoredChunk) throws(BlobStorageError) {
-    let added = try bridge(chunk.stored) { (raw) throws(BlobStorageError) in
-      try target.writer.append(.chunk(chunk.record), payload: raw)
-    }
+    let added = try target.writer.append(.chunk(chunk.record), payload: chunk.stored.span.bytes)
     guard added > 0 else { return }
     chunkCount += 1
     newByteCount += Int64(chunk.record.plainByteCount)

@@ -146,7 +146,7 @@ final class Exporter {
           (placed) throws(BlobStorageError) in
           let bytes = try engine.chunks.bytes(placed.entry)
           try bridge(bytes) { (raw) throws(BlobStorageError) in
-            if layout.chunkCount > 1 { digest.update(raw) }
+            if layout.chunkCount > 1 { digest.update(raw.bytes) }
             try file.write(raw)
           }
           return true

@@ -33,7 +33,7 @@ struct ImportSource: Sendable {
       let beginning = try [UInt8](filling: 16) { (target) throws(BlobStorageError) in
         try file.read(into: target)
       }
-      return beginning.withUnsafeBytes { CompressibilityHint(beginning: $0) } == .alreadyCompressed
+      return CompressibilityHint(beginning: beginning.span.bytes) == .alreadyCompressed
     } catch {
       // What is wrong with it is found and reported when it is read whole.
       return false

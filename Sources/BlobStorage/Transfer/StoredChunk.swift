@@ -41,8 +41,8 @@ struct StoredChunk: Sendable {
       let record = try ChunkRecord(meta: meta, algorithm: digest.algorithm)
       var base: [UInt8]?
       if let name = record.base { base = try engine.chunks.base(name, access: .sequential) }
-      let plain = try engine.chunks.decoded(payload, record, base: base)
-      guard record.digest == digest, plain.withUnsafeBytes({ Digest.of($0, by: digest.algorithm) }) == digest
+      let plain = try engine.chunks.decoded(payload.bytes, record, base: base)
+      guard record.digest == digest, Digest.of(plain.span.bytes, by: digest.algorithm) == digest
       else {
         throw BlobStorageError(.corrupted, "Chunk \(digest) does not match its digest.", digest: digest)
       }
@@ -54,9 +54,7 @@ struct StoredChunk: Sendable {
   /// The chunk for a store that lacks its base: encoded as that store encodes what is put.
   func alone(by planner: ChunkPlanner) throws(BlobStorageError) -> StoredChunk {
     let plain = plain ?? stored
-    let encoded = try bridge(plain) { (raw) throws(BlobStorageError) in
-      try planner.encodeAlone(record.digest, raw)
-    }
+    let encoded = try planner.encodeAlone(record.digest, plain.span.bytes)
     return StoredChunk(record: encoded.record, stored: encoded.stored ?? plain)
   }
 }

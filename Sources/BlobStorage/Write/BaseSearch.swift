@@ -19,7 +19,7 @@ struct BaseSearch: Sendable {
     var other: Base?
     var dictionary: Base?
     /// A similar chunk that is encoded with a dictionary, so that it cannot be a base.
-    var kin: Digest?
+    var dictionaryMatch: Digest?
 
     var isEmpty: Bool { base == nil && other == nil && dictionary == nil }
 
@@ -55,7 +55,7 @@ struct BaseSearch: Sendable {
     private var failureCount = 0
 
     fileprivate var areWorthTrying: Bool { failureCount < Self.failureCountMax }
-    fileprivate mutating func note(_ isWorthwhile: Bool) {
+    fileprivate mutating func count(isWorthwhile: Bool) {
       failureCount = isWorthwhile ? 0 : failureCount + 1
     }
   }
@@ -95,12 +95,12 @@ struct BaseSearch: Sendable {
   func triesBases(_ hint: CompressibilityHint) -> Bool { isOn && hint == .unknown }
 
   /// Whether a chunk is stored as it is, whatever the store has: it belongs to a compressed format and looks like noise.
-  func storesAsIs(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> Bool {
+  func storesAsIs(_ plain: RawSpan, hint: CompressibilityHint) -> Bool {
     hint == .alreadyCompressed && CompressibilityProbe.verdict(on: plain, hint: hint) == .noise
   }
 
   /// The features of a chunk that may profit from a base; nil when it cannot.
-  func features(_ plain: UnsafeRawBufferPointer, hint: CompressibilityHint) -> SIMD3<UInt32>? {
+  func features(_ plain: RawSpan, hint: CompressibilityHint) -> SIMD3<UInt32>? {
     guard triesBases(hint) else { return nil }
     return SuperFeatures.of(plain).map { SIMD3($0[0], $0[1], $0[2]) }
   }
@@ -123,7 +123,7 @@ struct BaseSearch: Sendable {
       if let base = similar.base, base.digest != chunk.digest {
         found.base = Base(digest: base.digest, row: base.row)
       }
-      found.kin = found.kin ?? similar.withDictionary
+      found.dictionaryMatch = found.dictionaryMatch ?? similar.withDictionary
     }
     if let previous, !previous.isOnly, previous.isAligned || features != nil {
       var placed = Found()
@@ -135,10 +135,10 @@ struct BaseSearch: Sendable {
       }
     }
     // What is replaced goes: nothing is gained by storing it again.
-    if !use.archives, found.kin == previous?.digest { found.kin = nil }
+    if !use.archives, found.dictionaryMatch == previous?.digest { found.dictionaryMatch = nil }
     guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
       let dictionary = try transaction.currentDictionary(),
-      dictionary.digest != chunk.digest, found.kin != nil || trials.isDue()
+      dictionary.digest != chunk.digest, found.dictionaryMatch != nil || trials.isDue()
     else { return found }
     found.dictionary = Base(digest: dictionary.digest, row: dictionary.row)
     return found
@@ -153,7 +153,7 @@ struct BaseSearch: Sendable {
       return
     }
     if row.baseKind == .dictionary {
-      found.kin = previous.digest
+      found.dictionaryMatch = previous.digest
       return
     }
     let name = row.base ?? previous.digest
@@ -167,12 +167,12 @@ struct BaseSearch: Sendable {
 extension BaseSearch {
   /// Encodes a chunk in the best of the ways that were found, or alone if none is worth it.
   func encode(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found, _ guesses: inout Guesses
   ) throws(BlobStorageError) -> EncodedChunk {
     if found.isEmpty { return try alone(digest, plain, hint: hint, features: features) }
     var found = found
-    if plain.count <= ChunkEncoder.savedByteCountMin { (found.base, found.other) = (nil, nil) }
+    if plain.byteCount <= ChunkEncoder.savedByteCountMin { (found.base, found.other) = (nil, nil) }
     if !guesses.areWorthTrying {
       if found.base?.isGuess == true { found.base = nil }
       if found.other?.isGuess == true { found.other = nil }
@@ -182,17 +182,17 @@ extension BaseSearch {
       let isRight = [found.base, found.other].contains {
         $0?.isGuess == true && $0?.digest == chunk.record.base
       }
-      guesses.note(isRight)
+      guesses.count(isWorthwhile: isRight)
     }
     // What a similar chunk is better for says nothing about the dictionary.
     if found.dictionary != nil, chunk.record.baseKind != .prefix, chunk.companion == nil {
-      trials.note(isSuccess: chunk.record.baseKind == .dictionary)
+      trials.adjustScore(isSuccess: chunk.record.baseKind == .dictionary)
     }
     return chunk
   }
 
   private func choose(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found
   ) throws(BlobStorageError) -> EncodedChunk {
     var best: EncodedChunk?
@@ -202,7 +202,7 @@ extension BaseSearch {
       guard let based, based.byteCountWithBase < best?.byteCountWithBase ?? .max else { continue }
       best = based
       let expected =
-        Double(plain.count) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
+        Double(plain.byteCount) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
       isSure = !base.isGuess && Double(based.byteCountWithBase) <= expected * Self.sureShare
     }
     if let dictionary = found.dictionary {
@@ -210,10 +210,10 @@ extension BaseSearch {
       with?.record.features = features
       if let with, with.byteCountWithBase < best?.byteCountWithBase ?? .max {
         best = with
-        isSure = Double(with.byteCountWithBase) <= Double(plain.count) * DictionaryPolicy.sureShare
+        isSure = Double(with.byteCountWithBase) <= Double(plain.byteCount) * DictionaryPolicy.sureShare
       }
-      if let best, let kin = found.kin,
-        let group = try group(digest, plain, hint: hint, features: features, kin, best)
+      if let best, let dictionaryMatch = found.dictionaryMatch,
+        let group = try group(digest, plain, hint: hint, features: features, dictionaryMatch, best)
       {
         return group
       }
@@ -228,28 +228,27 @@ extension BaseSearch {
 
   /// Encodes a chunk without a base.
   func alone(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?
   ) throws(BlobStorageError) -> EncodedChunk {
     var encoded = try codecs.encode(digest, plain, by: codec, hint: hint)
     encoded.record.features = features
     return encoded
   }
 
-  /// The chunk alone, and its kin against it, if the two are much alike: the beginning of a group of versions, which
-  /// take less with one of them as their base than each with a dictionary.
+  /// Encodes the chunk alone, and its dictionary match against it. Returns nil if the two are not similar enough.
+  ///
+  /// The chunk then begins a group of versions. With one of them as their base, they take less than each with a
+  /// dictionary.
   private func group(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, features: SIMD3<UInt32>?,
-    _ kin: Digest, _ best: EncodedChunk
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ dictionaryMatch: Digest, _ best: EncodedChunk
   ) throws(BlobStorageError) -> EncodedChunk? {
-    guard let other = try bytes(of: kin),
-      let stored = try bridge(
-        other,
-        { (raw) throws(BlobStorageError) in
-          try encoded(raw, .prefix(plain), hint: hint)
-        })
+    guard let other = try bytes(of: dictionaryMatch),
+      let stored = try encoded(other.span.bytes, .prefix(plain), hint: hint)
     else { return nil }
     let record = ChunkRecord(
-      digest: kin, plainByteCount: other.count, codecNumber: codec.kind.rawValue, baseKind: .prefix,
+      digest: dictionaryMatch, plainByteCount: other.count, codecNumber: codec.kind.rawValue,
+      baseKind: .prefix,
       base: digest)
     let companion = EncodedChunk.Companion(record: record, stored: stored)
     guard
@@ -263,27 +262,24 @@ extension BaseSearch {
 
   /// The chunk encoded against a base; nil when that makes it no smaller, or the base cannot be read.
   private func encode(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, hint: CompressibilityHint, against base: Base,
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base,
     _ kind: ChunkRecord.BaseKind
   ) throws(BlobStorageError) -> EncodedChunk? {
     guard let baseBytes = try bytes(of: base.digest) else { return nil }
-    let stored = try bridge(baseBytes) { (raw) throws(BlobStorageError) in
-      try encoded(
-        plain,
-        kind == .prefix
-          ? .prefix(raw)
-          : .dictionary(raw, identity: base.digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }),
-        hint: hint)
-    }
-    guard let stored else { return nil }
+    let raw = baseBytes.span.bytes
+    let encodingBase: EncodingBase =
+      kind == .prefix
+      ? .prefix(raw)
+      : .dictionary(raw, identity: base.digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
+    guard let stored = try encoded(plain, encodingBase, hint: hint) else { return nil }
     let record = ChunkRecord(
-      digest: digest, plainByteCount: plain.count, codecNumber: codec.kind.rawValue, baseKind: kind,
+      digest: digest, plainByteCount: plain.byteCount, codecNumber: codec.kind.rawValue, baseKind: kind,
       base: base.digest)
     return EncodedChunk(record: record, stored: stored)
   }
 
   private func encoded(
-    _ plain: UnsafeRawBufferPointer, _ base: EncodingBase, hint: CompressibilityHint
+    _ plain: RawSpan, _ base: EncodingBase, hint: CompressibilityHint
   ) throws(BlobStorageError) -> [UInt8]? {
     try codecs.withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain, by: codec, base: base, hint: hint) { (kind, stored) in

@@ -62,16 +62,16 @@ struct BlobDigest {
     }
 
     func run() {
-      while let batches = takeWaiting() {
+      while let batches = removeWaiting() {
         stream.withLock { stream in
-          for batch in batches { batch.withUnsafeBytes { stream.value.update($0) } }
+          for batch in batches { stream.value.update(batch.span.bytes) }
         }
       }
       running.leave()
     }
 
-    /// What waits, or nil once there is nothing: then the next to be added starts again.
-    private func takeWaiting() -> [[UInt8]]? {
+    /// Removes and returns the waiting batches. Returns nil if there are none: the next added batch then starts a run.
+    private func removeWaiting() -> [[UInt8]]? {
       state.withLock { state in
         if state.waiting.isEmpty {
           state.isRunning = false

@@ -62,22 +62,21 @@ package struct EncodedChunk: Sendable {
 
   /// Calls `body` with the record's payload.
   func withPayload<Result>(
-    _ plain: UnsafeRawBufferPointer,
-    _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
+    _ plain: RawSpan, _ body: (RawSpan) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {
-    if let stored { try bridge(stored, body) } else { try body(plain) }
+    if let stored { try body(stored.span.bytes) } else { try body(plain) }
   }
 }
 
 extension CodecPool {
   /// Encodes a chunk without a base and without features.
   func encode(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer, by choice: CodecChoice, hint: CompressibilityHint
+    _ digest: Digest, _ plain: RawSpan, by choice: CodecChoice, hint: CompressibilityHint
   ) throws(BlobStorageError) -> EncodedChunk {
     try withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain, by: choice, hint: hint) { (kind, stored) in
         EncodedChunk(
-          record: ChunkRecord(digest: digest, plainByteCount: plain.count, codecNumber: kind.rawValue),
+          record: ChunkRecord(digest: digest, plainByteCount: plain.byteCount, codecNumber: kind.rawValue),
           stored: kind == .none ? nil : Array(stored))
       }
     }
@@ -104,14 +103,14 @@ extension ChunkPlan {
   /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
   ///   appended.
   func append(
-    _ bytes: UnsafeRawBufferPointer, to commit: inout WriterSession.Commit, by codecs: CodecPool
+    _ bytes: RawSpan, to commit: inout WriterSession.Commit, by codecs: CodecPool
   ) throws(BlobStorageError) -> Added {
-    precondition(bytes.count == byteCount, "the bytes are those that were planned")
+    precondition(bytes.byteCount == byteCount, "the bytes are those that were planned")
     var added = Added()
     for chunk in chunks {
       if commit.hasPendingChunk(chunk.digest) { continue }
       if try commit.canShare(chunk.digest, isLookedUp: isLookedUp) { continue }
-      let plain = UnsafeRawBufferPointer(rebasing: bytes[chunk.range])
+      let plain = bytes.extracting(chunk.range)
       let encoded: EncodedChunk
       if let ready = chunk.encoded, try commit.canUseBase(of: ready.record) {
         encoded = ready
@@ -122,7 +121,7 @@ extension ChunkPlan {
         try commit.append(.chunk(encoded.record), payload: payload)
       }
       if let companion = encoded.companion { added.storedByteCount += try commit.append(companion) }
-      added.newByteCount += Int64(plain.count)
+      added.newByteCount += Int64(plain.byteCount)
     }
     if chunks.count > 1 {
       added.storedByteCount += try commit.appendManifest(
@@ -172,9 +171,7 @@ extension WriterSession.Commit {
   fileprivate mutating func append(_ companion: EncodedChunk.Companion) throws(BlobStorageError) -> Int {
     guard let row = try transaction.chunkToShare(companion.record.digest), row.baseKind == .dictionary
     else { return 0 }
-    return try bridge(companion.stored) { (payload) throws(BlobStorageError) in
-      try append(.chunk(companion.record), payload: payload)
-    }
+    return try append(.chunk(companion.record), payload: companion.stored.span.bytes)
   }
 }
 

@@ -82,17 +82,17 @@ package final class ChunkPlanner: Sendable {
   ///     view, and appending the plan may throw `needsLookup`.
   /// - Complexity: one view of the catalog for a blob of one chunk, unless the current version has several.
   package func plan(
-    _ bytes: UnsafeRawBufferPointer, key: [UInt8], archives: Bool, looksUp: Bool = true
+    _ bytes: RawSpan, key: [UInt8], archives: Bool, looksUp: Bool = true
   ) throws(BlobStorageError) -> ChunkPlan {
     let digest = Digest.of(bytes, by: algorithm)
     let hint = CompressibilityHint(beginning: bytes)
-    if !looksUp, bytes.count <= sizes.minimum, search.storesAsIs(bytes, hint: hint) {
+    if !looksUp, bytes.byteCount <= sizes.minimum, search.storesAsIs(bytes, hint: hint) {
       let record = ChunkRecord(
-        digest: digest, plainByteCount: bytes.count, codecNumber: CodecKind.none.rawValue)
+        digest: digest, plainByteCount: bytes.byteCount, codecNumber: CodecKind.none.rawValue)
       let chunk = ChunkPlan.Chunk(
-        digest: digest, range: 0..<bytes.count, encoded: EncodedChunk(record: record))
+        digest: digest, range: 0..<bytes.byteCount, encoded: EncodedChunk(record: record))
       return ChunkPlan(
-        digest: digest, byteCount: bytes.count, chunks: OneOrMore(chunk), hint: hint, codec: search.codec,
+        digest: digest, byteCount: bytes.byteCount, chunks: OneOrMore(chunk), hint: hint, codec: search.codec,
         isLookedUp: false)
     }
     let ranges = ranges(bytes)
@@ -108,7 +108,7 @@ package final class ChunkPlanner: Sendable {
       try encode(draft, bytes, hint, &guesses)
     }
     return ChunkPlan(
-      digest: digest, byteCount: bytes.count, chunks: chunks, hint: hint, codec: search.codec,
+      digest: digest, byteCount: bytes.byteCount, chunks: chunks, hint: hint, codec: search.codec,
       isLookedUp: true)
   }
 
@@ -118,30 +118,27 @@ package final class ChunkPlanner: Sendable {
   /// - Returns: a lease of what the chunks share and are encoded against, with ``Assurance/leases`` only.
   func plan(
     _ batch: Cutter.Batch, previous: PreviousVersion?, _ assurance: Assurance,
-    _ body: (ChunkPlan.Chunk, _ plain: UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
+    _ body: (ChunkPlan.Chunk, _ plain: RawSpan) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> LeaseFile.Hold? {
-    try bridge(batch.bytes) { (bytes) throws(BlobStorageError) in
-      guard let ranges = OneOrMore(contentsOf: batch.chunks) else { return nil }
-      var drafts = try ranges.mapped { (range) throws(BlobStorageError) in
-        Draft(digest: digest(bytes, range), range: range)
-      }
-      let job = Job(
-        hint: batch.hint, assurance: assurance, version: previous, start: batch.start,
-        isOnly: batch.isWhole && drafts.count == 1)
-      let hold = try find(&drafts, in: bytes, job)
-      do throws(BlobStorageError) {
-        var guesses = BaseSearch.Guesses()
-        for draft in drafts {
-          try body(
-            try encode(draft, bytes, batch.hint, &guesses),
-            UnsafeRawBufferPointer(rebasing: bytes[draft.range]))
-        }
-      } catch {
-        if let hold { leases.release(hold) }
-        throw error
-      }
-      return hold
+    guard let ranges = OneOrMore(contentsOf: batch.chunks) else { return nil }
+    let bytes = batch.bytes.span.bytes
+    var drafts = try ranges.mapped { (range) throws(BlobStorageError) in
+      Draft(digest: digest(bytes, range), range: range)
     }
+    let job = Job(
+      hint: batch.hint, assurance: assurance, version: previous, start: batch.start,
+      isOnly: batch.isWhole && drafts.count == 1)
+    let hold = try find(&drafts, in: bytes, job)
+    do throws(BlobStorageError) {
+      var guesses = BaseSearch.Guesses()
+      for draft in drafts {
+        try body(try encode(draft, bytes, batch.hint, &guesses), bytes.extracting(draft.range))
+      }
+    } catch {
+      if let hold { leases.release(hold) }
+      throw error
+    }
+    return hold
   }
 
   /// Which of these chunks the store lacks, and a lease of the others.
@@ -154,7 +151,7 @@ package final class ChunkPlanner: Sendable {
     }
     // Nothing is going to be encoded.
     let job = Job(hint: .alreadyCompressed, assurance: .leases)
-    let hold = try find(&drafts, in: UnsafeRawBufferPointer(start: nil, count: 0), job)
+    let hold = try find(&drafts, in: RawSpan(), job)
     return (drafts.filter { $0.standing == .missing }.map(\.digest), hold)
   }
 
@@ -167,7 +164,7 @@ package final class ChunkPlanner: Sendable {
 
   /// Encodes a chunk without a base.
   func encodeAlone(
-    _ digest: Digest, _ plain: UnsafeRawBufferPointer
+    _ digest: Digest, _ plain: RawSpan
   ) throws(BlobStorageError) -> EncodedChunk {
     try search.alone(digest, plain, hint: .unknown, features: search.features(plain, hint: .unknown))
   }
@@ -183,33 +180,33 @@ package final class ChunkPlanner: Sendable {
 // MARK: Cutting and encoding
 
 extension ChunkPlanner {
-  private func ranges(_ bytes: UnsafeRawBufferPointer) -> OneOrMore<Range<Int>> {
-    let whole = OneOrMore(0..<bytes.count)
+  private func ranges(_ bytes: RawSpan) -> OneOrMore<Range<Int>> {
+    let whole = OneOrMore(0..<bytes.byteCount)
     // Nothing is cut before the least length of a chunk, and an empty blob is one chunk of no bytes.
-    if bytes.count <= sizes.minimum { return whole }
+    if bytes.byteCount <= sizes.minimum { return whole }
     var chunker = BlobChunker(sizes: sizes)
-    return OneOrMore(contentsOf: chunker.chunks(in: bytes, isAtEnd: true)) ?? whole
+    return OneOrMore(contentsOf: bytes.withUnsafeBytes { chunker.chunks(in: $0, isAtEnd: true) }) ?? whole
   }
 
-  private func digest(_ bytes: UnsafeRawBufferPointer, _ range: Range<Int>) -> Digest {
-    Digest.of(UnsafeRawBufferPointer(rebasing: bytes[range]), by: algorithm)
+  private func digest(_ bytes: RawSpan, _ range: Range<Int>) -> Digest {
+    Digest.of(bytes.extracting(range), by: algorithm)
   }
 
   private func features(
-    _ draft: Draft, _ bytes: UnsafeRawBufferPointer, _ hint: CompressibilityHint
+    _ draft: Draft, _ bytes: RawSpan, _ hint: CompressibilityHint
   ) -> SIMD3<UInt32>? {
-    search.features(UnsafeRawBufferPointer(rebasing: bytes[draft.range]), hint: hint)
+    search.features(bytes.extracting(draft.range), hint: hint)
   }
 
   private func encode(
-    _ draft: Draft, _ bytes: UnsafeRawBufferPointer, _ hint: CompressibilityHint,
+    _ draft: Draft, _ bytes: RawSpan, _ hint: CompressibilityHint,
     _ guesses: inout BaseSearch.Guesses
   ) throws(BlobStorageError) -> ChunkPlan.Chunk {
     guard draft.standing == .missing else {
       return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: nil)
     }
     let encoded = try search.encode(
-      draft.digest, UnsafeRawBufferPointer(rebasing: bytes[draft.range]), hint: hint,
+      draft.digest, bytes.extracting(draft.range), hint: hint,
       features: draft.features ?? features(draft, bytes, hint), draft.found, &guesses)
     return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: encoded)
   }
@@ -220,7 +217,7 @@ extension ChunkPlanner {
 extension ChunkPlanner {
   /// Finds out which chunks the store has, and what to encode the others against.
   private func find(
-    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job
+    _ drafts: inout Drafts, in bytes: RawSpan, _ job: Job
   ) throws(BlobStorageError) -> LeaseFile.Hold? {
     var unsynced: Set<PackName> = []
     var current: Digest?
@@ -281,7 +278,7 @@ extension ChunkPlanner {
   }
 
   private func findBases(
-    _ drafts: inout Drafts, in bytes: UnsafeRawBufferPointer, _ job: Job, _ view: ReadTransaction,
+    _ drafts: inout Drafts, in bytes: RawSpan, _ job: Job, _ view: ReadTransaction,
     _ unsynced: inout Set<PackName>
   ) throws(BlobStorageError) {
     for index in drafts.indices where drafts[index].isUnknown {

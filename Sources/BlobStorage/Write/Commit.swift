@@ -76,9 +76,8 @@ extension WriterSession {
       for start in stride(from: 0, to: versions.count, by: Limits.dropVersionCountMax) {
         let part = Array(versions[start..<min(start + Limits.dropVersionCountMax, versions.count)])
         let drop = DropRecord(key: key, stamp: try stamp(), versions: part)
-        try bridge(drop.encodedPayload()) { (payload) throws(BlobStorageError) in
-          _ = try append(.drop(drop), payload: payload)
-        }
+        let payload = drop.encodedPayload()
+        try append(.drop(drop), payload: payload.span.bytes)
       }
     }
 
@@ -89,7 +88,7 @@ extension WriterSession {
     @discardableResult
     package mutating func append(
       _ content: PackRecord.Content,
-      payload: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0)
+      payload: RawSpan = RawSpan()
     ) throws(BlobStorageError) -> Int {
       switch content {
       case .ref(let ref):
@@ -104,13 +103,13 @@ extension WriterSession {
         let time = try packTime()
         let added = try session.append(content, payload: payload, to: &packs, time: time)
         // Nothing was added of what is pending.
-        if added > 0 { try count(added, listed: added - payload.count) }
+        if added > 0 { try count(added, listed: added - payload.byteCount) }
         return added
       }
       let added = RecordHeader.recordByteCount(
-        metaByteCount: content.metaByteCount, payloadByteCount: payload.count)
+        metaByteCount: content.metaByteCount, payloadByteCount: payload.byteCount)
       try count(added, listed: added)
-      deferred.append((content, Array(payload)))
+      deferred.append((content, payload.withUnsafeBytes { Array($0) }))
       return added
     }
 
@@ -131,11 +130,9 @@ extension WriterSession {
         let time = try packTime()
         // A pack that is begun for the first of them holds nothing before.
         if index == 0 { packs.commitOffset = packs.writer?.byteCount ?? Int64(PackHeader.byteCount) }
-        try bridge(payload) { (payload) throws(BlobStorageError) in
-          _ = try session.append(
-            content, payload: payload, to: &packs, time: time,
-            continues: index < deferred.count - 1 && !session.weaknesses.contains(.splitsCommits))
-        }
+        _ = try session.append(
+          content, payload: payload.span.bytes, to: &packs, time: time,
+          continues: index < deferred.count - 1 && !session.weaknesses.contains(.splitsCommits))
       }
     }
 
@@ -230,9 +227,7 @@ extension WriterSession.Commit {
     let record = ManifestRecord(
       digest: digest, byteCount: byteCount, chunkCount: Int64(entries.count), depth: 0,
       listedCount: entries.count)
-    return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
-      try append(.manifest(record), payload: raw)
-    }
+    return try append(.manifest(record), payload: payload.bytes.span.bytes)
   }
 
   private mutating func append(
@@ -245,9 +240,7 @@ extension WriterSession.Commit {
     for list in lists { list.encode(into: &payload) }
     let record = ManifestRecord(
       digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: 1, listedCount: lists.count)
-    return try bridge(payload.bytes) { (raw) throws(BlobStorageError) in
-      try append(.manifest(record), payload: raw)
-    }
+    return try append(.manifest(record), payload: payload.bytes.span.bytes)
   }
 }
 

@@ -44,7 +44,7 @@ struct Cutter {
     }
     isAtEnd = bytes.count < capacity
     if isFirst {
-      hint = bytes.withUnsafeBytes { CompressibilityHint(beginning: $0) }
+      hint = CompressibilityHint(beginning: bytes.span.bytes)
       isFirst = false
     }
     let chunks = bytes.withUnsafeBytes { chunker.chunks(in: $0, isAtEnd: isAtEnd) }

@@ -26,7 +26,7 @@ final class DictionaryTrials: Sendable {
     }
   }
 
-  func note(isSuccess: Bool) {
+  func adjustScore(isSuccess: Bool) {
     state.withLock { state in
       state.score =
         isSuccess ? min(state.score + Self.scoreOfSuccess, Self.scoreMax) : max(state.score - 1, 0)

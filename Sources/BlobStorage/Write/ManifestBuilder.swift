@@ -18,7 +18,8 @@ struct ManifestBuilder {
     chunkCount += 1
   }
 
-  mutating func takeFullList() -> List? {
+  /// Removes a full list of entries, if there is one.
+  mutating func removeFullList() -> List? {
     // One more than a list holds: a blob of exactly that many chunks needs no lists.
     guard entries.count > ManifestRecord.listedCountTarget else { return nil }
     let last = entries.removeLast()
@@ -26,14 +27,15 @@ struct ManifestBuilder {
     return list()
   }
 
-  /// What is left, if there are lists already.
-  mutating func takeLastList() -> List? {
+  /// Removes the remaining entries as a list. Returns nil if the blob has no lists, or no entries remain.
+  mutating func removeLastList() -> List? {
     guard lists != nil, !entries.isEmpty else { return nil }
     defer { entries = [] }
     return list()
   }
 
-  mutating func note(_ list: List, digest: Digest) {
+  /// Appends the entry of a list that was stored as the chunk `digest`.
+  mutating func append(_ list: List, digest: Digest) {
     lists =
       (lists ?? []) + [
         ListEntry(digest: digest, chunkCount: list.chunkCount, spanByteCount: list.spanByteCount)

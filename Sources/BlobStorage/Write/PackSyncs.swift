@@ -34,8 +34,8 @@ package final class PackSyncs: Sendable {
     }
   }
 
-  /// Notes that a sync has failed which did not wait for its turn.
-  func noteFailure(_ name: PackName) { packs.withLock { $0[name, default: Pack()].hasFailed = true } }
+  /// Marks the pack as failed after a sync that ran outside ``run(_:_:)``.
+  func markFailed(_ name: PackName) { packs.withLock { $0[name, default: Pack()].hasFailed = true } }
 
   /// Waits until no other thread syncs the pack; says whether a sync of it has failed.
   private func begin(_ name: PackName) -> Bool {

@@ -31,8 +31,8 @@ extension WriterSession {
 
   /// Runs `body` while no other thread publishes packs of this session. A task that is cancelled does not wait.
   package func inPublishingTurn(_ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    try publishingTurn.take(isPatient: false)
-    defer { publishingTurn.giveBack() }
+    try publishingTurn.acquire(isPatient: false)
+    defer { publishingTurn.release() }
     try body()
   }
 

@@ -84,7 +84,7 @@ package final class WriterSession: Sendable {
   /// - Returns: bytes that were added to the pack.
   @discardableResult
   package func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer
+    _ content: PackRecord.Content, payload: RawSpan
   ) throws(BlobStorageError) -> Int {
     var time: UInt64 = 0
     while true {
@@ -323,7 +323,7 @@ package final class WriterSession: Sendable {
     guard catalog.tails?.isDue ?? false else { return }
     do throws(BlobStorageError) { try catalog.settle() } catch {
       // Everything is visible. The next commit tries again.
-      catalog.tails?.noteFailedSettling()
+      catalog.tails?.postponeSettling()
       logger.warning("The catalog could not be brought up to date.", metadata: ["reason": "\(error.message)"])
     }
   }
@@ -332,7 +332,7 @@ package final class WriterSession: Sendable {
 
   /// Appends a record under the append lock, in a new pack if there is none.
   func append(
-    _ content: PackRecord.Content, payload: UnsafeRawBufferPointer, to packs: inout OpenPacks, time: UInt64,
+    _ content: PackRecord.Content, payload: RawSpan, to packs: inout OpenPacks, time: UInt64,
     continues: Bool = false
   ) throws(BlobStorageError) -> Int {
     if packs.writer == nil {
@@ -407,7 +407,7 @@ package final class WriterSession: Sendable {
       try writer.file.truncate(to: end)
       try writer.file.synchronize()
     } catch {
-      syncs.noteFailure(writer.name)
+      syncs.markFailed(writer.name)
       writer.poison(error)
       failure = writer.failure ?? error
     }
@@ -440,8 +440,8 @@ extension WriterSession {
 
   /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
   func beginPack() throws(BlobStorageError) {
-    try beginning.take(isPatient: true)
-    defer { beginning.giveBack() }
+    try beginning.acquire(isPatient: true)
+    defer { beginning.release() }
     try beginPackInTurn()
   }
 

@@ -8,8 +8,8 @@ import Synchronization
 /// It compares what the packs take with what was live after the last collection, less what was dropped since. When they
 /// take twice as much, and some more, it collects garbage: at once for `byteCountMin`, and for `idleByteCountMin` when
 /// nothing was changed for a second. So the folder takes at most about twice what is live, and each byte is copied
-/// about once for each byte of garbage. What was live is noted in a file beside the store's own, so that programs
-/// that run for a moment give space back too. The note is an estimate: a wrong one costs one collection.
+/// about once for each byte of garbage. It keeps the live byte count in a file beside the store's own, so that
+/// programs that run for a moment give space back too. The count is an estimate: a wrong one costs one collection.
 package final class SpaceKeeper: Sendable {
   private static let byteCountMin: Int64 = 4 << 20
   private static let idleByteCountMin: Int64 = 256 << 10
@@ -36,7 +36,7 @@ package final class SpaceKeeper: Sendable {
 
   /// Begins to look after a store that was just opened.
   package func begin(_ store: BlockingBlobStore) {
-    let live = Self.note(store).flatMap { try? String(contentsOf: $0, encoding: .utf8) }.flatMap { Int64($0) }
+    let live = Self.file(store).flatMap { try? String(contentsOf: $0, encoding: .utf8) }.flatMap { Int64($0) }
     let disk = Self.packByteCount(store)
     state.withLock { state in
       state.store = store
@@ -146,12 +146,13 @@ package final class SpaceKeeper: Sendable {
     Self.write(state.withLock(\.liveByteCount), store)
   }
 
-  private static func note(_ store: BlockingBlobStore) -> URL? {
+  /// Holds the live byte count between runs of programs.
+  private static func file(_ store: BlockingBlobStore) -> URL? {
     URL(fileURLWithPath: store.store.information.path).appendingPathComponent("drop-in-live")
   }
 
   private static func write(_ byteCount: Int64, _ store: BlockingBlobStore) {
-    guard let url = note(store) else { return }
+    guard let url = file(store) else { return }
     // Advice: without it, the next to open the store collects once too often.
     try? Data("\(byteCount)".utf8).write(to: url)
   }

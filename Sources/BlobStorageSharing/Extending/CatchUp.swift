@@ -74,8 +74,8 @@ package final class CatchUp: Sendable {
       return turns.begunCount
     }
     defer { turns.withLock { $0.waitingCount -= 1 } }
-    try turn.take(isPatient: false)
-    defer { turn.giveBack() }
+    try turn.acquire(isPatient: false)
+    defer { turn.release() }
     let next = turns.withLock { turns -> Next in
       if turns.endedNumber > asked { return .done(missing: turns.missing) }
       if let failure = turns.failure, failure.number > asked { return .failed(failure.error) }
@@ -126,8 +126,8 @@ package final class CatchUp: Sendable {
   /// - Returns: whether this thread or another one has rebuilt it.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
-    try turn.take(isPatient: false)
-    defer { turn.giveBack() }
+    try turn.acquire(isPatient: false)
+    defer { turn.release() }
     let lacksCopies = try catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.meta(.lacksCopies) > 0
     }

@@ -34,7 +34,7 @@ struct FooterCopies: Sendable {
     while offset < byteCount - 4 {
       let part = try file.bytesThere(at: offset, Int(min(byteCount - 4 - offset, Int64(Self.stepByteCount))))
       guard !part.isEmpty else { return nil }
-      checksum = part.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+      checksum = CRC32C.checksum(part.span.bytes, continuing: checksum)
       offset += Int64(part.count)
     }
     let end = try file.bytesThere(at: byteCount - 4, 4)
@@ -84,7 +84,7 @@ struct FooterCopies: Sendable {
       var offset: Int64 = 0
       var checksum: UInt32 = 0
       func append(_ part: [UInt8]) throws(BlobStorageError) {
-        checksum = part.withUnsafeBytes { CRC32C.checksum($0, continuing: checksum) }
+        checksum = CRC32C.checksum(part.span.bytes, continuing: checksum)
         try file.put(part, at: offset)
         offset += Int64(part.count)
       }

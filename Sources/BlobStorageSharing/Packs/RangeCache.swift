@@ -57,7 +57,7 @@ package final class RangeCache: Sendable {
           ? 0
           : map.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: index * 4, as: UInt32.self) }.littleEndian
         if checksum != 0, try file.read(into: target, at: place(of: block)) == target.count,
-          CRC32C.checksum(UnsafeRawBufferPointer(target)) == checksum
+          CRC32C.checksum(target.bytes) == checksum
         {
           continue
         }
@@ -76,9 +76,8 @@ package final class RangeCache: Sendable {
       try file.write(bytes, at: place(of: blocks.lowerBound))
       var map = ByteWriter(capacity: blocks.count * 4)
       for start in stride(from: 0, to: bytes.count, by: Self.blockByteCount) {
-        let block = UnsafeRawBufferPointer(
-          rebasing: bytes[start..<min(start + Self.blockByteCount, bytes.count)])
-        map.integer(CRC32C.checksum(block))
+        let end = min(start + Self.blockByteCount, bytes.count)
+        map.integer(CRC32C.checksum(bytes.bytes.extracting(start..<end)))
       }
       try file.put(map.bytes, at: Int64(blocks.lowerBound * 4))
     } catch {

@@ -12,14 +12,13 @@ extension FuzzTarget {
     // A wall behind the output shows an overrun.
     var output = [UInt8](repeating: 0xA5, count: count + 32)
     output.withUnsafeMutableBytes { output in
-      base.withUnsafeBytes { base in
-        let encodingBase: EncodingBase =
-          baseKind == 0 ? .none : baseKind == 1 ? .prefix(base) : .dictionary(base, identity: 1)
-        _ = Fuzzing.decode(stored) { raw throws(BlobStorageError) in
-          try ChunkDecoder().decode(
-            raw, by: kind, base: encodingBase, into: UnsafeMutableRawBufferPointer(rebasing: output[..<count])
-          )
-        }
+      let bytes = base.span.bytes
+      let encodingBase: EncodingBase =
+        baseKind == 0 ? .none : baseKind == 1 ? .prefix(bytes) : .dictionary(bytes, identity: 1)
+      _ = Fuzzing.decode(stored) { raw throws(BlobStorageError) in
+        try ChunkDecoder().decode(
+          raw.bytes, by: kind, base: encodingBase,
+          into: UnsafeMutableRawBufferPointer(rebasing: output[..<count]))
       }
     }
     Fuzzing.require(output[count...].allSatisfy { $0 == 0xA5 }, "the decoder wrote past its output")
@@ -33,23 +32,21 @@ extension FuzzTarget {
     let half = input.prefix(input.count / 2)
     for choice in [CodecChoice.zstd, .zlib, .none] {
       for takesBase in [false, true] where choice.kind.takesBase || !takesBase {
-        let outcome = Array(half).withUnsafeBytes { base in
-          Fuzzing.decode(input) { raw throws(BlobStorageError) -> [UInt8] in
-            let (encoder, decoder) = (ChunkEncoder(), ChunkDecoder())
-            let encodingBase: EncodingBase = takesBase ? .prefix(base) : .none
-            return try encoder.withEncoded(raw, by: choice, base: encodingBase) {
-              (kind, stored) throws(BlobStorageError) in
-              var plain = [UInt8](repeating: 0, count: raw.count)
-              var failure: BlobStorageError?
-              plain.withUnsafeMutableBytes { target in
-                do throws(BlobStorageError) {
-                  try decoder.decode(
-                    stored, by: kind, base: kind == .none ? .none : encodingBase, into: target)
-                } catch { failure = error }
-              }
-              if let failure { throw failure }
-              return plain
+        let outcome = Fuzzing.decode(input) { raw throws(BlobStorageError) -> [UInt8] in
+          let (encoder, decoder) = (ChunkEncoder(), ChunkDecoder())
+          let encodingBase: EncodingBase = takesBase ? .prefix(half.span.bytes) : .none
+          return try encoder.withEncoded(raw.bytes, by: choice, base: encodingBase) {
+            (kind, stored) throws(BlobStorageError) in
+            var plain = [UInt8](repeating: 0, count: raw.count)
+            var failure: BlobStorageError?
+            plain.withUnsafeMutableBytes { target in
+              do throws(BlobStorageError) {
+                try decoder.decode(
+                  stored.bytes, by: kind, base: kind == .none ? .none : encodingBase, into: target)
+              } catch { failure = error }
             }
+            if let failure { throw failure }
+            return plain
           }
         }
         Fuzzing.require(outcome == input, "\(choice.kind) does not give back what it was given")
@@ -62,7 +59,7 @@ extension FuzzTarget {
     let plain = Array(String(repeating: "chunk and manifest, ref and drop; ", count: 30).utf8)
     for (index, choice) in [CodecChoice.zstd, .zlib].enumerated() {
       let stored = Fuzzing.decode(plain) { raw throws(BlobStorageError) in
-        try ChunkEncoder().withEncoded(raw, by: choice) { Array($1) }
+        try ChunkEncoder().withEncoded(raw.bytes, by: choice) { Array($1) }
       }
       let head = [UInt8(index + 1), 0, UInt8(plain.count & 0xff), UInt8(plain.count >> 8), 0]
       seeds.append(head + (stored ?? []))

@@ -14,9 +14,7 @@ enum FuzzedPack {
     header.typeNumber = type
     var bytes = header.encoded(meta: meta, pack: name, offset: offset)
     guard !payload.isEmpty else { return bytes }
-    let checksum = bytes.withUnsafeBytes { fixed in
-      payload.withUnsafeBytes { RecordHeader.payloadChecksum($0, after: fixed) }
-    }
+    let checksum = RecordHeader.payloadChecksum(payload.span.bytes, after: bytes.span.bytes)
     bytes += payload
     withUnsafeBytes(of: checksum.littleEndian) { bytes += $0 }
     return bytes
@@ -81,7 +79,7 @@ extension FuzzTarget {
     let trailer = PackFooter.Trailer(
       name: FuzzedPack.name, recordCount: recordCount, footerOffset: Int64(footerOffset),
       storedByteCount: blocks.count, plainByteCount: blocks.count,
-      checksum: blocks.withUnsafeBytes { CRC32C.checksum($0) })
+      checksum: CRC32C.checksum(blocks.span.bytes))
     FuzzedPack.scan(bytes + blocks + trailer.encoded())
   }
 

@@ -167,13 +167,7 @@ struct StorePlan {
 
   private func append(_ content: PackRecord.Content, _ payload: [UInt8]) throws(BlobStorageError) {
     guard let writer else { return }
-    let result: Result<Void, BlobStorageError> = payload.withUnsafeBytes { raw in
-      do throws(BlobStorageError) {
-        _ = try writer.append(content, payload: raw)
-        return .success(())
-      } catch { return .failure(error) }
-    }
-    try result.get()
+    _ = try writer.append(content, payload: payload.span.bytes)
   }
 
   private func writeChunk(_ reader: inout InputReader) throws(BlobStorageError) {
@@ -187,7 +181,7 @@ struct StorePlan {
       return
     }
     let stored = Fuzzing.decode(content) { raw throws(BlobStorageError) in
-      try ChunkEncoder().withEncoded(raw, by: .zstd) { Array($1) }
+      try ChunkEncoder().withEncoded(raw.bytes, by: .zstd) { Array($1) }
     }
     guard let stored, stored.count < content.count else { return }
     try append(

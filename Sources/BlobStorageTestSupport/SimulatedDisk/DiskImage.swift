@@ -93,7 +93,7 @@ struct DiskImage {
     for part in parts { nodes[part.directory]?.liveNames[part.name] = part.node }
     nameChanges.append(
       NameChange(
-        number: takeChangeNumber(), parts: parts, unsynced: Set(parts.map(\.directory)),
+        number: nextChangeNumber(), parts: parts, unsynced: Set(parts.map(\.directory)),
         description: description))
   }
 
@@ -115,7 +115,7 @@ struct DiskImage {
   mutating func change(_ number: NodeNumber, _ kind: DataChange.Kind, modified: FileTime) {
     guard var node = nodes.removeValue(forKey: number) else { return }
     Self.apply(kind, to: &node.live)
-    node.pending.append(DataChange(number: takeChangeNumber(), kind: kind))
+    node.pending.append(DataChange(number: nextChangeNumber(), kind: kind))
     node.modified = modified
     nodes[number] = node
   }
@@ -165,7 +165,7 @@ struct DiskImage {
     return found
   }
 
-  private mutating func takeChangeNumber() -> Int {
+  private mutating func nextChangeNumber() -> Int {
     defer { nextChange += 1 }
     return nextChange
   }

@@ -142,11 +142,11 @@ package final class SimulatedDisk: FileSystem {
     let record = CallDescription(kind: kind, process: process, detail: "\(path) \(detail)")
     // A dead process ends before any other has a turn.
     let scheduler = state.withLock { $0.aliveProcesses.contains(process) ? $0.scheduler : nil }
-    scheduler?.takeTurn()
+    scheduler?.waitForTurn()
     let (call, fault, hooks) = try state.withLock { (state) throws(BlobStorageError) in
       guard state.aliveProcesses.contains(process) else { throw .simulatedStop }
       let call = state.log(record)
-      let fault = kind.canFail ? state.takeFault(kind) : nil
+      let fault = kind.canFail ? state.consumeFault(kind) : nil
       return (call, fault, [state.callHook, kind.isMutating ? state.hook : nil])
     }
     for hook in hooks { try run(hook, call) }
@@ -195,7 +195,7 @@ extension SimulatedDisk.State {
   }
 
   /// Counts the call against all planned faults; the first that is due strikes.
-  fileprivate mutating func takeFault(_ kind: CallKind) -> Fault? {
+  fileprivate mutating func consumeFault(_ kind: CallKind) -> Fault? {
     var due: Fault?
     for index in faults.indices where faults[index].kind == nil || faults[index].kind == kind {
       if faults[index].count > 1 {

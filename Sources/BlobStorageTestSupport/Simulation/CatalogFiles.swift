@@ -59,7 +59,7 @@ package final class CatalogLocks: Sendable {
 
   package init() {}
 
-  func take(_ path: FilePath, _ new: Holder) -> Bool {
+  func acquire(_ path: FilePath, _ new: Holder) -> Bool {
     state.withLock { state in
       var others = (state.holders[path] ?? []).filter { $0.process.isAlive && $0.file != new.file }
       defer { state.holders[path] = others }
@@ -69,7 +69,7 @@ package final class CatalogLocks: Sendable {
     }
   }
 
-  func take(
+  func acquire(
     _ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier, _ process: SimulatedProcess
   ) -> Bool {
     state.withLock { state in
@@ -81,7 +81,7 @@ package final class CatalogLocks: Sendable {
     }
   }
 
-  func giveBack(_ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier) {
+  func release(_ bytes: Range<Int64>, of path: FilePath, _ file: ObjectIdentifier) {
     let hook = state.withLock { state in
       state.ranges[path]?.removeAll { $0.file == file && $0.bytes == bytes }
       return state.hook
@@ -89,10 +89,10 @@ package final class CatalogLocks: Sendable {
     hook?(path)
   }
 
-  /// Sets what is called when a lock was given back: behind a transaction or a commit, before its caller learns of the outcome.
-  package func afterGivingBack(_ hook: (@Sendable (FilePath) -> Void)?) { state.withLock { $0.hook = hook } }
+  /// Sets what runs when a lock is released: after a transaction or a commit, before its caller learns the outcome.
+  package func afterRelease(_ hook: (@Sendable (FilePath) -> Void)?) { state.withLock { $0.hook = hook } }
 
-  func giveBack(_ path: FilePath, _ file: ObjectIdentifier) {
+  func release(_ path: FilePath, _ file: ObjectIdentifier) {
     let hook = state.withLock { state in
       state.holders[path]?.removeAll { $0.file == file }
       state.ranges[path]?.removeAll { $0.file == file }
@@ -120,18 +120,18 @@ private final class LockedFile: ForwardingFile {
     self.missing = missing
   }
 
-  deinit { giveBack() }
+  deinit { release() }
 
   func lock(_ kind: LockKind, wait: Bool) throws(BlobStorageError) -> Bool {
     guard let locks else { return try file.lock(kind, wait: wait) }
     let kind: LockKind = path.string.hasSuffix("/lock") ? .exclusive : kind
     while true {
       guard process.isAlive else { throw .simulatedStop }
-      scheduler?.takeTurn()
+      scheduler?.waitForTurn()
       if path.string.hasSuffix("/lock") { process.log(.settle, FilePath("lock")) }
       guard process.isAlive else { throw .simulatedStop }
       let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
-      if locks.take(path, holder) { return true }
+      if locks.acquire(path, holder) { return true }
       guard wait else { return false }
       guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
@@ -139,7 +139,7 @@ private final class LockedFile: ForwardingFile {
   }
 
   func unlock() throws(BlobStorageError) {
-    if locks == nil { try file.unlock() } else { giveBack() }
+    if locks == nil { try file.unlock() } else { release() }
   }
 
   func lock(bytes: Range<Int64>, wait: Bool) throws(BlobStorageError) -> Bool {
@@ -148,10 +148,10 @@ private final class LockedFile: ForwardingFile {
     guard let locks else { return try file.lock(bytes: bytes, wait: wait) }
     while true {
       guard process.isAlive else { throw .simulatedStop }
-      scheduler?.takeTurn()
+      scheduler?.waitForTurn()
       process.log(step, FilePath("live"))
       guard process.isAlive else { throw .simulatedStop }
-      if locks.take(bytes, of: path, ObjectIdentifier(self), process) { return true }
+      if locks.acquire(bytes, of: path, ObjectIdentifier(self), process) { return true }
       guard wait else { return false }
       guard let scheduler else { preconditionFailure("no actor would end this waiting") }
       scheduler.waitForWake()
@@ -169,7 +169,7 @@ private final class LockedFile: ForwardingFile {
 
   func unlock(bytes: Range<Int64>) throws(BlobStorageError) {
     guard let locks else { return try file.unlock(bytes: bytes) }
-    locks.giveBack(bytes, of: path, ObjectIdentifier(self))
+    locks.release(bytes, of: path, ObjectIdentifier(self))
     scheduler?.wake()
   }
 
@@ -179,13 +179,13 @@ private final class LockedFile: ForwardingFile {
   }
 
   func close() {
-    giveBack()
+    release()
     file.close()
   }
 
-  private func giveBack() {
+  private func release() {
     guard let locks else { return }
-    locks.giveBack(path, ObjectIdentifier(self))
+    locks.release(path, ObjectIdentifier(self))
     scheduler?.wake()
   }
 

@@ -72,11 +72,11 @@ package final class Scheduler: Sendable {
     }
     for (index, body) in bodies.enumerated() {
       let turn = state.withLock { $0.actors[index].turn }
-      // Taken out and let go of, because a thread's object may outlive the thread.
+      // Released after the run, because a thread's object may outlive the thread.
       let once = Once(body)
       let thread = Thread { [self] in
         turn.wait()
-        once.take()?()
+        once.run()
         end()
       }
       thread.stackSize = 4 << 20
@@ -87,7 +87,7 @@ package final class Scheduler: Sendable {
   }
 
   /// Called by an actor before each of its calls: others may run before it returns.
-  package func takeTurn() {
+  package func waitForTurn() {
     let turn = state.withLock { state -> DispatchSemaphore? in
       guard let running = state.running else { return nil }
       state.stepCount += 1
@@ -103,7 +103,7 @@ package final class Scheduler: Sendable {
     state.withLock { state in
       if let running = state.running { state.actors[running].isWaiting = true }
     }
-    takeTurn()
+    waitForTurn()
   }
 
   /// Lets all who wait try again.
@@ -154,11 +154,11 @@ package final class Scheduler: Sendable {
   }
 }
 
-/// A closure that is handed out once.
+/// A closure that runs once.
 private final class Once: Sendable {
   private let body: Mutex<(@Sendable () -> Void)?>
 
   init(_ body: @escaping @Sendable () -> Void) { self.body = Mutex(body) }
 
-  func take() -> (@Sendable () -> Void)? { body.withLock { $0.take() } }
+  func run() { body.withLock { $0.take() }?() }
 }

@@ -120,7 +120,7 @@ struct CacheNotesTests {
       try engine.catalog.write { transaction throws(BlobStorageError) in
         try transaction.beginCountingVersions()
       }
-      let digests = values.map { bytes in bytes.withUnsafeBytes { Digest.of($0, by: .blake3) } }
+      let digests = values.map { Digest.of($0, by: .blake3) }
       let counted = try engine.catalog.read { transaction throws(BlobStorageError) in
         var counted: [Int] = []
         for digest in digests { counted.append(try transaction.versionCount(of: digest)) }

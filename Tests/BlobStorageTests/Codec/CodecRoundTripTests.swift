@@ -50,10 +50,9 @@ struct CodecRoundTripTests {
 
   @Test func theErrorOfTheBodyComesThrough() throws {
     let error = #expect(throws: BlobStorageError.self) {
-      try [1, 2, 3].withUnsafeBytes { plain in
-        try ChunkEncoder().withEncoded(plain, by: .zstd) { _, _ throws(BlobStorageError) in
-          throw BlobStorageError(.noSpace, "full")
-        }
+      let plain: [UInt8] = [1, 2, 3]
+      try ChunkEncoder().withEncoded(plain.span.bytes, by: .zstd) { _, _ throws(BlobStorageError) in
+        throw BlobStorageError(.noSpace, "full")
       }
     }
     #expect(error?.code == .noSpace)

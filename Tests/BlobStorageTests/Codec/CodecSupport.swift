@@ -14,13 +14,10 @@ extension ChunkEncoder {
   func encoded(
     _ plain: [UInt8], by choice: CodecChoice, base: [UInt8]? = nil, hint: CompressibilityHint = .unknown
   ) throws -> (kind: CodecKind, bytes: [UInt8]) {
-    try plain.withUnsafeBytes { plain in
-      try (base ?? []).withUnsafeBytes { bytes in
-        try withEncoded(plain, by: choice, base: base == nil ? .none : .prefix(bytes), hint: hint) {
-          ($0, Array($1))
-        }
-      }
-    }
+    let bytes = base ?? []
+    return try withEncoded(
+      plain.span.bytes, by: choice, base: base == nil ? .none : .prefix(bytes.span.bytes), hint: hint
+    ) { ($0, Array($1)) }
   }
 }
 
@@ -31,16 +28,13 @@ extension ChunkDecoder {
     // A wall behind the output shows an overrun.
     var output = [UInt8](repeating: 0xA5, count: count + 64)
     var failure: BlobStorageError?
+    let bytes = base ?? []
     output.withUnsafeMutableBytes { output in
-      stored.withUnsafeBytes { stored in
-        (base ?? []).withUnsafeBytes { bytes in
-          do throws(BlobStorageError) {
-            try decode(
-              stored, by: kind, base: base == nil ? .none : .prefix(bytes),
-              into: UnsafeMutableRawBufferPointer(rebasing: output[..<count]))
-          } catch { failure = error }
-        }
-      }
+      do throws(BlobStorageError) {
+        try decode(
+          stored.span.bytes, by: kind, base: base == nil ? .none : .prefix(bytes.span.bytes),
+          into: UnsafeMutableRawBufferPointer(rebasing: output[..<count]))
+      } catch { failure = error }
     }
     precondition(output[count...].allSatisfy { $0 == 0xA5 }, "the decoder wrote past its output")
     if let failure { throw failure }

@@ -49,7 +49,7 @@ struct CompressibilityHintTests {
       ("nothing", [], false),
     ] as [(String, [UInt8], Bool)])
   func aCompressedFormatIsKnownByItsBeginning(name: String, beginning: [UInt8], isCompressed: Bool) {
-    let hint = beginning.withUnsafeBytes { CompressibilityHint(beginning: $0) }
+    let hint = CompressibilityHint(beginning: beginning.span.bytes)
     #expect(hint == (isCompressed ? .alreadyCompressed : .unknown), "\(name)")
   }
 }

@@ -78,23 +78,16 @@ struct EncodingBaseTests {
     for (identity, dictionary) in [(1, dictionary), (2, other), (1, dictionary), (2, other)]
       as [(UInt64, [UInt8])]
     {
-      let (kind, stored) = try plain.withUnsafeBytes { plain in
-        try dictionary.withUnsafeBytes { dictionary in
-          try encoder.withEncoded(plain, by: .zstd, base: .dictionary(dictionary, identity: identity)) {
-            ($0, Array($1))
-          }
-        }
-      }
+      let (kind, stored) = try encoder.withEncoded(
+        plain.span.bytes, by: .zstd, base: .dictionary(dictionary.span.bytes, identity: identity)
+      ) { ($0, Array($1)) }
       #expect(kind == .zstd)
       #expect(stored.count < (try encoder.encoded(plain, by: .zstd).bytes.count))
       var decoded = [UInt8](repeating: 0, count: plain.count)
       try decoded.withUnsafeMutableBytes { decoded in
-        try dictionary.withUnsafeBytes { dictionary in
-          try stored.withUnsafeBytes { stored in
-            try decoder.decode(
-              stored, by: kind, base: .dictionary(dictionary, identity: identity), into: decoded)
-          }
-        }
+        try decoder.decode(
+          stored.span.bytes, by: kind, base: .dictionary(dictionary.span.bytes, identity: identity),
+          into: decoded)
       }
       #expect(decoded == plain)
       let alone = try? decoder.decoded(stored, by: .zstd, count: plain.count)
@@ -110,23 +103,16 @@ struct EncodingBaseTests {
     for index in [0, 1, 2, 3, 4, 5, 6, 0, 6, 5, 1, 0] {
       let dictionary = dictionaries[index]
       let plain = Array(dictionary[500..<1_700])
-      let (kind, stored) = try plain.withUnsafeBytes { plain in
-        try dictionary.withUnsafeBytes { dictionary in
-          try encoder.withEncoded(
-            plain, by: .zstd, base: .dictionary(dictionary, identity: UInt64(index))
-          ) { ($0, Array($1)) }
-        }
-      }
+      let (kind, stored) = try encoder.withEncoded(
+        plain.span.bytes, by: .zstd, base: .dictionary(dictionary.span.bytes, identity: UInt64(index))
+      ) { ($0, Array($1)) }
       // Noise shrinks by what is in the dictionary alone.
       #expect(kind == .zstd && stored.count < 100, "dictionary \(index)")
       var decoded = [UInt8](repeating: 0, count: plain.count)
       try decoded.withUnsafeMutableBytes { decoded in
-        try dictionary.withUnsafeBytes { dictionary in
-          try stored.withUnsafeBytes { stored in
-            try decoder.decode(
-              stored, by: kind, base: .dictionary(dictionary, identity: UInt64(index)), into: decoded)
-          }
-        }
+        try decoder.decode(
+          stored.span.bytes, by: kind, base: .dictionary(dictionary.span.bytes, identity: UInt64(index)),
+          into: decoded)
       }
       #expect(decoded == plain, "dictionary \(index)")
     }

@@ -199,27 +199,21 @@ struct FrozenStoreGenerator {
       : try #require(DictionaryTrainer.train(samples: (0..<400).map { _ in text() }, byteCountMax: 3_000))
     let names = [plain, base].map { Digest.of($0, by: algorithm) }
     let identity = names[1].withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
-    let stored = try decoding(plain) { (raw) throws(BlobStorageError) in
-      try decoding(base) { (base) throws(BlobStorageError) in
-        try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
-          try encoder.withEncoded(
-            raw, by: .zstd, base: kind == .prefix ? .prefix(base) : .dictionary(base, identity: identity)
-          ) { codec, stored in codec == .zstd ? Array(stored) : [] }
-        }
-      }
+    let stored = try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      let raw = base.span.bytes
+      return try encoder.withEncoded(
+        plain.span.bytes, by: .zstd,
+        base: kind == .prefix ? .prefix(raw) : .dictionary(raw, identity: identity)
+      ) { codec, stored in codec == .zstd ? Array(stored) : [] }
     }
     try #require(!stored.isEmpty)
     let (stamp, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
-      try decoding(base) { (raw) throws(BlobStorageError) in
-        let record = ChunkRecord(digest: names[1], plainByteCount: base.count, codecNumber: 0)
-        _ = try commit.append(.chunk(record), payload: raw)
-      }
-      try decoding(stored) { (raw) throws(BlobStorageError) in
-        let record = ChunkRecord(
-          digest: names[0], plainByteCount: plain.count, codecNumber: CodecKind.zstd.rawValue, baseKind: kind,
-          base: names[1])
-        _ = try commit.append(.chunk(record), payload: raw)
-      }
+      let baseRecord = ChunkRecord(digest: names[1], plainByteCount: base.count, codecNumber: 0)
+      try commit.append(.chunk(baseRecord), payload: base.span.bytes)
+      let record = ChunkRecord(
+        digest: names[0], plainByteCount: plain.count, codecNumber: CodecKind.zstd.rawValue, baseKind: kind,
+        base: names[1])
+      try commit.append(.chunk(record), payload: stored.span.bytes)
       let stamp = try commit.stamp()
       try commit.append(
         .ref(

@@ -9,25 +9,25 @@ struct TurnTests {
   func cancelledAsItComes() throws {
     for _ in 0..<20 {
       let turn = Turn()
-      try turn.take(isPatient: true)
+      try turn.acquire(isPatient: true)
       let flag = CancellationFlag()
       let (cancelled, patient) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
       Thread {
         do {
-          try CancellationFlag.$current.withValue(flag) { try turn.take(isPatient: false) }
-          turn.giveBack()
+          try CancellationFlag.$current.withValue(flag) { try turn.acquire(isPatient: false) }
+          turn.release()
         } catch { #expect((error as? BlobStorageError)?.code == .cancelled) }
         cancelled.signal()
       }.start()
       // It waits by now. If it does not, the round shows nothing.
       Thread.sleep(forTimeInterval: 0.01)
       Thread {
-        #expect(throws: Never.self) { try turn.take(isPatient: true) }
+        #expect(throws: Never.self) { try turn.acquire(isPatient: true) }
         patient.signal()
       }.start()
       Thread.sleep(forTimeInterval: 0.01)
       flag.cancel()
-      turn.giveBack()
+      turn.release()
       cancelled.wait()
       // Only so that the test ends: it comes at once, or never.
       try #require(patient.wait(timeout: .now() + 30) == .success)

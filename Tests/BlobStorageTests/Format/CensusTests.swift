@@ -163,7 +163,7 @@ import Testing
   func hostile() {
     func line(_ text: String) -> [UInt8] {
       let bytes = Array(text.utf8)
-      let checksum = bytes.withUnsafeBytes { CRC32C.checksum($0) }
+      let checksum = CRC32C.checksum(bytes.span.bytes)
       return Array("\n\(text) \(Hex.text(checksum))".utf8)
     }
     for text in [

@@ -34,7 +34,7 @@ struct ActivityTests {
       for _ in 0..<4 {
         hostile[Int.random(in: 8..<512, using: &random)] = UInt8(truncatingIfNeeded: random.next())
       }
-      let checksum = hostile[8...].withUnsafeBytes { CRC32C.checksum($0) }
+      let checksum = CRC32C.checksum(hostile.span.bytes.extracting(8...))
       withUnsafeBytes(of: checksum.littleEndian) { hostile.replaceSubrange(4..<8, with: $0) }
       _ = hostile.withUnsafeBytes { ActivityRecord($0) }
     }

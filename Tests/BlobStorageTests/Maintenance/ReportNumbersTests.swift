@@ -22,9 +22,7 @@ struct ReportNumbersTests {
       backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: SystemFiles()),
       codecs: CodecPool())
     for record in records {
-      _ = try bridge(record.payload) { (payload) throws(BlobStorageError) in
-        try writer.append(record.content, payload: payload)
-      }
+      _ = try writer.append(record.content, payload: record.payload.span.bytes)
     }
     try writer.seal()
     writer.file.close()

@@ -26,9 +26,9 @@ struct PackWriterTests {
     var written: [String] = []
     for record in records {
       written.append(
-        try bridge(record.payload) { (payload) throws(BlobStorageError) in
-          try writer.append(record.content, payload: payload, continues: record.continues)
-        }.summary)
+        try writer.append(
+          record.content, payload: record.payload.span.bytes, continues: record.continues
+        ).summary)
     }
     return written
   }

@@ -5,7 +5,7 @@ import Testing
 struct ChunkCacheTests {
   private func chunk(_ number: Int) -> (digest: Digest, bytes: [UInt8]) {
     let bytes = [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: 1_000 + number)
-    return (bytes.withUnsafeBytes { Digest.of($0, by: .blake3) }, bytes)
+    return (Digest.of(bytes, by: .blake3), bytes)
   }
 
   @Test("gives back what was put in, and never holds more than it may")

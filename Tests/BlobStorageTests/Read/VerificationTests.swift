@@ -97,11 +97,9 @@ struct VerificationTests {
     try changeRecord { bytes, row, pack in
       let start = Int(row.payloadOffset - row.place.offset)
       bytes[start] ^= 1
-      let checksum = bytes.withUnsafeBytes { raw in
-        RecordHeader.payloadChecksum(
-          UnsafeRawBufferPointer(rebasing: raw[start..<raw.count - 4]),
-          after: UnsafeRawBufferPointer(rebasing: raw[..<start]))
-      }
+      let raw = bytes.span.bytes
+      let checksum = RecordHeader.payloadChecksum(
+        raw.extracting(start..<raw.byteCount - 4), after: raw.extracting(0..<start))
       withUnsafeBytes(of: checksum.littleEndian) { bytes.replaceSubrange((bytes.count - 4)..., with: $0) }
     }
     var other = Data(noise)

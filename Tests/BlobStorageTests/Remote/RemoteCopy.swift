@@ -20,7 +20,7 @@ enum RemoteCopy {
       let result: Result<Void, BlobStorageError> = payload.withUnsafeMutableBytes { buffer in
         do throws(BlobStorageError) {
           _ = try file.read(into: buffer, at: offset)
-          _ = try session.append(record.content, payload: UnsafeRawBufferPointer(buffer))
+          _ = try session.append(record.content, payload: buffer.bytes)
           return .success(())
         } catch { return .failure(error) }
       }

@@ -229,7 +229,7 @@ struct SharingTests {
     }
   }
 
-  @Test("every page is asked for, and what is missing is said")
+  @Test("every page is asked for, and missing pages are reported")
   func pages() throws {
     var faults = ObjectFaults()
     faults.pageCount = 2
@@ -252,12 +252,12 @@ struct SharingTests {
       try Membership.join(place.objects, storeID: id, writer: writer, machine: "a").membership
     }
     #expect(try Membership.writers(place.objects) == writers)
-    var said = Collections()
+    var collections = Collections()
     for sequence in UInt32(1)...5 {
-      said = try #require(try place.log.condemn([name(9, sequence)], after: said, by: 7))
+      collections = try #require(try place.log.condemn([name(9, sequence)], after: collections, by: 7))
     }
-    #expect(said.number == 5 && said.condemned.count == 5)
-    #expect(try place.log.read(after: Collections()) == said)
+    #expect(collections.number == 5 && collections.condemned.count == 5)
+    #expect(try place.log.read(after: Collections()) == collections)
     for epoch: UInt32 in [9, 15, 16] { for member in members { try member.pass(epoch) } }
     for epoch: UInt32 in [9, 15, 16] { #expect(try Membership.passed(epoch, place.objects) == Set(writers)) }
     try Membership.removeAcks(before: 16, place.objects)
@@ -277,15 +277,15 @@ struct SharingTests {
     place.addPack(6, 1)
     let log = place.log
     let count = CallCount()
-    let said = Mutex(Collections())
+    let collections = Mutex(Collections())
     place.objects.setHook { (call) throws(BlobStorageError) in
       guard call.kind == .list, call.name == SharedNames.packs else { return }
       let pack = PackName(writer: 5, sequence: UInt32(count.next()))
-      let known = said.withLock { $0 }
+      let known = collections.withLock { $0 }
       guard let mine = try log.condemn([pack], after: known, by: 1),
         let done = try log.remove([pack], after: mine, by: 1)
       else { return }
-      said.withLock { $0 = done }
+      collections.withLock { $0 = done }
     }
     let error = #expect(throws: BlobStorageError.self) { try place.listing() }
     #expect(error?.code == .busy)

@@ -4,7 +4,7 @@ import Testing
 
 struct SuperFeaturesTests {
   private func keys(of bytes: [UInt8]) -> SuperFeatures? {
-    bytes.withUnsafeBytes { SuperFeatures.of($0) }
+    SuperFeatures.of(bytes.span.bytes)
   }
 
   private func sharedCount(_ one: SuperFeatures, _ other: SuperFeatures) -> Int {

@@ -43,9 +43,7 @@ struct PackPlace {
     var written: [PackRecord] = []
     for record in records {
       written.append(
-        try bridge(record.payload) { (payload) throws(BlobStorageError) in
-          try writer.append(record.content, payload: payload, continues: record.continues)
-        })
+        try writer.append(record.content, payload: record.payload.span.bytes, continues: record.continues))
       if fillByteCount > 0 { try writer.flush() }
     }
     try writer.flush()

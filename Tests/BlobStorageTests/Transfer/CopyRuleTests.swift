@@ -130,10 +130,9 @@ struct CopyRuleTests {
     let (right, wrong) = (Array("as it should be".utf8), Array("as it really is".utf8))
     let digest = Digest.of(right)
     _ = try source.writer.commit { (commit) throws(BlobStorageError) in
-      _ = try bridge(wrong) { (raw) throws(BlobStorageError) in
-        try commit.append(
-          .chunk(ChunkRecord(digest: digest, plainByteCount: wrong.count, codecNumber: 0)), payload: raw)
-      }
+      try commit.append(
+        .chunk(ChunkRecord(digest: digest, plainByteCount: wrong.count, codecNumber: 0)),
+        payload: wrong.span.bytes)
       _ = try commit.append(
         .ref(
           RefRecord(

@@ -158,7 +158,7 @@ final class MachineSimulation: @unchecked Sendable {
   func pause() {
     seconds += 0.01
     policy?.noteRequest()
-    scheduler?.takeTurn()
+    scheduler?.waitForTurn()
   }
 
   private func hook(_ actor: Int) -> SimulatedObjectStore.Hook {
@@ -166,7 +166,7 @@ final class MachineSimulation: @unchecked Sendable {
       seconds += Double(below(10)) / 20
       note(actor, "\(call)")
       policy?.noteRequest()
-      scheduler?.takeTurn()
+      scheduler?.waitForTurn()
       do { try checkOrder(call) } catch { fail("machine of actor \(actor), \(call): \(error)") }
     }
   }
