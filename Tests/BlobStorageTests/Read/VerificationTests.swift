@@ -91,16 +91,21 @@ struct VerificationTests {
     }
   }
 
+  private static func checksum(of record: [UInt8], payloadAt start: Int) -> UInt32 {
+    let raw = record.span.bytes
+    return RecordHeader.payloadChecksum(
+      raw.extracting(start..<raw.byteCount - 4), after: raw.extracting(0..<start))
+  }
+
   @Test("is by digest unless asked for otherwise: a checksum can be made to match other bytes")
   func forged() async throws {
     let store = try await place.opened()
     try changeRecord { bytes, row, pack in
       let start = Int(row.payloadOffset - row.place.offset)
       bytes[start] ^= 1
-      let raw = bytes.span.bytes
-      let checksum = RecordHeader.payloadChecksum(
-        raw.extracting(start..<raw.byteCount - 4), after: raw.extracting(0..<start))
-      withUnsafeBytes(of: checksum.littleEndian) { bytes.replaceSubrange((bytes.count - 4)..., with: $0) }
+      let checksum = Self.checksum(of: bytes, payloadAt: start)
+      bytes.removeLast(4)
+      withUnsafeBytes(of: checksum.littleEndian) { bytes.append(contentsOf: $0) }
     }
     var other = Data(noise)
     other[0] ^= 1
