@@ -343,9 +343,12 @@ package final class Catalog: Sendable {
     guard tails != nil else { return try body() }
     if isShared { try leaveRemovedTable() }
     let stripes = LiveTable.stripes(keys)
+    let begin = ContinuousClock.now
     let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
       guard isShared, let live = live.table else { return try body() }
-      return try live.locked(stripes, withinSeconds: stripePatienceSeconds, body)
+      // Threads that waited behind one that a stopped process held up do not wait as long once more.
+      let waited = (ContinuousClock.now - begin) / .seconds(1)
+      return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
     }
     guard isShared else { return done }
     // If a program removed the table meanwhile, no new process sees what was published there.

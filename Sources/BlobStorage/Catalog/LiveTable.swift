@@ -18,11 +18,15 @@ package final class LiveTable: Sendable {
   private static let mark: UInt64 = 0x324c_4956_4542_4c42
   private static let stripeCount: Int64 = 4_096
   private static let firstStripe: Int64 = 1 << 20
+  /// The byte whose lock keeps commits back while one of all stripes waits.
+  private static let gate: Range<Int64> = firstStripe - 1..<firstStripe
   package static let firstSlotByte: Int64 = 1 << 21
 
   /// The words of the header.
   package enum Word: Int, Sendable {
     case mark, inode, boot, mount, epoch, publishCount, catalogCount
+    /// 1 while a commit of all stripes waits for them.
+    case gate
   }
 
   /// The words of a slot. `turn` is odd while the slot changes hands.
@@ -457,9 +461,13 @@ package final class LiveTable: Sendable {
     bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
   }
 
-  /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time.
+  /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time for each
+  /// stripe.
   ///
-  /// - Parameter seconds: how long to wait for each stripe.
+  /// Commits of a few keys leave hardly a moment in which all stripes are free. So a commit of all stripes closes a gate,
+  /// and the others wait in front of it until that commit has its stripes.
+  ///
+  /// - Parameter seconds: how long to wait for the gate, and for each stripe.
   /// - Throws: `busy` when another process keeps a stripe for that long; it may be stopped. `body` did not run.
   package func locked<T>(
     _ stripes: [Range<Int64>], withinSeconds seconds: Double = 30, _ body: () throws(BlobStorageError) -> T
@@ -469,11 +477,30 @@ package final class LiveTable: Sendable {
       // A lock that cannot be released ends with the file.
       for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
     }
-    for stripe in stripes {
-      guard try file.lock(bytes: stripe, withinSeconds: seconds) else { throw try heldUp() }
-      count += 1
+    let isWhole = stripes.first?.count == Int(Self.stripeCount)
+    if isWhole || isGateClosed {
+      guard try file.lock(bytes: Self.gate, withinSeconds: seconds) else { throw try heldUp() }
+      // A process that died may have left the gate closed.
+      memory[Word.gate.rawValue] = isWhole ? 1 : 0
+      if !isWhole { try file.unlock(bytes: Self.gate) }
+    }
+    do {
+      defer { if isWhole { openGate() } }
+      for stripe in stripes {
+        guard try file.lock(bytes: stripe, withinSeconds: seconds) else { throw try heldUp() }
+        count += 1
+      }
     }
     return try body()
+  }
+
+  /// Whether a commit of all stripes waits for them.
+  package var isGateClosed: Bool { memory[Word.gate.rawValue] == 1 }
+
+  private func openGate() {
+    memory[Word.gate.rawValue] = 0
+    // A lock that cannot be released ends with the file.
+    do { try file.unlock(bytes: Self.gate) } catch {}
   }
 
   /// The error of a commit that cannot begin. The lock does not say which process holds it, but the slots say which are

@@ -66,6 +66,8 @@ package final class Tails: Sendable {
     var since: Double?
     /// After settling failed: the number of records at which it is tried again.
     var patience = 0
+    /// Whether a thread settles because the tails are due.
+    var isSettling = false
 
     func index(_ pack: PackName) -> Int? { tails.firstIndex { $0.header.name == pack } }
 
@@ -129,14 +131,19 @@ package final class Tails: Sendable {
   /// Whether the tails are long enough to settle.
   package var isLong: Bool { box.withLock { $0.value.state.isLong } }
 
-  /// Whether the tails are long or old enough to settle.
-  var isDue: Bool {
+  /// Whether the tails are long or old enough for the caller to settle. One thread of several is told so: the others
+  /// need not wait for it. The caller calls ``endSettling()``.
+  func beginSettling() -> Bool {
     if weaknesses.contains(.growsTails) { return false }
-    let (isLong, since) = box.withLock { ($0.value.state.isLong, $0.value.state.since) }
-    if isLong { return true }
-    guard let since else { return false }
-    return !(0..<Self.ageMax ~= time.now() - since)
+    return box.withLock { box in
+      guard !box.value.state.isSettling, let since = box.value.state.since else { return false }
+      guard box.value.state.isLong || !(0..<Self.ageMax ~= time.now() - since) else { return false }
+      box.value.state.isSettling = true
+      return true
+    }
   }
+
+  func endSettling() { box.withLock { $0.value.state.isSettling = false } }
 
   /// Whether settling has failed for so long that memory must be protected: then commits are no longer published.
   var isFull: Bool {
@@ -144,7 +151,7 @@ package final class Tails: Sendable {
     return box.withLock { $0.value.state.isFull }
   }
 
-  /// Postpones the next attempt after a failed one: ``isDue`` waits for more records, or for ``ageMax`` again.
+  /// Postpones the next attempt after a failed one: ``beginSettling()`` waits for more records, or for ``ageMax`` again.
   func postponeSettling() {
     box.withLock { box in
       box.value.state.patience = box.value.state.recordCount * 5 / 4

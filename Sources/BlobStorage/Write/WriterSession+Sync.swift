@@ -244,7 +244,8 @@ extension WriterSession {
         finishSealing(writer.name, error.code == .poisoned || publishes ? 0 : writer.writtenByteCount)
       }
       let name = writer.name
-      locked { $0.slots[name] = nil }
+      // Dropping a slot is a system call, so the closure hands it out.
+      _ = locked { $0.slots.removeValue(forKey: name) }
       if error.code == .poisoned { markPoisoned(writer.name) }
     }
     // One that is to be published stays locked until it is.

@@ -320,10 +320,11 @@ package final class WriterSession: Sendable {
 
   /// Settles once the tails are long or old.
   private func settleTails() {
-    guard catalog.tails?.isDue ?? false else { return }
+    guard let tails = catalog.tails, tails.beginSettling() else { return }
+    defer { tails.endSettling() }
     do throws(BlobStorageError) { try catalog.settle() } catch {
       // Everything is visible. The next commit tries again.
-      catalog.tails?.postponeSettling()
+      tails.postponeSettling()
       logger.warning("The catalog could not be brought up to date.", metadata: ["reason": "\(error.message)"])
     }
   }
@@ -400,7 +401,7 @@ package final class WriterSession: Sendable {
     let commitOffset = commitOffset ?? (packs.writer === writer ? packs.commitOffset : nil)
     let end = min(writer.writtenByteCount, commitOffset ?? .max)
     packs.remove(writer, from: end)
-    locked { $0.beginCut(of: writer.name, leaving: packs, cause) }
+    _ = locked { $0.beginCut(of: writer.name, leaving: packs, cause) }
     var failure: BlobStorageError?
     // Synced, because a power cut would otherwise bring back records that were reported as failed.
     do throws(BlobStorageError) {

@@ -186,16 +186,20 @@ package struct WriterState: Sendable {
 
   /// Gives up a pack: only what `packs` has is still pending. Until ``endCut(of:failure:)``, whether the session can
   /// go on is open.
-  mutating func beginCut(of pack: PackName, leaving packs: borrowing OpenPacks, _ cause: BlobStorageError) {
+  ///
+  /// - Returns: the pack's slot. Dropping it is a system call, so the caller does that without the lock around the state.
+  mutating func beginCut(
+    of pack: PackName, leaving packs: borrowing OpenPacks, _ cause: BlobStorageError
+  ) -> LiveTable.Slot? {
     (pendingChunks, pendingManifests) = ([], [])
     (recentChunks, recentManifests) = ([:], [:])
     for index in packs.pending.indices { addPending(packs.pending[index].record.content) }
     lossCount += 1
     lossCause = cause
     update(from: packs)
-    // What it published stays visible, like a dead writer's tail.
-    slots[pack] = nil
     isCutting = true
+    // What it published stays visible, like a dead writer's tail.
+    return slots.removeValue(forKey: pack)
   }
 
   /// - Parameter failure: why `pack` could not be cut back.

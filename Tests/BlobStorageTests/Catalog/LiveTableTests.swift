@@ -526,4 +526,43 @@ struct LiveTableTests {
     }
     #expect(isFree == true)
   }
+
+  /// Fails if commits of a few keys can begin while one of all keys waits: it would wait as long as they overlap.
+  @Test("keeps later commits back while one of all keys waits")
+  func gate() throws {
+    let (first, second, whole) = (try made(), try joined(), try joined())
+    let isHeld = Atomic<Bool>(false)
+    let isDone = Atomic<Bool>(false)
+    @Sendable func begins() -> BlobStorageError? {
+      failure { try second.locked(LiveTable.stripes([[2]]), withinSeconds: 0.05) {} }
+    }
+    try together([
+      {
+        try first.locked(LiveTable.stripes([[1]])) { () throws(BlobStorageError) in
+          isHeld.store(true, ordering: .releasing)
+          while !second.isGateClosed { Thread.sleep(forTimeInterval: 0.000_5) }
+          #expect(begins()?.code == .busy)
+          let isDone = isDone.load(ordering: .acquiring)
+          #expect(!isDone)
+        }
+      },
+      {
+        while !isHeld.load(ordering: .acquiring) { Thread.sleep(forTimeInterval: 0.000_5) }
+        try whole.locked(LiveTable.stripes(nil)) {}
+        isDone.store(true, ordering: .releasing)
+      },
+    ])
+    #expect(!second.isGateClosed)
+    #expect(begins() == nil)
+  }
+
+  /// Fails if a gate that a dead process left closed keeps commits back.
+  @Test("opens a gate that a process left closed when it died")
+  func deadGate() throws {
+    let table = try made()
+    try words.set(.gate, 1)
+    #expect(table.isGateClosed)
+    #expect(failure { try table.locked(LiveTable.stripes([[1]]), withinSeconds: 0.05) {} } == nil)
+    #expect(!table.isGateClosed)
+  }
 }
