@@ -128,7 +128,7 @@ extension Catalog {
     do throws(BlobStorageError) {
       if let environment = try adopt(isAlone: true) {
         try becomeUser(wait: false)
-        return try catchUpLocked(environment)
+        return try recoverLocked(environment)
       }
     } catch {
       guard error.code == .catalogDamaged else { throw error }
@@ -139,11 +139,11 @@ extension Catalog {
   }
 
   /// Recovers dead writers' packs. `lock` is held exclusively.
-  func catchUpLocked(_ environment: Environment) throws(BlobStorageError) {
-    isToCatchUp.store(false, ordering: .relaxed)
+  func recoverLocked(_ environment: Environment) throws(BlobStorageError) {
+    mustRecover.store(false, ordering: .relaxed)
     endReplacement()
     do throws(BlobStorageError) {
-      try catchUp(environment) { () throws(BlobStorageError) in try markWritten() }
+      try recoverDeadPacks(environment) { () throws(BlobStorageError) in try markWritten() }
       try reap(environment)
     } catch {
       // Views still show what a dead writer published, so reading need not wait for room.

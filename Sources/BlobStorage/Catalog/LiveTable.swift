@@ -16,8 +16,6 @@ package final class LiveTable: Sendable {
   package static let byteCount = (headerWordCount + slotCount * slotWordCount) * 8
   /// Changes with the layout.
   private static let mark: UInt64 = 0x324c_4956_4542_4c42
-  private static let stripeCount: Int64 = 4_096
-  private static let firstStripe: Int64 = 1 << 20
   package static let firstSlotByte: Int64 = 1 << 21
 
   /// The words of the header.
@@ -32,7 +30,7 @@ package final class LiveTable: Sendable {
 
   /// Only for locks. The memory is mapped from another open file, because a mapping would keep the locks beyond
   /// ``close()``.
-  private let file: any File
+  let file: any File
   private let memory: SharedMemory
   /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex: a file
   /// lock does not exclude another thread of the same process, and without the lock a slot may belong to another
@@ -437,48 +435,9 @@ package final class LiveTable: Sendable {
     }
   }
 
-  // MARK: Stripes
-
-  /// The stripes of keys, in ascending order; the whole range for many keys.
-  package static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
-    guard let keys, keys.count <= 16 else { return [firstStripe..<firstStripe + stripeCount] }
-    if keys.count == 1 { return [stripe(keys[0])] }
-    return Set(keys.map(stripe)).sorted { $0.lowerBound < $1.lowerBound }
-  }
-
-  private static func stripe(_ key: [UInt8]) -> Range<Int64> {
-    let hash = hash(key)
-    let stripe = firstStripe + Int64((hash ^ hash >> 32) % UInt64(stripeCount))
-    return stripe..<stripe + 1
-  }
-
-  /// FNV-1a.
-  private static func hash(_ bytes: [UInt8]) -> UInt64 {
-    bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
-  }
-
-  /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time.
-  ///
-  /// - Parameter seconds: how long to wait for each stripe.
-  /// - Throws: `busy` when another process keeps a stripe for that long; it may be stopped. `body` did not run.
-  package func locked<T>(
-    _ stripes: [Range<Int64>], withinSeconds seconds: Double = 30, _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    var count = 0
-    defer {
-      // A lock that cannot be released ends with the file.
-      for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
-    }
-    for stripe in stripes {
-      guard try file.lock(bytes: stripe, withinSeconds: seconds) else { throw try heldUp() }
-      count += 1
-    }
-    return try body()
-  }
-
   /// The error of a commit that cannot begin. The lock does not say which process holds it, but the slots say which are
   /// in a commit.
-  private func heldUp() throws(BlobStorageError) -> BlobStorageError {
+  func heldUp() throws(BlobStorageError) -> BlobStorageError {
     let ownSlots = own.withLock { Set($0.keys) }
     var others: [Entry] = []
     for entry in entries() where entry.epoch != 0 && !ownSlots.contains(entry.slot) {
@@ -488,5 +447,10 @@ package final class LiveTable: Sendable {
     return BlobStorageError(
       .busy, "A program has begun a change and does not end it\(names): end it, or try again later.",
       pack: others.first?.pack.description)
+  }
+
+  /// FNV-1a.
+  static func hash(_ bytes: [UInt8]) -> UInt64 {
+    bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
   }
 }
