@@ -70,7 +70,7 @@ private final class LaxObjectStore: ForwardingObjects {
   ) throws(BlobStorageError) -> ObjectPutOutcome {
     if looksFirst, ifAbsent {
       guard try objects.get(name, 0..<1) == nil else { return .exists }
-      // The first one waits for another who has looked as well.
+      // The first caller waits for another that has looked as well.
       if name.hasPrefix("probe") { gate.pass() }
     }
     return try objects.put(name, content, ifAbsent: false)

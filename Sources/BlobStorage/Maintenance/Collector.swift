@@ -347,7 +347,7 @@ package final class CollectionLock: Sendable {
   deinit { file.close() }
 }
 
-/// How a collection takes packs out of a store: the steps that depend on who else decides about the packs.
+/// How a collection takes packs out of a store: the steps that differ between one machine and several.
 package protocol PackRemoval {
   /// Packs that are condemned already. The collection plans them whatever they hold.
   var condemned: Set<PackName> { get }
