@@ -97,7 +97,7 @@ package final class SystemFile: File {
 
   package func status() throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
-    try call("look at") { bs_status_of($0, &raw) }
+    try call("stat") { bs_status_of($0, &raw) }
     return FileStatus(raw)
   }
 

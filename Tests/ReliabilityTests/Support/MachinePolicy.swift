@@ -25,7 +25,7 @@ final class MachinePolicy: @unchecked Sendable {
   }
 
   /// The running actor is about to make a request.
-  func noteRequest() {
+  func beginRequest() {
     requestCount += 1
     isAtRequest = true
   }

@@ -157,7 +157,7 @@ final class MachineSimulation: @unchecked Sendable {
   /// Lets others go on; some time passes.
   func pause() {
     seconds += 0.01
-    policy?.noteRequest()
+    policy?.beginRequest()
     scheduler?.waitForTurn()
   }
 
@@ -165,7 +165,7 @@ final class MachineSimulation: @unchecked Sendable {
     { [self] (call) throws(BlobStorageError) in
       seconds += Double(below(10)) / 20
       trace(actor, "\(call)")
-      policy?.noteRequest()
+      policy?.beginRequest()
       scheduler?.waitForTurn()
       do { try checkOrder(call) } catch { fail("machine of actor \(actor), \(call): \(error)") }
     }
