@@ -3,7 +3,7 @@ import Synchronization
 import SystemPackage
 
 /// Opening a catalog, and leaving it. Opening waits for other processes only if the catalog needs a rebuild, or if a
-/// process died in a commit: it is open whether that commit counts until its pack is recovered.
+/// process died in a commit. Only recovery of its pack decides whether that commit counts.
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {

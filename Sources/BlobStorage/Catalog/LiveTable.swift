@@ -5,7 +5,7 @@ import SystemPackage
 /// Shared memory in which the processes of one machine publish how far each open pack is written: a small mapped file.
 ///
 /// The table is valid for one boot and one mount. Each open pack has a slot. A lock on a byte of the file protects the
-/// slot and dies with its process, so a free lock proves that the writer is dead.
+/// slot and dies with its process. So a free lock proves that the writer is dead.
 ///
 /// The numbers are hints: the records of a pack and their checksums confirm a published length. Each length also
 /// carries a checksum of itself. Readers reject a length that was changed otherwise, and its writer restores it.

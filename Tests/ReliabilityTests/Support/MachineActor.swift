@@ -141,8 +141,8 @@ struct MachineActor {
     try end(change, [], durability)
   }
 
-  /// The bytes in parts, read one after the other, between which others may go on for long, and what is done every so
-  /// often may be.
+  /// The bytes in parts, read one after the other. Between them other actors may go on for long, and periodic work may
+  /// run.
   private func slowParts(of content: Data) -> @Sendable () -> Data? {
     let rest = Mutex(content)
     let (simulation, life, engine) = (simulation, life, engine)

@@ -6,8 +6,8 @@ import SystemPackage
 
 /// Machines that share a store of objects: whole engines, each machine with a disk, a state folder and a clock of its
 /// own, some with two processes. They put, drop, keep, read and collect garbage. A seed decides all: which
-/// process goes on at each request and at each call on a disk, which sleeps or is killed, which machine loses power or
-/// its folder, and what the object store does.
+/// process goes on at each request and at each call on a disk, and which sleeps or is killed. It also decides which
+/// machine loses power or its folder, and what the object store does.
 ///
 /// What must hold: a machine that catches up reads every version that was reported done and not dropped, byte by byte.
 /// It sees none that was reported dropped, and nothing that reads as other bytes. In the end all machines see the same,
