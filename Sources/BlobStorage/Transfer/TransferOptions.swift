@@ -5,8 +5,8 @@
 /// `keysCollide` before it stores anything.
 ///
 /// A file is not read again if it has the size, modification time, change time and inode of its last import. If its key
-/// is known to be unreadable, the file is read again. Symbolic links, sockets, unreadable files, files that change while being read, and the
-/// store's own folder are skipped and reported, never half stored.
+/// is known to be unreadable, the file is read again. Symbolic links, sockets, unreadable files, files that change
+/// while being read, and the store's own folder are skipped and reported, never half stored.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
