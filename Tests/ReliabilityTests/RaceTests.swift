@@ -274,7 +274,9 @@ extension Lab {
       let isKnown = model.changes.contains { change in
         change.made.contains { $0.key == entry.key && model.contents[$0.number] == data }
       }
-      guard isKnown else { throw Broken("2: key \(entry.key) reads as \(data.count) bytes that no process put") }
+      guard isKnown else {
+        throw Broken("2: key \(entry.key) reads as \(data.count) bytes that no process put")
+      }
     }
   }
 }

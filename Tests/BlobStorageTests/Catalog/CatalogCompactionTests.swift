@@ -63,7 +63,9 @@ struct CatalogCompactionTests {
     #expect(try Self.digests(other) == [])
   }
 
-  @Test("is called clean by the last process that closes it, unless it knows of a pack that a killed writer left open")
+  @Test(
+    "is called clean by the last process that closes it, unless it knows of a pack that a killed writer left open"
+  )
   func openPacks() throws {
     for isSealed in [true, false] {
       let place = try CatalogPlace()
