@@ -147,7 +147,7 @@ let package = Package(
   swiftLanguageModes: [.v6]
 )
 
-// tools/fuzz is a package of its own; nobody else is to see the targets that it runs.
+// Only tools/fuzz, a package of its own, sees the targets that it runs.
 if Context.environment["BLOB_STORAGE_FUZZING"] != nil {
   package.products.append(.library(name: "BlobStorageTestSupport", targets: ["BlobStorageTestSupport"]))
 }

@@ -33,14 +33,14 @@ extension S3Configuration {
       throw BlobStorageError(
         .invalidArgument, "'\(region)' is not a region: a region has letters, digits and '-'.")
     }
-    let engine = setting(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "endpoint_url")
-    let endpoint = try S3Endpoint(engine ?? "https://s3.\(region).amazonaws.com")
+    let service = setting(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "endpoint_url")
+    let endpoint = try S3Endpoint(service ?? "https://s3.\(region).amazonaws.com")
     let addressing: S3Endpoint.Addressing
     switch profile["s3.addressing_style"] {
     case "path": addressing = .path
     case "virtual": addressing = .virtualHost
     // No certificate covers a bucket with a dot as a host name: wildcards cover one level.
-    default: addressing = engine == nil && !location.bucket.contains(".") ? .virtualHost : .path
+    default: addressing = service == nil && !location.bucket.contains(".") ? .virtualHost : .path
     }
     self.init(
       location: location, endpoint: endpoint, addressing: addressing, region: region,

@@ -43,35 +43,35 @@ struct S3Refusal {
   func error(
     _ request: S3Client.Request, _ configuration: S3Configuration, attempts: Int, clockError: Int64?
   ) -> BlobStorageError {
-    let engine = configuration.authority
+    let service = configuration.authority
     let bucket = configuration.location.bucket
     switch (code, status) {
     case ("InvalidAccessKeyId", _), ("SignatureDoesNotMatch", _), (_, 401):
       return BlobStorageError(
         .permissionDenied,
-        "\(engine) does not accept the credentials (\(name)): check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+        "\(service) does not accept the credentials (\(name)): check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
           + "the profile.")
     case ("ExpiredToken", _), ("InvalidToken", _):
       return BlobStorageError(
         .permissionDenied,
-        "\(engine) does not accept the session token any more (\(name)): get new credentials.")
+        "\(service) does not accept the session token any more (\(name)): get new credentials.")
     case ("RequestTimeTooSkewed", _):
       let amount =
         clockError.map { " by \(abs($0)) seconds \($0 > 0 ? "ahead of" : "behind")" } ?? " too far off"
       return BlobStorageError(
         .permissionDenied,
-        "This machine's clock is\(amount) the object store's at \(engine), which refused the corrected time"
+        "This machine's clock is\(amount) the object store's at \(service), which refused the corrected time"
           + " as well: set the clock.")
     case ("NoSuchBucket", _):
       return BlobStorageError(
-        .noBucket, "There is no bucket '\(bucket)' at \(engine): create it, or check its name.")
+        .noBucket, "There is no bucket '\(bucket)' at \(service): create it, or check its name.")
     case ("AuthorizationHeaderMalformed", _), ("IllegalLocationConstraintException", _),
       ("PermanentRedirect", _),
       ("TemporaryRedirect", _), (_, 301), (_, 302), (_, 307), (_, 308):
       guard let region, region != configuration.region else {
         return BlobStorageError(
           .invalidArgument,
-          "\(engine) sends requests for the bucket '\(bucket)' elsewhere: set AWS_REGION and AWS_ENDPOINT_URL to where "
+          "\(service) sends requests for the bucket '\(bucket)' elsewhere: set AWS_REGION and AWS_ENDPOINT_URL to where "
             + "it is.")
       }
       return BlobStorageError(
@@ -81,23 +81,23 @@ struct S3Refusal {
     case (_, 507), ("QuotaExceeded", _), ("XMinioStorageFull", _), ("InsufficientStorage", _):
       return BlobStorageError(
         .noSpace,
-        "The object store at \(engine) is full (\(name)): \(request.text(configuration)) stored nothing.")
+        "The object store at \(service) is full (\(name)): \(request.text(configuration)) stored nothing.")
     case ("AccessDenied", _), (_, 403):
       return BlobStorageError(
         .permissionDenied,
-        "\(engine) refuses \(request.text(configuration)) to these credentials (\(name)): they need to read, write, "
+        "\(service) refuses \(request.text(configuration)) to these credentials (\(name)): they need to read, write, "
           + "list and delete there.")
     case (_, 429), (_, 503):
       return BlobStorageError(
         .busy,
-        "The object store at \(engine) is too busy (\(name)): \(request.text(configuration)) was tried"
+        "The object store at \(service) is too busy (\(name)): \(request.text(configuration)) was tried"
           + " \(attempts) times."
       )
     default:
       let words = message.isEmpty ? "" : ": \(message)"
       let tries = attempts > 1 ? ", at the last of \(attempts) attempts" : ""
       return BlobStorageError(
-        .io, "\(engine) answered \(request.text(configuration)) with \(name)\(tries)\(words)")
+        .io, "\(service) answered \(request.text(configuration)) with \(name)\(tries)\(words)")
     }
   }
 
@@ -113,12 +113,12 @@ extension TransportFailure {
   /// The error for the caller.
   func error(_ request: S3Client.Request, _ configuration: S3Configuration, attempts: Int) -> BlobStorageError
   {
-    let engine = configuration.endpoint.description
+    let service = configuration.endpoint.description
     switch self {
     case .refused(let reason):
       return BlobStorageError(
         .unreachable,
-        "\(engine) cannot be reached (\(S3Refusal.printable(reason))): check AWS_ENDPOINT_URL, the network, and that "
+        "\(service) cannot be reached (\(S3Refusal.printable(reason))): check AWS_ENDPOINT_URL, the network, and that "
           + "the object store runs.")
     case .unknownHost:
       return BlobStorageError(
@@ -128,24 +128,24 @@ extension TransportFailure {
       return BlobStorageError(
         .unreachable,
         isOtherHost
-          ? "The certificate of \(engine) is another host's, not \(configuration.authority)'s: check AWS_ENDPOINT_URL."
-          : "The certificate of \(engine) is signed by an authority that is not trusted here: AWS_CA_BUNDLE names the "
+          ? "The certificate of \(service) is another host's, not \(configuration.authority)'s: check AWS_ENDPOINT_URL."
+          : "The certificate of \(service) is signed by an authority that is not trusted here: AWS_CA_BUNDLE names the "
             + "certificates to trust.")
     case .proxy(let reason):
       return BlobStorageError(
-        .unreachable, "The proxy on the way to \(engine) refuses: \(S3Refusal.printable(reason)).")
+        .unreachable, "The proxy on the way to \(service) refuses: \(S3Refusal.printable(reason)).")
     case .timeout:
       return BlobStorageError(
         .unreachable,
-        "\(engine) did not answer \(request.text(configuration)) in time, in \(attempts) attempts.")
+        "\(service) did not answer \(request.text(configuration)) in time, in \(attempts) attempts.")
     case .cut(let reason):
       return BlobStorageError(
         .unreachable,
-        "The connection to \(engine) broke in each of \(attempts) attempts at \(request.text(configuration)): "
+        "The connection to \(service) broke in each of \(attempts) attempts at \(request.text(configuration)): "
           + "\(S3Refusal.printable(reason)).")
     case .tooLong:
       return BlobStorageError(
-        .io, "\(engine) answered \(request.text(configuration)) with more bytes than were asked for.")
+        .io, "\(service) answered \(request.text(configuration)) with more bytes than were asked for.")
     case .source(let error): return error
     }
   }

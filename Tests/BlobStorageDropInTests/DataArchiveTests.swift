@@ -37,13 +37,13 @@ final class Events: Sendable {
     #expect(result.isMissing)
   }
 
-  @Test("DA-3: a get sees the set before it that nobody waited for")
+  @Test("DA-3: a get sees the set before it that the caller did not wait for")
   func setAndGet() async {
     archive.set(key: "person3", value: JSONValueConverter(value: Person("Maxim", 38)))
     #expect(await archive.person("person3").0 == Person("Maxim", 38))
   }
 
-  @Test("DA-4: versions that nobody waited for are all there, the newest first")
+  @Test("DA-4: versions that the caller did not wait for are all there, the newest first")
   func versions() async {
     for age in 1...3 {
       archive.archiveCurrent(key: "persons", andSetNew: JSONValueConverter(value: Person("Maxim", age)))

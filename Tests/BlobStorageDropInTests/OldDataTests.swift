@@ -56,7 +56,7 @@ import Testing
     #expect(await archive.texts("archived") == ["2", "1"])
   }
 
-  @Test("two who come at once take everything in once, and so does one who goes on after another")
+  @Test("two processes that come at once take everything in once, and so does one that goes on after another")
   func twice() async throws {
     for key in 0..<20 {
       for number in 0..<4 { try root.write("\(key) \(number)", to: "data_archive/key\(key)/\(number).dat") }

@@ -48,7 +48,7 @@ import Testing
   }
 
   @Test("what was dropped before a process died is given back at the end of the next")
-  func note() throws {
+  func recordOfDroppedBytes() throws {
     let first = keeper()
     let versions = [try put("k1", seed: 1), try put("k2", seed: 2)]
     first.put(2 << 20)

@@ -62,7 +62,7 @@ struct ConfigurationTests {
   }
 
   @Test(
-    "takes the engine's address",
+    "takes the object store's address",
     arguments: [
       ("https://s3.example.com", "https://s3.example.com"),
       ("http://127.0.0.1:9000/", "http://127.0.0.1:9000"),
@@ -88,7 +88,7 @@ struct ConfigurationTests {
     }
   }
 
-  @Test("is AWS's, by virtual host, unless an engine is named")
+  @Test("is AWS's, by virtual host, unless an object store is named")
   func addressing() throws {
     let aws = try Self.configuration(Self.keys.merging(["AWS_REGION": "eu-central-1"]) { $1 })
     #expect(aws.authority == "bucket.s3.eu-central-1.amazonaws.com")
@@ -124,7 +124,7 @@ struct ConfigurationTests {
     [profile other]
     region = eu-north-1
     ca_bundle = /etc/ssl/own.pem
-    endpoint_url = http://engine:1
+    endpoint_url = http://service:1
     s3 =
       addressing_style = virtual
       max_queue_size = 3
@@ -146,7 +146,7 @@ struct ConfigurationTests {
           accessKey: "OTHER", secretKey: Secret("other-secret"), sessionToken: Secret("other-token#part")))
     #expect(other.region == "eu-north-1")
     #expect(other.certificates == "/etc/ssl/own.pem")
-    #expect(other.authority == "bucket.engine:1")
+    #expect(other.authority == "bucket.service:1")
 
     let variables = [
       "AWS_PROFILE": "other", "AWS_REGION": "x", "AWS_DEFAULT_REGION": "y", "AWS_ENDPOINT_URL": "http://a",

@@ -11,11 +11,11 @@ struct CreationTests {
   }
 
   @Test(
-    "tries the engine and leaves nothing of it: where two puts of one name are stored, one folder alone collects",
+    "tries the object store and leaves nothing of it: where two puts of one name are stored, one folder alone collects",
     arguments: [true, false])
   func probe(keepsApart: Bool) async throws {
-    let engine = SmallEngine(keepsApart: keepsApart)
-    let server = try ScriptedServer { _, request in engine.answer(request) }
+    let service = SmallObjectStore(keepsApart: keepsApart)
+    let server = try ScriptedServer { _, request in service.answer(request) }
     let folder = FileManager.default.temporaryDirectory.appending(path: "created-\(UUID().uuidString)")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(at: folder) }
@@ -28,7 +28,7 @@ struct CreationTests {
     func putCount() -> Int { server.requests.filter { $0.method == "PUT" }.count }
 
     let store = try await BlobStore.create(in: try place("p"), state: state("a"))
-    #expect(engine.names == ["p/store"])
+    #expect(service.names == ["p/store"])
     // It was tried, by several at once.
     #expect(putCount() > 8)
     #expect((store.information.collectingMachine == nil) == keepsApart)
@@ -40,7 +40,7 @@ struct CreationTests {
     try await other.close()
 
     // Existing objects are reported before anything is written.
-    engine.set("q/holiday.jpg", [1, 2, 3])
+    service.set("q/holiday.jpg", [1, 2, 3])
     let count = putCount()
     let codes = [
       await code { try await BlobStore.create(in: try place("p"), state: state("c")) },

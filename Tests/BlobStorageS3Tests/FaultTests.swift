@@ -8,7 +8,7 @@ import NIOHTTP1
 import SystemPackage
 import Testing
 
-@Suite("An engine that fails")
+@Suite("An object store that fails")
 struct FaultTests {
   static let bytes: [UInt8] = Array("what is stored".utf8)
 

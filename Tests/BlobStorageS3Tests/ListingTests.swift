@@ -28,7 +28,7 @@ struct ListingTests {
     #expect(Self.page(Self.text(["a"]), keyPrefix: "")?.entries.map(\.name) == ["a"])
   }
 
-  @Test("decodes names that the engine has encoded, and only those")
+  @Test("decodes names that the object store has encoded, and only those")
   func encoded() {
     let encoded = Self.text(["%C3%A4+x/a"], more: "<EncodingType>url</EncodingType>")
     #expect(Self.page(encoded, keyPrefix: "ä x/")?.entries.map(\.name) == ["a"])

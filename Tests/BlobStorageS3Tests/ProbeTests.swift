@@ -13,7 +13,7 @@ struct ProbeTests {
     #expect(store.names.isEmpty)
   }
 
-  @Test("finds out an engine that ignores the condition")
+  @Test("finds out an object store that ignores the condition")
   func ignored() throws {
     let store = LaxObjectStore(looksFirst: false)
     let finding = try ConditionalPutProbe(contenderCount: 5).run(on: store, below: "probe")
@@ -21,7 +21,7 @@ struct ProbeTests {
     #expect(store.objects.names.isEmpty)
   }
 
-  @Test("finds out an engine that looks first and stores then, which one put after the other does not")
+  @Test("finds out an object store that looks first and stores then, which one put after the other does not")
   func looksFirst() throws {
     let store = LaxObjectStore(looksFirst: true)
     let finding = try ConditionalPutProbe().run(on: store, below: "probe")
@@ -34,7 +34,7 @@ struct ProbeTests {
     #expect(try store.put("x", .bytes([2]), ifAbsent: true) == .exists)
   }
 
-  @Test("finds out an engine that says that there is one, and stores all the same")
+  @Test("finds out an object store that says that there is one, and stores all the same")
   func replaces() throws {
     let store = ReplacingObjectStore()
     let finding = try ConditionalPutProbe(contenderCount: 5).run(on: store, below: "probe")
@@ -49,7 +49,7 @@ struct ProbeTests {
     #expect(try ConditionalPutProbe(roundCount: 1).run(on: store, below: "probe") == .holds)
   }
 
-  @Test("throws what the engine throws")
+  @Test("throws what the object store throws")
   func down() throws {
     let store = MemoryObjectStore()
     store.setDown(true)
@@ -57,7 +57,7 @@ struct ProbeTests {
   }
 }
 
-/// An engine that does not do what it is asked for.
+/// An object store that does not do what it is asked for.
 private final class LaxObjectStore: ForwardingObjects {
   let objects = MemoryObjectStore()
   private let looksFirst: Bool
@@ -70,7 +70,7 @@ private final class LaxObjectStore: ForwardingObjects {
   ) throws(BlobStorageError) -> ObjectPutOutcome {
     if looksFirst, ifAbsent {
       guard try objects.get(name, 0..<1) == nil else { return .exists }
-      // The first one waits for another who has looked as well.
+      // The first caller waits for another that has looked as well.
       if name.hasPrefix("probe") { gate.pass() }
     }
     return try objects.put(name, content, ifAbsent: false)
@@ -78,7 +78,7 @@ private final class LaxObjectStore: ForwardingObjects {
 
 }
 
-/// An engine that does not mean what it says.
+/// An object store that does not mean what it says.
 private final class ReplacingObjectStore: ForwardingObjects, @unchecked Sendable {
   let objects = MemoryObjectStore()
   private let lock = NSLock()

@@ -73,7 +73,7 @@ struct RefusalTests {
     #expect(server.requests.count == 1)
   }
 
-  @Test("without the secrets, whatever the engine answers")
+  @Test("without the secrets, whatever the object store answers")
   func secrets() throws {
     let server = try ScriptedServer { _, _ in
       .refusal(418, "very-secret", more: "<Message>very-secret and secret-token\n\u{7}</Message>")
@@ -120,21 +120,21 @@ struct RefusalTests {
     }
   }
 
-  @Test("by the proxy that is asked in the engine's place", arguments: [407, 403])
+  @Test("by the proxy that is asked in the object store's place", arguments: [407, 403])
   func proxy(status: Int) throws {
     let server = try ScriptedServer { _, _ in .reply(status) }
     let environment = [
       "http_proxy": "http://user:very-secret@127.0.0.1:\(server.port)",
-      "AWS_ENDPOINT_URL": "http://engine.invalid",
+      "AWS_ENDPOINT_URL": "http://service.invalid",
     ]
     let configuration = try ConfigurationTests.configuration(
       ConfigurationTests.keys.merging(environment) { $1 })
-    let scripted = try Scripted("http://engine.invalid", proxy: configuration.proxy)
+    let scripted = try Scripted("http://service.invalid", proxy: configuration.proxy)
     let failure = FaultTests.failure { try scripted.store.delete("x") }
     #expect(failure?.code == .unreachable)
     #expect(failure?.message.contains("The proxy on the way") == true, "\(failure?.message ?? "nothing")")
     let request = try #require(server.requests.first)
-    #expect("\(request.method) \(request.uri)" == "CONNECT engine.invalid:80")
+    #expect("\(request.method) \(request.uri)" == "CONNECT service.invalid:80")
     #expect(
       request.header("Proxy-Authorization") == "Basic \(Data("user:very-secret".utf8).base64EncodedString())")
     #expect(server.requests.count == 1)

@@ -6,7 +6,7 @@ import Testing
 @Suite("A request is sent again")
 struct RetryTests {
   @Test(
-    "after a part of a doubling time, or as late as the engine asks, and no later than is allowed",
+    "after a part of a doubling time, or as late as the object store asks, and no later than is allowed",
     arguments: [
       (1, nil, 100), (2, nil, 200), (7, nil, 6_400), (8, nil, 7_500), (100, nil, 7_500), (1, 50, 100),
       (1, 7_000, 7_000), (8, 7_000, 7_500), (1, 60_000, 60_000), (1, 90_000, 60_000),
@@ -46,7 +46,7 @@ struct RetryTests {
   }
 
   @Test(
-    "as if nothing had been asked for, where the engine asks for what is no number of seconds to come",
+    "as if nothing had been asked for, where the object store asks for what is no number of seconds to come",
     arguments: ["-5", "soon", "1.5", "Wed, 21 Oct 2015 07:28:00 GMT", ""])
   func oddPauses(text: String) throws {
     let server = try ScriptedServer { number, _ in

@@ -11,8 +11,8 @@ struct SharedStoreTests {
     let place: S3Configuration
     let folder = FileManager.default.temporaryDirectory.appending(path: "machines-\(UUID().uuidString)")
 
-    init(_ engine: TestedEngine) throws {
-      place = try engine.configuration(prefix: "stores/\(UUID().uuidString)")
+    init(_ service: TestedService) throws {
+      place = try service.configuration(prefix: "stores/\(UUID().uuidString)")
       try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     }
 
@@ -20,9 +20,9 @@ struct SharedStoreTests {
     func end() { try? FileManager.default.removeItem(at: folder) }
   }
 
-  @Test("is created once, written on one machine and read on another", arguments: TestedEngine.present)
-  func machines(engine: TestedEngine) async throws {
-    let lab = try Lab(engine)
+  @Test("is created once, written on one machine and read on another", arguments: TestedService.present)
+  func machines(service: TestedService) async throws {
+    let lab = try Lab(service)
     defer { lab.end() }
     let first = try await BlobStore.create(in: lab.place, state: lab.state("a"))
     let data = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// What the tool says of an engine that does not do what it is asked for. Each is one sentence and exit code 1.
+/// What the tool says of an object store that does not do what it is asked for. Each is one sentence and exit code 1.
 @Suite("The tool says in a sentence")
 struct ToolRefusalTests {
   struct Case: Sendable, CustomTestStringConvertible {
@@ -16,8 +16,8 @@ struct ToolRefusalTests {
     "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>p/holiday.jpg</Key><Size>3</Size></Contents>"
     + "</ListBucketResult>"
 
-  /// An engine that has `listing`, none of the objects that are asked for, and takes puts as `put` says.
-  private static func engine(
+  /// An object store that has `listing`, none of the objects that are asked for, and takes puts as `put` says.
+  private static func service(
     _ listing: String, put: ScriptedServer.Answer = .reply(200)
   ) -> @Sendable (ScriptedServer.Request) -> ScriptedServer.Answer {
     { request in
@@ -49,23 +49,23 @@ struct ToolRefusalTests {
     Case(
       testDescription: "a place with something else", arguments: ["init"],
       phrase: "s3://bucket/p holds something else (holiday.jpg): name a place that is empty",
-      answer: engine(foreignListing)),
+      answer: service(foreignListing)),
     Case(
       testDescription: "a place that is no store", arguments: ["list"],
-      phrase: "s3://bucket/p holds something that is not a store", answer: engine(foreignListing)),
+      phrase: "s3://bucket/p holds something that is not a store", answer: service(foreignListing)),
     Case(
       testDescription: "a place with nothing", arguments: ["list"],
-      phrase: "There is no store at s3://bucket/p; `blobtool init", answer: engine(emptyListing)),
+      phrase: "There is no store at s3://bucket/p; `blobtool init", answer: service(emptyListing)),
     Case(testDescription: "a clock that is wrong", arguments: ["list"], phrase: "behind the object store's") {
       _ in
       .refusal(403, "RequestTimeTooSkewed", [("Date", later)])
     },
     Case(
-      testDescription: "a full engine", arguments: ["init"], phrase: "is full",
-      answer: engine(emptyListing, put: .refusal(507, "InsufficientStorage"))),
+      testDescription: "a full object store", arguments: ["init"], phrase: "is full",
+      answer: service(emptyListing, put: .refusal(507, "InsufficientStorage"))),
     Case(
       testDescription: "a quota that is used up", arguments: ["init"], phrase: "is full",
-      answer: engine(emptyListing, put: .refusal(403, "QuotaExceeded"))),
+      answer: service(emptyListing, put: .refusal(403, "QuotaExceeded"))),
   ]
 
   /// Twenty minutes from now, as HTTP writes it.
@@ -77,7 +77,7 @@ struct ToolRefusalTests {
     return formatter.string(from: Date().addingTimeInterval(1_200))
   }
 
-  @Test("what is wrong with the engine, or its place", arguments: cases)
+  @Test("what is wrong with the object store, or its place", arguments: cases)
   func refusals(example: Case) throws {
     let server = try ScriptedServer { _, request in example.answer(request) }
     let outcome = try Self.run(example.arguments, ["AWS_ENDPOINT_URL": "http://127.0.0.1:\(server.port)"])
@@ -88,7 +88,7 @@ struct ToolRefusalTests {
   func network() throws {
     Self.check(try Self.run(["list"], ["AWS_ENDPOINT_URL": "http://127.0.0.1:1"]), "cannot be reached")
     Self.check(
-      try Self.run(["list"], ["AWS_ENDPOINT_URL": "http://engine.invalid"]),
+      try Self.run(["list"], ["AWS_ENDPOINT_URL": "http://service.invalid"]),
       "check AWS_ENDPOINT_URL and the network")
     let server = try ScriptedServer(certificate: .localhost) { _, _ in .reply(204) }
     let bundle = FileManager.default.temporaryDirectory.appending(path: "certificate-\(UUID()).pem").path

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Needs an engine: `tools/test` starts a mock of one and names it by `BLOB_STORAGE_S3_MOCK`.
+/// Needs an S3 service: `tools/test` starts a mock of one and names it by `BLOB_STORAGE_S3_MOCK`.
 @Suite(
   "A store in a bucket", .enabled(if: ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"] != nil))
 struct BucketTests {
@@ -202,13 +202,13 @@ struct BucketTests {
 
   @Test("that is named with a profile is where the profile says, whatever the environment says of another")
   func profile() async throws {
-    let engine = try #require(ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"])
+    let service = try #require(ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"])
     let target = place("target")
     #expect(try await run("one", ["init", "--store", target]).status == 0)
     try await workshop.expect(0, ["put", "a"], input: Data("text".utf8))
     let files = [
       "AWS_CONFIG_FILE": try workshop.write(
-        Data("[profile other]\nregion = us-east-1\nendpoint_url = \(engine)\n".utf8), to: "config"),
+        Data("[profile other]\nregion = us-east-1\nendpoint_url = \(service)\n".utf8), to: "config"),
       "AWS_SHARED_CREDENTIALS_FILE": try workshop.write(
         Data("[other]\naws_access_key_id = mock\naws_secret_access_key = mock-secret\n".utf8),
         to: "credentials"),
@@ -221,15 +221,15 @@ struct BucketTests {
     #expect(try await run("two", ["get", "a", "--store", target]).text == "text")
   }
 
-  @Test("has a folder of its own on a machine for each engine that it is reached at")
+  @Test("has a folder of its own on a machine for each S3 service that it is reached at")
   func engines() async throws {
-    let engine = try #require(ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"])
+    let service = try #require(ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"])
     #expect(try await run("one", ["init"]).status == 0)
     let folder = workshop.path("one/blobtool")
     #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 1)
-    let other = engine.replacing("127.0.0.1", with: "localhost")
+    let other = service.replacing("127.0.0.1", with: "localhost")
     let listed = try await run("one", ["list"], more: ["AWS_ENDPOINT_URL": other])
     #expect(listed.status == 0, "\(listed.errors)")
-    #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == (other == engine ? 1 : 2))
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == (other == service ? 1 : 2))
   }
 }

@@ -66,8 +66,8 @@ struct FullDiskTests {
 }
 
 extension FullDiskTests {
-  /// A store with many chunks for its size, half of them garbage in packs of their own, on a disk that is filled up to
-  /// `$LEFT` kB; the reserve is there if `$RESERVE` says so. A collection that was killed left its packs retired.
+  /// A store with many chunks for its size, half of them garbage in packs of their own. Its disk is filled up to `$LEFT`
+  /// kB. The reserve is there if `$RESERVE` says so. A collection that was killed left its packs retired.
   private static let collection = #"""
     export BLOBTOOL_STORE=$PWD/full/store
     wrong() { echo "! $*"; }

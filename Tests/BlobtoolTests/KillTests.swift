@@ -260,7 +260,7 @@ struct KilledActor {
       if seedByDigest[line.digest] == nil {
         let bytes = try await workshop.expect(0, ["get", "--digest", line.digest]).bytes
         let known = (0..<40).first(where: { Self.content($0) == bytes })
-        let seed = try #require(known, "\(key) has bytes that nobody put")
+        let seed = try #require(known, "\(key) has bytes that no command put")
         seedByDigest[line.digest] = seed
       }
       if let seed = seedByDigest[line.digest] { found.append(seed) }

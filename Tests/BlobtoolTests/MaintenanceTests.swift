@@ -22,7 +22,7 @@ import Testing
     try #require(try await workshop.expect(0, ["why", "--json"] + arguments).json(WhyLine.self).first)
   }
 
-  @Test("why says who holds a key, a blob or a chunk, and what dropping it frees")
+  @Test("why says what holds a key, a blob or a chunk, and what dropping it frees")
   func why() async throws {
     let workshop = try await Workshop()
     let (shared, own) = (noise(200_000, seed: 1), noise(100_000, seed: 2))

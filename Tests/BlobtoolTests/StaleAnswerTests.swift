@@ -2,8 +2,8 @@ import BlobStorageTestSupport
 import Foundation
 import Testing
 
-/// No file of a store that is damaged, missing or of an earlier day makes a command end well with an answer that is not the
-/// newest.
+/// A file of a store may be damaged, missing or of an earlier day. No command then ends well with an answer that is not
+/// the newest.
 ///
 /// Every day a sample by a fixed seed; with `BLOB_STORAGE_SOAK_SECONDS` all of it, as far as the time allows, with
 /// every question.

@@ -17,7 +17,7 @@ struct Answers: Equatable {
   var versions: [String: [Answer]] = [:]
   var listed: [String: Bool] = [:]
 
-  static func take(_ engine: Engine, _ keys: [String]) throws -> Answers {
+  static func read(_ engine: Engine, _ keys: [String]) throws -> Answers {
     var answers = Answers()
     let listed = Set(try engine.keys("", after: nil, limit: 1_000).map(\.key))
     for key in keys {
@@ -98,7 +98,7 @@ struct AnswerTests {
 
   static func truth(of lab: Lab) throws -> Answers {
     let engine = try lab.open()
-    let answers = try Answers.take(engine, keys)
+    let answers = try Answers.read(engine, keys)
     try engine.close()
     return answers
   }
@@ -111,15 +111,15 @@ struct AnswerTests {
     try damage(lab)
     if !keepsCatalog { try lab.forgetCatalog() }
     let engine = try lab.open()
-    let before = try Answers.take(engine, keys)
+    let before = try Answers.read(engine, keys)
     // What may be out of date is told by every command, until it is repaired or accepted.
     if try engine.losses().isEmpty { try before.checkNotStale(comparedTo: truth, "before repair") }
     _ = try engine.repair()
-    try Answers.take(engine, keys).checkNothingLost(since: before, "after repair")
+    try Answers.read(engine, keys).checkNothingLost(since: before, "after repair")
     try engine.close()
     try lab.forgetCatalog()
     try lab.session { engine in
-      let found = try Answers.take(engine, keys)
+      let found = try Answers.read(engine, keys)
       try found.checkNothingLost(since: before, "after repair, with a new catalog")
       let report = try engine.verify()
       guard report.damaged.allSatisfy({ !$0.keys.isEmpty }) || !report.losses.isEmpty else {

@@ -23,7 +23,7 @@ struct ArchivedDamageTests {
   }
 
   @Test(
-    "is named by verify, gc and repair; who accepts it loses these versions and no others",
+    "is named by verify, gc and repair; accepting it loses these versions and no others",
     arguments: [200, 9_000])
   func damaged(byteCount: Int) throws {
     let lab = try Self.store(byteCount: byteCount)

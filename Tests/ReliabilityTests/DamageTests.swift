@@ -29,7 +29,7 @@ struct DamageTests {
           guard let data = try engine.data(key, version.id) else { continue }
           let known = lab.model.changes.flatMap(\.made).filter { $0.key == key }
           guard known.contains(where: { lab.model.contents[$0.number] == data }) else {
-            throw Broken("key \(key) reads as bytes that nobody put (\(numbers))")
+            throw Broken("key \(key) reads as bytes that no process put (\(numbers))")
           }
         }
       } catch let error as BlobStorageError {

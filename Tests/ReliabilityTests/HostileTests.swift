@@ -4,7 +4,7 @@ import Foundation
 import SystemPackage
 import Testing
 
-/// Packs that are whole, with right checksums, and that claim what nobody would write.
+/// Packs that are whole, with right checksums, and that claim what no writer writes.
 @Suite("A hostile store", .serialized)
 struct HostileTests {
   /// Writes a pack of these records into a store, as some other program would.

@@ -22,8 +22,8 @@ struct NewBaseTests {
 
   private static let options = StoreOptions(chunkByteCountAverage: 4 << 10)
 
-  /// The row of a chunk comes to have a base although its blob was marked before: when it is committed, the chunk that
-  /// was marked lies in a pack that is condemned, and the manifest in one that is not, so that it is not walked again.
+  /// The row of a chunk comes to have a base although its blob was marked before. When it is committed, the chunk that
+  /// was marked lies in a condemned pack. The manifest lies in one that is not, so that it is not walked again.
   @Test("stays, and would be missed if it were not marked again")
   func found() throws {
     let data = Self.digits(1, 1_400_000)

@@ -155,7 +155,7 @@ struct RaceTests {
     lab.scheduler = nil
     lab.weaknesses = []
     lab.missingSteps = []
-    if scheduler.isDeadlocked { throw Broken("everybody waits for somebody") }
+    if scheduler.isDeadlocked { throw Broken("every actor waits for another") }
     if let failure = failure.withLock({ $0 }) { throw failure }
     Soak.count("races")
     return Outcome(stepCount: counts.withLock { $0[0] }, lab: lab)
@@ -274,7 +274,9 @@ extension Lab {
       let isKnown = model.changes.contains { change in
         change.made.contains { $0.key == entry.key && model.contents[$0.number] == data }
       }
-      guard isKnown else { throw Broken("2: key \(entry.key) reads as \(data.count) bytes that nobody put") }
+      guard isKnown else {
+        throw Broken("2: key \(entry.key) reads as \(data.count) bytes that no process put")
+      }
     }
   }
 }

@@ -150,7 +150,7 @@ struct WriteOrderTests {
     )
     let isFirst = Mutex(true)
     lab.disk.afterMutations { (call) throws(BlobStorageError) in
-      guard call.kind == .syncDirectory, isFirst.withLock({ $0.take() }) else { return }
+      guard call.kind == .syncDirectory, isFirst.withLock({ $0.clear() }) else { return }
       held.signal()
       goOn.wait()
     }
@@ -192,7 +192,7 @@ struct WriteOrderTests {
     )
     let isFirst = Mutex(true)
     files.beforeMutations { (kind, path) throws(BlobStorageError) in
-      guard kind == .synchronize, path.string.contains("/packs/"), isFirst.withLock({ $0.take() }) else {
+      guard kind == .synchronize, path.string.contains("/packs/"), isFirst.withLock({ $0.clear() }) else {
         return
       }
       held.signal()
@@ -342,8 +342,8 @@ struct WriteOrderTests {
 }
 
 extension Bool {
-  /// True the first time.
-  fileprivate mutating func take() -> Bool {
+  /// Makes it false; returns what it was.
+  fileprivate mutating func clear() -> Bool {
     defer { self = false }
     return self
   }

@@ -2,7 +2,7 @@ import BlobStorage
 import BlobStorageS3
 import Foundation
 
-/// A store on an engine, used by one process.
+/// A store on an S3 service, used by one process.
 struct StoreTrial {
   let place: S3Configuration
   let state: String

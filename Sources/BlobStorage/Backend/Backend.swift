@@ -40,7 +40,7 @@ package protocol Backend: Sendable {
   /// Opens a pack, retired or not; nil when it is not there.
   func openPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 
-  /// Opens a pack for writing in place of its dead writer and locks it; nil when it is not there any more, or when
+  /// Opens a pack for writing in place of its dead writer and locks it. Nil when it is not there any more, or when
   /// another process holds its lock: a living writer, or one that recovers it.
   func adoptPack(_ name: PackName) throws(BlobStorageError) -> (any File)?
 

@@ -212,8 +212,8 @@ extension StoreFolder {
 
 /// Restoring the file `store`.
 extension StoreFolder {
-  /// Puts the file `store` back where it is missing, damaged, or another store's: from its copy in the census, or else
-  /// from what all packs' headers say, with `defaults` for the rest. Moves the old files to `set-aside`.
+  /// Puts the file `store` back where it is missing, damaged, or another store's. Makes it from its copy in the census,
+  /// or else from what all packs' headers say, with `defaults` for the rest. Moves the old files to `set-aside`.
   ///
   /// - Returns: whether it was put back.
   /// - Throws: what ``readHeader()`` throws when nothing tells what it was; `corrupted` when packs are of several

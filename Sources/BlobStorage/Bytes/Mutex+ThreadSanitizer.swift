@@ -1,9 +1,9 @@
 #if THREAD_SANITIZER && canImport(Glibc)
   import Glibc
 
-  // The thread sanitizer does not see what the standard library's lock orders on Linux, where it is made of
-  // futex calls inside a library that is not instrumented: each use would be reported as a race. Under it
-  // (tools/sanitize), the system's lock is taken instead, under the same name.
+  // On Linux the standard library's lock is made of futex calls inside a library that is not instrumented. The
+  // thread sanitizer does not see what it orders, and would report each use as a race. Under it (tools/sanitize),
+  // the system's lock is taken instead, under the same name.
   typealias Mutex = VisibleMutex
 
   /// What `Synchronization.Mutex` is, as far as it is used here, on a lock that the thread sanitizer knows.

@@ -1,6 +1,6 @@
 /// Which packs to take away next, and which keys to evict for it.
 ///
-/// Of the keys that were not used for longest, those go whose packs free most for what has to be copied: a pack counts
+/// Of the keys that were not used for longest, those go whose packs free most for what has to be copied. A pack counts
 /// with the garbage it has and with what would become garbage. An exact LRU would empty no pack and copy each byte
 /// many times; choosing among the coldest tenth costs next to no hits.
 struct CacheChoice {

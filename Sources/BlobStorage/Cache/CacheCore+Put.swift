@@ -467,14 +467,12 @@ extension File {
   ///
   /// - Throws: `busy` when it could not be had for ten seconds: a process that was stopped may hold it.
   func locked<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    let end = ContinuousClock.now + .seconds(10)
-    while !(try lock(.exclusive, wait: false)) {
-      try CancellationFlag.check()
-      guard ContinuousClock.now < end else {
-        throw BlobStorageError(
-          .busy, "Another process has been making room in the cache for too long.", path: path.string)
-      }
-      Thread.sleep(forTimeInterval: 0.001)
+    let isLocked = try PassingTime.system.retry(
+      withinSeconds: 10, pauseSeconds: 0.001...0.001, failed: CancellationFlag.check
+    ) { () throws(BlobStorageError) in try lock(.exclusive, wait: false) }
+    guard isLocked else {
+      throw BlobStorageError(
+        .busy, "Another process has been making room in the cache for too long.", path: path.string)
     }
     defer {
       // A lock that cannot be given back ends with the file.

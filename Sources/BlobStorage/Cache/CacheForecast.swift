@@ -15,8 +15,8 @@ public struct CacheForecast: Sendable, Hashable {
 }
 
 extension Engine {
-  /// What limits would evict at once of the keys that begin with `prefix`: the oldest keys, in steps of the time in
-  /// which they were put, so that the memory does not follow the number of keys.
+  /// What limits would evict at once of the keys that begin with `prefix`: the oldest keys. Works in steps of the time
+  /// in which they were put, so that the memory does not follow the number of keys.
   ///
   /// - Throws: `invalidArgument` for limits out of range and for a store that cannot be a cache.
   package func cacheForecast(

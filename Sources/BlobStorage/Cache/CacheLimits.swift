@@ -31,8 +31,8 @@ public struct CacheLimits: Sendable, Hashable {
   }
 
   // Shares of the limit, from a simulation of 200,000 requests for 20,000 values of 1 to 200 KB, Zipf 0.9, 4 processes,
-  // 100 MB: packs of 0.25 %, 2 % freed a step and the coldest 4 % to choose from lose 0.5 points of hit rate against an
-  // exact LRU and write each byte 1.06 times. Packs of 1 % lose 1.2 points, those of 0.5 % 0.7 and write 1.5 times; a
+  // 100 MB. Packs of 0.25 %, 2 % freed a step and the coldest 4 % to choose from lose 0.5 points of hit rate against an
+  // exact LRU. They write each byte 1.06 times. Packs of 1 % lose 1.2 points, those of 0.5 % 0.7 and write 1.5 times; a
   // choice from the coldest 7 % leaves more garbage and loses 1.2.
 
   /// Bytes of a pack.

@@ -160,7 +160,7 @@ extension CacheCore {
 
 extension CacheNotes {
   /// What dropping a key frees is what no other version needs. A blob of one chunk is freed with the last version of
-  /// it. The chunks of a longer blob are taken to be its own unless they are blobs themselves: what other long blobs
+  /// it. The chunks of a longer blob are taken to be its own unless they are blobs themselves. What other long blobs
   /// share is found out when the pack is taken away, and stays.
   ///
   /// - Parameter long: the chunks of longer blobs.

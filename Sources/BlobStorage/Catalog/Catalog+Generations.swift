@@ -27,7 +27,7 @@ extension Catalog {
     current.withLock {
       $0 = Current(environment: environment, generation: generation, state: state)
     }
-    isToCatchUp.store(false, ordering: .relaxed)
+    mustRecover.store(false, ordering: .relaxed)
     try reap(environment)
     for name in old { try removeGeneration(name) }
   }

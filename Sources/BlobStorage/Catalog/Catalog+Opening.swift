@@ -3,7 +3,7 @@ import Synchronization
 import SystemPackage
 
 /// Opening a catalog, and leaving it. Opening waits for other processes only if the catalog needs a rebuild, or if a
-/// process died in a commit: it is open whether that commit counts until its pack is recovered.
+/// process died in a commit. Only recovery of its pack decides whether that commit counts.
 extension Catalog {
   /// Opens the catalog that all processes share.
   func openShared() throws(BlobStorageError) {
@@ -128,7 +128,7 @@ extension Catalog {
     do throws(BlobStorageError) {
       if let environment = try adopt(isAlone: true) {
         try becomeUser(wait: false)
-        return try catchUpLocked(environment)
+        return try recoverLocked(environment)
       }
     } catch {
       guard error.code == .catalogDamaged else { throw error }
@@ -139,11 +139,11 @@ extension Catalog {
   }
 
   /// Recovers dead writers' packs. `lock` is held exclusively.
-  func catchUpLocked(_ environment: Environment) throws(BlobStorageError) {
-    isToCatchUp.store(false, ordering: .relaxed)
+  func recoverLocked(_ environment: Environment) throws(BlobStorageError) {
+    mustRecover.store(false, ordering: .relaxed)
     endReplacement()
     do throws(BlobStorageError) {
-      try catchUp(environment) { () throws(BlobStorageError) in try markWritten() }
+      try recoverDeadPacks(environment) { () throws(BlobStorageError) in try markWritten() }
       try reap(environment)
     } catch {
       // Views still show what a dead writer published, so reading need not wait for room.

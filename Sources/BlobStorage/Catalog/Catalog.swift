@@ -46,8 +46,8 @@ package final class Catalog: Sendable {
   let openedAt = PassingTime.coarseMilliseconds()
   /// Up to this length a file is always read for its checksum when the catalog is closed.
   static let checkedByteCount: Int64 = 32 << 20
-  /// Whether recovering dead writers' packs was put off, because another process held `lock`.
-  let isToCatchUp = Atomic<Bool>(true)
+  /// Whether dead writers' packs must still be recovered: another process held `lock`.
+  let mustRecover = Atomic<Bool>(true)
 
   /// The environment in use.
   struct Current: Sendable {
@@ -90,7 +90,7 @@ package final class Catalog: Sendable {
     @Sendable (
       Environment, _ willWrite: () throws(BlobStorageError) -> Void
     ) throws(BlobStorageError) -> Void
-  let catchUp: Recovery
+  let recoverDeadPacks: Recovery
 
   /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
   ///
@@ -99,8 +99,8 @@ package final class Catalog: Sendable {
   ///     found damaged in them. Until they are published, they need not be on the medium.
   ///   - prepare: downloads what a later `fill` needs, before any lock is taken.
   ///   - fill: applies all packs. It recovers dead writers' packs, or leaves all packs as they are.
-  ///   - catchUp: applies what a usable catalog lacks, while no other process writes. It calls its second argument
-  ///     before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
+  ///   - recoverDeadPacks: applies what a usable catalog lacks, while no other process writes. It calls its second
+  ///     argument before it writes, and throws `catalogDamaged` to have the catalog rebuilt.
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, identity: MediumIdentity, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
@@ -109,7 +109,7 @@ package final class Catalog: Sendable {
     live: LiveHolder = LiveHolder(), tails: Tails? = nil,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
     fill: @escaping Fill,
-    catchUp: @escaping Recovery
+    recoverDeadPacks: @escaping Recovery
   ) throws(BlobStorageError) {
     self.folder = folder
     self.files = files
@@ -126,7 +126,7 @@ package final class Catalog: Sendable {
     self.tails = tails
     self.prepare = prepare
     self.fill = fill
-    self.catchUp = catchUp
+    self.recoverDeadPacks = recoverDeadPacks
     var refusal: BlobStorageError?
     var locks: (lock: any File, users: any File)?
     do throws(BlobStorageError) {
@@ -313,8 +313,8 @@ package final class Catalog: Sendable {
   func lockedToWrite() throws(BlobStorageError) -> Environment {
     if isReadOnly { throw refused() }
     try becomeUser(wait: true)
-    if isToCatchUp.load(ordering: .relaxed), try lock(.exclusive, wait: false) {
-      try catchUpLocked(try environmentLocked())
+    if mustRecover.load(ordering: .relaxed), try lock(.exclusive, wait: false) {
+      try recoverLocked(try environmentLocked())
     }
     _ = try lock(.shared, wait: true)
     let environment = try environmentLocked()
@@ -330,47 +330,6 @@ package final class Catalog: Sendable {
 
   /// Whether commits are published in the live table.
   var hasTails: Bool { tails != nil && live.table != nil && current.withLock { $0?.state != nil } }
-
-  /// Runs `body` while no other thread and no other process commits to the keys.
-  ///
-  /// - Parameters:
-  ///   - keys: nil for any.
-  ///   - isShared: whether anything is published here at all.
-  ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
-  func inCommitTurn<T>(
-    _ keys: [[UInt8]]?, isShared: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    guard tails != nil else { return try body() }
-    if isShared { try leaveRemovedTable() }
-    let stripes = LiveTable.stripes(keys)
-    let begin = ContinuousClock.now
-    let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
-      guard isShared, let live = live.table else { return try body() }
-      // Threads that waited behind one that a stopped process held up do not wait as long once more.
-      let waited = (ContinuousClock.now - begin) / .seconds(1)
-      return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
-    }
-    guard isShared else { return done }
-    // If a program removed the table meanwhile, no new process sees what was published there.
-    do throws(BlobStorageError) { try leaveRemovedTable() } catch {
-      logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
-    }
-    return done
-  }
-
-  /// Continues without a live table that was removed together with the catalog: other processes do not see it.
-  private func leaveRemovedTable() throws(BlobStorageError) {
-    guard let table = live.table, try table.isRemoved() else { return }
-    // No commit publishes in the table while it is left.
-    try stripeTurns.withTurn(nil) { () throws(BlobStorageError) in
-      guard live.table === table else { return }
-      // Another catalog is in use by now: the next access looks for it.
-      current.withLock { $0?.stateCount = nil }
-      try settle()
-      live.table = nil
-      current.withLock { $0?.stateCount = nil }
-    }
-  }
 
   /// Claims a slot for a pack that this process begins; nil if all are taken.
   func claimSlot(_ pack: PackName) throws(BlobStorageError) -> LiveTable.Slot? {
@@ -462,7 +421,7 @@ package final class Catalog: Sendable {
         try becomeUser(wait: true)
         let environment = try environmentLocked()
         try markWritten()
-        isToCatchUp.store(false, ordering: .relaxed)
+        mustRecover.store(false, ordering: .relaxed)
         try body(environment)
         endReplacement()
         try reap(environment)

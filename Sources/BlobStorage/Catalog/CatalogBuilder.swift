@@ -85,12 +85,12 @@ package struct CatalogBuilder: Sendable {
     return try apply(name, file, into: environment)
   }
 
-  /// Takes in the packs that a usable catalog does not know or that a dead writer left open.
+  /// Applies the packs that a usable catalog does not know or that a dead writer left open.
   ///
   /// What the catalog knows of a lost pack stays in it.
   ///
   /// - Throws: `catalogDamaged` when the catalog knows a pack that is not there and need not be.
-  package func catchUp(
+  package func recoverDeadPacks(
     _ environment: Environment, willWrite: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     let names = try backend.localPackNames()

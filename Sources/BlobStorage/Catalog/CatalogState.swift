@@ -1,7 +1,7 @@
 /// What the file `state` says: which generation is in use, and by what a process tells whether to trust its file.
 ///
-/// LMDB trusts its pages: a damaged one can end the process. So no generation reaches LMDB unless it is the file that
-/// this boot wrote, or has the checksum that the last process to close it recorded.
+/// LMDB trusts its pages: a damaged one can end the process. So LMDB gets only a generation that this boot wrote, or that
+/// has the checksum recorded by the last process to close it.
 package struct CatalogState: Sendable, Hashable {
   /// Which tables there are, what they mean, and what `state` says: a catalog of another layout is rebuilt.
   package static let layout = "4"

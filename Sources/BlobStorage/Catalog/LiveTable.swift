@@ -5,7 +5,7 @@ import SystemPackage
 /// Shared memory in which the processes of one machine publish how far each open pack is written: a small mapped file.
 ///
 /// The table is valid for one boot and one mount. Each open pack has a slot. A lock on a byte of the file protects the
-/// slot and dies with its process, so a free lock proves that the writer is dead.
+/// slot and dies with its process. So a free lock proves that the writer is dead.
 ///
 /// The numbers are hints: the records of a pack and their checksums confirm a published length. Each length also
 /// carries a checksum of itself. Readers reject a length that was changed otherwise, and its writer restores it.
@@ -16,10 +16,6 @@ package final class LiveTable: Sendable {
   package static let byteCount = (headerWordCount + slotCount * slotWordCount) * 8
   /// Changes with the layout.
   private static let mark: UInt64 = 0x324c_4956_4542_4c42
-  private static let stripeCount: Int64 = 4_096
-  private static let firstStripe: Int64 = 1 << 20
-  /// The byte whose lock keeps commits back while one of all stripes waits.
-  private static let gate: Range<Int64> = firstStripe - 1..<firstStripe
   package static let firstSlotByte: Int64 = 1 << 21
 
   /// The words of the header.
@@ -36,8 +32,8 @@ package final class LiveTable: Sendable {
 
   /// Only for locks. The memory is mapped from another open file, because a mapping would keep the locks beyond
   /// ``close()``.
-  private let file: any File
-  private let memory: SharedMemory
+  let file: any File
+  let memory: SharedMemory
   /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex: a file
   /// lock does not exclude another thread of the same process, and without the lock a slot may belong to another
   /// process.
@@ -441,71 +437,9 @@ package final class LiveTable: Sendable {
     }
   }
 
-  // MARK: Stripes
-
-  /// The stripes of keys, in ascending order; the whole range for many keys.
-  package static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
-    guard let keys, keys.count <= 16 else { return [firstStripe..<firstStripe + stripeCount] }
-    if keys.count == 1 { return [stripe(keys[0])] }
-    return Set(keys.map(stripe)).sorted { $0.lowerBound < $1.lowerBound }
-  }
-
-  private static func stripe(_ key: [UInt8]) -> Range<Int64> {
-    let hash = hash(key)
-    let stripe = firstStripe + Int64((hash ^ hash >> 32) % UInt64(stripeCount))
-    return stripe..<stripe + 1
-  }
-
-  /// FNV-1a.
-  private static func hash(_ bytes: [UInt8]) -> UInt64 {
-    bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
-  }
-
-  /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time for each
-  /// stripe.
-  ///
-  /// Commits of a few keys leave hardly a moment in which all stripes are free. So a commit of all stripes closes a gate,
-  /// and the others wait in front of it until that commit has its stripes.
-  ///
-  /// - Parameter seconds: how long to wait for the gate, and for each stripe.
-  /// - Throws: `busy` when another process keeps a stripe for that long; it may be stopped. `body` did not run.
-  package func locked<T>(
-    _ stripes: [Range<Int64>], withinSeconds seconds: Double = 30, _ body: () throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    var count = 0
-    defer {
-      // A lock that cannot be released ends with the file.
-      for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
-    }
-    let isWhole = stripes.first?.count == Int(Self.stripeCount)
-    if isWhole || isGateClosed {
-      guard try file.lock(bytes: Self.gate, withinSeconds: seconds) else { throw try heldUp() }
-      // A process that died may have left the gate closed.
-      memory[Word.gate.rawValue] = isWhole ? 1 : 0
-      if !isWhole { try file.unlock(bytes: Self.gate) }
-    }
-    do {
-      defer { if isWhole { openGate() } }
-      for stripe in stripes {
-        guard try file.lock(bytes: stripe, withinSeconds: seconds) else { throw try heldUp() }
-        count += 1
-      }
-    }
-    return try body()
-  }
-
-  /// Whether a commit of all stripes waits for them.
-  package var isGateClosed: Bool { memory[Word.gate.rawValue] == 1 }
-
-  private func openGate() {
-    memory[Word.gate.rawValue] = 0
-    // A lock that cannot be released ends with the file.
-    do { try file.unlock(bytes: Self.gate) } catch {}
-  }
-
   /// The error of a commit that cannot begin. The lock does not say which process holds it, but the slots say which are
   /// in a commit.
-  private func heldUp() throws(BlobStorageError) -> BlobStorageError {
+  func heldUp() throws(BlobStorageError) -> BlobStorageError {
     let ownSlots = own.withLock { Set($0.keys) }
     var others: [Entry] = []
     for entry in entries() where entry.epoch != 0 && !ownSlots.contains(entry.slot) {
@@ -515,5 +449,10 @@ package final class LiveTable: Sendable {
     return BlobStorageError(
       .busy, "A program has begun a change and does not end it\(names): end it, or try again later.",
       pack: others.first?.pack.description)
+  }
+
+  /// FNV-1a.
+  static func hash(_ bytes: [UInt8]) -> UInt64 {
+    bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
   }
 }

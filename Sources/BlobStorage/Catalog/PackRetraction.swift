@@ -87,8 +87,8 @@ package struct PackRetraction {
     }
   }
 
-  /// Calls `body` in a transaction each for batches of the records, the last ones first: smaller ones where there is no
-  /// room for more, because the catalog needs new pages for what it changes.
+  /// Calls `body` in a transaction each for batches of the records, the last ones first. The batches are smaller where
+  /// there is no room for more, because the catalog needs new pages for what it changes.
   private mutating func inBatches(
     _ records: [PackRecord],
     _ body: (ArraySlice<PackRecord>, WriteTransaction, UInt32, inout PackRow) throws(BlobStorageError) -> Void

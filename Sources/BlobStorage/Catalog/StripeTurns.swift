@@ -1,10 +1,55 @@
 import Dispatch
+import Logging
 import Synchronization
+
+/// How a commit takes the stripes of its keys: first among the threads of the open store, then among processes.
+extension Catalog {
+  /// Runs `body` while no other thread and no other process commits to the keys.
+  ///
+  /// - Parameters:
+  ///   - keys: nil for any.
+  ///   - isShared: whether anything is published here at all.
+  ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
+  func inCommitTurn<T>(
+    _ keys: [[UInt8]]?, isShared: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    guard tails != nil else { return try body() }
+    if isShared { try leaveRemovedTable() }
+    let stripes = LiveTable.stripes(keys)
+    let begin = ContinuousClock.now
+    let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
+      guard isShared, let live = live.table else { return try body() }
+      // Threads that waited behind one that a stopped process held up do not wait as long once more.
+      let waited = (ContinuousClock.now - begin) / .seconds(1)
+      return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
+    }
+    guard isShared else { return done }
+    // If a program removed the table meanwhile, no new process sees what was published there.
+    do throws(BlobStorageError) { try leaveRemovedTable() } catch {
+      logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])
+    }
+    return done
+  }
+
+  /// Continues without a live table that was removed together with the catalog: other processes do not see it.
+  private func leaveRemovedTable() throws(BlobStorageError) {
+    guard let table = live.table, try table.isRemoved() else { return }
+    // No commit publishes in the table while it is left.
+    try stripeTurns.withTurn(nil) { () throws(BlobStorageError) in
+      guard live.table === table else { return }
+      // Another catalog is in use by now: the next access looks for it.
+      current.withLock { $0?.stateCount = nil }
+      try settle()
+      live.table = nil
+      current.withLock { $0?.stateCount = nil }
+    }
+  }
+}
 
 /// Orders the commits of one open store. Its threads share the locks of the live table, so they take turns here first.
 ///
 /// A commit waits for the earlier ones whose stripes overlap with its own, and for no others. So commits to one key run
-/// in the order in which they came, and those to other keys do not overtake a commit of all stripes for ever.
+/// in the order in which they came. A commit of all stripes waits only for those that came before it.
 package final class StripeTurns: Sendable {
   private let queue = Mutex(StripeQueue())
 
@@ -68,5 +113,68 @@ package struct StripeQueue: Sendable {
       turns.append(turn)
     }
     return turns
+  }
+}
+
+/// The locks by which the processes of one machine take turns.
+extension LiveTable {
+  private static let stripeCount: Int64 = 4_096
+  private static let firstStripe: Int64 = 1 << 20
+  /// The byte whose lock keeps commits back while one of all stripes waits.
+  private static let gate: Range<Int64> = firstStripe - 1..<firstStripe
+
+  /// The stripes of keys, in ascending order; the whole range for many keys.
+  package static func stripes(_ keys: [[UInt8]]?) -> [Range<Int64>] {
+    guard let keys, keys.count <= 16 else { return [firstStripe..<firstStripe + stripeCount] }
+    if keys.count == 1 { return [stripe(keys[0])] }
+    return Set(keys.map(stripe)).sorted { $0.lowerBound < $1.lowerBound }
+  }
+
+  private static func stripe(_ key: [UInt8]) -> Range<Int64> {
+    let hash = hash(key)
+    let stripe = firstStripe + Int64((hash ^ hash >> 32) % UInt64(stripeCount))
+    return stripe..<stripe + 1
+  }
+
+  /// Runs `body` while no other process commits to keys of these stripes. One thread of a process at a time for each
+  /// stripe.
+  ///
+  /// Commits of a few keys leave hardly a moment in which all stripes are free. So a commit of all stripes closes a gate,
+  /// and the others wait in front of it until that commit has its stripes.
+  ///
+  /// - Parameter seconds: how long to wait for the gate, and for each stripe.
+  /// - Throws: `busy` when another process keeps a stripe for that long; it may be stopped. `body` did not run.
+  package func locked<T>(
+    _ stripes: [Range<Int64>], withinSeconds seconds: Double = 30, _ body: () throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    var count = 0
+    defer {
+      // A lock that cannot be released ends with the file.
+      for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
+    }
+    let isWhole = stripes.first?.count == Int(Self.stripeCount)
+    if isWhole || isGateClosed {
+      guard try file.lock(bytes: Self.gate, withinSeconds: seconds) else { throw try heldUp() }
+      // A process that died may have left the gate closed.
+      memory[Word.gate.rawValue] = isWhole ? 1 : 0
+      if !isWhole { try file.unlock(bytes: Self.gate) }
+    }
+    do {
+      defer { if isWhole { openGate() } }
+      for stripe in stripes {
+        guard try file.lock(bytes: stripe, withinSeconds: seconds) else { throw try heldUp() }
+        count += 1
+      }
+    }
+    return try body()
+  }
+
+  /// Whether a commit of all stripes waits for them.
+  package var isGateClosed: Bool { memory[Word.gate.rawValue] == 1 }
+
+  private func openGate() {
+    memory[Word.gate.rawValue] = 0
+    // A lock that cannot be released ends with the file.
+    do { try file.unlock(bytes: Self.gate) } catch {}
   }
 }

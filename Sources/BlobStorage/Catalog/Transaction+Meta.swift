@@ -99,7 +99,7 @@ extension WriteTransaction {
     return number
   }
 
-  /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present: a single
+  /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present. A single
   /// wrong stamp must not take the rest of the clock from every later one.
   package func raiseClock(_ time: UInt64) throws(BlobStorageError) {
     if Stamp.isFarAhead(time, wallClock: environment.clock.now()) { return }

@@ -165,8 +165,8 @@ package final class Engine: Sendable {
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }
         },
-        catchUp: { (database, willWrite) throws(BlobStorageError) in
-          try builder.catchUp(database, willWrite: willWrite)
+        recoverDeadPacks: { (database, willWrite) throws(BlobStorageError) in
+          try builder.recoverDeadPacks(database, willWrite: willWrite)
         })
     }
     let packs = PackFiles(backend: backend)

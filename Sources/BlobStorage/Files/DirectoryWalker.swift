@@ -79,7 +79,7 @@ package struct DirectoryWalker: ~Copyable {
     var status: FileStatus?
     do throws(BlobStorageError) {
       var raw = bs_status()
-      _ = try systemCall("look at", path) { bs_status_at(directory, name, &raw) }
+      _ = try systemCall("stat", path) { bs_status_at(directory, name, &raw) }
       let found = FileStatus(raw)
       status = found
       if found.kind == .directory {

@@ -110,8 +110,8 @@ extension File {
   package var isRemote: Bool { false }
   package func dropKept(_ range: Range<Int64>) -> Bool { false }
 
-  /// What `body` reads in a range. If that is damaged, the local copy of it is forgotten and `body` reads once more, so
-  /// that only damage of the file itself is left.
+  /// What `body` reads in a range. If that is damaged, it forgets the local copy and `body` reads once more. So only
+  /// damage of the file itself is left.
   package func readingAfresh<T>(
     _ range: Range<Int64>, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {

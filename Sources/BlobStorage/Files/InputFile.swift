@@ -92,7 +92,7 @@ package final class InputFile: Sendable {
     of descriptor: Int32, _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
-    _ = try systemCall("look at", path()) { bs_status_of(descriptor, &raw) }
+    _ = try systemCall("stat", path()) { bs_status_of(descriptor, &raw) }
     return FileStatus(raw)
   }
 

@@ -30,7 +30,7 @@ final class OwnedDescriptor: Sendable {
 
   func status(_ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
-    _ = try systemCall("look at", path()) { bs_status_of(number, &raw) }
+    _ = try systemCall("stat", path()) { bs_status_of(number, &raw) }
     return FileStatus(raw)
   }
 

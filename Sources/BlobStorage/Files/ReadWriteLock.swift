@@ -6,7 +6,7 @@
   import Glibc
 #endif
 
-/// Many hold it shared, or one alone. For short sections on any thread; it does not know who holds it.
+/// Many hold it shared, or one alone. For short sections on any thread; it does not know its holders.
 package final class ReadWriteLock: @unchecked Sendable {
   // Unchecked: the lock is the system's, used through its own calls only.
   private let raw: UnsafeMutablePointer<pthread_rwlock_t>

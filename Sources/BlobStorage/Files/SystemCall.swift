@@ -29,7 +29,7 @@ func readAll(
   return done
 }
 
-/// As ``systemCall(_:_:_:)``, for callers to whom a failure is an answer: returns the negative errno.
+/// As ``systemCall(_:_:_:)``, for callers that take a failure for an answer: returns the negative errno.
 func uninterrupted(_ body: () -> Int) -> Int {
   while true {
     let outcome = body()

@@ -97,7 +97,7 @@ package final class SystemFile: File {
 
   package func status() throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
-    try call("look at") { bs_status_of($0, &raw) }
+    try call("stat") { bs_status_of($0, &raw) }
     return FileStatus(raw)
   }
 
@@ -106,12 +106,9 @@ package final class SystemFile: File {
   }
 
   package func lock(_ kind: LockKind, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
-    let end = ContinuousClock.now.advanced(by: .seconds(seconds))
-    while !(try lock(kind, wait: false)) {
-      if ContinuousClock.now >= end { return false }
-      Thread.sleep(forTimeInterval: 0.01)
+    try PassingTime.system.retry(withinSeconds: seconds, pauseSeconds: 0.01...0.01) {
+      () throws(BlobStorageError) in try lock(kind, wait: false)
     }
-    return true
   }
 
   package func unlock() throws(BlobStorageError) {
@@ -125,16 +122,10 @@ package final class SystemFile: File {
   }
 
   package func lock(bytes: Range<Int64>, withinSeconds seconds: Double) throws(BlobStorageError) -> Bool {
-    if try lock(bytes: bytes, wait: false) { return true }
     // The system cannot bound its own wait. Such locks are held for microseconds.
-    let end = ContinuousClock.now.advanced(by: .seconds(seconds))
-    var pause = 0.000_02
-    while ContinuousClock.now < end {
-      Thread.sleep(forTimeInterval: pause)
-      if try lock(bytes: bytes, wait: false) { return true }
-      pause = min(2 * pause, 0.005)
+    try PassingTime.system.retry(withinSeconds: seconds, pauseSeconds: 0.000_02...0.005) {
+      () throws(BlobStorageError) in try lock(bytes: bytes, wait: false)
     }
-    return false
   }
 
   package func unlock(bytes: Range<Int64>) throws(BlobStorageError) {

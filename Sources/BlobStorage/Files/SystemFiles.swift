@@ -22,7 +22,7 @@ package struct SystemFiles: FileSystem {
       path.withPlatformString { bs_status_at(bs_working_directory(), $0, &raw) }
     }
     if outcome == -Int(Errno.noSuchFileOrDirectory.rawValue) { return nil }
-    if outcome < 0 { throw .systemCall("look at", path: path, errno: Int32(-outcome)) }
+    if outcome < 0 { throw .systemCall("stat", path: path, errno: Int32(-outcome)) }
     return FileStatus(raw)
   }
 

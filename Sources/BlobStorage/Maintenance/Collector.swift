@@ -328,26 +328,23 @@ package final class CollectionLock: Sendable {
   ///
   /// - Throws: `busy`.
   package init(_ engine: Engine, waitSeconds: Double) throws(BlobStorageError) {
-    file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
-    let time = engine.environment.time
-    let end = time.now() + waitSeconds
-    while !(try file.lock(.exclusive, wait: false)) {
-      try CancellationFlag.check()
-      guard time.now() < end else {
-        file.close()
-        throw BlobStorageError(
-          .busy,
-          "Another process has been collecting garbage in \(engine.folder.path) for \(Int(waitSeconds)) s: try again later.",
-          path: engine.folder.path.string)
-      }
-      time.wait(0.05)
+    let file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
+    self.file = file
+    let isLocked = try engine.environment.time.retry(
+      withinSeconds: waitSeconds, pauseSeconds: 0.05...0.05, failed: CancellationFlag.check
+    ) { () throws(BlobStorageError) in try file.lock(.exclusive, wait: false) }
+    guard isLocked else {
+      throw BlobStorageError(
+        .busy,
+        "Another process has been collecting garbage in \(engine.folder.path) for \(Int(waitSeconds)) s: try again later.",
+        path: engine.folder.path.string)
     }
   }
 
   deinit { file.close() }
 }
 
-/// How a collection takes packs out of a store: the steps that depend on who else decides about the packs.
+/// How a collection takes packs out of a store: the steps that differ between one machine and several.
 package protocol PackRemoval {
   /// Packs that are condemned already. The collection plans them whatever they hold.
   var condemned: Set<PackName> { get }

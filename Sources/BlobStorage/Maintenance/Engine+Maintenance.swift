@@ -22,7 +22,7 @@ extension Engine {
       backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses,
       live: catalog.live)
     try catalog.maintain { (environment) throws(BlobStorageError) in
-      try builder.catchUp(environment) {}
+      try builder.recoverDeadPacks(environment) {}
     }
   }
 

@@ -1,7 +1,7 @@
 /// Works out what is live: follows every version to its blob, and every blob to its chunks and their bases.
 ///
-/// Versions are walked a page at a time: what is put meanwhile may be missed, and what is dropped may be marked. Who
-/// removes anything marks once more after condemning it. See ``Collector``.
+/// Versions are walked a page at a time: what is put meanwhile may be missed, and what is dropped may be marked. A
+/// collector marks once more after it has condemned packs and before it removes them. See ``Collector``.
 struct Marker {
   var marks = Marks()
   private(set) var keyCount = 0

@@ -1,7 +1,7 @@
 import Foundation
 
-/// Makes a report in three walks over all versions: one marks what is live, one finds out which chunks have more than
-/// one key, and the last adds up what each key has alone.
+/// Makes a report in three walks over all versions. One marks what is live. One finds out which chunks have more than
+/// one key. The last adds up what each key has alone.
 ///
 /// Memory: four bits for each record, and the keys that are listed.
 final class Reporter {

@@ -1,4 +1,4 @@
-/// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it
+/// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping it
 /// would free.
 public struct Usage: Sendable, Hashable {
   /// What is asked about.

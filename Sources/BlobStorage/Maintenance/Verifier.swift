@@ -346,8 +346,8 @@ struct Verifier {
     }
   }
 
-  /// Whether the content of a damaged record can still be read. Refs and drops are whole in the footer, a payload may
-  /// match a checksum that begins with the footer's fields, and a chunk is guarded by its digest.
+  /// Whether the content of a damaged record can still be read. Refs and drops are whole in the footer. A payload may
+  /// match a checksum that begins with the footer's fields. A digest guards a chunk.
   private static func isReadable(
     _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) -> Bool {

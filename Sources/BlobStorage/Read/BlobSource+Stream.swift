@@ -1,6 +1,6 @@
 /// Reading the bytes of a blob in order.
 extension BlobSource {
-  /// Hands the bytes of a whole blob to `sink` in order, and compares them with the blob's digest at the end, unless
+  /// Hands the bytes of a whole blob to `sink` in order. At the end compares them with the blob's digest, unless
   /// checksums are to do: chunks may all be undamaged and the manifest name the wrong ones.
   ///
   /// - Throws: `corrupted` behind the last byte.

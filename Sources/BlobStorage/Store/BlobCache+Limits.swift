@@ -65,8 +65,8 @@ extension BlobStore {
   ///
   /// - Parameter evictsExistingKeys: whether the cache may evict keys that the store had before it was a cache. An
   ///   existing cache evicts anyway. ``cacheForecast(prefix:limits:)`` says what would go.
-  /// - Throws: `invalidArgument` for limits out of range, for a store with a cache under another prefix, and for a
-  ///   store whose keys may not be evicted and that is not a cache yet.
+  /// - Throws: `invalidArgument` for limits out of range and for a store with a cache under another prefix. Also for a
+  ///   store that is not a cache yet and whose keys may not be evicted.
   public func cache(
     prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
     configuration: CacheConfiguration = CacheConfiguration()

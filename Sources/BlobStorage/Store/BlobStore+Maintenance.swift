@@ -81,8 +81,8 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try BlobInformation.find(engine, key, version) }
   }
 
-  /// The holders of a key's blobs, a blob or a chunk, the keys that share parts of it, and the bytes that dropping it
-  /// would free. Nil when it is not in the store.
+  /// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping
+  /// it would free. Nil when it is not in the store.
   ///
   /// - Parameter listCountMax: the maximum number of holders and sharers to list. All are counted.
   /// - Complexity: follows every version of the store to its chunks.

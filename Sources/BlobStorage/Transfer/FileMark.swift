@@ -16,8 +16,8 @@ package struct FileMark: Hashable {
   /// The mark of a file.
   ///
   /// - Parameter start: when its reading began. A file that changed no more than a tick of the file system's clock
-  ///   before can change once more without its times telling: it is read again by the next import (git calls such
-  ///   files racy).
+  ///   before can change once more without its times telling. The next import reads it again (git calls such files
+  ///   racy).
   package init(_ status: FileStatus, readFrom start: FileTime) {
     byteCount = status.byteCount
     modified = status.modified

@@ -19,8 +19,8 @@ struct ImportContext: Sendable {
 
   /// The moment at which the reading of a file begins.
   ///
-  /// Waits for a file that changed just before the import, a tick of the file system's clock at most, so that the next
-  /// import recognises it. Does not wait for a file that keeps changing.
+  /// If a file changed just before the import, waits a tick of the file system's clock at most, so that the next import
+  /// recognises it. Does not wait for a file that keeps changing.
   func beginReading(_ status: FileStatus) -> FileTime {
     let now = FileTime(millisecondsSince1970: clock.now())
     let settled = FileMark.settled(status)

@@ -4,9 +4,9 @@
 /// is a file is stored under the prefix and its name. If two files would get the same key, the import throws
 /// `keysCollide` before it stores anything.
 ///
-/// A file with the size, modification time, change time and inode of its last import is not read again, unless its key
-/// is known to be unreadable. Symbolic links, sockets, unreadable files, files that change while being read, and the
-/// store's own folder are skipped and reported, never half stored.
+/// A file is not read again if it has the size, modification time, change time and inode of its last import. If its key
+/// is known to be unreadable, the file is read again. Symbolic links, sockets, unreadable files, files that change
+/// while being read, and the store's own folder are skipped and reported, never half stored.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement

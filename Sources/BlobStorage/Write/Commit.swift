@@ -33,7 +33,7 @@ extension WriterSession {
       let last =
         session.weaknesses.contains(.clockFollowsWall) ? 0 : max(try transaction.clock(), packs.lastTime)
       var time = Stamp.timeAfter(last, wallClock: session.clock.now())
-      // The clock may have caught up with stamps that were given out ahead of it.
+      // The clock may have reached stamps that were given out ahead of it.
       for given in packs.timesAhead where given.contains(time) { time = given.upperBound + 1 }
       guard time < Stamp.timeMax else {
         throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
@@ -277,4 +277,101 @@ extension WriterSession {
       try transaction.setPackRow(number, row)
     }
   }
+}
+
+// MARK: Appending plans
+
+extension ChunkPlan {
+  /// What appending a plan came to.
+  struct Added {
+    /// Plain bytes of the chunks that the store lacked.
+    var newByteCount: Int64 = 0
+    /// Bytes that were added to packs.
+    var storedByteCount = 0
+  }
+
+  /// Appends what the store lacks: chunks, and the manifest that lists them.
+  ///
+  /// What the plan counts on is looked up again in the commit's view. So nothing that gc has removed meanwhile is
+  /// counted on, and H2 needs no lease.
+  ///
+  /// - Parameter bytes: the content that was planned.
+  /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
+  ///   appended.
+  func append(
+    _ bytes: RawSpan, to commit: inout WriterSession.Commit, by codecs: CodecPool
+  ) throws(BlobStorageError) -> Added {
+    precondition(bytes.byteCount == byteCount, "the bytes are those that were planned")
+    var added = Added()
+    for chunk in chunks {
+      if commit.hasPendingChunk(chunk.digest) { continue }
+      if try commit.canShare(chunk.digest, isLookedUp: isLookedUp) { continue }
+      let plain = bytes.extracting(chunk.range)
+      let encoded: EncodedChunk
+      if let ready = chunk.encoded, try commit.canUseBase(of: ready.record) {
+        encoded = ready
+      } else {
+        encoded = try codecs.encode(chunk.digest, plain, by: codec, hint: hint)
+      }
+      added.storedByteCount += try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
+        try commit.append(.chunk(encoded.record), payload: payload)
+      }
+      if let companion = encoded.companion { added.storedByteCount += try commit.append(companion) }
+      added.newByteCount += Int64(plain.byteCount)
+    }
+    if chunks.count > 1 {
+      added.storedByteCount += try commit.appendManifest(
+        digest, chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) })
+    }
+    return added
+  }
+}
+
+extension WriterSession.Commit {
+  /// Whether this commit may refer to the chunk: found, trusted, and on the medium or before it in its own pack.
+  fileprivate func canShare(_ digest: Digest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
+    if trustsCondemnedPacks { return try transaction.chunkRow(digest) != nil }
+    guard let row = try transaction.chunkToShare(digest) else { return false }
+    if try canRefer(to: row.place) {
+      guard let base = row.base, let baseRow = try transaction.chunkRow(base) else { return true }
+      if try canRefer(to: baseRow.place) { return true }
+    }
+    // What others have not published yet is stored again.
+    guard isLookedUp || session.publishes else {
+      throw BlobStorageError(.needsLookup, "The pack of a chunk has to be synced first.")
+    }
+    return false
+  }
+
+  /// Checks that chunks are there which leases should have kept.
+  ///
+  /// - Parameter remedy: what the caller can do about a chunk that is gone.
+  func check(_ digests: some Sequence<Digest>, remedy: String) throws(BlobStorageError) {
+    for digest in digests where !hasPendingChunk(digest) {
+      guard try transaction.chunkRow(digest) == nil else { continue }
+      throw BlobStorageError(
+        .busy, "Chunk \(digest) was removed while it was being shared: \(remedy).", digest: digest)
+    }
+  }
+
+  /// Whether the base of an encoded chunk, if it has one, can still be counted on.
+  fileprivate func canUseBase(of record: ChunkRecord) throws(BlobStorageError) -> Bool {
+    guard let base = record.base else { return true }
+    guard try transaction.chunkRow(record.digest) == nil, try !transaction.isBase(record.digest),
+      let row = try transaction.baseToShare(base)
+    else { return false }
+    return try canRefer(to: row.place)
+  }
+
+  /// Appends a companion right behind its base, if it still helps.
+  fileprivate mutating func append(_ companion: EncodedChunk.Companion) throws(BlobStorageError) -> Int {
+    guard let row = try transaction.chunkToShare(companion.record.digest), row.baseKind == .dictionary
+    else { return 0 }
+    return try append(.chunk(companion.record), payload: companion.stored.span.bytes)
+  }
+}
+
+extension BlobStorageError.Code {
+  /// A plan that looked nothing up does not do. Never leaves the library.
+  static let needsLookup = Self("needsLookup")
 }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Whether the dictionary is worth trying for what is put just now: one that does nothing for many small blobs in a row
+/// Whether the dictionary is worth trying for what is put just now. One that does nothing for many small blobs in a row
 /// is tried for few of those that follow, so that it costs them little.
 final class DictionaryTrials: Sendable {
   private struct State {

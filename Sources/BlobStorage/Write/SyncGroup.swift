@@ -51,7 +51,7 @@ package struct SyncGroup: Sendable {
 
   /// Ends the turn of the leader, whether or not its sync succeeded.
   ///
-  /// - Returns: whom to wake: the next leader, and those whose bytes are on the medium.
+  /// - Returns: the members to wake: the next leader, and those whose bytes are on the medium.
   package mutating func end(
     isDurable: (WriterSession.Watermark) -> Bool
   ) -> (leader: Member?, durable: [Member]) {

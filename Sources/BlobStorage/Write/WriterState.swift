@@ -219,7 +219,7 @@ package struct WriterState: Sendable {
     syncGroup.join(watermark)
   }
 
-  /// Ends a leader's turn. Returns whom to wake.
+  /// Ends a leader's turn. Returns the members to wake.
   mutating func endSync() -> (leader: SyncGroup.Member?, durable: [SyncGroup.Member]) {
     let durable = durable
     return syncGroup.end { (durable[$0.pack] ?? 0) >= $0.byteCount }

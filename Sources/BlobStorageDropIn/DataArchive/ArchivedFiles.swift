@@ -5,8 +5,8 @@ import Foundation
 ///
 /// `0.dat` is the current version and `1.dat`, `2.dat`, … the archived ones, the oldest first. A `.tmp` is
 /// what was under way when a process died: `0.tmp` the value that was being replaced, the others archives
-/// that were being dropped, and as the lowest numbers are dropped, older than all that still have their
-/// names.
+/// that were being dropped. The lowest numbers are dropped, so these are older than all that still have
+/// their names.
 struct ArchivedFile: Comparable {
   let number: Int
   let isTemporary: Bool

@@ -5,7 +5,7 @@ import SystemPackage
 /// What an original has left in a folder, taken into the store once and left as it is.
 ///
 /// A key is taken in whole or not at all: a version that came later could not be put below the others. What cannot be
-/// taken in is listed in the marker and tried again whenever the store is opened, unless the key has a value by then.
+/// taken in is listed in the marker. Each opening of the store tries it again, unless the key has a value by then.
 struct OldData {
   /// The files of one key, the oldest version first.
   struct Group {

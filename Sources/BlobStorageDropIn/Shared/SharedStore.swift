@@ -176,7 +176,7 @@ final class SharedStore: Sendable {
   }
 }
 
-/// Who has data in a store: each has keys of its own, so that libraries can share a folder.
+/// The libraries that can share a folder. Each has keys of its own.
 enum Library: String, Sendable, Hashable {
   case archive = "a"
   case data = "d"

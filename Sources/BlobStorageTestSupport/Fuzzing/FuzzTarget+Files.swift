@@ -119,6 +119,6 @@ struct ScratchFolder {
       folder: path, files: SystemFiles(), store: store,
       identity: MediumIdentity(boot: "boot", mount: "mount"),
       mapByteCount: 4 << 20,
-      logger: logger, fill: { _, _ in }, catchUp: { _, _ in })
+      logger: logger, fill: { _, _ in }, recoverDeadPacks: { _, _ in })
   }
 }

@@ -134,8 +134,8 @@ package final class RecordedFiles: ForwardingFiles {
     record(.ended(call: call))
   }
 
-  /// Runs a sync that may fail. As on Linux since 4.17 (errseq_t), a failure is reported once to each open file that was
-  /// open when it happened, whichever of them asked for the sync, and to none that is opened afterwards.
+  /// Runs a sync that may fail. As on Linux since 4.17 (errseq_t), each file that was open learns once of a
+  /// failure, whichever of them asked for the sync. A file that is opened afterwards does not learn of it.
   ///
   /// - Parameter seen: how many failures the open file knows of.
   fileprivate func synchronizing(

@@ -18,7 +18,7 @@ package struct ObjectCall: Sendable, CustomStringConvertible {
 
 /// How often what goes wrong, each in parts of a thousand requests.
 package struct ObjectFaults: Sendable {
-  /// The engine says 500 or 503, and has done nothing.
+  /// The object store says 500 or 503, and has done nothing.
   package var failures = 0
   /// It was done, and the answer was lost.
   package var lostAnswers = 0

@@ -4,7 +4,7 @@ import Synchronization
 
 /// An object store in memory, linearizable, whose faults a seed decides. See ``ObjectFaults``.
 ///
-/// It is the engine and all its clients in one; ``client(beforeCall:)`` makes one that can be stopped or killed
+/// It is the S3 service and all its clients in one; ``client(beforeCall:)`` makes one that can be stopped or killed
 /// by itself. Runs that make the same calls in the same order have the same faults.
 package final class SimulatedObjectStore: ObjectStore {
   private struct Late: Sendable {
@@ -126,7 +126,7 @@ package final class SimulatedObjectStore: ObjectStore {
       if !(ifAbsent && state.faults.ignoresIfAbsent) { Self.store(name, bytes, &state) }
       return .stored
     } finish: { (outcome, state) in
-      // An engine that has looked before others stored, and stores now all the same.
+      // A service that has looked before others stored, and stores now all the same.
       if outcome == .stored, ifAbsent, state.faults.ignoresIfAbsent { Self.store(name, bytes, &state) }
     }
   }
@@ -210,7 +210,7 @@ package final class SimulatedObjectStore: ObjectStore {
         let isAnswered = state.withLock { !Self.happens($0.faults.lostAnswers, &$0) }
         if isAnswered { return answer }
       }
-      if isLast { throw BlobStorageError(.io, "The engine did not answer: \(call).", path: name) }
+      if isLast { throw BlobStorageError(.io, "The object store did not answer: \(call).", path: name) }
     }
   }
 

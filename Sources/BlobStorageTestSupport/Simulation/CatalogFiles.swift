@@ -5,8 +5,8 @@ import SystemPackage
 /// The real files of a catalog, as one simulated process has them: it dies with the process, and waits for a lock as
 /// the scheduler says. Each word that it stores in the table of open packs is a call on the simulated disk.
 ///
-/// With a scheduler, locks are kept here and not by the system. Whoever locks the file `lock`, if only shared, has it
-/// alone: a write transaction of LMDB would wait for another where no scheduler sees it.
+/// With a scheduler, locks are kept here and not by the system. A process that locks the file `lock`, if only shared,
+/// has it alone: a write transaction of LMDB would wait for another where no scheduler sees it.
 package struct CatalogFiles: ForwardingFiles {
   private let process: SimulatedProcess
   private let scheduler: Scheduler?
@@ -43,7 +43,7 @@ package struct CatalogFiles: ForwardingFiles {
   package func syncDirectory(_ path: FilePath) throws(BlobStorageError) { try begin("syncDirectory", path) }
 }
 
-/// Who holds which lock of a catalog.
+/// The locks of a catalog and their holders.
 package final class CatalogLocks: Sendable {
   struct Holder: Sendable {
     let file: ObjectIdentifier

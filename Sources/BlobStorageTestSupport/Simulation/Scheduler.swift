@@ -3,7 +3,7 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Runs actors, each on a thread of its own, one at a time: at each of their calls it is decided who goes on.
+/// Runs actors, each on a thread of its own, one at a time. A policy decides at each of their calls which one goes on.
 ///
 /// The same decisions give the same run again. Actors must not wait for each other in any way but through locks that
 /// tell the scheduler (``waitForWake()``, ``wake()``).
@@ -22,7 +22,7 @@ package final class Scheduler: Sendable {
     package var ready: [Int]
     /// Actors that have not ended, those that wait included.
     package var living: [Int]
-    /// Who ran last, if it could go on.
+    /// The actor that ran last, if it could go on.
     package var current: Int?
     /// Calls made so far, by all.
     package var stepCount: Int
@@ -58,7 +58,7 @@ package final class Scheduler: Sendable {
 
   /// Calls made so far.
   package var stepCount: Int { state.withLock { $0.stepCount } }
-  /// Who runs now.
+  /// The actor that runs now.
   package var running: Int? { state.withLock { $0.running } }
   /// All that had not ended waited for a lock; they were killed.
   package var isDeadlocked: Bool { state.withLock { $0.isDeadlocked } }
@@ -106,7 +106,7 @@ package final class Scheduler: Sendable {
     waitForTurn()
   }
 
-  /// Lets all who wait try again.
+  /// Lets all waiting actors try again.
   package func wake() {
     state.withLock { state in
       for index in state.actors.indices { state.actors[index].isWaiting = false }

@@ -54,7 +54,7 @@ final class Folder: Sendable {
       let file = url.appendingPathComponent(name)
       guard var content = try? Data(contentsOf: file), let found = content.range(of: bytes) else { continue }
       content[found.upperBound - 1] ^= 1
-      // In place: whoever has the pack open must see it.
+      // In place: a process that has the pack open must see it.
       let handle = try FileHandle(forUpdating: file)
       try handle.seek(toOffset: UInt64(found.upperBound - 1))
       try handle.write(contentsOf: content[found.upperBound - 1..<found.upperBound])

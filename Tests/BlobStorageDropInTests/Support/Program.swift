@@ -5,7 +5,7 @@ struct Program {
   let process = Process()
   private let output = Pipe()
 
-  /// - Parameter isOrdinaryUser: runs it as a user whom permissions bind, also where the tests run as root.
+  /// - Parameter isOrdinaryUser: runs it as a user that permissions bind, also where the tests run as root.
   init(_ arguments: [String], environment: [String: String]? = nil, isOrdinaryUser: Bool = false) throws {
     let program = Self.folder.appendingPathComponent("DropInProgram")
     if isOrdinaryUser, geteuid() == 0 {

@@ -4,7 +4,7 @@ import BlobStorageSharing
 import Synchronization
 import SystemPackage
 
-/// An object store whose engine is a scripted server, with a clock that the test sets and pauses that take no time.
+/// An object store whose service is a scripted server, with a clock that the test sets and pauses that take no time.
 struct Scripted {
   static let credentials = S3Credentials(
     accessKey: "AKIDEXAMPLE", secretKey: Secret("very-secret"), sessionToken: Secret("secret-token"))
@@ -14,7 +14,7 @@ struct Scripted {
 
   /// - Parameter chance: What is drawn for every pause.
   init(
-    _ engine: String, certificates: FilePath? = nil, proxy: S3Proxy? = nil,
+    _ service: String, certificates: FilePath? = nil, proxy: S3Proxy? = nil,
     policy: RetryPolicy = RetryPolicy(),
     silence: Duration = .seconds(20), now: Int64 = 1_369_353_600, chance: Double = 0.5,
     whilePausing: @escaping @Sendable () -> Void = {}
@@ -22,7 +22,7 @@ struct Scripted {
     let log = PauseLog()
     pauseLog = log
     let configuration = S3Configuration(
-      location: try S3Location("s3://bucket/p"), endpoint: try S3Endpoint(engine),
+      location: try S3Location("s3://bucket/p"), endpoint: try S3Endpoint(service),
       credentials: Self.credentials,
       certificates: certificates, proxy: proxy)
     store = S3ObjectStore(

@@ -20,7 +20,7 @@ struct CatalogCompactionTests {
     try SystemFiles().list(place.temporary.path.appending("catalog")).filter { $0.hasPrefix("g") }
   }
 
-  @Test("is left without them by the last who closes it, and says the same", .timeLimit(.minutes(5)))
+  @Test("is left without them by the last process that closes it, and says the same", .timeLimit(.minutes(5)))
   func shrinks() throws {
     let place = try CatalogPlace()
     var gone = SamplePack(PackPlace.header(sequence: 1))
@@ -63,7 +63,9 @@ struct CatalogCompactionTests {
     #expect(try Self.digests(other) == [])
   }
 
-  @Test("is called clean by the last who closes it, unless it knows of a pack that a killed writer left open")
+  @Test(
+    "is called clean by the last process that closes it, unless it knows of a pack that a killed writer left open"
+  )
   func openPacks() throws {
     for isSealed in [true, false] {
       let place = try CatalogPlace()

@@ -22,7 +22,8 @@ final class CatalogPlace {
     try Catalog(
       folder: temporary.path.appending("catalog"), files: SystemFiles(), store: store,
       identity: MediumIdentity(boot: "boot", mount: "mount"),
-      mapByteCount: mapByteCount, logger: StoreConfiguration().logger, fill: { _, _ in }, catchUp: { _, _ in }
+      mapByteCount: mapByteCount, logger: StoreConfiguration().logger, fill: { _, _ in },
+      recoverDeadPacks: { _, _ in }
     )
   }
 

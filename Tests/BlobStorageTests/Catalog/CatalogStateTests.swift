@@ -253,7 +253,7 @@ struct CatalogStateTests {
     try engine.catalog.rebuild(because: nil)
     let after = try numbers()
     #expect(before.count == 3 && after.count == 3)
-    #expect(before.isDisjoint(with: after), "who still has one of before finds no pack")
+    #expect(before.isDisjoint(with: after), "an old number finds no pack")
     let generation = try #require(engine.catalog.generation)
     #expect(try Self.generations(place) == [generation])
     try engine.close()

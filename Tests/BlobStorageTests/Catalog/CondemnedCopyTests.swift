@@ -49,7 +49,7 @@ struct CondemnedCopyTests {
     let found = try place.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.chunkRow(Digest.of(plain))
     }
-    // What a machine stores itself it stores so only if nobody can depend on the other, in its one catalog.
+    // A machine stores it so itself only if no chunk of its one catalog can depend on the other copy.
     #expect((found?.base == nil) == isTakenIn)
   }
 }

@@ -141,7 +141,7 @@ struct HostileTableTests {
 
   /// V1: fails if an opening continues without the table in which others publish.
   @Test(
-    "is damaged while it is in use is missed by who opens the store next",
+    "is damaged while it is in use is missed by the next process that opens the store",
     arguments: [LiveTable.Word.mark, .inode, .boot])
   func damagedHeader(_ word: LiveTable.Word) throws {
     let pair = try Pair()
@@ -196,7 +196,7 @@ struct HostileTableTests {
     try words.set(.publishCount, 1_000_000)
     for key in expected.keys { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
     #expect(failure { _ = try pair.two.put("other", [1]) }?.code == .corrupted)
-    // Also after the catalog was made anew by who does not know better.
+    // Also after the catalog was made anew by a process that does not know better.
     do { try pair.two.catalog.rebuild(because: nil) } catch {}
     for key in expected.keys { #expect(failure { _ = try pair.two.data(key, nil) }?.code == .corrupted) }
     // Its writer knows better. Once that has looked, all do.

@@ -89,7 +89,7 @@ struct LiveTableTests {
     withExtendedLifetime(slots) {}
     try three.reap { $0.pack == Self.pack(3) }
     #expect(two.entries().map(\.pack) == [Self.pack(1), Self.pack(2)])
-    // Trying the lock of a slot leaves it free, also for the one who takes it next.
+    // Trying the lock of a slot leaves it free, also for the process that takes it next.
     let new = try #require(try two.claim(Self.pack(4)))
     #expect(try three.entries().filter { try three.isDead($0) }.map(\.pack) == [Self.pack(2)])
     try three.reap { _ in true }
@@ -139,8 +139,8 @@ struct LiveTableTests {
     #expect(two.entries().isEmpty)
   }
 
-  /// Threads of one process share the locks of the open file: fails if two can take one slot, or if one that looks who
-  /// is dead gives back the lock of another's slot.
+  /// Threads of one process share the locks of the open file: fails if two can take one slot, or if one that looks for
+  /// dead writers gives back the lock of another's slot.
   @Test("gives threads of one process slots of their own, whose locks stay")
   func threads() throws {
     let (one, two) = (try made(), try joined())
@@ -257,7 +257,7 @@ struct LiveTableTests {
     case .noise: try files.write(random.bytes(LiveTable.byteCount), to: path)
     case .noMark: try words.set(.mark, 1)
     case .copy:
-      // Those who use the store that it was copied from would share a table with those who use this one.
+      // Users of the store that it was copied from would share a table with users of this one.
       let copy = temporary.path.appending("copy")
       try files.write(try files.bytes(of: path), to: copy)
       try files.rename(copy, to: path)

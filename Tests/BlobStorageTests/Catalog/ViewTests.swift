@@ -9,8 +9,8 @@ import Testing
 /// Durability that it would find broken.
 @Suite("A view")
 struct ViewTests {
-  /// V1: fails if a commit returns before its length is published, if a view does not look at what was published since
-  /// the last one, or if what was settled and freed is missing between snapshot and tails.
+  /// V1: fails if a commit returns before its length is published, or if a view does not look at what was published
+  /// since the last one. Also fails if what was settled and freed is missing between snapshot and tails.
   @Test(
     "shows what either process has done as soon as the call returns, whichever settles, seals, rebuilds or collects",
     arguments: Pair.Between.allCases)
@@ -166,8 +166,8 @@ struct ViewTests {
     try pair.close()
   }
 
-  /// V1: fails if rows of the tails and of the database are not merged in the order of bytes, or if a row of a tail
-  /// does not stand for the one in the database.
+  /// V1: fails if rows of the tails and of the database are not merged in the order of bytes. Also fails if a row of a
+  /// tail does not stand for the one in the database.
   @Test(
     "lists keys and versions in order, those in the catalog between those in tails",
     arguments: [1, 500, 1_000])
@@ -237,8 +237,8 @@ struct ViewTests {
     try pair.close()
   }
 
-  /// V1 and V2: fails if a commit is published in parts, if a slot is freed between snapshot and tails and the view
-  /// lacks what was in it, or if rows are taken from an older snapshot than was shown before.
+  /// V1 and V2: fails if a commit is published in parts, or if rows are taken from an older snapshot than was shown
+  /// before. Also fails if a slot is freed between snapshot and tails and the view lacks what was in it.
   @Test("shows all of a commit or nothing, and never less than the one before, while others settle and seal")
   func growing() throws {
     let pair = try Pair()
@@ -386,8 +386,8 @@ struct ViewTests {
   /// What a process does first after it has not looked for long.
   enum First: CaseIterable { case look, put, settle, rebuild }
 
-  /// V1 and V5: fails if records that were read of an open pack are believed, or waited for, or written to the catalog,
-  /// after that pack was sealed, collected and removed.
+  /// V1 and V5: an open pack was sealed, collected and removed. Fails if records that were read of it before are
+  /// believed, waited for, or written to the catalog.
   @Test("forgets what it has read of packs that were sealed and collected since", arguments: First.allCases)
   func collectedSince(_ first: First) throws {
     for settlesBetween in [false, true] {

@@ -40,8 +40,8 @@ struct ViewTroubleTests {
     return (try contents(of: engine), slot.pack)
   }
 
-  /// V6 and V1: fails if what was published is not found in the pack of a dead writer, is found twice after somebody
-  /// else has settled it, or if its slot stays taken.
+  /// V6 and V1: fails if what a dead writer published is not found in its pack, or is found twice after another process
+  /// has settled it. Also fails if its slot stays taken.
   @Test("has what a process published that was killed before it was settled", arguments: After.allCases)
   func killedBeforeSettling(_ after: After) throws {
     let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))

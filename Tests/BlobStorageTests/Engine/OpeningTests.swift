@@ -33,7 +33,7 @@ struct OpeningTests {
     try writer.close()
   }
 
-  @Test("beside one who was stopped while it makes the catalog anew, makes do with a catalog of its own")
+  @Test("beside a process that was stopped in a rebuild uses a private catalog")
   func besideStoppedRebuild() throws {
     let place = try StorePlace()
     let first = try place.engine()

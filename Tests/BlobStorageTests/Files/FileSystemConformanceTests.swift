@@ -219,7 +219,7 @@ struct FileSystemConformanceTests {
     #expect(try first.lock(.exclusive, wait: false), "closing gives the lock back")
   }
 
-  @Test("who waits for a lock gets it when it is free", arguments: Kind.allCases)
+  @Test("a thread that waits for a lock gets it when it is free", arguments: Kind.allCases)
   func waitsForLock(_ kind: Kind) throws {
     let place = try Place(kind)
     let path = place.folder.appending("a")

@@ -86,7 +86,7 @@ struct SystemFilesTests {
     process.waitUntilExit()
   }
 
-  @Test("who waits for a lock for some time gets it, or gives up")
+  @Test("a wait for a lock gets it in time, or gives up")
   func waitsForSomeTime() throws {
     let path = root.appending("a")
     let first = try files.open(path, .create)

@@ -233,7 +233,7 @@ struct ReportNumbersTests {
 
   // MARK: Searches
 
-  @Test("a search for who holds something looks at all keys, however many")
+  @Test("a search for the holders of a blob looks at all keys, however many")
   func manyKeys() async throws {
     let place = try StorePlace()
     let store = try await place.opened()
@@ -336,7 +336,7 @@ struct ReportNumbersTests {
     }
     let store = try await place.opened()
     let (verified, repaired, collected) = (ToldProgress(), ToldProgress(), ToldProgress())
-    _ = try await store.verify(progress: { verified.note($0) })
+    _ = try await store.verify(progress: { verified.append($0) })
     let steps = verified.all
     #expect(!steps.isEmpty && steps.allSatisfy { $0.phase == "verifying" && $0.totalCount == 3 })
     let total = try #require(steps.first).totalByteCount
@@ -345,10 +345,10 @@ struct ReportNumbersTests {
     #expect(done == done.sorted() && done.first == 0 && Set(steps.map(\.doneCount)) == [0, 1, 2])
     // All but the header of the last pack.
     #expect(done.last == total - Int64(PackHeader.byteCount), "\(done) of \(total)")
-    _ = try await store.repair(progress: { repaired.note($0) })
+    _ = try await store.repair(progress: { repaired.append($0) })
     let mended = repaired.all.filter { $0.phase == "repairing" }
     #expect(mended.map(\.doneCount) == [0, 1, 2] && mended.allSatisfy { $0.totalCount == 3 })
-    _ = try await store.collectGarbage(progress: { collected.note($0) })
+    _ = try await store.collectGarbage(progress: { collected.append($0) })
     let marked = collected.all.filter { $0.phase == "marking" }
     #expect(marked.map(\.doneCount).max() == 3 && marked.allSatisfy { $0.totalCount >= $0.doneCount })
     try await store.close()

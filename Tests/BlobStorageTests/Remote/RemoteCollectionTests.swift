@@ -246,7 +246,7 @@ struct RemoteCollectionTests {
   }
 
   @Test(
-    "waits three times as long as was asked for before it fences who does not answer, and no longer than needed",
+    "waits three times as long as was asked for before it fences a silent writer, and no longer than needed",
     arguments: [true, false])
   func patience(_ answers: Bool) throws {
     var random = SplitMix64.announced()

@@ -178,7 +178,7 @@ struct RemoteDamageTests {
     #expect(try lab.all(engine) == lab.bytes.map { Data($0) })
   }
 
-  @Test("in what a machine keeps is none of the store either for who is not the first to find it")
+  @Test("in what a machine keeps is none of the store for a later reader that finds it either")
   func twoReaders() throws {
     var random = SplitMix64.announced()
     let lab = try Lab(&random)
@@ -212,7 +212,7 @@ struct RemoteDamageTests {
     try engine.close()
   }
 
-  @Test("of a chunk is none for who reads it from another pack, whichever is damaged")
+  @Test("of a chunk is none for a reader of another pack, whichever is damaged")
   func secondCopy() throws {
     var random = SplitMix64.announced()
     let place = try RemotePlace()

@@ -75,7 +75,7 @@ struct RemoteDurabilityTests {
     #expect(try other.versions("b").count == 2)
   }
 
-  @Test("is published by who synchronizes beside puts, without an error", arguments: [1, 0, -1])
+  @Test("is published by a synchronization beside puts, without an error", arguments: [1, 0, -1])
   func synchronizing(_ waitingPackCountMax: Int) throws {
     var random = SplitMix64.announced()
     let place = try RemotePlace()

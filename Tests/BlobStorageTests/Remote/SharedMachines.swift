@@ -58,7 +58,7 @@ struct SharedMachines {
     }
   }
 
-  /// Takes all that can be taken, and fences who does not answer at once.
+  /// Collects all that can be collected, and fences writers that do not answer at once.
   static let everything = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
 }
 

@@ -19,7 +19,7 @@ struct SharingTests {
     let place = SharedPlace()
     let mine = try #require(try place.log.condemn([name(3, 1)], after: Collections(), by: 9))
     let calls = Calls()
-    place.objects.setHook { (call) throws(BlobStorageError) in calls.note(call) }
+    place.objects.setHook { (call) throws(BlobStorageError) in calls.append(call) }
     let (member, collections) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
     #expect(calls.all.first == "put writers/0000000000000005")
     #expect(calls.all.last == "put acks/00000001/0000000000000005")
@@ -108,7 +108,7 @@ struct SharingTests {
     #expect(try place.fence(6) == .fenced(1))
   }
 
-  @Test("a fence put behind what is listed alone holds nobody when packs were removed")
+  @Test("a fence put behind what is listed alone holds no writer when packs were removed")
   func fenceByListing() throws {
     for weaknesses in [[], Weaknesses.fencesByListing] {
       let place = SharedPlace()
@@ -129,7 +129,7 @@ struct SharingTests {
     place.addPack(5, 1)
     let isDone = Flag()
     place.objects.setHook { (call) throws(BlobStorageError) in
-      if call.kind == .put, isDone.take() { place.addPack(5, 2) }
+      if call.kind == .put, isDone.isFirst() { place.addPack(5, 2) }
     }
     #expect(try place.fence(5) == .fenced(3))
   }
@@ -168,7 +168,7 @@ struct SharingTests {
     let hidden = Flag()
     place.objects.setHook { (call) throws(BlobStorageError) in
       // Collected between the put and the look.
-      if call.kind == .tail, hidden.take() { place.objects.set(call.name, nil) }
+      if call.kind == .tail, hidden.isFirst() { place.objects.set(call.name, nil) }
     }
     #expect(try place.publish(5, 1, 1) == .published)
   }
@@ -311,11 +311,11 @@ struct SharingTests {
 /// True once.
 private final class Flag: Sendable {
   private let isTaken = Atomic<Bool>(false)
-  func take() -> Bool { !isTaken.exchange(true, ordering: .relaxed) }
+  func isFirst() -> Bool { !isTaken.exchange(true, ordering: .relaxed) }
 }
 
 private final class Calls: Sendable {
   private let calls = Mutex<[String]>([])
   var all: [String] { calls.withLock { $0 } }
-  func note(_ call: ObjectCall) { calls.withLock { $0.append("\(call)") } }
+  func append(_ call: ObjectCall) { calls.withLock { $0.append("\(call)") } }
 }

@@ -24,6 +24,22 @@ struct SourceTree {
 
   let sources: [Source]
 
+  /// The lines of all files with these extensions in a folder beside `Sources`.
+  static func lines(
+    below name: String, _ extensions: Set<String>
+  ) throws -> [(place: String, text: String)] {
+    let root = folder.appending(path: "../\(name)").standardizedFileURL
+    var lines: [(place: String, text: String)] = []
+    for path in try FileManager.default.subpathsOfDirectory(atPath: root.path).sorted()
+    where extensions.contains(URL(filePath: path).pathExtension) {
+      let text = try String(contentsOf: root.appending(path: path), encoding: .utf8)
+      for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
+        lines.append(("\(name)/\(path):\(index + 1)", String(line)))
+      }
+    }
+    return lines
+  }
+
   init() throws {
     var sources: [Source] = []
     for library in ["BlobStorage", "BlobStorageSharing"].map({ Self.folder.appending(path: $0) }) {

@@ -300,7 +300,7 @@ struct CopyRuleTests {
     let target = try targetPlace.engine()
     _ = try put(source, "k", "abc")
     let told = ToldProgress()
-    _ = try Copier(from: source, to: target, CopyOptions()) { told.note($0) }.run()
+    _ = try Copier(from: source, to: target, CopyOptions()) { told.append($0) }.run()
     #expect(told.all.first?.phase == "copying")
     #expect(told.all.first?.totalByteCount == 3)
     #expect(

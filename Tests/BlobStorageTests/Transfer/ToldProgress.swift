@@ -1,11 +1,11 @@
 import BlobStorage
 import Synchronization
 
-/// What long work has said of how far it is.
+/// Collects the progress that long work reports.
 final class ToldProgress: Sendable {
   private let told = Mutex<[WorkProgress]>([])
 
   var all: [WorkProgress] { told.withLock { $0 } }
 
-  func note(_ progress: WorkProgress) { told.withLock { $0.append(progress) } }
+  func append(_ progress: WorkProgress) { told.withLock { $0.append(progress) } }
 }

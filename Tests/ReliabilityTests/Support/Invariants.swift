@@ -88,7 +88,7 @@ extension Lab {
           throw Broken("2: version \(version.id) of key \(entry.key) is listed and not there")
         }
         guard let number = Self.number(version.metadata), model.contents[number] == data
-        else { throw Broken("2: key \(entry.key) reads as \(data.count) bytes that nobody put") }
+        else { throw Broken("2: key \(entry.key) reads as \(data.count) bytes that no process put") }
         numbers.append(number)
       }
       found[entry.key] = numbers

@@ -180,7 +180,7 @@ final class Lab: @unchecked Sendable {
     model.end(change)
   }
 
-  /// A process that has died while it stored a word in shared memory reports nothing to anybody.
+  /// A process that has died while it stored a word in shared memory reports nothing.
   private func checkAlive(_ engine: Engine) throws(BlobStorageError) {
     guard let process = engine.folder.files as? SimulatedProcess, !process.isAlive else { return }
     throw .simulatedStop

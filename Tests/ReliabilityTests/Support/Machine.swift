@@ -17,7 +17,7 @@ final class Machine: @unchecked Sendable {
   private var boot = 1
   let clock: TestClock
   private let scheduler: Scheduler?
-  /// Since it lost power nobody has come to the end of adopting what was left: until then a second process may see what
+  /// Whether no process has adopted all that was left since the power failed. Until then a second process may see what
   /// a torn copy of a published pack hides.
   private(set) var isTorn = false
   private var openingCount = 0

@@ -24,7 +24,7 @@ struct MachineActor {
     while !simulation.isOver, life.isAlive {
       do { try step() } catch let error as BlobStorageError {
         guard life.isAlive else { return }
-        note("failed: \(error.code)")
+        trace("failed: \(error.code)")
         simulation.count("\(error.code.name)")
         guard MachineSimulation.isExpected(error) else { throw error }
         if error.code == .fenced { break }
@@ -32,7 +32,7 @@ struct MachineActor {
       if simulation.chance(4) { break }
     }
     guard life.isAlive, simulation.chance(75) else { return }
-    note("close")
+    trace("close")
     try engine.close()
     simulation.model.finish(&work)
     simulation.count("closed")
@@ -47,10 +47,10 @@ struct MachineActor {
     case 55..<60: try drop(keeping: simulation.below(2))
     case 60..<71: try catchUp()
     case 71..<80:
-      note("periodic work")
+      trace("periodic work")
       engine.runPeriodicWork()
     case 80..<83:
-      note("synchronize")
+      trace("synchronize")
       try engine.synchronize()
       simulation.model.finish(&work)
     case 83..<86: try readSlowly()
@@ -62,10 +62,10 @@ struct MachineActor {
   private mutating func other() throws {
     switch simulation.below(4) {
     case 0:
-      note("rebuild")
+      trace("rebuild")
       try engine.catalog.rebuild(because: nil)
     case 1:
-      note("sleep")
+      trace("sleep")
       simulation.sleep(seconds: 86_400)
     case 2:
       let day = Int64(86_400_000)
@@ -73,15 +73,15 @@ struct MachineActor {
       life.machine.clock.set(UInt64(1_700_000_000_000 + jump))
       simulation.count("clocks set")
     default:
-      note("verify")
+      trace("verify")
       let report = try engine.verify()
       if !report.damaged.isEmpty { throw Broken("machine \(life.machine.number) found \(report.damaged)") }
       simulation.count("verifications")
     }
   }
 
-  private func note(_ text: @autoclosure () -> String) {
-    simulation.note(life.actor, "machine \(life.machine.number) " + text())
+  private func trace(_ text: @autoclosure () -> String) {
+    simulation.trace(life.actor, "machine \(life.machine.number) " + text())
   }
 
   // MARK: Writing
@@ -99,7 +99,7 @@ struct MachineActor {
       durability: randomDurability, replacement: simulation.chance(40) ? .archiveCurrent : .replaceCurrent,
       metadata: Array("\(number)".utf8))
     let isStream = simulation.chance(40)
-    note(
+    trace(
       "put \(number) as \(key), \(options.durability), \(options.replacement), \(isStream ? "stream" : "")")
     let source: BlobContent = isStream ? .stream(slowParts(of: content)) : .data(content)
     let (engine, change) = (engine, try begin([key]))
@@ -117,7 +117,7 @@ struct MachineActor {
     }
     let options = PutOptions(
       durability: randomDurability, replacement: simulation.chance(40) ? .archiveCurrent : .replaceCurrent)
-    note("put \(numbers) as \(keys), \(options.durability), \(options.replacement)")
+    trace("put \(numbers) as \(keys), \(options.durability), \(options.replacement)")
     let (engine, change) = (engine, try begin(Set(keys)))
     let results = try attempt(change) { () throws(BlobStorageError) in try engine.put(items, options) }
     let added = zip(results, numbers).map {
@@ -129,7 +129,7 @@ struct MachineActor {
   private mutating func drop(keeping count: Int?) throws {
     let keys = simulation.chance(70) ? [randomKey] : [randomKey, randomKey]
     let durability = randomDurability
-    note("drop \(keys) but \(count.map { "\($0) archived" } ?? "none"), \(durability)")
+    trace("drop \(keys) but \(count.map { "\($0) archived" } ?? "none"), \(durability)")
     let (engine, change) = (engine, try begin(Set(keys)))
     try attempt(change) { () throws(BlobStorageError) in
       if let count {
@@ -141,8 +141,8 @@ struct MachineActor {
     try end(change, [], durability)
   }
 
-  /// The bytes in parts, read one after the other, between which others may go on for long, and what is done every so
-  /// often may be.
+  /// The bytes in parts, read one after the other. Between them other actors may go on for long, and periodic work may
+  /// run.
   private func slowParts(of content: Data) -> @Sendable () -> Data? {
     let rest = Mutex(content)
     let (simulation, life, engine) = (simulation, life, engine)
@@ -237,7 +237,7 @@ struct MachineActor {
   // MARK: Reading
 
   private mutating func catchUp() throws {
-    note("catch up")
+    trace("catch up")
     let before = simulation.model
     let wasTorn = life.machine.isTorn
     try engine.catchUp()
@@ -256,7 +256,7 @@ struct MachineActor {
     return seen
   }
 
-  /// The engine shows all of `expected`, unless somebody has begun to hide it since, and nothing of what was hidden.
+  /// The engine shows all of `expected`, unless another actor has begun to hide it since, and nothing of what was hidden.
   func check(_ expected: MachineModel, _ moment: String, readsAll: Bool) throws {
     let moment = "machine \(life.machine.number), \(moment)"
     for name in expected.hidden where try engine.version(name.key, name.id) != nil {
@@ -278,7 +278,7 @@ struct MachineActor {
   private func read(_ name: MachineModel.Name, _ version: BlobVersion, _ moment: String) throws {
     guard let number = Int(String(decoding: version.metadata, as: UTF8.self)),
       let content = simulation.model.contents[number]
-    else { throw Broken("\(moment): \(name) was put by nobody") }
+    else { throw Broken("\(moment): \(name) was put by no machine") }
     let found: Data?
     do { found = try engine.data(name.key, name.id) } catch {
       guard life.isAlive, !MachineSimulation.isExpected(error) else { throw error }
@@ -297,10 +297,10 @@ struct MachineActor {
     let key = randomKey
     guard let version = try engine.version(key, nil) else { return }
     let name = MachineModel.Name(key, version.id)
-    note("read \(name) slowly")
+    trace("read \(name) slowly")
     guard let number = Int(String(decoding: version.metadata, as: UTF8.self)),
       let content = simulation.model.contents[number]
-    else { throw Broken("\(name) was put by nobody") }
+    else { throw Broken("\(name) was put by no machine") }
     let middle = Int64(content.count / 2)
     do {
       guard let blob = try engine.openBlob(key, version.id) else { return }
@@ -324,7 +324,7 @@ struct MachineActor {
     let options = CollectionOptions(
       isDryRun: simulation.chance(5), garbageShareMin: simulation.pick([0, 0.25, 0.6]),
       waitSeconds: simulation.pick([0, 0, 0.2, 3]))
-    note("collect \(options.garbageShareMin), \(options.waitSeconds) s")
+    trace("collect \(options.garbageShareMin), \(options.waitSeconds) s")
     do throws(BlobStorageError) {
       let report = try engine.collectGarbage(options)
       // It has published what was written here first.
@@ -332,7 +332,7 @@ struct MachineActor {
       simulation.count("collections")
       simulation.count("packs removed", report.deletedPackCount + report.compactedPackCount)
       if !report.obstacles.isEmpty {
-        note("obstacles \(report.obstacles)")
+        trace("obstacles \(report.obstacles)")
         simulation.count("obstacles")
       }
     } catch {

@@ -35,7 +35,7 @@ struct MachineModel {
   /// Changes that have begun, with the versions that were known then.
   private var underWay: [Int: (keys: Set<String>, known: Set<Name>)] = [:]
   private var lastChange = 0
-  /// By keys, how many changes had begun when one ended that may have hidden what nobody had reported yet.
+  /// By keys, how many changes had begun when one ended that may have hidden what no machine had reported yet.
   private var wild: [String: Int] = [:]
 
   /// A number for content that is about to be put.
@@ -44,14 +44,14 @@ struct MachineModel {
     return contents.count
   }
 
-  /// Whether it was reported, and nobody has begun to hide it, or may have come to know of it since.
+  /// Whether it was reported, and no change has begun that hides it or may know of it since.
   func isSure(_ name: Name) -> Bool {
     guard reported[name] != nil, doubts[name] == nil else { return false }
     return !underWay.values.contains { $0.keys.contains(name.key) && !$0.known.contains(name) }
   }
 
-  /// Somebody is about to hide versions of these keys, of those that can be seen or of others. Returns a number for it,
-  /// and all that it may hide.
+  /// A machine is about to hide versions of these keys, of those that can be seen or of others. Returns a number for the
+  /// change, and all that it may hide.
   mutating func begin(_ keys: Set<String>, _ visible: Set<Name>) -> (number: Int, known: Set<Name>) {
     let known = visible.union(names(of: keys))
     doubt(known)

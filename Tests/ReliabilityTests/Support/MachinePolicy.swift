@@ -1,9 +1,9 @@
 import BlobStorageTestSupport
 
-/// Who goes on: mostly who runs already, at requests sometimes another, at calls on its disk seldom; some sleep for
-/// long, some are killed.
+/// Decides which actor goes on: mostly the one that runs already, at requests sometimes another, at calls on its disk
+/// seldom. Some sleep for long, some are killed.
 final class MachinePolicy: @unchecked Sendable {
-  // Unchecked: called under the scheduler's lock, and set by who runs.
+  // Unchecked: called under the scheduler's lock, and set by the running actor.
   private var random: SplitMix64
   private let requestCountMax: Int
   private let percentSwitched: Int
@@ -12,7 +12,7 @@ final class MachinePolicy: @unchecked Sendable {
   private var isOver = false
   private let over: () -> Void
   private(set) var requestCount = 0
-  /// Whether who gives its turn is about to make a request.
+  /// Whether the actor that gives its turn is about to make a request.
   private var isAtRequest = false
 
   init(seed: UInt64, requestCountMax: Int, over: @escaping () -> Void) {
@@ -24,8 +24,8 @@ final class MachinePolicy: @unchecked Sendable {
     killsOneOf = [800, 4_000, 1_000_000].randomElement(using: &random) ?? 4_000
   }
 
-  /// Whoever runs is about to make a request.
-  func noteRequest() {
+  /// The running actor is about to make a request.
+  func beginRequest() {
     requestCount += 1
     isAtRequest = true
   }

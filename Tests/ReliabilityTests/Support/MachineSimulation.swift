@@ -5,13 +5,13 @@ import Foundation
 import SystemPackage
 
 /// Machines that share a store of objects: whole engines, each machine with a disk, a state folder and a clock of its
-/// own, some with two processes. They put, drop, keep, read and collect garbage. A seed decides all: who goes on at
-/// each request and at each call on a disk, who sleeps or is killed, which machine loses power or its folder, and what
-/// the object store does.
+/// own, some with two processes. They put, drop, keep, read and collect garbage. A seed decides all: which
+/// process goes on at each request and at each call on a disk, and which sleeps or is killed. It also decides which
+/// machine loses power or its folder, and what the object store does.
 ///
-/// What must hold: whoever catches up reads every version that was reported done and not dropped, byte by byte, sees
-/// none that was reported dropped, and nothing that reads as other bytes; in the end all machines see the same, and
-/// it verifies. Packs are published in their order, and deleted only after an entry has said that they are removed.
+/// What must hold: a machine that catches up reads every version that was reported done and not dropped, byte by byte.
+/// It sees none that was reported dropped, and nothing that reads as other bytes. In the end all machines see the same,
+/// and it verifies. Packs are published in their order, and deleted only after an entry has said that they are removed.
 final class MachineSimulation: @unchecked Sendable {
   // Unchecked: one actor runs at a time.
   /// Whether puts of one name are kept apart, and what the store says of it.
@@ -19,7 +19,7 @@ final class MachineSimulation: @unchecked Sendable {
     case usual
     /// They are not, and the store names one maintainer: the first machine.
     case maintained
-    /// They are not, and nobody knows.
+    /// They are not, and no machine knows.
     case trusted
   }
 
@@ -149,7 +149,7 @@ final class MachineSimulation: @unchecked Sendable {
     for machine in machines { machine.rest() }
     count("requests", store.requestCount)
     count("calls on disks", scheduler.stepCount)
-    if scheduler.isDeadlocked { throw Broken("everybody waits for somebody") }
+    if scheduler.isDeadlocked { throw Broken("every actor waits for another") }
   }
 
   // MARK: Turns
@@ -157,15 +157,15 @@ final class MachineSimulation: @unchecked Sendable {
   /// Lets others go on; some time passes.
   func pause() {
     seconds += 0.01
-    policy?.noteRequest()
+    policy?.beginRequest()
     scheduler?.waitForTurn()
   }
 
   private func hook(_ actor: Int) -> SimulatedObjectStore.Hook {
     { [self] (call) throws(BlobStorageError) in
       seconds += Double(below(10)) / 20
-      note(actor, "\(call)")
-      policy?.noteRequest()
+      trace(actor, "\(call)")
+      policy?.beginRequest()
       scheduler?.waitForTurn()
       do { try checkOrder(call) } catch { fail("machine of actor \(actor), \(call): \(error)") }
     }
@@ -199,7 +199,7 @@ final class MachineSimulation: @unchecked Sendable {
         share: places[..<actor].filter { $0 == places[actor] }.count,
         shareCount: places.filter { $0 == places[actor] }.count)
       lives[actor] = life
-      note(actor, "begins")
+      trace(actor, "begins")
       do {
         try work(life)
       } catch let error as BlobStorageError {
@@ -228,15 +228,15 @@ final class MachineSimulation: @unchecked Sendable {
   private func accident(_ machine: Machine) throws {
     guard chance(35), !isOver else { return }
     for life in lives where life?.machine === machine { life?.kill() }
-    // The maintainer's folder is not to be lost: nobody else may collect.
+    // The maintainer's folder is not to be lost: no other machine may collect.
     if chance(25), kind != .maintained || machine.number > 0 {
       try machine.loseState()
       count("folders lost")
-      note(machine.number, "machine has lost its folder")
+      trace(machine.number, "machine has lost its folder")
     } else {
       try machine.cutPower(seed: random.next())
       count("power cuts")
-      note(machine.number, "machine has lost power")
+      trace(machine.number, "machine has lost power")
     }
   }
 
@@ -289,7 +289,7 @@ final class MachineSimulation: @unchecked Sendable {
         if !report.obstacles.isEmpty { throw Broken("\(moment): \(report.obstacles)") }
         count("packs removed", report.deletedPackCount + report.compactedPackCount)
       } catch let error as BlobStorageError where kind == .maintained && error.code == .busy {
-        // Whoever is registered and gone is waited for where nobody can be fenced.
+        // Where no writer can be fenced, the collector waits for one that is registered and gone.
       }
       try actor.check(model, moment + " that has collected", readsAll: true)
     }
@@ -308,7 +308,7 @@ final class MachineSimulation: @unchecked Sendable {
   /// All sleep for so long.
   func sleep(seconds: Double) { self.seconds += seconds }
 
-  func note(_ actor: Int, _ text: @autoclosure () -> String) {
+  func trace(_ actor: Int, _ text: @autoclosure () -> String) {
     if Soak.isTraced { lines.append("\(Int(seconds)) \(actor): \(text())") }
   }
 

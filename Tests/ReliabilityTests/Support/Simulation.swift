@@ -5,7 +5,8 @@ import Synchronization
 import SystemPackage
 
 /// Writers, readers and collectors as processes of their own on one store, with a model beside it. A seed decides all:
-/// who goes on at each call, who is paused or killed, what the clock says, what each does, and when the power fails.
+/// which process goes on at each call, which is paused or killed, what the clock says, what each does, and when the power
+/// fails.
 final class Simulation: @unchecked Sendable {
   // Unchecked: one actor runs at a time.
   private enum Role { case writer, reader, collector }
@@ -81,10 +82,10 @@ final class Simulation: @unchecked Sendable {
     lab.scheduler = nil
     lines = lab.disk.calls.map(\.description)
     lines += lab.disk.pendingChanges.map { "not synced: \($0.number) \($0.description)" }
-    for line in lines { note(line) }
+    for line in lines { hash(line) }
     count("calls", scheduler.stepCount)
     if let failure { throw Broken(failure) }
-    if scheduler.isDeadlocked { throw Broken("everybody waits for somebody") }
+    if scheduler.isDeadlocked { throw Broken("every actor waits for another") }
     let isPowerCut = ending < 6
     if isPowerCut {
       let cut = random.next()
@@ -264,7 +265,7 @@ final class Simulation: @unchecked Sendable {
       return
     }
     guard let number = Lab.number(version.metadata), let expected = lab.contents[number] else {
-      throw Broken("1: a reader found a version that nobody put under \(key)")
+      throw Broken("1: a reader found a version that no process put under \(key)")
     }
     if !lab.model.mayBeCurrent(number, of: key, since: start) {
       throw Broken("1: a reader found version \(number) of key \(key), which cannot be the current one")
@@ -324,12 +325,12 @@ final class Simulation: @unchecked Sendable {
   }
 
   /// FNV-1a.
-  private func note(_ text: String) {
+  private func hash(_ text: String) {
     for byte in text.utf8 { trace = (trace ^ UInt64(byte)) &* 0x100_0000_01b3 }
   }
 }
 
-/// Who goes on: mostly who runs already, sometimes another; some are paused for long, some are killed.
+/// Decides which actor goes on: mostly the one that runs already, sometimes another. Pauses some for long, kills some.
 private final class Policy: @unchecked Sendable {
   // Unchecked: called under the scheduler's lock.
   private var random: SplitMix64

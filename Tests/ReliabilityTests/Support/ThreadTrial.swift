@@ -6,8 +6,8 @@ import SystemPackage
 
 /// Real threads that change one store in real files, while all that reaches the medium is recorded.
 ///
-/// Each thread has keys of its own, and contents in common with the others, so that blobs share chunks while these are
-/// still on their way. Two engines take part, as two processes would. Afterwards ``check(_:at:)`` opens what a power cut
+/// Each thread has keys of its own and contents in common with the others. So blobs share chunks while these are still
+/// on their way. Two engines take part, as two processes would. Afterwards ``check(_:at:)`` opens what a power cut
 /// would have left at any moment.
 final class ThreadTrial: Sendable {
   struct Options: Sendable {

@@ -2,8 +2,8 @@ import BlobStorage
 import Foundation
 import Synchronization
 
-/// As much of an engine as a store needs, in memory; its bucket is `bucket`.
-final class SmallEngine: Sendable {
+/// As much of an object store as a store needs, in memory; its bucket is `bucket`.
+final class SmallObjectStore: Sendable {
   /// Whether it minds `If-None-Match`.
   private let keepsApart: Bool
   private let objects = Mutex<[String: [UInt8]]>([:])
@@ -16,7 +16,7 @@ final class SmallEngine: Sendable {
   func set(_ name: String, _ bytes: [UInt8]) { objects.withLock { $0[name] = bytes } }
 
   func answer(_ request: ScriptedServer.Request) -> ScriptedServer.Answer {
-    guard let address = URLComponents(string: "http://engine" + request.uri) else { return .reply(400) }
+    guard let address = URLComponents(string: "http://service" + request.uri) else { return .reply(400) }
     let name = String(address.path.dropFirst("/bucket/".count))
     switch request.method {
     case "PUT":

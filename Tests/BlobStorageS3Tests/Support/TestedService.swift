@@ -4,9 +4,9 @@ import BlobStorageSharing
 import Foundation
 import Testing
 
-/// An engine that was started for the tests, as the environment says: `tools/test` starts the mock; a real one is
+/// An object store that was started for the tests, as the environment says: `tools/test` starts the mock; a real one is
 /// tested when it is there.
-enum TestedEngine: String, CaseIterable, CustomTestStringConvertible, Sendable {
+enum TestedService: String, CaseIterable, CustomTestStringConvertible, Sendable {
   /// `BLOB_STORAGE_S3_MOCK` is its address.
   case mock
   /// `BLOB_STORAGE_S3_ENDPOINT` is its address; credentials are AWS's variables.
@@ -15,7 +15,7 @@ enum TestedEngine: String, CaseIterable, CustomTestStringConvertible, Sendable {
   var testDescription: String { rawValue }
 
   /// Those that are there.
-  static var present: [TestedEngine] { allCases.filter { $0.address != nil } }
+  static var present: [TestedService] { allCases.filter { $0.address != nil } }
 
   /// The bucket that `tools/engine` creates.
   static let bucket = "blob-storage"
