@@ -26,6 +26,22 @@ struct Choice<Value: NamedChoice>: ExpressibleByArgument {
   var defaultValueDescription: String { value.name }
 }
 
+extension CodecLevel {
+  /// The levels that have a word.
+  static let words: KeyValuePairs<String, CodecLevel> = ["fast": .fast, "default": .default, "max": .max]
+
+  /// A level as it was typed. The codec refuses numbers that it does not have.
+  init(argument: String) throws {
+    if let level = Self.words.first(where: { $0.key == argument })?.value {
+      self = level
+    } else if let number = Int(argument) {
+      self = .number(number)
+    } else {
+      throw ValidationError("a level is fast, default, max, or 1 to 19 for zstd, 1 to 9 for zlib, 0 for none")
+    }
+  }
+}
+
 extension BlobVersion.ID: ExpressibleByArgument {}
 
 /// A key as it was typed.

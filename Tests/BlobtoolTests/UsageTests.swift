@@ -21,6 +21,7 @@ import Testing
       ["init", "--chunk-size", "1000"], ["init", "--chunk-size", "0"],
       ["init", "--chunk-size", "1073741824"],
       ["init", "--digest", "md5"], ["init", "--codec", "lz4"], ["init", "--level", "99"],
+      ["init", "--level", "quick"], ["init", "--level", ""], ["init", "--codec", "none", "--level", "1"],
       ["list", "--progress", "x"], ["why"], ["why", ""], ["why", "x", "--digest"],
       ["why", "x", "--limit=-1"],
       ["stats", "--prometheus", "--json"], ["watch", "--interval", "0"], ["watch", "x"],
@@ -115,7 +116,7 @@ import Testing
     ] { #expect(copy.contains(" --\(option) "), "\(option)") }
     #expect(!copy.contains(" --store "))
     let creation = try await help(["init"])
-    for phrase in ["default: blake3", "default: 65536", "default: zstd", "default: on"] {
+    for phrase in ["default: blake3", "default: 65536", "default: zstd", "default: default", "default: on"] {
       #expect(creation.contains(phrase), "\(phrase)")
     }
     #expect(try await help(["watch"]).contains("default: 1.0"))
@@ -194,6 +195,10 @@ import Testing
       (["--codec", "zlib", "--level", "9"], "blake3", 65_536, "zlib", 9),
       (["--codec", "none"], "blake3", 65_536, "none", 0),
       (["--codec", "zlib"], "blake3", 65_536, "zlib", 6), (["--level", "19"], "blake3", 65_536, "zstd", 19),
+      (["--level", "fast"], "blake3", 65_536, "zstd", 1), (["--level", "max"], "blake3", 65_536, "zstd", 19),
+      (["--level", "default"], "blake3", 65_536, "zstd", 3),
+      (["--codec", "zlib", "--level", "fast"], "blake3", 65_536, "zlib", 1),
+      (["--codec", "none", "--level", "max"], "blake3", 65_536, "none", 0),
       (["--similarity", "off"], "blake3", 65_536, "zstd", 3),
     ] as [([String], String, Int, String, Int)])
   func created(_ options: [String], _ digest: String, _ chunkSize: Int, _ codec: String, _ level: Int)
@@ -210,6 +215,13 @@ import Testing
     #expect(created.level == level)
     #expect(created.similarity == (options.contains("off") ? "off" : "on"))
     try await workshop.expect(0, ["verify"])
+  }
+
+  @Test("a wrong level ends with 64, and the error lists the levels", arguments: ["quick", "99"])
+  func wrongLevel(_ level: String) async throws {
+    let workshop = try await Workshop(hasStore: false)
+    let errors = try await workshop.expect(64, ["init", "--level", level]).errors
+    for word in [level, "fast", "default", "max", "1 to 19"] { #expect(errors.contains(word), "\(word)") }
   }
 
   private struct Stored: Decodable {

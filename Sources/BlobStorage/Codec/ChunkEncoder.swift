@@ -10,14 +10,21 @@ package final class ChunkEncoder {
   /// An encoder without contexts: each is made when first needed.
   package init() {}
 
+  /// Shorter chunks are kept plain, untried.
+  package static let plainByteCountMin = 128
   /// The smallest number of bytes that encoding must save.
-  package static let savedByteCountMin = 128
+  package static let savedByteCountMin = 32
 
-  /// Whether stored bytes of that count are worth a decoding on each read: at least an eighth and 128 bytes
+  /// Whether stored bytes of that count are worth a decoding on each read: at least 32 bytes and a 128th
   /// saved.
+  ///
+  /// Decoding costs 2 µs for an icon of 1.5 KB and 70 µs for 70 KB of a photograph: 1 to 1.7 GB/s. For a set
+  /// of photographs as a whole, that is 0.06 ms for each MB. If an eighth has to be saved, photographs take
+  /// 0.3 % more, icons 0.5 %, sources 0.8 % and jars 3.9 %. If 128 bytes have to be saved, sources still take
+  /// 0.5 % more.
   package static func pays(plainByteCount: Int, storedByteCount: Int) -> Bool {
     let saved = plainByteCount - storedByteCount
-    return saved >= savedByteCountMin && saved * 8 >= plainByteCount
+    return saved >= savedByteCountMin && saved * 128 >= plainByteCount
   }
 
   /// Hands the stored form of `plain`, and the codec that made it, to `body`.
@@ -39,7 +46,7 @@ package final class ChunkEncoder {
     precondition(plain.byteCount <= Limits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
     precondition(base.isNone || choice.kind.takesBase, "this codec takes no base")
     return try plain.withUnsafeBytes { (plain) throws(BlobStorageError) in
-      guard choice.kind != .none, plain.count > Self.savedByteCountMin else { return try body(.none, plain) }
+      guard choice.kind != .none, plain.count >= Self.plainByteCountMin else { return try body(.none, plain) }
       if base.isNone, try isNoise(plain, hint: hint) { return try body(.none, plain) }
 
       let stored = try encode(plain, by: choice, base: base)
@@ -78,8 +85,7 @@ package final class ChunkEncoder {
       output.reserve(ZstdEncoder.storedByteCountMax(of: plain.count))
       let count = try zstd.encode(
         plain, level: CompressibilityProbe.trialLevel, base: .none, into: output.bytes)
-      return CompressibilityProbe.trialPays(
-        plainByteCount: plain.count, storedByteCount: count) == false
+      return count >= plain.count
     }
   }
 }

@@ -5,19 +5,26 @@ package struct CodecChoice: Hashable, Sendable {
   /// The effort, in the codec's own numbers; 0 for `none`.
   package let level: Int
 
-  /// That codec at that level, or at its default level.
+  /// That codec at that level.
   ///
   /// - Throws: `invalidArgument` if the codec has no such level.
-  package init(_ kind: CodecKind, level: Int? = nil) throws(BlobStorageError) {
+  package init(_ kind: CodecKind, level: CodecLevel = .default) throws(BlobStorageError) {
     let levels = kind.levels
-    let level = level ?? kind.levelDefault
-    guard levels.contains(level) else {
+    let number =
+      switch level {
+      case .fast: levels.lowerBound
+      case .default: kind.levelDefault
+      case .max: levels.upperBound
+      case .number(let number): number
+      }
+    guard levels.contains(number) else {
       let range =
         levels.count == 1
-        ? "\(levels.lowerBound) only" : "\(levels.lowerBound) to \(levels.upperBound)"
-      throw BlobStorageError(.invalidArgument, "level \(level): codec \(kind.name) takes \(range)")
+        ? "\(levels.lowerBound)" : "a number from \(levels.lowerBound) to \(levels.upperBound)"
+      throw BlobStorageError(
+        .invalidArgument, "level \(number): codec \(kind.name) takes fast, default, max or \(range)")
     }
-    self.init(kind: kind, validLevel: level)
+    self.init(kind: kind, validLevel: number)
   }
 
   private init(kind: CodecKind, validLevel: Int) {

@@ -5,12 +5,16 @@ package enum CompressibilityHint: Hashable, Sendable {
   /// The blob is of a format that is compressed inside: a chunk is encoded only if its histogram says so, as
   /// containers also hold headers, tables and plain parts.
   case alreadyCompressed
+  /// The blob is an archive whose members are compressed one by one: names, headers and equal members repeat.
+  case compressedMembers
 
   /// Looks for the magic bytes of a compressed format; `beginning` is a blob's first chunk, or at least its
   /// first 12 bytes.
   package init(beginning: RawSpan) {
-    let isCompressed = beginning.withUnsafeBytes { bytes in Self.signatures.contains { $0.matches(bytes) } }
-    self = isCompressed ? .alreadyCompressed : .unknown
+    self = beginning.withUnsafeBytes { bytes in
+      if Self.zip.matches(bytes) { return .compressedMembers }
+      return Self.signatures.contains { $0.matches(bytes) } ? .alreadyCompressed : .unknown
+    }
   }
 
   /// Magic bytes at an offset. A zero bit in `mask` (if there is one) leaves that bit open.
@@ -37,6 +41,8 @@ package enum CompressibilityHint: Hashable, Sendable {
     }
   }
 
+  private static let zip = Signature([0x50, 0x4B, 0x03, 0x04])  // with docx, epub, jar, apk
+
   // Formats that are plain inside (WAV, BMP, tar, AVI) or mixed (PDF, TIFF) are left out on purpose: they
   // are probed chunk by chunk. Brotli and raw deflate have no magic bytes.
   private static let signatures: [Signature] = [
@@ -54,7 +60,6 @@ package enum CompressibilityHint: Hashable, Sendable {
     Signature("ID3"),  // MP3 with a tag
     Signature([0xFF, 0xE2], mask: [0xFF, 0xE6]),  // MP3: sync and layer III
     Signature([0xFF, 0xF0], mask: [0xFF, 0xF6]),  // AAC in ADTS: sync and layer 0
-    Signature([0x50, 0x4B, 0x03, 0x04]),  // ZIP, with docx, epub, jar, apk
     Signature([0x1F, 0x8B, 0x08]),  // gzip
     Signature([0xFD, 0x37, 0x7A, 0x58, 0x5A, 0x00]),  // xz
     Signature([0x28, 0xB5, 0x2F, 0xFD]),  // zstd

@@ -129,7 +129,7 @@ package final class Engine: Sendable {
     self.folder = folder
     self.header = header
     sizes = try ChunkSizes(average: Int(header.chunkByteCountAverage))
-    codec = try CodecChoice(kind, level: Int(header.level))
+    codec = try CodecChoice(kind, level: .number(Int(header.level)))
     logger = configuration.logger
     clock = environment.clock
     self.environment = environment

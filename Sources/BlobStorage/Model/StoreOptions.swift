@@ -9,8 +9,8 @@ public struct StoreOptions: Sendable, Hashable {
   public var chunkByteCountAverage: Int
   /// The codec for chunks that it makes smaller, unless a put names another.
   public var codec: CodecKind
-  /// The codec's level, or nil for its default: 3 for zstd, 6 for zlib.
-  public var level: Int?
+  /// How hard the codec tries. The store keeps the number that a word stands for.
+  public var level: CodecLevel
   /// Whether to encode new chunks against similar ones.
   public var usesSimilarity: Bool
 
@@ -18,7 +18,7 @@ public struct StoreOptions: Sendable, Hashable {
   public init(
     digestAlgorithm: Digest.Algorithm = .blake3, chunkByteCountAverage: Int = 64 << 10,
     codec: CodecKind = .zstd,
-    level: Int? = nil, usesSimilarity: Bool = true
+    level: CodecLevel = .default, usesSimilarity: Bool = true
   ) {
     self.digestAlgorithm = digestAlgorithm
     self.chunkByteCountAverage = chunkByteCountAverage

@@ -33,7 +33,7 @@ struct ImportSource: Sendable {
       let beginning = try [UInt8](filling: 16) { (target) throws(BlobStorageError) in
         try file.read(into: target)
       }
-      return CompressibilityHint(beginning: beginning.span.bytes) == .alreadyCompressed
+      return CompressibilityHint(beginning: beginning.span.bytes) != .unknown
     } catch {
       // What is wrong with it is found and reported when it is read whole.
       return false

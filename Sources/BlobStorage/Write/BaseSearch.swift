@@ -172,7 +172,7 @@ extension BaseSearch {
   ) throws(BlobStorageError) -> EncodedChunk {
     if found.isEmpty { return try alone(digest, plain, hint: hint, features: features) }
     var found = found
-    if plain.byteCount <= ChunkEncoder.savedByteCountMin { (found.base, found.other) = (nil, nil) }
+    if plain.byteCount < ChunkEncoder.plainByteCountMin { (found.base, found.other) = (nil, nil) }
     if !guesses.areWorthTrying {
       if found.base?.isGuess == true { found.base = nil }
       if found.other?.isGuess == true { found.other = nil }

@@ -17,8 +17,13 @@ struct InitCommand: AsyncParsableCommand {
   @Option(help: "The codec for chunks that it makes smaller: zstd, zlib or none.")
   var codec = Choice(CodecKind.zstd)
 
-  @Option(help: ArgumentHelp("How hard the codec tries (default: 3 for zstd, 6 for zlib).", valueName: "n"))
-  var level: Int?
+  @Option(
+    help: ArgumentHelp(
+      "How hard the codec tries: fast, default, max, or 1 to 19 for zstd and 1 to 9 for zlib. (default: default,"
+        + " which is 3 for zstd, 6 for zlib)",
+      valueName: "level"),
+    completion: .list(CodecLevel.words.map(\.key)), transform: CodecLevel.init(argument:))
+  var level = CodecLevel.default
 
   @Option(help: "Whether new chunks are encoded against similar ones where that pays: on or off.")
   var similarity: Switch = .on

@@ -143,7 +143,8 @@ struct StoreFolderTests {
     // The parent is missing, too.
     let path = "\(root)/parent/store"
     let options = StoreOptions(
-      digestAlgorithm: .sha256, chunkByteCountAverage: 4_096, codec: .zlib, level: 9, usesSimilarity: false)
+      digestAlgorithm: .sha256, chunkByteCountAverage: 4_096, codec: .zlib, level: .max, usesSimilarity: false
+    )
     let store = try await BlobStore.create(at: path, options: options)
     try await store.set("k", to: Data([2]))
     let information = store.information

@@ -10,10 +10,10 @@ struct CodecChoiceTests {
     #expect(CodecKind(rawValue: 3) == nil)
   }
 
-  @Test func eachCodecHasItsDefaultLevel() throws {
-    #expect(try CodecChoice(.none) == .none)
-    #expect(try CodecChoice(.zstd).level == 3)
-    #expect(try CodecChoice(.zlib).level == 6)
+  @Test(arguments: [(CodecKind.none, [0, 0, 0]), (.zstd, [1, 3, 19]), (.zlib, [1, 6, 9])])
+  func aWordStandsForALevelOfEachCodec(kind: CodecKind, levels: [Int]) throws {
+    #expect(try [.fast, .default, .max].map { try CodecChoice(kind, level: $0).level } == levels)
+    #expect(try CodecChoice(kind).level == levels[1])
   }
 
   @Test(arguments: [
@@ -23,11 +23,13 @@ struct CodecChoiceTests {
   ])
   func aLevelIsTakenExactlyInItsRange(kind: CodecKind, level: Int, isTaken: Bool) throws {
     if isTaken {
-      #expect(try CodecChoice(kind, level: level).level == level)
+      #expect(try CodecChoice(kind, level: .number(level)).level == level)
     } else {
-      let error = try #require(throws: BlobStorageError.self) { try CodecChoice(kind, level: level) }
+      let error = try #require(throws: BlobStorageError.self) { try CodecChoice(kind, level: .number(level)) }
       #expect(error.code == .invalidArgument)
-      #expect(error.message.contains("\(kind.levels.upperBound)"))
+      for word in ["\(level)", kind.name, "fast", "default", "max", "\(kind.levels.upperBound)"] {
+        #expect(error.message.contains(word), "\(word)")
+      }
     }
   }
 }

@@ -24,7 +24,7 @@ struct CodecRoundTripTests {
     let decoder = ChunkDecoder()
     for kind in [CodecKind.zstd, .zlib] {
       for level in kind.levels {
-        let stored = try encoder.encoded(plain, by: CodecChoice(kind, level: level))
+        let stored = try encoder.encoded(plain, by: CodecChoice(kind, level: .number(level)))
         #expect(stored.kind == kind)
         #expect(try decoder.decoded(stored.bytes, by: kind, count: plain.count) == plain)
       }

