@@ -173,11 +173,15 @@ package final class PackWriter {
     return length
   }
 
+  private static let encodedBlockByteCountMin = 512
+
   private func endBlock() throws(BlobStorageError) {
     guard !block.bytes.isEmpty else { return }
     let plain = block.bytes
+    // A few records are not worth decoding them.
+    let codec: CodecChoice = plain.count < Self.encodedBlockByteCountMin ? .none : .zstd
     try codecs.withEncoder { (encoder) throws(BlobStorageError) in
-      try encoder.withEncoded(plain.span.bytes, by: .zstd) { (kind, stored) throws(BlobStorageError) in
+      try encoder.withEncoded(plain.span.bytes, by: codec) { (kind, stored) throws(BlobStorageError) in
         let header = PackFooter.BlockHeader(
           codecNumber: kind.rawValue, plainByteCount: plain.count, storedByteCount: stored.count)
         header.encode(into: &blocks)
