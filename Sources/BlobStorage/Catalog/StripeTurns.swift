@@ -153,11 +153,11 @@ extension LiveTable {
       for stripe in stripes[..<count] { do { try file.unlock(bytes: stripe) } catch {} }
     }
     let isWhole = stripes.first?.count == Int(Self.stripeCount)
-    if isWhole || isGateClosed {
+    // A gate that a dead process left closed costs a lock. Only a commit of all stripes opens it: a thread could otherwise
+    // open one that another process has just closed.
+    if isWhole || !stripes.isEmpty && isGateClosed {
       guard try file.lock(bytes: Self.gate, withinSeconds: seconds) else { throw try heldUp() }
-      // A process that died may have left the gate closed.
-      memory[Word.gate.rawValue] = isWhole ? 1 : 0
-      if !isWhole { try file.unlock(bytes: Self.gate) }
+      if isWhole { memory[Word.gate.rawValue] = 1 } else { try file.unlock(bytes: Self.gate) }
     }
     do {
       defer { if isWhole { openGate() } }
