@@ -557,7 +557,7 @@ struct LiveTableTests {
   }
 
   /// Fails if a gate that a dead process left closed keeps commits back, or stays closed for ever.
-  @Test("lets commits through a gate that a process left closed when it died, and the next of all keys opens it")
+  @Test("lets commits through a gate that a dead process left closed, and one of all keys opens it")
   func deadGate() throws {
     let (table, other) = (try made(), try joined())
     try words.set(.gate, 1)
