@@ -4,11 +4,13 @@ import SystemPackage
 
 /// A copy of a catalog that stands for the original: what a killed process left, in a folder that a test may damage.
 package enum CopiedCatalog {
-  /// Has the `state` in a catalog's folder name the copied database's file, as it named the original.
+  /// Has the `state` in a catalog's folder name the copied database's file, as it named the original, and the live table
+  /// itself.
   ///
   /// A store does not trust a copy of a catalog that a process was writing to. Nothing happens to a clean one, which
   /// has a checksum, nor where no catalog is.
   package static func adopt(_ folder: String) throws {
+    try adoptTable(FilePath(folder).appending("live"))
     let path = folder + "/state"
     guard let text = try? String(contentsOfFile: path, encoding: .utf8), var state = CatalogState(text),
       state.clean == nil,
@@ -16,5 +18,13 @@ package enum CopiedCatalog {
     else { return }
     state.inode = status.inode
     try Data(state.text.utf8).write(to: URL(fileURLWithPath: path))
+  }
+
+  private static func adoptTable(_ path: FilePath) throws {
+    guard let status = try SystemFiles().status(of: path) else { return }
+    let file = try SystemFiles().open(path, .readWrite)
+    defer { file.close() }
+    let inode = withUnsafeBytes(of: status.inode.littleEndian) { Array($0) }
+    try file.put(inode, at: Int64(LiveTable.Word.inode.rawValue * MemoryLayout<UInt64>.size))
   }
 }

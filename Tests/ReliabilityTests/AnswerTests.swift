@@ -134,9 +134,8 @@ struct AnswerTests {
     for path in try DamageTests.paths(lab) {
       let bytes = try DamageTests.bytes(lab, path)
       for range in try DamagedRecordTests.records(lab, path) {
-        let type = bytes[range.lowerBound + 4]
-        guard type == RecordType.ref.rawValue || type == RecordType.drop.rawValue else { continue }
-        places.append((path, range.lowerBound + 20))
+        guard bytes[range.lowerBound + 2] == RecordType.commit.rawValue else { continue }
+        places.append((path, range.lowerBound + 15))
       }
       places += [(path, 21), (path, 45), (path, bytes.count - 100)]
     }

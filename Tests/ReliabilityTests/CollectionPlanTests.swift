@@ -27,8 +27,11 @@ struct CollectionPlanTests {
     arguments: [0.5, 0.500_001])
   func share(_ share: Double) throws {
     let lab = try Lab()
-    // Of the same length each.
-    try lab.session { try lab.put($0, [("a", noise(1, 200)), ("b", noise(2, 200))]) }
+    // Of the same length each, the commits too: none says what had been synced.
+    try lab.session {
+      try lab.put($0, [("a", noise(1, 200))], durability: .relaxed)
+      try lab.put($0, [("b", noise(2, 200))], durability: .relaxed)
+    }
     try lab.session { engine in
       try lab.delete(engine, ["b"])
       let before = try Self.recordByteCount(engine)
@@ -40,7 +43,9 @@ struct CollectionPlanTests {
       #expect(report.deletedPackCount == 0)
       #expect(report.compactedPackCount == (share == 0.5 ? 1 : 0))
       #expect(report.deletedChunkCount == (share == 0.5 ? 1 : 0))
-      #expect(report.copiedByteCount == report.freedByteCount)
+      // In the pack of another writer a ref names its own: so much more is copied, and so much less freed.
+      let named: Int64 = share == 0.5 ? 8 : 0
+      #expect(report.copiedByteCount - named == report.freedByteCount + named)
       #expect((report.freedByteCount > 200) == (share == 0.5))
       // What is needed as a whole is not copied for nothing.
       let again = try engine.collectGarbage(CollectionOptions(garbageShareMin: share))
@@ -141,7 +146,7 @@ struct CollectionPlanTests {
   @Test("is what may not have been synced before anything that it hides")
   func unsyncedFirst() throws {
     let lab = try Lab()
-    try lab.session { try lab.put($0, [("a", noise(1, 200))]) }
+    try lab.session { try lab.put($0, [("a", noise(1, 200))], durability: .relaxed) }
     let first = try #require(try LostPackTests.names(lab).first)
     try lab.session { try lab.put($0, [("a", noise(2, 200))]) }
     let second = try #require(try LostPackTests.names(lab).first { $0 != first })
@@ -246,7 +251,7 @@ struct CollectionPlanTests {
     arguments: ["gc", "repair"], [true, false])
   func waiting(_ work: String, isFreed: Bool) throws {
     let lab = try Lab()
-    try lab.session { try lab.put($0, [("a", noise(1, 200))]) }
+    try lab.session { try lab.put($0, [("a", noise(1, 200))], durability: .relaxed) }
     let other = try lab.disk.process().open(FilePath("\(Lab.storePath)/gc.lock"), .openOrCreate)
     let seconds = Mutex(0.0)
     var environment = lab.environment(lab.disk.process())

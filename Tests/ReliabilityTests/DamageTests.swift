@@ -80,7 +80,7 @@ struct DamageTests {
     var offset: Int?
     _ = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
       if case .manifest = record.content {
-        offset = offset ?? Int(record.offset) + RecordHeader.byteCount + record.metaByteCount
+        offset = offset ?? Int(record.payloadOffset)
       }
     }
     return try #require(offset)
@@ -112,6 +112,29 @@ struct DamageTests {
     } catch let error as BlobStorageError {
       guard error.code == .unsupportedFormat else { throw error }
     }
+  }
+
+  /// A tail that was torn is cut off. What had been synced, by any record behind the damage, stays.
+  @Test(
+    "in a pack that a killed writer has left takes nothing that a drop behind it says to have been synced")
+  func damageBeforeDrop() throws {
+    let lab = try Lab()
+    let engine = try lab.open()
+    try lab.put(engine, [("gone", noise(1, 300))])
+    try lab.put(engine, [("damaged", noise(2, 3_000))])
+    try lab.delete(engine, ["gone"])
+    let path = try #require(try Self.paths(lab).first)
+    let place = try #require(try Self.bytes(lab, path).firstRange(of: Array(noise(2, 3_000).prefix(100))))
+    lab.restart()
+    try lab.forgetCatalog()
+    try Self.change(lab, path) { $0[place.lowerBound + 1_000] ^= 1 }
+    let next = try lab.open()
+    #expect(try next.versions("gone").isEmpty)
+    #expect(try next.versions("damaged").count == 1)
+    let error = #expect(throws: BlobStorageError.self) { _ = try next.data("damaged", nil) }
+    #expect(error?.code == .corrupted)
+    #expect(try !next.verify().damaged.isEmpty)
+    try next.close()
   }
 
   @Test("a flipped bit in any byte of a pack or of the header")

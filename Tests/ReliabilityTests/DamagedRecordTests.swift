@@ -14,7 +14,8 @@ struct DamagedRecordTests {
     defer { file.close() }
     var ranges: [Range<Int>] = []
     _ = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
-      ranges.append(Int(record.offset)..<Int(record.offset) + record.byteCount)
+      guard record.beginsRecord else { return }
+      ranges.append(Int(record.recordRange.lowerBound)..<Int(record.recordRange.upperBound))
     }
     return ranges
   }
@@ -224,7 +225,7 @@ struct DamagedRecordTests {
         let lab = try origin.copy()
         var isChunk = false
         try DamageTests.change(lab, path) { bytes in
-          isChunk = bytes[range.lowerBound + 4] == RecordType.chunk.rawValue
+          isChunk = bytes[range.lowerBound + 2] == RecordType.chunk.rawValue
           // The last byte of the payload, before its checksum.
           bytes[range.upperBound - 5] ^= 1
         }

@@ -15,12 +15,11 @@ struct LargeCommitTests {
     let stamp = Stamp(time: 1, writer: 1)
     let drop = DropRecord(
       key: [0x61], stamp: stamp, versions: Array(repeating: stamp, count: Limits.dropVersionCountMax))
-    let payload = drop.encodedPayload()
     var listedByteCount: Int64 = 0
     let error = #expect(throws: BlobStorageError.self) {
       try engine.writer.commit { (commit) throws(BlobStorageError) in
         while true {
-          listedByteCount += Int64(try commit.append(.drop(drop), payload: payload.span.bytes))
+          listedByteCount += Int64(try commit.append(.drop(drop)))
         }
       }
     }

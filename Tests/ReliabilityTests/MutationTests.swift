@@ -329,7 +329,7 @@ struct MutationTests {
     try lab.put(engine, [("a", noise(1, 100))])
     let name = try #require(try engine.backend.packNames().live.first)
     let path = try #require(try DamageTests.paths(lab).first)
-    try DamageTests.change(lab, path) { $0.removeLast(20) }
+    try DamageTests.change(lab, path) { $0.removeLast(9) }
     let file = try #require(try engine.backend.openPack(name))
     let outcome = try PackScanner(file: file, name: name, codecs: engine.codecs, weaknesses: weaknesses).scan
     {

@@ -156,17 +156,13 @@ struct RepairTests {
       header: header,
       backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: lab.disk),
       codecs: CodecPool())
-    var later = ByteWriter()
-    later.raw(RecordHeader.mark)
-    later.integer(UInt8(128))
-    later.integer(UInt8(0))
-    later.integer(UInt16(0))
-    later.integer(UInt32(0))
-    later.checksum(continuing: name.checksumSeed(offset: start))
-    try later.bytes.withUnsafeBytes { try empty.file.write($0, at: start) }
+    var later = RecordHeader(type: .chunk, metaByteCount: 0, payloadByteCount: 0)
+    later.typeNumber = 129
+    let bytes = later.encoded(meta: [], pack: name, offset: start)
+    try bytes.withUnsafeBytes { try empty.file.write($0, at: start) }
     let writer = PackWriter(
-      adopting: empty.file, header: header, byteCount: start + Int64(later.bytes.count), codecs: CodecPool())
-    try writer.list(later.bytes.span.bytes, dropPayload: RawSpan())
+      adopting: empty.file, header: header, byteCount: start + Int64(bytes.count), codecs: CodecPool())
+    try writer.list(later, RawSpan())
     let digest = Digest.of(Array(data))
     let records: [(content: PackRecord.Content, payload: [UInt8])] = [
       (.chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), Array(data)),

@@ -22,6 +22,9 @@ struct GrowingBuffer: ~Copyable {
     return added
   }
 
+  /// Takes the last bytes away again.
+  mutating func removeLast(_ byteCount: Int) { count -= byteCount }
+
   /// Forgets the bytes, and keeps the memory unless there is more of it than that.
   mutating func removeAll(keepingAtMost byteCountMax: Int) {
     count = 0

@@ -180,7 +180,7 @@ extension CacheCore {
     for value in values
     where value.item.ref.replacement == .replaceCurrent && seen.insert(value.item.key).inserted {
       if let current = try view.currentVersion(ofKey: value.item.key) {
-        try notes.removeVersion(of: value.item.key, current.row, view)
+        try notes.removeVersion(current.row, view)
       }
     }
     return notes
@@ -212,8 +212,8 @@ extension CacheCore {
         guard notes.keys[id] == nil else { continue }
         notes.drop(id)
         guard let name = try view.nameRow(key), name.versionCount > 0 else { continue }
-        let versions = try view.versions(key: name.key)
-        for version in versions { try notes.removeVersion(of: key, version.row, view) }
+        let versions = try view.versions(of: name)
+        for version in versions { try notes.removeVersion(version.row, view) }
         try commit.drop(versions.map(\.stamp), of: key)
         count += 1
       }

@@ -22,6 +22,8 @@ package final class CacheCore: Sendable {
   struct State: Sendable {
     var limits: CacheLimits
     var notes = CacheNotes()
+    /// Whether a reader's task is going to write them.
+    var isToWriteNotes = false
     /// After so many puts the notes are written: fewer where the cache has nearly as many keys as it may have.
     var putCountMax = Int.max
     /// Increases whenever room was made, so that a waiting put first tries again.
@@ -116,6 +118,8 @@ package final class CacheCore: Sendable {
   // MARK: Reading
 
   /// The value of a key; nil when there is none that is good.
+  ///
+  /// The caller asks ``areNotesToWrite()`` afterwards.
   package func data(_ key: String) throws(BlobStorageError) -> Data? {
     let whole = prefix + key
     guard let version = try engine.version(whole, nil), !isExpired(version) else { return counted(nil) }
@@ -138,10 +142,10 @@ package final class CacheCore: Sendable {
     }
   }
 
+  /// Notes a use in memory: a read writes nothing, and waits for no writer.
   private func use(_ key: String) {
-    var notes = CacheNotes()
-    notes.use(CachedKeyRow.id(of: Array(key.utf8)))
-    add(notes, makesRoom: true)
+    let id = CachedKeyRow.id(of: Array(key.utf8))
+    state.withLock { $0.notes.use(id) }
   }
 
   /// Whether the key has a value that is good; not a use of it.

@@ -41,14 +41,13 @@ struct CacheNotes {
     if isNew { newBlobs.insert(digest) }
   }
 
-  /// Notes that a version of a key is about to go.
+  /// Notes that a version is about to go.
   mutating func removeVersion(
-    of key: [UInt8], _ row: VersionRow, _ transaction: ReadTransaction
+    _ row: VersionRow, _ transaction: ReadTransaction
   ) throws(BlobStorageError) {
     versionChanges[row.digest, default: 0] -= 1
     guard let pack = try transaction.packRow(row.place.pack)?.name else { return }
-    refGarbage[pack, default: 0] += Int64(
-      RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: row.metadata.count))
+    refGarbage[pack, default: 0] += Int64(row.recordByteCount)
   }
 
   /// Adds later notes.
@@ -90,9 +89,9 @@ extension CacheCore {
   /// Notes that are discarded if they cannot be written: a step that finds nothing to evict looks for such keys.
   private static let lostNoteCount = 16 * noteCountMax
 
-  /// Adds notes, and writes all of them when they are many or old.
+  /// Adds the notes of a put or a drop, and writes all of them when they are many or old.
   ///
-  /// What was put, read or dropped stays so if they cannot be written.
+  /// What was put or dropped stays so if they cannot be written.
   ///
   /// - Parameter makesRoom: whether keys may be evicted when the medium is full; false while `turn` is held.
   func add(_ notes: CacheNotes, makesRoom: Bool) {
@@ -100,7 +99,25 @@ extension CacheCore {
       state.notes.append(notes)
       return areNotesDue(state)
     }
-    guard isDue else { return }
+    if isDue { writeNotes(makesRoom: makesRoom) }
+  }
+
+  /// Whether a task should call ``writeNotesOfReads()``; true only for the first that asks.
+  package func areNotesToWrite() -> Bool {
+    state.withLock { state in
+      guard !state.isToWriteNotes, areNotesDue(state) else { return false }
+      state.isToWriteNotes = true
+      return true
+    }
+  }
+
+  /// Writes all notes because reads have noted many uses, or old ones. It evicts nothing.
+  package func writeNotesOfReads() {
+    state.withLock { $0.isToWriteNotes = false }
+    writeNotes(makesRoom: false)
+  }
+
+  private func writeNotes(makesRoom: Bool) {
     do throws(BlobStorageError) {
       do throws(BlobStorageError) { try writeNotes() } catch {
         guard error.code == .noSpace, makesRoom else { throw error }

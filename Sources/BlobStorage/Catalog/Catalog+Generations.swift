@@ -172,14 +172,13 @@ extension Catalog {
   func database(_ generation: String) -> FilePath { folder.appending(generation).appending("data.mdb") }
 }
 
-/// LMDB takes free pages back but never makes its file shorter: a store that was filled in many small commits has more
-/// free pages than pages in use. The last process to close the catalog compacts it.
+/// LMDB takes free pages back but never makes its file shorter, and rows that came in no order fill their pages to about
+/// 69 %. The last process to close the catalog writes it anew in full pages if that is worth it.
 extension Catalog {
-  /// Below this the free pages are not worth a copy. Neither are they if they are less than a quarter: so the copy costs
-  /// no more than a few times the commits that freed them.
+  /// Below this a copy is not worth it.
   private static let compactedByteCountMin: Int64 = 1 << 20
 
-  /// A new generation, on the medium, that holds the same without free pages; nil when there is no need for one, or no
+  /// A new generation, on the medium, that holds the same in full pages; nil when there is no need for one, or no
   /// room: the one in use is as good.
   func compacted(_ environment: Environment) -> String? {
     let generation = "g" + Hex.text(randomNumber())
@@ -187,10 +186,14 @@ extension Catalog {
     do throws(BlobStorageError) {
       let byteCount = try environment.byteCount()
       guard byteCount >= Self.compactedByteCountMin,
-        try environment.freeByteCount() * 4 > byteCount
+        try environment.hasChangedSinceCopy()
       else { return nil }
       try files.createPart(place)
+      try files.open(place.appending("data.mdb"), .create).close()
       try environment.copy(to: place)
+      try SharedEnvironments.open(
+        place, files: files, mapByteCount: mapByteCount, clock: clock, algorithm: store.digestAlgorithm
+      ).storeCounts()
       let file = try files.open(place.appending("data.mdb"), .read)
       defer { file.close() }
       try file.synchronize()
@@ -207,33 +210,90 @@ extension Catalog {
 }
 
 extension Environment {
-  /// Bytes of pages that are in no use.
-  func freeByteCount() throws(BlobStorageError) -> Int64 {
+  /// A file that grew by fewer pages is not worth a copy: each change adds a few that the next ones use.
+  private static let addedPageCountMin: UInt64 = 64
+
+  /// Whether the file has grown by a twenty-fifth, or lost as many of its rows, since it was written in full pages; true
+  /// if it never was. So a chunk takes at most 60 bytes.
+  fileprivate func hasChangedSinceCopy() throws(BlobStorageError) -> Bool {
     try read { (transaction) throws(BlobStorageError) in
-      // LMDB keeps its list of free pages as its table 0: for each transaction a count and that many page numbers.
-      var cursor: OpaquePointer?
-      try Self.check(mdb_cursor_open(transaction.handle, 0, &cursor), "read")
-      defer { mdb_cursor_close(cursor) }
-      var key = MDB_val()
-      var value = MDB_val()
-      var count: Int64 = 0
-      var code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)
-      while code != MDB_NOTFOUND {
-        try Self.check(code, "read")
-        guard value.mv_size >= 8, let data = value.mv_data else {
-          throw BlobStorageError(.catalogDamaged, "The catalog's list of free pages is damaged.")
-        }
-        count += Int64(clamping: data.loadUnaligned(as: UInt64.self))
-        code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)
-      }
-      return count.multipliedReportingOverflow(by: Int64(pageByteCount)).partialValue
+      let (pageCount, rowCount) = try counts(transaction)
+      let (fullPageCount, fullRowCount) = (try transaction.meta(.fullPages), try transaction.meta(.fullRows))
+      let addedPageCount = pageCount - min(pageCount, fullPageCount)
+      return addedPageCount > max(Self.addedPageCountMin, fullPageCount / 25)
+        || rowCount < fullRowCount - fullRowCount / 25
     }
   }
 
-  /// Writes what is in use to a new file in `folder`, which is empty.
+  /// Stores in a copy how long it is.
+  fileprivate func storeCounts() throws(BlobStorageError) {
+    try write { (transaction) throws(BlobStorageError) in
+      let (pageCount, rowCount) = try counts(transaction)
+      try transaction.setMeta(.fullPages, pageCount)
+      try transaction.setMeta(.fullRows, rowCount)
+    }
+  }
+
+  /// Pages of the file, and rows of all tables.
+  private func counts(
+    _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> (pages: UInt64, rows: UInt64) {
+    var information = MDB_envinfo()
+    try Self.check(mdb_env_info(handle, &information), "inspect")
+    var rowCount = 0
+    for table in Table.allCases { rowCount += try transaction.count(table) }
+    return (UInt64(information.me_last_pgno), UInt64(rowCount))
+  }
+
+  /// Writes all rows to the empty file in `folder`: in order, so that they fill their pages.
   func copy(to folder: FilePath) throws(BlobStorageError) {
-    // Not by name: LMDB would make the file readable for all users.
-    let file = try OwnedDescriptor.create(folder.appending("data.mdb"))
-    try Self.check(mdb_env_copyfd2(handle, file.number, UInt32(MDB_CP_COMPACT)), "copy")
+    var target: OpaquePointer?
+    try Self.check(mdb_env_create(&target), "copy")
+    defer { mdb_env_close(target) }
+    try Self.check(mdb_env_set_maxdbs(target, UInt32(Table.allCases.count)), "copy")
+    var information = MDB_envinfo()
+    try Self.check(mdb_env_info(handle, &information), "inspect")
+    try Self.check(mdb_env_set_mapsize(target, information.me_mapsize), "copy")
+    try Self.check(mdb_env_open(target, folder.string, UInt32(MDB_NOSYNC | MDB_NOLOCK), 0o600), "copy")
+    try read { (transaction) throws(BlobStorageError) in
+      for table in Table.allCases {
+        try transaction.withHandle(table) { (cursor) throws(BlobStorageError) in
+          try Self.append(cursor, to: table, of: target)
+        }
+      }
+    }
+  }
+
+  /// Rows that one transaction of a copy holds in memory.
+  private static let rowCountOfCopy = 50_000
+
+  /// Appends the rows of a cursor to a table that has none.
+  private static func append(
+    _ cursor: OpaquePointer, to table: Table, of target: OpaquePointer?
+  ) throws(BlobStorageError) {
+    var (key, value) = (MDB_val(), MDB_val())
+    var code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)
+    repeat {
+      var transaction: OpaquePointer?
+      try check(mdb_txn_begin(target, nil, 0, &transaction), "copy")
+      var ended = false
+      defer { if !ended { mdb_txn_abort(transaction) } }
+      var number: MDB_dbi = 0
+      try check(mdb_dbi_open(transaction, table.name, table.flags | UInt32(MDB_CREATE), &number), "copy")
+      var copy: OpaquePointer?
+      try check(mdb_cursor_open(transaction, number, &copy), "copy")
+      defer { if !ended { mdb_cursor_close(copy) } }
+      let flags = UInt32(table.packedKeyByteCount == nil ? MDB_APPEND : MDB_APPENDDUP)
+      var count = 0
+      while code != MDB_NOTFOUND, count < rowCountOfCopy {
+        try check(code, "copy")
+        try check(mdb_cursor_put(copy, &key, &value, flags), "copy")
+        count += 1
+        code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)
+      }
+      mdb_cursor_close(copy)
+      ended = true
+      try check(mdb_txn_commit(transaction), "copy")
+    } while code != MDB_NOTFOUND
   }
 }

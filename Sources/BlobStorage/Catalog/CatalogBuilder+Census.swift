@@ -56,12 +56,11 @@ extension CatalogBuilder {
   /// records ended.
   func isPromiseBroken(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
     // No durable call has returned for what a failed sync lost.
-    guard let census = backend.census, let row = try environment.packRow(name), !row.isPoisoned else {
-      return false
-    }
-    // What was published in this boot stays until the next. A length that was changed since is invalid, and proves no
-    // loss.
-    let promised = max(row.promisedByteCount, live.entry(name)?.published ?? 0)
+    let row = try environment.packRow(name)
+    guard let census = backend.census, row?.isPoisoned != true else { return false }
+    // What was published in this boot stays until the next, also if the catalog does not know the pack yet. A length that
+    // was changed since is invalid, and proves no loss.
+    let promised = max(row?.promisedByteCount ?? 0, live.entry(name)?.published ?? 0)
     guard promised > 0, try isCutShort(name, promised) else { return false }
     logger.error("Pack \(name) is shorter than it was when its writer ended.")
     try census.append([.sealed(name, recordsEnd: promised)], durably: true)

@@ -138,9 +138,17 @@ package struct CatalogBuilder: Sendable {
     }
     guard let file = try backend.openPack(name) else { return }
     defer { file.close() }
-    let entry = live.entry(name)
-    // While the published length is unknown, views wait for the rest.
-    let end = entry.map { $0.isValid ? $0.published : Int64(PackHeader.byteCount) }
+    var end: Int64?
+    if let entry = live.entry(name) {
+      // While the published length is unknown, views wait for the rest. What is applied must end with a commit, because
+      // views go on from there.
+      end = Int64(PackHeader.byteCount)
+      if entry.isValid {
+        let scanner = try PackScanner(
+          file: file, name: name, codecs: codecs, store: store, upTo: entry.published)
+        if try scanner.scan({ _ in }).endOffset == entry.published { end = entry.published }
+      }
+    }
     _ = try apply(name, file, into: environment, upTo: end)
   }
 
@@ -209,8 +217,8 @@ package struct CatalogBuilder: Sendable {
   /// Where the part begins that a power cut has torn holes into; nil when there is no such part.
   ///
   /// What was not synced reaches the medium in any order. Behind the first hole records may need others that are
-  /// missing, so none of them counts. A hole in what was synced is damage, and what is whole behind it stays: refs
-  /// say how much was synced when they were written.
+  /// missing, so none of them counts. A hole in what was synced is damage, and what is whole behind it stays: commit
+  /// records say how much was synced when they were written.
   private func tornTail(
     _ name: PackName, _ file: any File, _ environment: Environment
   ) throws(BlobStorageError) -> Int64? {
@@ -218,9 +226,7 @@ package struct CatalogBuilder: Sendable {
     var syncedByteCount: Int64 = 0
     do throws(BlobStorageError) {
       let outcome = try scanner.scan { (record) in
-        if case .ref(let ref) = record.content {
-          syncedByteCount = max(syncedByteCount, Int64(ref.syncedByteCount))
-        }
+        syncedByteCount = max(syncedByteCount, record.syncedByteCount)
       }
       guard !outcome.isSealed, let hole = outcome.gaps.first(where: { $0.lowerBound >= syncedByteCount })
       else {

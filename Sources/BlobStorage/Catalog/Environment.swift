@@ -129,7 +129,8 @@ package final class Environment: @unchecked Sendable {
     var tables: [MDB_dbi] = []
     for table in Table.allCases {
       var number: MDB_dbi = 0
-      let code = mdb_dbi_open(transaction, table.name, isEmpty ? UInt32(MDB_CREATE) : 0, &number)
+      let code = mdb_dbi_open(
+        transaction, table.name, isEmpty ? table.flags | UInt32(MDB_CREATE) : 0, &number)
       if code == MDB_NOTFOUND {
         throw BlobStorageError(.catalogDamaged, "The catalog lacks the table \(table).")
       }

@@ -2,7 +2,7 @@ import CLMDB
 
 /// The catalog's tables. Catalog.md says what each contains.
 package enum Table: Int, CaseIterable, Sendable {
-  case meta, packs, packNumbers, chunks, manifests, names, versions, masks, features, bases
+  case meta, packs, packNumbers, chunks, chunkBases, manifests, names, versions, masks, features, bases
   case blobs, cacheKeys, cacheOrder, packGarbage
 
   var name: String { "\(self)" }
@@ -48,12 +48,30 @@ extension ReadTransaction {
   private func snapshotValue(
     _ table: Table, _ key: UnsafeRawBufferPointer
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+    if let keyByteCount = table.packedKeyByteCount {
+      return try withHandle(table) { (handle) throws(BlobStorageError) in
+        let cursor = PackedCursor(handle: handle, table: table, keyByteCount: keyByteCount)
+        guard let row = try cursor.row(key) else { return nil }
+        return try Self.guarded(table, key, cursor.value(row))
+      }
+    }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var found = MDB_val()
     let code = mdb_get(handle, number(of: table), &keyValue, &found)
     if code == MDB_NOTFOUND { return nil }
     try Environment.check(code, "read")
     return try Self.guarded(table, key, found)
+  }
+
+  /// Calls `body` with a cursor of LMDB's, which is closed then.
+  func withHandle<T>(
+    _ table: Table, _ body: (OpaquePointer) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    var cursor: OpaquePointer?
+    try Environment.check(mdb_cursor_open(handle, number(of: table), &cursor), "read")
+    guard let cursor else { throw Environment.failure(Environment.outOfMemory, "read") }
+    defer { mdb_cursor_close(cursor) }
+    return try body(cursor)
   }
 
   func value(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
@@ -92,7 +110,7 @@ extension ReadTransaction {
   }
 
   /// How many values the table holds.
-  func count(_ table: Table) throws(BlobStorageError) -> Int {
+  package func count(_ table: Table) throws(BlobStorageError) -> Int {
     var statistics = MDB_stat()
     try Environment.check(mdb_stat(handle, number(of: table), &statistics), "inspect")
     guard let rows else { return statistics.ms_entries }
@@ -119,73 +137,136 @@ extension ReadTransaction {
     _ table: Table, from start: UnsafeRawBufferPointer,
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    var cursor: OpaquePointer?
-    try Environment.check(mdb_cursor_open(handle, number(of: table), &cursor), "read")
-    defer { mdb_cursor_close(cursor) }
-    var key = MDB_val()
-    var value = MDB_val()
-    var code: Int32
-    if start.isEmpty {
-      code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)
-    } else {
-      key = MDB_val(mv_size: start.count, mv_data: UnsafeMutableRawPointer(mutating: start.baseAddress))
-      code = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE)
-    }
-    var walk: SortedRows.Walk?
-    if let added = rows?[table], !added.isEmpty { walk = added.walk(from: start) }
-    while true {
-      if code != MDB_NOTFOUND { try Environment.check(code, "read") }
-      let keyBytes = UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size)
-      if let row = walk?.row {
-        let order = code == MDB_NOTFOUND ? -1 : SortedRows.order(row.key, keyBytes)
-        if order <= 0 {
-          walk?.advance()
-          if let value = row.value, try !body(row.key, value) { return }
-          // The row stands for the one in the database.
-          if order == 0 { code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT) }
-          continue
+    try withHandle(table) { (handle) throws(BlobStorageError) in
+      let steps = Steps(handle, table)
+      var known = try steps.first(from: start)
+      var walk: SortedRows.Walk?
+      if let added = rows?[table], !added.isEmpty { walk = added.walk(from: start) }
+      while true {
+        if let row = walk?.row {
+          let order = known.map { SortedRows.order(row.key, $0.key) } ?? -1
+          if order <= 0 {
+            walk?.advance()
+            if let value = row.value, try !body(row.key, value) { return }
+            // The row stands for the one in the database.
+            if order == 0 { known = try steps.next() }
+            continue
+          }
         }
-      } else if code == MDB_NOTFOUND {
-        return
+        guard let row = known else { return }
+        guard try body(row.key, try Self.guarded(table, row.key, row.value)) else { return }
+        known = try steps.next()
       }
-      guard try body(keyBytes, try Self.guarded(table, keyBytes, value)) else { return }
-      code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)
     }
   }
 
-  /// Looks up one value after the other in a table.
-  struct Cursor {
-    fileprivate let handle: OpaquePointer
-    fileprivate let table: Table
-    fileprivate let rows: TailRows?
+  /// Goes through the rows of a table in the database.
+  private struct Steps {
+    typealias Row = (key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer)
 
-    /// The value under `key`, borrowed until the transaction ends, or nil.
-    func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
-      if let rows, let row = rows.row(table, key) { return row.value }
-      var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
-      var found = MDB_val()
-      let code = mdb_cursor_get(handle, &keyValue, &found, MDB_SET)
+    private let handle: OpaquePointer
+    private let packed: PackedCursor?
+
+    init(_ handle: OpaquePointer, _ table: Table) {
+      self.handle = handle
+      packed = table.packedKeyByteCount.map {
+        PackedCursor(handle: handle, table: table, keyByteCount: $0)
+      }
+    }
+
+    /// The first row whose key is not below `start`; its value with the guard.
+    func first(from start: UnsafeRawBufferPointer) throws(BlobStorageError) -> Row? {
+      if let packed { return try packed.row(from: start).map { (packed.key($0), packed.value($0)) } }
+      return try step(start, start.isEmpty ? MDB_FIRST : MDB_SET_RANGE)
+    }
+
+    func next() throws(BlobStorageError) -> Row? {
+      if let packed { return try packed.next().map { (packed.key($0), packed.value($0)) } }
+      return try step(UnsafeRawBufferPointer(start: nil, count: 0), MDB_NEXT)
+    }
+
+    private func step(_ start: UnsafeRawBufferPointer, _ step: MDB_cursor_op) throws(BlobStorageError) -> Row?
+    {
+      var key = MDB_val(mv_size: start.count, mv_data: UnsafeMutableRawPointer(mutating: start.baseAddress))
+      var value = MDB_val()
+      let code = mdb_cursor_get(handle, &key, &value, step)
       if code == MDB_NOTFOUND { return nil }
       try Environment.check(code, "read")
-      return try ReadTransaction.guarded(table, key, found)
+      return (
+        UnsafeRawBufferPointer(start: key.mv_data, count: key.mv_size),
+        UnsafeRawBufferPointer(start: value.mv_data, count: value.mv_size)
+      )
     }
   }
 
-  func withCursor(
-    _ table: Table, _ body: (Cursor) throws(BlobStorageError) -> Void
+  /// Looks up one value after the other in a packed table.
+  struct PackedLookUp {
+    fileprivate let cursor: PackedCursor
+    fileprivate let rows: TailRows?
+    /// The rows of the page that was visited last.
+    private var page = UnsafeRawBufferPointer(start: nil, count: 0)
+    private var rowByteCount = 1
+
+    fileprivate init(_ cursor: PackedCursor, _ rows: TailRows?) {
+      self.cursor = cursor
+      self.rows = rows
+    }
+
+    /// The value under `key`, borrowed until the transaction ends, or nil. In order of keys, the tree is descended
+    /// once for all that lie on one page.
+    mutating func value(_ key: UnsafeRawBufferPointer) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+      if let rows, let row = rows.row(cursor.table, key) { return row.value }
+      var index = place(of: key)
+      if index == 0 || index == page.count / rowByteCount {
+        // The page may not be the one: only inside of it is it sure that the key is nowhere else.
+        guard let row = try cursor.row(from: key) else { return nil }
+        page = try cursor.page(of: row)
+        rowByteCount = row.count
+        index = place(of: key)
+      }
+      guard (index + 1) * rowByteCount <= page.count else { return nil }
+      let row = self.row(index)
+      guard SortedRows.order(cursor.key(row), key) == 0 else { return nil }
+      return try ReadTransaction.guarded(cursor.table, key, cursor.value(row))
+    }
+
+    /// The first row of the page that is not below the key.
+    private func place(of key: UnsafeRawBufferPointer) -> Int {
+      var (low, high) = (0, page.count / rowByteCount)
+      while low < high {
+        let middle = (low + high) / 2
+        if SortedRows.order(cursor.key(row(middle)), key) < 0 { low = middle + 1 } else { high = middle }
+      }
+      return low
+    }
+
+    private func row(_ index: Int) -> UnsafeRawBufferPointer {
+      UnsafeRawBufferPointer(rebasing: page[index * rowByteCount..<(index + 1) * rowByteCount])
+    }
+  }
+
+  func withPackedLookUp(
+    _ table: Table, _ body: (inout PackedLookUp) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    var handle: OpaquePointer?
-    try Environment.check(mdb_cursor_open(self.handle, number(of: table), &handle), "read")
-    guard let handle else { throw Environment.failure(Environment.outOfMemory, "read") }
-    defer { mdb_cursor_close(handle) }
-    try body(Cursor(handle: handle, table: table, rows: rows))
+    guard let keyByteCount = table.packedKeyByteCount else { preconditionFailure("\(table) is not packed") }
+    try withHandle(table) { (handle) throws(BlobStorageError) in
+      let cursor = PackedCursor(handle: handle, table: table, keyByteCount: keyByteCount)
+      var lookUp = PackedLookUp(cursor, rows)
+      try body(&lookUp)
+    }
   }
 
   fileprivate static func guarded(
     _ table: Table, _ key: UnsafeRawBufferPointer, _ found: MDB_val
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
-    let count = found.mv_size - 2
-    guard count >= 0, let data = found.mv_data else {
+    try guarded(table, key, UnsafeRawBufferPointer(start: found.mv_data, count: found.mv_size))
+  }
+
+  fileprivate static func guarded(
+    _ table: Table, _ key: UnsafeRawBufferPointer, _ found: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
+    let count = found.count - 2
+    guard count >= 0, let data = found.baseAddress else {
       throw BlobStorageError(.catalogDamaged, "A value of the catalog's table \(table) is too short.")
     }
     let value = UnsafeRawBufferPointer(start: data, count: count)

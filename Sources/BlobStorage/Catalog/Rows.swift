@@ -7,6 +7,9 @@ protocol TableValue {
   func encode(into filler: inout ByteFiller)
 }
 
+/// The greatest number of things, or offset in a pack, that a row can have.
+private let countMax = Int(UInt32.max)
+
 /// Where a record lies: its pack's number in this catalog, its offset, and its ordinal in the pack.
 package struct Place: Hashable, Sendable {
   package var pack: UInt32
@@ -109,7 +112,8 @@ package struct PackRow: Hashable, Sendable, TableValue {
   }
 }
 
-/// Where a chunk lies and what it takes to decode it. 19 bytes, 51 with a base.
+/// Where a chunk lies and what it takes to decode it. The digest of its base has a row of its own: so all rows have one
+/// length.
 package struct ChunkRow: Hashable, Sendable, TableValue {
   package var place: Place
   package var plainByteCount: Int
@@ -135,7 +139,10 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
 
   /// Where the payload begins in the pack.
   package var payloadOffset: Int64 {
-    place.offset + Int64(RecordHeader.byteCount + metaByteCount)
+    place.offset
+      + Int64(
+        RecordHeader.byteCount(metaByteCount: metaByteCount, payloadByteCount: storedByteCount)
+          + metaByteCount)
   }
 
   /// Bytes of the whole record.
@@ -143,38 +150,52 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: storedByteCount)
   }
 
-  private var metaByteCount: Int { ChunkRecord.metaByteCount(hasBase: base != nil, hasFeatures: hasFeatures) }
-
-  var encodedByteCount: Int { base == nil ? 19 : 19 + Digest.byteCount }
-
-  func encode(into filler: inout ByteFiller) {
-    filler.integer(place.pack)
-    filler.integer(UInt32(place.offset))
-    filler.integer(
-      UInt64(place.ordinal) | UInt64(storedByteCount) << 24 | UInt64(plainByteCount & 0xffff) << 48)
-    filler.integer(UInt8(plainByteCount >> 16))
-    filler.integer(codecNumber)
-    filler.integer(baseKind.rawValue | (hasFeatures ? 64 : 0) | (isSuspect ? 128 : 0))
-    base?.withUnsafeBytes { filler.raw($0) }
+  private var metaByteCount: Int {
+    ChunkRecord.metaByteCount(
+      codecNumber: codecNumber, plainByteCount: plainByteCount, hasBase: base != nil,
+      hasFeatures: hasFeatures)
   }
 
-  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+  static let byteCount = 21
+  var encodedByteCount: Int { Self.byteCount }
+
+  // Bits of the row, the lowest first: pack 32; offset 30, ordinal 23, kind of base 2, features 1, codec 8;
+  // stored length 24, plain length 24, damaged 1, and 23 that are zero: room for 21 of an offset in a frame.
+  func encode(into filler: inout ByteFiller) {
+    filler.integer(place.pack)
+    var word = UInt64(place.offset) | UInt64(place.ordinal) << 30 | UInt64(baseKind.rawValue) << 53
+    word |= (hasFeatures ? 1 << 55 : 0) | UInt64(codecNumber) << 56
+    filler.integer(word)
+    filler.integer(
+      UInt64(storedByteCount) | UInt64(plainByteCount) << 24 | (isSuspect ? 1 << 48 : 0))
+    // The last 8 of those.
+    filler.zeros(1)
+  }
+
+  /// - Parameter base: looks up the base of a chunk that has one.
+  init(
+    _ bytes: UnsafeRawBufferPointer, base: (Place) throws(BlobStorageError) -> Digest?
+  ) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
     let pack: UInt32 = try reader.integer()
-    let offset = Int64(try reader.integer(UInt32.self))
-    let packed: UInt64 = try reader.integer()
-    place = Place(pack: pack, offset: offset, ordinal: Int(packed & 0xff_ffff))
-    storedByteCount = Int(packed >> 24 & 0xff_ffff)
-    plainByteCount = Int(packed >> 48) | Int(try reader.integer(UInt8.self)) << 16
-    codecNumber = try reader.integer()
-    let flags: UInt8 = try reader.integer()
-    isSuspect = flags & 128 != 0
-    hasFeatures = flags & 64 != 0
-    guard let kind = ChunkRecord.BaseKind(rawValue: flags & 63) else {
+    let word: UInt64 = try reader.integer()
+    place = Place(pack: pack, offset: Int64(word & 0x3fff_ffff), ordinal: Int(word >> 30 & 0x7f_ffff))
+    guard let kind = ChunkRecord.BaseKind(rawValue: UInt8(word >> 53 & 3)) else {
       throw BlobStorageError(.catalogDamaged, "The catalog has a chunk with a base of no known kind.")
     }
     baseKind = kind
-    base = kind == .none ? nil : Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    hasFeatures = word >> 55 & 1 != 0
+    codecNumber = UInt8(word >> 56)
+    let lengths: UInt64 = try reader.integer()
+    storedByteCount = Int(lengths & 0xff_ffff)
+    plainByteCount = Int(lengths >> 24 & 0xff_ffff)
+    isSuspect = lengths >> 48 & 1 != 0
+    self.base = nil
+    guard kind != .none else { return }
+    guard let base = try base(place) else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has a chunk whose base it does not name.")
+    }
+    self.base = base
   }
 }
 
@@ -198,14 +219,16 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
   package func packRecord(_ digest: Digest) -> PackRecord {
     let manifest = ManifestRecord(
       digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: depth, listedCount: listedCount)
-    return PackRecord(
-      content: .manifest(manifest), offset: place.offset, metaByteCount: ManifestRecord.metaByteCount,
-      payloadByteCount: payloadByteCount)
+    return PackRecord(.manifest(manifest), offset: place.offset, payloadByteCount: payloadByteCount)
   }
 
   /// Where the payload begins in the pack.
   package var payloadOffset: Int64 {
-    place.offset + Int64(RecordHeader.byteCount + ManifestRecord.metaByteCount)
+    place.offset
+      + Int64(
+        RecordHeader.byteCount(
+          metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: payloadByteCount)
+          + ManifestRecord.metaByteCount)
   }
   package var payloadByteCount: Int {
     listedCount * (depth == 0 ? ChunkEntry.byteCount : ListEntry.byteCount)
@@ -244,48 +267,103 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
 }
 
 /// A version that can be seen.
-package struct VersionRow: Hashable, Sendable, TableValue {
+package struct VersionRow: Hashable, Sendable {
   package var digest: Digest
   package var byteCount: Int64
   package var created: UInt64
-  /// Where its ref record lies.
+  /// Where its ref record lies. Its ordinal is not kept: what is live of refs is not noted one by one.
   package var place: Place
+  /// Bytes of the ref, as its part of a commit record.
+  package var recordByteCount: Int
   /// How many copies of its ref record there are in packs.
   package var copyCount: Int
   package var metadata: [UInt8]
 
-  package init(place: Place, record: RefRecord) {
+  package init(place: Place, record: RefRecord, recordByteCount: Int) {
+    self.recordByteCount = recordByteCount
     digest = record.digest
     byteCount = record.byteCount
     created = record.created
-    self.place = place
+    self.place = Place(pack: place.pack, offset: place.offset, ordinal: 0)
     copyCount = 1
     metadata = record.metadata
   }
 
-  var encodedByteCount: Int { Digest.byteCount + 32 + metadata.count }
+  // The fields that most versions do not need: their bits in the first byte.
+  private static let hasCreated: UInt8 = 1
+  private static let hasCopyCount: UInt8 = 2
 
-  func encode(into filler: inout ByteFiller) {
+  /// By how many milliseconds the version was put after the time of its stamp.
+  private func delay(_ stamp: Stamp) -> UInt64 {
+    Varint.unsigned(Int64(bitPattern: created &- stamp.time >> 16))
+  }
+
+  fileprivate func encodedByteCount(_ stamp: Stamp) -> Int {
+    var count = 1 + Digest.byteCount + metadata.count
+    count += Varint.byteCount(UInt64(byteCount)) + 4
+    count += Varint.byteCount(UInt64(place.offset)) + Varint.byteCount(UInt64(recordByteCount))
+    if delay(stamp) != 0 { count += Varint.byteCount(delay(stamp)) }
+    if copyCount != 1 { count += Varint.byteCount(UInt64(copyCount)) }
+    return count
+  }
+
+  fileprivate func encode(_ stamp: Stamp, into filler: inout ByteFiller) {
+    let delay = delay(stamp)
+    filler.integer((delay != 0 ? Self.hasCreated : 0) | (copyCount != 1 ? Self.hasCopyCount : 0))
     digest.withUnsafeBytes { filler.raw($0) }
-    filler.integer(byteCount)
-    filler.integer(created)
+    filler.varint(UInt64(byteCount))
+    // Numbers of packs begin anywhere, so that most would take five bytes.
     filler.integer(place.pack)
-    filler.integer(UInt32(place.offset))
-    filler.integer(UInt32(place.ordinal))
-    filler.integer(UInt32(copyCount))
+    filler.varint(UInt64(place.offset))
+    filler.varint(recordByteCount)
+    if delay != 0 { filler.varint(delay) }
+    if copyCount != 1 { filler.varint(copyCount) }
     filler.raw(metadata)
   }
 
-  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
-    var reader = ByteReader(bytes)
+  fileprivate init(
+    _ reader: inout ByteReader, _ stamp: Stamp, _ algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    let flags: UInt8 = try reader.integer()
     digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
-    byteCount = try reader.integer()
-    created = try reader.integer()
+    byteCount = Int64(try reader.varint(atMost: .max))
     let pack: UInt32 = try reader.integer()
-    let offset = Int64(try reader.integer(UInt32.self))
-    place = Place(pack: pack, offset: offset, ordinal: Int(try reader.integer(UInt32.self)))
-    copyCount = Int(try reader.integer(UInt32.self))
+    place = Place(pack: pack, offset: Int64(try reader.varint(atMost: countMax)), ordinal: 0)
+    recordByteCount = try reader.varint(atMost: countMax)
+    let delay = flags & Self.hasCreated == 0 ? 0 : Varint.signed(try reader.varint())
+    created = stamp.time >> 16 &+ UInt64(bitPattern: delay)
+    copyCount = flags & Self.hasCopyCount == 0 ? 1 : try reader.varint(atMost: countMax)
     metadata = Array(try reader.bytes(reader.remainingByteCount))
+  }
+}
+
+/// A version with its place in the order.
+package struct StampedVersion: Hashable, Sendable, TableValue {
+  package let stamp: Stamp
+  package var row: VersionRow
+
+  package init(stamp: Stamp, row: VersionRow) {
+    self.stamp = stamp
+    self.row = row
+  }
+
+  // Its stamp is in the row's key.
+  var encodedByteCount: Int { row.encodedByteCount(stamp) }
+
+  func encode(into filler: inout ByteFiller) { row.encode(stamp, into: &filler) }
+
+  init(
+    _ stamp: Stamp, _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    try self.init(stamp, &reader, algorithm)
+  }
+
+  fileprivate init(
+    _ stamp: Stamp, _ reader: inout ByteReader, _ algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
+    self.stamp = stamp
+    row = try VersionRow(&reader, stamp, algorithm)
   }
 }
 
@@ -317,35 +395,66 @@ package struct MaskRow: Hashable, Sendable, TableValue {
 
 /// What hangs on a key, or on the first part of a long one.
 package struct NameRow: Hashable, Sendable, TableValue {
-  /// The key's number in this catalog, 0 when only longer keys begin here.
-  package var key: UInt64
+  /// The number under which a key's archived versions and masks are found, 0 when it has none.
+  var number: UInt64
   /// The number under which the rest of longer keys is found, 0 when there are none.
-  package var child: UInt64
+  var child: UInt64
   /// How many versions can be seen, and how many are masked.
   package var versionCount: Int
   package var maskCount: Int
+  /// The newest version that can be seen; nil when there is none.
+  package var current: StampedVersion?
 
   init() {
-    key = 0
+    number = 0
     child = 0
     versionCount = 0
     maskCount = 0
   }
 
-  var encodedByteCount: Int { 24 }
+  /// Whether there is anything of the key itself: else only longer keys begin here.
+  var isKey: Bool { versionCount > 0 || maskCount > 0 }
 
-  func encode(into filler: inout ByteFiller) {
-    filler.integer(key)
-    filler.integer(child)
-    filler.integer(UInt32(versionCount))
-    filler.integer(UInt32(maskCount))
+  private static let hasCurrent: UInt8 = 1
+  private static let hasNumber: UInt8 = 2
+  private static let hasChild: UInt8 = 4
+
+  private var counts: [UInt64] { [number, UInt64(versionCount), UInt64(maskCount)] }
+
+  var encodedByteCount: Int {
+    var count = 1
+    if number != 0 { count += counts.reduce(0) { $0 + Varint.byteCount($1) } }
+    if child != 0 { count += Varint.byteCount(child) }
+    if let current { count += Stamp.byteCount + current.encodedByteCount }
+    return count
   }
 
-  init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+  func encode(into filler: inout ByteFiller) {
+    var flags: UInt8 = (current != nil ? Self.hasCurrent : 0) | (number != 0 ? Self.hasNumber : 0)
+    flags |= child != 0 ? Self.hasChild : 0
+    filler.integer(flags)
+    if number != 0 { for count in counts { filler.varint(count) } }
+    if child != 0 { filler.varint(child) }
+    guard let current else { return }
+    filler.integer(current.stamp.time)
+    filler.integer(current.stamp.writer)
+    current.encode(into: &filler)
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    self.init()
     var reader = ByteReader(bytes)
-    key = try reader.integer()
-    child = try reader.integer()
-    versionCount = Int(try reader.integer(UInt32.self))
-    maskCount = Int(try reader.integer(UInt32.self))
+    let flags: UInt8 = try reader.integer()
+    versionCount = flags & Self.hasCurrent != 0 ? 1 : 0
+    if flags & Self.hasNumber != 0 {
+      number = try reader.varint()
+      versionCount = try reader.varint(atMost: countMax)
+      maskCount = try reader.varint(atMost: countMax)
+    }
+    if flags & Self.hasChild != 0 { child = try reader.varint() }
+    guard flags & Self.hasCurrent != 0 else { return }
+    let time: UInt64 = try reader.integer()
+    let stamp = Stamp(time: time, writer: try reader.integer())
+    current = try StampedVersion(stamp, &reader, algorithm)
   }
 }

@@ -30,11 +30,10 @@ struct SuspectChunks {
   /// Tells another catalog, as far as it knows of no other copy.
   func mark(in transaction: WriteTransaction) throws(BlobStorageError) {
     for suspect in suspects {
-      guard var row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
+      guard let row = try transaction.chunkRow(suspect.digest), row.place.offset == suspect.offset,
         try transaction.packRow(row.place.pack)?.name == suspect.pack
       else { continue }
-      row.isSuspect = true
-      try transaction.setChunkRow(suspect.digest, row)
+      try transaction.setSuspect(suspect.digest, row)
     }
   }
 }

@@ -61,7 +61,7 @@ package final class Tails: Sendable {
     var recordCount = 0
     var byteCount: Int64 = 0
     /// What the records take in memory, about: keys, metadata and digests.
-    var metaByteCount = 0
+    var memoryByteCount = 0
     /// When the oldest unsettled record appeared.
     var since: Double?
     /// After settling failed: the number of records at which it is tried again.
@@ -75,7 +75,7 @@ package final class Tails: Sendable {
       for record in records {
         recordCount += 1
         byteCount += Int64(record.byteCount)
-        metaByteCount += record.metaByteCount
+        memoryByteCount += record.memoryByteCount
       }
       if recordCount > 0, since == nil { since = time.now() }
     }
@@ -87,10 +87,10 @@ package final class Tails: Sendable {
 
     /// Whether they are so long that memory must be protected.
     var isFull: Bool {
-      recordCount >= 8 * Tails.recordCountMax || metaByteCount >= Tails.byteCountMax
+      recordCount >= 8 * Tails.recordCountMax || memoryByteCount >= Tails.byteCountMax
     }
 
-    mutating func countNone() { (recordCount, byteCount, metaByteCount, since) = (0, 0, 0, nil) }
+    mutating func countNone() { (recordCount, byteCount, memoryByteCount, since) = (0, 0, 0, nil) }
   }
 
   private final class Box { var state = State() }
@@ -428,12 +428,13 @@ package final class Tails: Sendable {
     guard let (number, known) = try transaction.openPack(tail.header.name) else { return true }
     guard tail.covers(from: known.appliedByteCount) else { return false }
     var row = known
-    var isInCommit = false
+    var isBetweenCommits = true
     for record in tail.records where record.offset >= row.appliedByteCount {
-      if rest <= 0, !isInCommit { break }
+      // A tail begins with a commit: refs name the chunks of their own commit by places.
+      if rest <= 0, isBetweenCommits { break }
       guard record.offset == row.appliedByteCount else { return false }
       try transaction.apply(record, from: number, &row)
-      isInCommit = record.continues
+      isBetweenCommits = record.endsCommit
       rest -= 1
     }
     row.promisedByteCount = max(row.promisedByteCount, min(promised, row.appliedByteCount))

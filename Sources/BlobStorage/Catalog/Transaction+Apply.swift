@@ -23,11 +23,11 @@ extension WriteTransaction {
     case .manifest(let manifest):
       try apply(manifest, at: place, in: pack)
     case .ref(let ref):
-      try apply(ref, at: place, in: pack)
+      try apply(ref, at: place, byteCount: record.byteCount, in: pack)
     case .drop(let drop):
       try raiseClock(drop.stamp.time)
       try updateName(drop.key) { (name) throws(BlobStorageError) in
-        for version in drop.versions { try addMasker(&name, version, algorithm: algorithm) }
+        for version in drop.versions { try addMasker(&name, version) }
       }
     case .skipped:
       break
@@ -66,12 +66,11 @@ extension WriteTransaction {
     _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, in pack: PackRow, isTakenIn: Bool = true
   ) throws(BlobStorageError) {
     let row = ChunkRow(place: place, record: chunk, storedByteCount: storedByteCount)
-    if let old = try chunkRow(chunk.digest), !old.isSuspect,
-      try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn)
-    {
+    let old = try chunkRow(chunk.digest)
+    if let old, !old.isSuspect, try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn) {
       return
     }
-    try setChunkRow(chunk.digest, row)
+    try setChunkRow(chunk.digest, row, insteadOf: old)
     if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
   }
 
@@ -97,43 +96,52 @@ extension WriteTransaction {
     return row.isYounger(than: pack)
   }
 
-  private func apply(_ ref: RefRecord, at place: Place, in pack: PackRow) throws(BlobStorageError) {
+  private func apply(
+    _ ref: RefRecord, at place: Place, byteCount: Int, in pack: PackRow
+  ) throws(BlobStorageError) {
     try raiseClock(ref.version.time)
+    let new = VersionRow(place: place, record: ref, recordByteCount: byteCount)
     try updateName(ref.key) { (name) throws(BlobStorageError) in
-      // A key without such rows need not be searched: most keys of a tail are new.
-      if name.maskCount > 0, var mask = try maskRow(key: name.key, ref.version) {
+      // First, so that a version that is replaced leaves the key's row and does not become an archived one.
+      if ref.replaced != .none { try addMasker(&name, ref.replaced) }
+      if var mask = try maskRow(of: name, ref.version) {
         mask.copyCount += 1
-        try setMaskRow(key: name.key, ref.version, mask)
-      } else if name.versionCount > 0, var row = try versionRow(key: name.key, ref.version) {
+        try setMaskRow(&name, ref.version, mask)
+      } else if var row = try versionRow(of: name, ref.version) {
         row.copyCount += 1
-        if !(try isOlder(pack, than: row.place.pack)) { row.place = place }
-        try setVersionRow(key: name.key, ref.version, row)
+        // Of two copies, one may have named a chunk by a place that cannot be read any more.
+        if row.digest.isUnknown, !ref.digest.isUnknown {
+          try countVersion(of: row.digest, by: -1)
+          (row.digest, row.byteCount) = (ref.digest, ref.byteCount)
+          try countVersion(of: row.digest, by: 1)
+        }
+        if !(try isOlder(pack, than: row.place.pack)) {
+          (row.place, row.recordByteCount) = (new.place, new.recordByteCount)
+        }
+        try setVersion(&name, StampedVersion(stamp: ref.version, row: row))
       } else {
-        try setVersionRow(key: name.key, ref.version, VersionRow(place: place, record: ref))
+        try setVersion(&name, StampedVersion(stamp: ref.version, row: new))
         name.versionCount += 1
         try countVersion(of: ref.digest, by: 1)
       }
-      if ref.replaced != .none { try addMasker(&name, ref.replaced, algorithm: algorithm) }
     }
   }
 
-  private func addMasker(
-    _ name: inout NameRow, _ version: Stamp, algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) {
+  private func addMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
     var mask = MaskRow(copyCount: 0, maskerCount: 0)
-    if let known = try maskRow(key: name.key, version) {
+    if let known = try maskRow(of: name, version) {
       mask = known
+    } else if let row = try versionRow(of: name, version) {
+      mask.copyCount = row.copyCount
+      try removeVersion(&name, version)
+      name.versionCount -= 1
+      try countVersion(of: row.digest, by: -1)
+      name.maskCount += 1
     } else {
       name.maskCount += 1
-      if let row = try versionRow(key: name.key, version) {
-        mask.copyCount = row.copyCount
-        try setVersionRow(key: name.key, version, nil)
-        name.versionCount -= 1
-        try countVersion(of: row.digest, by: -1)
-      }
     }
     mask.maskerCount += 1
-    try setMaskRow(key: name.key, version, mask)
+    try setMaskRow(&name, version, mask)
   }
 
   /// Takes a record out again whose pack has left the store for good; the last record of a pack goes first.
@@ -144,7 +152,7 @@ extension WriteTransaction {
     case .chunk(let chunk):
       if let base = chunk.base { try countBase(base, chunk.baseKind, by: -1) }
       if let row = try chunkRow(chunk.digest), row.place.pack == number, row.place.offset == record.offset {
-        try setChunkRow(chunk.digest, nil)
+        try setChunkRow(chunk.digest, nil, insteadOf: row)
         if let features = chunk.features { try remove(features, of: chunk.digest) }
       }
     case .manifest(let manifest):
@@ -155,13 +163,15 @@ extension WriteTransaction {
       }
     case .ref(let ref):
       try updateName(ref.key) { (name) throws(BlobStorageError) in
-        if var mask = try maskRow(key: name.key, ref.version) {
+        if var mask = try maskRow(of: name, ref.version) {
           mask.copyCount -= 1
-          try setMaskRow(&name, ref.version, mask)
-        } else if var row = try versionRow(key: name.key, ref.version) {
+          try keepMask(&name, ref.version, mask)
+        } else if var row = try versionRow(of: name, ref.version) {
           row.copyCount -= 1
-          try setVersionRow(key: name.key, ref.version, row.copyCount > 0 ? row : nil)
-          if row.copyCount == 0 {
+          if row.copyCount > 0 {
+            try setVersion(&name, StampedVersion(stamp: ref.version, row: row))
+          } else {
+            try removeVersion(&name, ref.version)
             name.versionCount -= 1
             try countVersion(of: row.digest, by: -1)
           }
@@ -178,19 +188,19 @@ extension WriteTransaction {
   }
 
   private func removeMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
-    guard var mask = try maskRow(key: name.key, version) else { return }
+    guard var mask = try maskRow(of: name, version) else { return }
     // A pack is taken out from its last record on, so that what hides a version goes before the version itself:
     // until that has gone too, the row stays and hides it.
     mask.maskerCount -= 1
-    try setMaskRow(&name, version, mask)
+    try keepMask(&name, version, mask)
   }
 
-  private func setMaskRow(_ name: inout NameRow, _ version: Stamp, _ mask: MaskRow) throws(BlobStorageError) {
-    guard mask.copyCount <= 0, mask.maskerCount <= 0 else {
-      try setMaskRow(key: name.key, version, mask)
-      return
-    }
-    try setMaskRow(key: name.key, version, nil)
-    name.maskCount -= 1
+  /// Sets a mask, or removes it when neither copies nor maskers are left.
+  private func keepMask(
+    _ name: inout NameRow, _ version: Stamp, _ mask: MaskRow
+  ) throws(BlobStorageError) {
+    let isNeeded = mask.copyCount > 0 || mask.maskerCount > 0
+    try setMaskRow(&name, version, isNeeded ? mask : nil)
+    if !isNeeded { name.maskCount -= 1 }
   }
 }

@@ -3,22 +3,34 @@ extension ReadTransaction {
   package func chunkRow(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       guard let value = try value(.chunks, key) else { return nil }
-      return try ChunkRow(value, algorithm: digest.algorithm)
+      return try chunkRow(value)
     }
+  }
+
+  private func chunkRow(_ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> ChunkRow {
+    try ChunkRow(value) { (place) throws(BlobStorageError) in
+      guard let base = try self.value(.chunkBases, fixed: Self.baseKey(place)) else { return nil }
+      var reader = ByteReader(base)
+      return Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    }
+  }
+
+  /// Where the record of a chunk with a base lies.
+  fileprivate static func baseKey(_ place: Place) -> (UInt32, UInt32) {
+    (place.pack.bigEndian, UInt32(place.offset).bigEndian)
   }
 
   /// Calls `body` with each chunk's row, nil when the store does not have it.
   ///
-  /// Cheapest in the order of digests: one cursor finds what lies on the same page without descending the tree.
+  /// Cheapest in the order of digests: what lies on one page is found without descending the tree.
   func forEachChunkRow(
     _ digests: some Sequence<Digest>, _ body: (Digest, ChunkRow?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    try withCursor(.chunks) { (cursor) throws(BlobStorageError) in
+    try withPackedLookUp(.chunks) { (lookUp) throws(BlobStorageError) in
       for digest in digests {
-        let row = try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
-          try cursor.value(key).map { (value) throws(BlobStorageError) in
-            try ChunkRow(value, algorithm: digest.algorithm)
-          }
+        let row = try digest.withUnsafeBytes { (key) throws(BlobStorageError) -> ChunkRow? in
+          guard let value = try lookUp.value(key) else { return nil }
+          return try chunkRow(value)
         }
         try body(digest, row)
       }
@@ -38,7 +50,7 @@ extension ReadTransaction {
     _ body: (Digest, ChunkRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     try scanDigests(.chunks, after: last) { (digest, value) throws(BlobStorageError) in
-      try body(digest, try ChunkRow(value, algorithm: algorithm))
+      try body(digest, try chunkRow(value))
     }
   }
 
@@ -72,11 +84,33 @@ extension ReadTransaction {
 }
 
 extension WriteTransaction {
-  func setChunkRow(_ digest: Digest, _ row: ChunkRow?) throws(BlobStorageError) {
+  /// Sets the row of a chunk, or removes it for nil.
+  ///
+  /// - Parameter old: the row that is there.
+  func setChunkRow(
+    _ digest: Digest, _ row: ChunkRow?, insteadOf old: ChunkRow?
+  ) throws(BlobStorageError) {
+    if let old, old.base != nil, row?.base == nil || row?.place != old.place {
+      try remove(.chunkBases, fixed: Self.baseKey(old.place))
+    }
+    if let row, let base = row.base, row.place != old?.place || base != old?.base {
+      try base.withUnsafeBytes { (base) throws(BlobStorageError) in
+        try withUnsafeBytes(of: Self.baseKey(row.place)) { (key) throws(BlobStorageError) in
+          try put(.chunkBases, key, bytes: base)
+        }
+      }
+    }
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       if let row { try put(.chunks, key, row) } else { try remove(.chunks, key) }
     }
     if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
+  }
+
+  /// Marks a chunk as damaged: the next put of the same bytes stores it again.
+  func setSuspect(_ digest: Digest, _ row: ChunkRow) throws(BlobStorageError) {
+    var suspect = row
+    suspect.isSuspect = true
+    try setChunkRow(digest, suspect, insteadOf: row)
   }
 
   func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
@@ -89,7 +123,7 @@ extension WriteTransaction {
 /// How many versions that can be seen point at a blob: counted only once a cache has asked for it, because each put
 /// pays for it.
 ///
-/// The counts follow the rows of `versions`. A rebuilt catalog has none until it is asked again.
+/// The counts follow the versions that can be seen. A rebuilt catalog has none until it is asked again.
 extension ReadTransaction {
   /// Whether versions are counted: if not, all counts are 0.
   package func countsVersions() throws(BlobStorageError) -> Bool { try meta(.countsVersions) != 0 }
@@ -119,7 +153,7 @@ extension WriteTransaction {
     guard try !countsVersions() else { return }
     try setMeta(.countsVersions, 1)
     try forEachKey(prefix: [], after: nil) { (_, name) throws(BlobStorageError) in
-      try forEachVersion(key: name.key) { (version) throws(BlobStorageError) in
+      try forEachVersion(of: name) { (version) throws(BlobStorageError) in
         try countVersion(of: version.row.digest, by: 1)
         return true
       }

@@ -11,7 +11,7 @@ extension ReadTransaction {
     while true {
       let end = min(start + Self.partByteCount, key.count)
       guard let row = try nameRow(parent, key, start..<end) else { return nil }
-      if end == key.count { return row.key == 0 ? nil : row }
+      if end == key.count { return row.isKey ? row : nil }
       guard row.child != 0 else { return nil }
       parent = row.child
       start = end
@@ -47,14 +47,14 @@ extension ReadTransaction {
     }
     var goOn = true
     let first = try Self.withNameKey(parent, start, start.indices) { (place) in Array(place) }
+    let head = first.prefix(first.count - start.count)
     try scan(.names, from: first) { (key, value) throws(BlobStorageError) in
-      guard key.count >= 8, UInt64(bigEndian: key.loadUnaligned(as: UInt64.self)) == parent,
-        key.dropFirst(8).starts(with: prefixRest)
-      else { return false }
-      let row = try NameRow(value)
-      let whole = path + key.dropFirst(8)
+      let part = key.dropFirst(head.count)
+      guard key.starts(with: head), part.starts(with: prefixRest) else { return false }
+      let row = try NameRow(value, algorithm: algorithm)
+      let whole = path + part
       let isAfter = after.map { $0.lexicographicallyPrecedes(whole) } ?? true
-      if row.key != 0, isAfter, whole.starts(with: prefix) {
+      if row.isKey, isAfter, whole.starts(with: prefix) {
         goOn = try body(whole, row)
       }
       if goOn, row.child != 0 {
@@ -71,19 +71,24 @@ extension ReadTransaction {
   ) throws(BlobStorageError) -> NameRow? {
     try Self.withNameKey(parent, key, part) { (place) throws(BlobStorageError) in
       guard let value = try value(.names, place) else { return nil }
-      return try NameRow(value)
+      return try NameRow(value, algorithm: algorithm)
     }
   }
 
-  /// Calls `body` with the table's key of one part of a key.
+  /// Calls `body` with the table's key of one part of a key: how many bytes the parent's number has, those bytes, the
+  /// most significant first, and the part.
   fileprivate static func withNameKey<T>(
     _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>,
     _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
-    try withUnsafeTemporaryAllocation(byteCount: 8 + part.count, alignment: 8) {
+    let numberByteCount = (71 - parent.leadingZeroBitCount) / 8
+    return try withUnsafeTemporaryAllocation(byteCount: 1 + numberByteCount + part.count, alignment: 8) {
       (memory) throws(BlobStorageError) in
       var filler = ByteFiller(memory)
-      filler.integer(parent.byteSwapped)
+      filler.integer(UInt8(numberByteCount))
+      for index in 0..<numberByteCount {
+        filler.integer(UInt8(truncatingIfNeeded: parent >> (8 * UInt64(numberByteCount - 1 - index))))
+      }
       key.withUnsafeBytes { filler.raw(UnsafeRawBufferPointer(rebasing: $0[part])) }
       return try body(UnsafeRawBufferPointer(memory))
     }
@@ -108,11 +113,10 @@ extension WriteTransaction {
       start = part.upperBound
     }
     var row = try nameRow(parent, key, start..<key.count) ?? NameRow()
-    if row.key == 0 { row.key = try increment(.nextKey) }
     try change(&row)
+    if row.versionCount <= 1, row.maskCount == 0 { row.number = 0 }
     // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
-    if row.versionCount == 0, row.maskCount == 0 { row.key = 0 }
-    try setNameRow(parent, key, start..<key.count, row.key == 0 && row.child == 0 ? nil : row)
+    try setNameRow(parent, key, start..<key.count, row.isKey || row.child != 0 ? row : nil)
   }
 
   private func setNameRow(
@@ -124,86 +128,76 @@ extension WriteTransaction {
   }
 }
 
-/// Versions that can be seen, newest first, and those that are masked.
+/// Versions that can be seen, newest first, and those that are masked. The newest is in the key's own row.
 extension ReadTransaction {
-  /// A version with its place in the order.
-  package typealias StampedVersion = (stamp: Stamp, row: VersionRow)
-
-  package func versionRow(key: UInt64, _ stamp: Stamp) throws(BlobStorageError) -> VersionRow? {
-    guard let value = try value(.versions, fixed: Self.versionKey(key, stamp)) else { return nil }
-    return try VersionRow(value, algorithm: algorithm)
+  package func versionRow(of name: NameRow, _ stamp: Stamp) throws(BlobStorageError) -> VersionRow? {
+    if let current = name.current, current.stamp == stamp { return current.row }
+    guard name.versionCount > 1,
+      let value = try value(.versions, fixed: Self.versionKey(name.number, stamp))
+    else { return nil }
+    return try StampedVersion(stamp, value, algorithm: algorithm).row
   }
 
   /// Calls `body` with the versions of a key, newest first, until it returns false.
   package func forEachVersion(
-    key: UInt64,
-    _ body: (StampedVersion) throws(BlobStorageError) -> Bool
+    of name: NameRow, _ body: (StampedVersion) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    let first = Self.versionKey(key, Stamp(time: .max, writer: .max))
+    guard let current = name.current, try body(current), name.versionCount > 1 else { return }
+    try forEachArchived(of: name, body)
+  }
+
+  fileprivate func forEachArchived(
+    of name: NameRow, _ body: (StampedVersion) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let first = Self.versionKey(name.number, Stamp(time: .max, writer: .max))
     try withUnsafeBytes(of: first) { (first) throws(BlobStorageError) in
       try scan(.versions, from: first) { (bytes, value) throws(BlobStorageError) in
         let (found, stamp) = try Self.keyAndStamp(bytes)
-        guard found == key else { return false }
-        return try body((stamp, try VersionRow(value, algorithm: algorithm)))
+        guard found == name.number else { return false }
+        return try body(try StampedVersion(stamp, value, algorithm: algorithm))
       }
     }
   }
 
   /// The versions of a key, newest first.
-  func versions(key: UInt64) throws(BlobStorageError) -> [StampedVersion] {
+  func versions(of name: NameRow) throws(BlobStorageError) -> [StampedVersion] {
     var versions: [StampedVersion] = []
-    try forEachVersion(key: key) { version in
+    try forEachVersion(of: name) { version in
       versions.append(version)
       return true
     }
     return versions
   }
 
-  /// The current version of a key: the newest.
-  package func currentVersion(key: UInt64) throws(BlobStorageError) -> StampedVersion? {
-    var current: StampedVersion?
-    try forEachVersion(key: key) { version in
-      current = version
-      return false
-    }
-    return current
-  }
-
-  /// The current version of a key; nil when it has none.
+  /// The current version of a key, the newest; nil when it has none.
   package func currentVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> StampedVersion? {
-    guard let name = try nameRow(key) else { return nil }
-    return try currentVersion(key: name.key)
+    try nameRow(key)?.current
   }
 
   /// The digest of a key's version, or of its current one.
   func digest(ofKey key: [UInt8], _ stamp: Stamp?) throws(BlobStorageError) -> Digest? {
     guard let name = try nameRow(key) else { return nil }
-    if let stamp { return try versionRow(key: name.key, stamp)?.digest }
-    return try currentVersion(key: name.key)?.row.digest
+    if let stamp { return try versionRow(of: name, stamp)?.digest }
+    return name.current?.row.digest
   }
 
-  /// Calls `body` with every version of every key, keys in no order.
-  package func forEachVersion(
-    _ body: (_ key: UInt64, _ stamp: Stamp, _ row: VersionRow) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    try scan(.versions) { (bytes, value) throws(BlobStorageError) in
-      let (key, stamp) = try Self.keyAndStamp(bytes)
-      try body(key, stamp, try VersionRow(value, algorithm: algorithm))
-      return true
-    }
-  }
-
-  package func maskRow(key: UInt64, _ stamp: Stamp) throws(BlobStorageError) -> MaskRow? {
-    guard let value = try value(.masks, fixed: Self.versionKey(key, stamp)) else { return nil }
+  package func maskRow(of name: NameRow, _ stamp: Stamp) throws(BlobStorageError) -> MaskRow? {
+    guard name.maskCount > 0, let value = try value(.masks, fixed: Self.versionKey(name.number, stamp))
+    else { return nil }
     return try MaskRow(value)
   }
 
   /// Calls `body` with the versions of a key that something hides, newest first.
-  func forEachHidden(key: UInt64, _ body: (Stamp) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    let first = withUnsafeBytes(of: Self.versionKey(key, Stamp(time: .max, writer: .max))) { Array($0) }
+  func forEachHidden(
+    of name: NameRow, _ body: (Stamp) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    guard name.maskCount > 0 else { return }
+    let first = withUnsafeBytes(of: Self.versionKey(name.number, Stamp(time: .max, writer: .max))) {
+      Array($0)
+    }
     try scan(.masks, from: first) { (bytes, _) throws(BlobStorageError) in
       let (found, stamp) = try Self.keyAndStamp(bytes)
-      guard found == key else { return false }
+      guard found == name.number else { return false }
       try body(stamp)
       return true
     }
@@ -228,19 +222,46 @@ extension ReadTransaction {
 }
 
 extension WriteTransaction {
-  func setVersionRow(key: UInt64, _ stamp: Stamp, _ row: VersionRow?) throws(BlobStorageError) {
+  /// Adds a version that can be seen, or changes it.
+  func setVersion(_ name: inout NameRow, _ version: StampedVersion) throws(BlobStorageError) {
+    guard let current = name.current, current.stamp != version.stamp else {
+      name.current = version
+      return
+    }
+    let isNewer = current.stamp < version.stamp
+    let archived = isNewer ? current : version
+    try put(.versions, fixed: Self.versionKey(try number(&name), archived.stamp), archived)
+    if isNewer { name.current = version }
+  }
+
+  /// Removes a version that can be seen.
+  func removeVersion(_ name: inout NameRow, _ stamp: Stamp) throws(BlobStorageError) {
+    guard name.current?.stamp == stamp else {
+      try remove(.versions, fixed: Self.versionKey(name.number, stamp))
+      return
+    }
+    var next: StampedVersion?
+    if name.versionCount > 1 {
+      try forEachArchived(of: name) { version in
+        next = version
+        return false
+      }
+    }
+    name.current = next
+    if let next { try remove(.versions, fixed: Self.versionKey(name.number, next.stamp)) }
+  }
+
+  func setMaskRow(_ name: inout NameRow, _ stamp: Stamp, _ row: MaskRow?) throws(BlobStorageError) {
     if let row {
-      try put(.versions, fixed: Self.versionKey(key, stamp), row)
+      try put(.masks, fixed: Self.versionKey(try number(&name), stamp), row)
     } else {
-      try remove(.versions, fixed: Self.versionKey(key, stamp))
+      try remove(.masks, fixed: Self.versionKey(name.number, stamp))
     }
   }
 
-  func setMaskRow(key: UInt64, _ stamp: Stamp, _ row: MaskRow?) throws(BlobStorageError) {
-    if let row {
-      try put(.masks, fixed: Self.versionKey(key, stamp), row)
-    } else {
-      try remove(.masks, fixed: Self.versionKey(key, stamp))
-    }
+  /// The number of a key, which gets one when it has none.
+  private func number(_ name: inout NameRow) throws(BlobStorageError) -> UInt64 {
+    if name.number == 0 { name.number = try increment(.nextKey) }
+    return name.number
   }
 }

@@ -25,6 +25,9 @@ extension ReadTransaction {
     package static let lacksCopies = Meta(key: "lacksCopies")
     /// Whether any chunk was ever found damaged.
     package static let hasSuspects = Meta(key: "hasSuspects")
+    /// The last page of the file when it was last written anew in full pages, and the rows that it had.
+    package static let fullPages = Meta(key: "fullPages")
+    package static let fullRows = Meta(key: "fullRows")
 
     var bytes: UnsafeRawBufferPointer {
       UnsafeRawBufferPointer(start: key.utf8Start, count: key.utf8CodeUnitCount)

@@ -1,14 +1,13 @@
 /// Features of chunks that are stored without a similar one: which chunks might be similar to a new one.
 ///
-/// For each of a chunk's three keys there is an entry of 8 bytes in a bucket: 16 bits of the key and the first 48 of
-/// the digest. A bucket holds the youngest ``bucketCountMax`` entries, so the table is bounded: about 94 MB, enough for
+/// For each of a chunk's three keys there is an entry of 6 bytes in a bucket: 16 bits of the key and the first 32 of
+/// the digest. A bucket holds the youngest ``bucketCountMax`` entries, so the table is bounded: about 72 MB, enough for
 /// the 3.9 million youngest chunks. A chance match costs a try, and a stale entry finds nothing: both are harmless.
 extension ReadTransaction {
   fileprivate static let bucketBitCount = 14
-  /// As many as fit into a page of LMDB beside another bucket.
   fileprivate static let bucketCountMax = 240
-  fileprivate static let entryByteCount = 8
-  fileprivate static let prefixByteCount = 6
+  fileprivate static let entryByteCount = 6
+  fileprivate static let prefixByteCount = 4
 
   /// What shares a key with a chunk.
   package struct Similar: Sendable {

@@ -64,6 +64,22 @@ extension WriteTransaction {
     by fill: (UnsafeMutableRawBufferPointer) -> Void
   ) throws(BlobStorageError) {
     if let rows { return rows.set(table, key, byteCount: byteCount, by: fill) }
+    if let keyByteCount = table.packedKeyByteCount {
+      precondition(key.count == keyByteCount, "keys of a packed table have one length")
+      return try withUnsafeTemporaryAllocation(byteCount: keyByteCount + byteCount + 2, alignment: 8) {
+        (row) throws(BlobStorageError) in
+        row.copyMemory(from: key)
+        let value = UnsafeMutableRawBufferPointer(rebasing: row[keyByteCount..<keyByteCount + byteCount])
+        fill(value)
+        row.storeBytes(
+          of: Self.guardValue(key, CRC32C.checksum(value.bytes)), toByteOffset: keyByteCount + byteCount,
+          as: UInt16.self)
+        try withHandle(table) { (handle) throws(BlobStorageError) in
+          try PackedCursor(handle: handle, table: table, keyByteCount: keyByteCount)
+            .put(UnsafeRawBufferPointer(row))
+        }
+      }
+    }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     var place = MDB_val(mv_size: byteCount + 2, mv_data: nil)
     try Environment.check(
@@ -87,6 +103,11 @@ extension WriteTransaction {
       guard try value(table, key) != nil else { return false }
       rows.remove(table, key)
       return true
+    }
+    if let keyByteCount = table.packedKeyByteCount {
+      return try withHandle(table) { (handle) throws(BlobStorageError) in
+        try PackedCursor(handle: handle, table: table, keyByteCount: keyByteCount).remove(key)
+      }
     }
     var keyValue = MDB_val(mv_size: key.count, mv_data: UnsafeMutableRawPointer(mutating: key.baseAddress))
     let code = mdb_del(handle, number(of: table), &keyValue, nil)

@@ -34,6 +34,14 @@ public struct Digest: Sendable {
     self.init(algorithm: algorithm, words: words)
   }
 
+  /// Stands for the digest of what cannot be read any more. No bytes are known that have it.
+  package static func unknown(_ algorithm: Algorithm) -> Digest {
+    Digest(algorithm: algorithm, words: (0, 0, 0, 0))
+  }
+
+  /// Whether it stands for the digest of what cannot be read any more.
+  package var isUnknown: Bool { words == (0, 0, 0, 0) }
+
   /// Calls `body` with the 32 bytes, which are valid only during the call.
   public func withUnsafeBytes<Result, Failure: Error>(
     _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result

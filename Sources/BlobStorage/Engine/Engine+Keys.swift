@@ -11,11 +11,11 @@ extension Engine {
     let found = try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
       guard let name = try transaction.nameRow(bytes) else { return nil }
       if let id {
-        return try transaction.versionRow(key: name.key, id.stamp).map {
+        return try transaction.versionRow(of: name, id.stamp).map {
           BlobVersion(key: key, stamp: id.stamp, row: $0)
         }
       }
-      return try transaction.currentVersion(key: name.key).map {
+      return name.current.map {
         BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
       }
     }
@@ -66,7 +66,7 @@ extension Engine {
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) in
       guard let name = try transaction.nameRow(bytes) else { return [] }
-      return try transaction.versions(key: name.key).map {
+      return try transaction.versions(of: name).map {
         BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
       }
     }
@@ -90,7 +90,7 @@ extension Engine {
   func entry(
     _ key: [UInt8], _ name: NameRow, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> (entry: KeyEntry, count: Int)? {
-    try transaction.currentVersion(key: name.key).map { current in
+    name.current.map { current in
       let text = String(decoding: key, as: UTF8.self)
       let version = BlobVersion(key: text, stamp: current.stamp, row: current.row)
       return (KeyEntry(current: version, versionCount: name.versionCount), 1)
@@ -110,13 +110,13 @@ extension Engine {
   }
 
   /// A key with the versions it has, newest first.
-  typealias KeyVersions = (key: [UInt8], versions: [ReadTransaction.StampedVersion])
+  typealias KeyVersions = (key: [UInt8], versions: [StampedVersion])
 
   /// Calls `body` with every key and its versions, in byte order.
   func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     var pages = KeyPages(catalog, countMax: 4_096)
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
-      let versions = try transaction.versions(key: name.key)
+      let versions = try transaction.versions(of: name)
       return versions.isEmpty ? nil : ((key, versions), versions.count)
     }) {
       for entry in page { try body(entry) }
@@ -243,7 +243,7 @@ extension Engine {
     guard name.versionCount > count else { return 0 }
     var dropped: [Stamp] = []
     var index = 0
-    try commit.transaction.forEachVersion(key: name.key) { version in
+    try commit.transaction.forEachVersion(of: name) { version in
       if index >= count { dropped.append(version.stamp) }
       index += 1
       return true

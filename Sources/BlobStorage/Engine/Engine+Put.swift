@@ -114,9 +114,8 @@ extension Engine {
 
     /// The most that its records can add to a pack, and to the pack's footer.
     package var packByteCountMax: Int {
-      let refMeta = RefRecord.metaByteCount(
-        keyByteCount: key.count, metadataByteCount: ref.metadata.count)
-      return plan.packByteCountMax + RecordHeader.packByteCountMax(metaByteCount: refMeta)
+      plan.packByteCountMax
+        + RefRecord.packByteCountMax(keyByteCount: key.count, metadataByteCount: ref.metadata.count)
     }
   }
 
@@ -215,7 +214,7 @@ extension WriterSession.Commit {
     // The two newest versions of the key: the new one has to be newer than those that stay.
     var (newest, second) = (Stamp.none, Stamp.none)
     if let name = try transaction.nameRow(key) {
-      try transaction.forEachVersion(key: name.key) { version in
+      try transaction.forEachVersion(of: name) { version in
         if newest == .none {
           newest = version.stamp
           return true
@@ -232,7 +231,8 @@ extension WriterSession.Commit {
       key: key, version: stamp, replaced: isReplacing ? newest : .none, digest: digest, byteCount: byteCount,
       created: wallTime, metadata: options.metadata)
     let added = try append(.ref(ref))
-    let row = VersionRow(place: Place(pack: 0, offset: 0, ordinal: 0), record: ref)
+    let row = VersionRow(
+      place: Place(pack: 0, offset: 0, ordinal: 0), record: ref, recordByteCount: added)
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
 }

@@ -24,7 +24,7 @@ struct SameContent {
   init?(_ engine: Engine, key: [UInt8], byteCount: Int64) throws(BlobStorageError) {
     guard byteCount > Int64(Engine.inMemoryByteCountMax) else { return nil }
     let current = try engine.catalog.read {
-      (transaction) throws(BlobStorageError) -> ReadTransaction.StampedVersion? in
+      (transaction) throws(BlobStorageError) -> StampedVersion? in
       guard let current = try transaction.currentVersion(ofKey: key),
         current.row.byteCount == byteCount,
         let manifest = try transaction.manifestToShare(current.row.digest),

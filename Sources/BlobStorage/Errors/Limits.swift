@@ -14,12 +14,16 @@ public enum Limits {
   public static let metadataByteCountMax = 1_024
   /// Chunks named by one list of a manifest, and lists named by a manifest.
   public static let manifestListCountMax = 1 << 17
-  /// Bytes of one record's type-specific part (keys and the fixed fields).
+  /// Bytes of one record's type-specific part.
   public static let recordMetaByteCountMax = 8_192
   /// Bytes of one record's payload: a chunk that did not shrink, or a full manifest.
   public static let recordPayloadByteCountMax = 8 << 20
-  /// Versions named by one drop record.
+  /// Versions named by one drop.
   public static let dropVersionCountMax = 4_096
+  /// Bytes of the entries of a commit record, before encoding.
+  public static let commitRecordByteCountMax = 2 << 20
+  /// Bytes that the entries of a commit record take in memory, about: keys share their beginnings on disk.
+  public static let commitRecordMemoryByteCountMax = 8 << 20
   /// Bytes of one pack, footer included. A writer begins a new pack long before.
   public static let packByteCountMax: Int64 = 1 << 30
   /// Bytes of a pack's records before its writer begins a new one.
@@ -31,7 +35,7 @@ public enum Limits {
   public static let commitListedByteCountMax = 160 << 20
   /// Bytes of a footer, before and after encoding.
   public static let footerByteCountMax = 256 << 20
-  /// Records in one pack.
+  /// Records in one pack, each entry of a commit record for one.
   public static let packRecordCountMax = 1 << 23
   /// Bytes of a line of the census: a key in hexadecimal, and some words.
   public static let censusLineByteCountMax = 2 * keyByteCountMax + 128

@@ -33,10 +33,4 @@ final class OwnedDescriptor: Sendable {
     _ = try systemCall("stat", path()) { bs_status_of(number, &raw) }
     return FileStatus(raw)
   }
-
-  /// Creates a file that only its owner may read, for a library that writes to a descriptor.
-  static func create(_ path: FilePath) throws(BlobStorageError) -> OwnedDescriptor {
-    let options = BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE | BS_OPEN_SHARE_OWNER
-    return try open(bs_working_directory(), path, path, Int32(options), "create")
-  }
 }

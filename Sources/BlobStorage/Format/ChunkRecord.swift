@@ -17,8 +17,9 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
   /// Keys by which similar chunks find this one; kept so that the catalog can be rebuilt without the chunk.
   package var features: SIMD3<UInt32>?
 
-  /// Flags of the meta.
-  private static let hasFeatures: UInt8 = 1
+  /// Bits of the meta's flags: the lowest two are the kind of base.
+  private static let baseKindBits: UInt8 = 3
+  private static let hasFeatures: UInt8 = 4
 
   package init(
     digest: Digest, plainByteCount: Int, codecNumber: UInt8, baseKind: BaseKind = .none, base: Digest? = nil,
@@ -33,16 +34,22 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
     self.base = base
   }
 
-  /// Bytes of the meta.
-  package static func metaByteCount(hasBase: Bool, hasFeatures: Bool) -> Int {
-    8 + (hasBase ? 2 : 1) * Digest.byteCount + (hasFeatures ? 12 : 0)
+  /// Bytes of the meta. The payload of codec 0 says the plain length.
+  package static func metaByteCount(
+    codecNumber: UInt8, plainByteCount: Int, hasBase: Bool, hasFeatures: Bool
+  ) -> Int {
+    2 + (hasBase ? 2 : 1) * Digest.byteCount + (hasFeatures ? 12 : 0)
+      + (codecNumber == 0 ? 0 : Varint.byteCount(UInt64(plainByteCount)))
   }
 
   /// The most bytes that a meta has.
-  package static let metaByteCountMax = metaByteCount(hasBase: true, hasFeatures: true)
+  package static let metaByteCountMax = metaByteCount(
+    codecNumber: 1, plainByteCount: Limits.chunkByteCountMax, hasBase: true, hasFeatures: true)
 
   package var metaByteCount: Int {
-    Self.metaByteCount(hasBase: base != nil, hasFeatures: features != nil)
+    Self.metaByteCount(
+      codecNumber: codecNumber, plainByteCount: plainByteCount, hasBase: base != nil,
+      hasFeatures: features != nil)
   }
 
   /// Bytes of the whole record.
@@ -51,36 +58,31 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
   }
 
   package func encodeMeta(into filler: inout ByteFiller) {
-    filler.integer(codecNumber)
-    filler.integer(baseKind.rawValue)
-    filler.integer(features == nil ? 0 : Self.hasFeatures)
-    filler.zeros(1)
-    filler.integer(UInt32(plainByteCount))
     digest.withUnsafeBytes { filler.raw($0) }
+    filler.integer(codecNumber)
+    filler.integer(baseKind.rawValue | (features == nil ? 0 : Self.hasFeatures))
+    if codecNumber != 0 { filler.varint(plainByteCount) }
     base?.withUnsafeBytes { filler.raw($0) }
     if let features { for index in 0..<3 { filler.integer(features[index]) } }
   }
 
-  package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+  /// - Parameter payloadByteCount: of its record.
+  package init(
+    meta: UnsafeRawBufferPointer, payloadByteCount: Int, algorithm: Digest.Algorithm
+  ) throws(BlobStorageError) {
     var reader = ByteReader(meta)
-    codecNumber = try reader.integer()
-    let kindNumber: UInt8 = try reader.integer()
-    let flags: UInt8 = try reader.integer()
-    try reader.reserved(1)
-    guard flags & ~Self.hasFeatures == 0 else {
-      throw BlobStorageError(
-        .unsupportedFormat, "A chunk has flags that this build does not know: use a later build.")
-    }
-    plainByteCount = Int(try reader.integer(UInt32.self))
-    guard plainByteCount <= Limits.chunkByteCountMax else {
-      throw BlobStorageError(.corrupted, "A chunk claims \(plainByteCount) bytes, more than any can have.")
-    }
-    guard let kind = BaseKind(rawValue: kindNumber) else {
-      throw BlobStorageError(
-        .unsupportedFormat, "A chunk has a base of kind \(kindNumber): use a later build.")
-    }
-    baseKind = kind
     digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    codecNumber = try reader.integer()
+    let flags: UInt8 = try reader.integer()
+    guard flags & ~(Self.baseKindBits | Self.hasFeatures) == 0,
+      let kind = BaseKind(rawValue: flags & Self.baseKindBits)
+    else {
+      throw BlobStorageError(
+        .unsupportedFormat, "A chunk has flags \(flags), unknown to this build: use a later one.")
+    }
+    plainByteCount =
+      codecNumber == 0 ? payloadByteCount : try reader.varint(atMost: Limits.chunkByteCountMax)
+    baseKind = kind
     base = kind == .none ? nil : Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     if flags & Self.hasFeatures != 0 {
       let (first, second, third) = (
@@ -91,6 +93,12 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
     try reader.finish()
     guard base != digest, kind == .none || codecNumber != 0 else {
       throw BlobStorageError(.corrupted, "A chunk cannot be its own base, nor can plain bytes have one.")
+    }
+    // A codec is used only where it makes the bytes fewer.
+    guard codecNumber == 0 || 1..<max(plainByteCount, 1) ~= payloadByteCount else {
+      throw BlobStorageError(
+        .corrupted, "A chunk of \(plainByteCount) bytes cannot be stored in \(payloadByteCount).",
+        digest: digest)
     }
   }
 }

@@ -30,22 +30,22 @@ package struct ManifestRecord: Hashable, Sendable, RecordMeta {
   package var metaByteCount: Int { Self.metaByteCount }
 
   package func encodeMeta(into filler: inout ByteFiller) {
+    digest.withUnsafeBytes { filler.raw($0) }
     filler.integer(depth)
     filler.zeros(3)
     filler.integer(UInt32(listedCount))
     filler.integer(byteCount)
     filler.integer(chunkCount)
-    digest.withUnsafeBytes { filler.raw($0) }
   }
 
   package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
     var reader = ByteReader(meta)
+    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     depth = try reader.integer()
     try reader.reserved(3)
     listedCount = Int(try reader.integer(UInt32.self))
     byteCount = try reader.integer()
     chunkCount = try reader.integer()
-    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
     try reader.finish()
     guard depth <= 1 else {
       throw BlobStorageError(.unsupportedFormat, "A manifest has depth \(depth): use a later build.")

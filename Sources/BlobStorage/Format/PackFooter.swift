@@ -1,5 +1,5 @@
-/// What is at the end of a sealed pack: a copy of every record's header and meta (and of every drop's payload),
-/// so that the catalog is rebuilt without reading the chunks. Format.md, "The footer".
+/// What is at the end of a sealed pack: what every record says, without the payloads of chunks and manifests, so that
+/// the catalog is rebuilt without reading them. Format.md, "The footer".
 package enum PackFooter {
   /// The last 64 bytes of a sealed pack.
   package struct Trailer: Hashable, Sendable {
@@ -7,23 +7,17 @@ package enum PackFooter {
     package static let magic = Array("BLOBFOOT".utf8)
 
     package var name: PackName
+    /// The number of records, and of entries of commit records in place of these.
     package var recordCount: Int
     /// Where the footer begins, which is where the records end.
     package var footerOffset: Int64
     package var storedByteCount: Int
-    package var plainByteCount: Int
-    package var checksum: UInt32
 
-    package init(
-      name: PackName, recordCount: Int, footerOffset: Int64, storedByteCount: Int, plainByteCount: Int,
-      checksum: UInt32
-    ) {
+    package init(name: PackName, recordCount: Int, footerOffset: Int64, storedByteCount: Int) {
       self.name = name
       self.recordCount = recordCount
       self.footerOffset = footerOffset
       self.storedByteCount = storedByteCount
-      self.plainByteCount = plainByteCount
-      self.checksum = checksum
     }
 
     package func encoded() -> [UInt8] {
@@ -33,8 +27,7 @@ package enum PackFooter {
       writer.integer(UInt32(recordCount))
       writer.integer(footerOffset)
       writer.integer(UInt32(storedByteCount))
-      writer.integer(UInt32(plainByteCount))
-      writer.integer(checksum)
+      writer.zeros(8)
       writer.integer(name.writer)
       writer.integer(name.sequence)
       writer.zeros(12)
@@ -54,11 +47,9 @@ package enum PackFooter {
       recordCount = Int(field(12, UInt32.self))
       footerOffset = field(16, Int64.self)
       storedByteCount = Int(field(24, UInt32.self))
-      plainByteCount = Int(field(28, UInt32.self))
-      checksum = field(32, UInt32.self)
       self.name = PackName(writer: field(36, UInt64.self), sequence: field(44, UInt32.self))
       guard self.name == name, recordCount <= Limits.packRecordCountMax,
-        plainByteCount <= Limits.footerByteCountMax, storedByteCount <= Limits.footerByteCountMax,
+        storedByteCount <= Limits.footerByteCountMax,
         Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= footerOffset,
         footerOffset + Int64(storedByteCount) + Int64(Self.byteCount) == packByteCount,
         packByteCount <= Limits.packByteCountMax
@@ -67,100 +58,137 @@ package enum PackFooter {
   }
 
   /// What stands before each block of the footer: records are listed in blocks, each encoded on its own, so that a
-  /// footer is read in bounded memory.
+  /// footer is read in bounded memory, and a damaged block takes no other along.
   package struct BlockHeader: Hashable, Sendable {
-    package static let byteCount = 12
+    package static let byteCount = 32
     /// Plain bytes at which a writer ends a block.
     package static let plainByteCountTarget = 1 << 20
 
     package var codecNumber: UInt8
+    /// Bytes of the fields, before and after encoding.
     package var plainByteCount: Int
     package var storedByteCount: Int
+    /// Bytes of the digests behind the fields.
+    package var digestsByteCount: Int
+    /// Where the first record lies that the block lists.
+    package var recordOffset: Int64
 
-    package init(codecNumber: UInt8, plainByteCount: Int, storedByteCount: Int) {
+    package init(
+      codecNumber: UInt8, plainByteCount: Int, storedByteCount: Int, digestsByteCount: Int,
+      recordOffset: Int64
+    ) {
       self.codecNumber = codecNumber
       self.plainByteCount = plainByteCount
       self.storedByteCount = storedByteCount
+      self.digestsByteCount = digestsByteCount
+      self.recordOffset = recordOffset
     }
 
-    package func encode(into writer: inout ByteWriter) {
+    /// Bytes behind the header.
+    package var contentByteCount: Int { storedByteCount + digestsByteCount }
+
+    /// The header of a block with that content at `offset` of the pack `name`.
+    package func encoded(content: RawSpan, pack name: PackName, offset: Int64) -> [UInt8] {
+      var writer = ByteWriter(capacity: Self.byteCount)
       writer.integer(codecNumber)
       writer.zeros(3)
       writer.integer(UInt32(plainByteCount))
       writer.integer(UInt32(storedByteCount))
+      writer.integer(UInt32(digestsByteCount))
+      writer.integer(recordOffset)
+      writer.zeros(4)
+      let header = CRC32C.checksum(writer.bytes.span.bytes, continuing: name.checksumSeed(offset: offset))
+      writer.integer(CRC32C.checksum(content, continuing: header))
+      return writer.bytes
     }
 
-    package init(from reader: inout ByteReader) throws(BlobStorageError) {
+    /// - Parameter bytes: the whole header.
+    package init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+      var reader = ByteReader(bytes)
       codecNumber = try reader.integer()
-      try reader.reserved(3)
+      _ = try reader.bytes(3)
       plainByteCount = Int(try reader.integer(UInt32.self))
       storedByteCount = Int(try reader.integer(UInt32.self))
-      guard 1...Limits.chunkByteCountMax ~= plainByteCount, storedByteCount <= plainByteCount else {
-        throw BlobStorageError(.corrupted, "A block of a footer has an impossible length.")
+      digestsByteCount = Int(try reader.integer(UInt32.self))
+      recordOffset = try reader.integer()
+      guard 1...Limits.chunkByteCountMax ~= plainByteCount, storedByteCount <= plainByteCount,
+        digestsByteCount <= Limits.chunkByteCountMax,
+        Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= recordOffset
+      else { throw BlobStorageError(.corrupted, "A block of a footer has an impossible length.") }
+    }
+
+    /// Checks the header's bytes and the content of a block at `offset` of the pack `name` against the checksum.
+    package func verify(
+      _ bytes: UnsafeRawBufferPointer, content: RawSpan, pack name: PackName, offset: Int64
+    ) throws(BlobStorageError) {
+      let end = Self.byteCount - 4
+      let header = CRC32C.checksum(
+        bytes.bytes.extracting(0..<end), continuing: name.checksumSeed(offset: offset))
+      guard
+        bytes.loadUnaligned(fromByteOffset: end, as: UInt32.self).littleEndian
+          == CRC32C.checksum(content, continuing: header)
+      else {
+        throw BlobStorageError(.corrupted, "A block of a footer does not match its checksum.")
+      }
+      guard bytes[1..<4].allSatisfy({ $0 == 0 }), bytes[24..<end].allSatisfy({ $0 == 0 }) else {
+        throw BlobStorageError(.unsupportedFormat, "Reserved bytes are not zero: a later build wrote this.")
       }
     }
   }
 
-  /// Walks the records that the blocks of a footer list, and checks at the end that they were the whole pack.
+  /// A record as a block lists it: the payload of a commit record, and of others only its length.
+  package struct Listed {
+    package var header: RecordHeader
+    package var meta: [UInt8]
+    package var payload: UnsafeRawBufferPointer
+    package var offset: Int64
+  }
+
+  /// Whether the digest that the meta begins with stands apart.
+  private static func hasDigest(_ header: RecordHeader) -> Bool {
+    header.typeNumber == RecordType.chunk.rawValue || header.typeNumber == RecordType.manifest.rawValue
+  }
+
+  /// Puts what a block says of a record behind its header.
   ///
-  /// Each record's header checksum is checked again, at its place in the pack: a footer that was made of other
-  /// records than the pack's is found out.
-  package struct Walk {
-    private let trailer: Trailer
-    private let algorithm: Digest.Algorithm
-    private var offset: Int64
-    private var count = 0
-
-    /// - Parameter offset: where the first record lies that is walked.
-    package init(
-      trailer: Trailer, algorithm: Digest.Algorithm, offset: Int64 = Int64(PackHeader.byteCount)
-    ) {
-      self.trailer = trailer
-      self.algorithm = algorithm
-      self.offset = offset
+  /// - Parameter bytes: its meta, and behind it the payload of a commit record.
+  package static func list(
+    _ bytes: UnsafeRawBufferPointer, of header: RecordHeader, into fields: inout ByteWriter,
+    digests: inout ByteWriter
+  ) {
+    var rest = bytes
+    if hasDigest(header) {
+      digests.raw(UnsafeRawBufferPointer(rebasing: bytes[..<Digest.byteCount]))
+      rest = UnsafeRawBufferPointer(rebasing: bytes[Digest.byteCount...])
     }
+    fields.raw(rest)
+  }
 
-    /// How many bytes of the pack the records of a block take, by what their headers say, checksums not checked.
-    package static func recordsByteCount(
-      _ block: UnsafeRawBufferPointer
-    ) throws(BlobStorageError) -> Int64 {
-      var reader = ByteReader(block)
-      var sum: Int64 = 0
-      while reader.remainingByteCount > 0 {
-        let header = try RecordHeader(try reader.bytes(RecordHeader.byteCount))
-        _ = try reader.bytes(header.metaByteCount)
-        if header.typeNumber == RecordType.drop.rawValue { _ = try reader.bytes(header.payloadByteCount) }
-        sum += Int64(header.recordByteCount)
+  /// Calls `body` with every record that a block lists, in the pack's order.
+  ///
+  /// - Returns: where the last of them ends.
+  package static func forEachRecord(
+    fields: UnsafeRawBufferPointer, digests: UnsafeRawBufferPointer, from start: Int64,
+    _ body: (Listed) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) -> Int64 {
+    var (fields, digests) = (ByteReader(fields), ByteReader(digests))
+    var offset = start
+    while fields.remainingByteCount > 0 {
+      let header = try RecordHeader(listedIn: &fields)
+      var meta: [UInt8] = []
+      if hasDigest(header) {
+        guard header.metaByteCount >= Digest.byteCount else {
+          throw BlobStorageError(.corrupted, "A footer lists a record without its digest.")
+        }
+        meta += try digests.bytes(Digest.byteCount)
       }
-      return sum
+      meta += try fields.bytes(header.metaByteCount - meta.count)
+      let isCommit = header.typeNumber == RecordType.commit.rawValue
+      let payload = try fields.bytes(isCommit ? header.payloadByteCount : 0)
+      try body(Listed(header: header, meta: meta, payload: payload, offset: offset))
+      offset += Int64(header.recordByteCount)
     }
-
-    /// Calls `body` with every record of the next block, in the pack's order.
-    package mutating func forEachRecord(
-      _ block: UnsafeRawBufferPointer, _ body: (PackRecord) throws(BlobStorageError) -> Void
-    ) throws(BlobStorageError) {
-      var reader = ByteReader(block)
-      while reader.remainingByteCount > 0 {
-        var ahead = reader
-        let header = try RecordHeader(try ahead.bytes(RecordHeader.byteCount))
-        let headerAndMeta = try reader.bytes(RecordHeader.byteCount + header.metaByteCount)
-        let meta = try RecordHeader.verifiedMeta(headerAndMeta, pack: trailer.name, offset: offset)
-        let isDrop = header.typeNumber == RecordType.drop.rawValue
-        let payload = try reader.bytes(isDrop ? header.payloadByteCount : 0)
-        try body(
-          PackRecord(header: header, meta: meta, dropPayload: payload, offset: offset, algorithm: algorithm))
-        offset += Int64(header.recordByteCount)
-        count += 1
-      }
-    }
-
-    /// Ends the walk.
-    package func finish() throws(BlobStorageError) {
-      guard count == trailer.recordCount, offset == trailer.footerOffset else {
-        throw BlobStorageError(
-          .corrupted, "The footer of pack \(trailer.name) does not list the whole pack.",
-          pack: trailer.name.description)
-      }
-    }
+    try digests.finish()
+    return offset
   }
 }

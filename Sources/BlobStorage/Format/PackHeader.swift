@@ -42,11 +42,7 @@ package struct PackHeader: Hashable, Sendable {
     guard UnsafeRawBufferPointer(rebasing: bytes[..<Self.byteCount]).endsWithChecksum else {
       throw BlobStorageError(.corrupted, "The pack's header does not match its checksum.")
     }
-    guard version == StoreHeader.formatVersion else {
-      throw BlobStorageError(
-        .unsupportedFormat,
-        "The pack has format version \(version), this build reads \(StoreHeader.formatVersion).")
-    }
+    guard version == StoreHeader.formatVersion else { throw StoreHeader.unsupported(version, "pack") }
     try reader.reserved(2)
     let algorithm = Digest.Algorithm(rawValue: try reader.integer())
     try reader.reserved(3)

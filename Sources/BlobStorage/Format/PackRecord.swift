@@ -1,72 +1,79 @@
 /// A record as it was found in a pack: where it lies, and what it says.
+///
+/// Of a commit record each entry is one. Together they cover the record's bytes, so that places, lengths and order mean
+/// the same for all.
 package struct PackRecord: Sendable {
   /// What a record says. Unknown records that may be skipped are `.skipped`.
-  package enum Content: Sendable, RecordMeta {
+  package enum Content: Sendable {
     case chunk(ChunkRecord)
     case manifest(ManifestRecord)
     case ref(RefRecord)
     case drop(DropRecord)
     case skipped
 
-    /// Nil for a record that was skipped.
-    package var type: RecordType? {
+    /// The entry of a commit that it is; nil if it is none.
+    package var entry: CommitRecord.Entry? {
       switch self {
-      case .chunk: .chunk
-      case .manifest: .manifest
-      case .ref: .ref
-      case .drop: .drop
-      case .skipped: nil
+      case .ref(let ref): .ref(ref)
+      case .drop(let drop): .drop(drop)
+      case .chunk, .manifest, .skipped: nil
       }
     }
 
-    /// 0 for a record that was skipped.
-    package var metaByteCount: Int {
-      switch self {
-      case .chunk(let chunk): chunk.metaByteCount
-      case .manifest(let manifest): manifest.metaByteCount
-      case .ref(let ref): ref.metaByteCount
-      case .drop(let drop): drop.metaByteCount
-      case .skipped: 0
+    init(_ entry: CommitRecord.Entry) {
+      switch entry {
+      case .ref(let ref): self = .ref(ref)
+      case .drop(let drop): self = .drop(drop)
       }
     }
 
-    package func encodeMeta(into filler: inout ByteFiller) {
+    /// Its header; nil for what is no record of its own.
+    fileprivate func header(payloadByteCount: Int) -> RecordHeader? {
+      switch self {
+      case .chunk(let chunk):
+        RecordHeader(type: .chunk, metaByteCount: chunk.metaByteCount, payloadByteCount: payloadByteCount)
+      case .manifest(let manifest):
+        RecordHeader(
+          type: .manifest, metaByteCount: manifest.metaByteCount, payloadByteCount: payloadByteCount)
+      case .ref, .drop, .skipped: nil
+      }
+    }
+
+    fileprivate func encodeMeta(into filler: inout ByteFiller) {
       switch self {
       case .chunk(let chunk): chunk.encodeMeta(into: &filler)
       case .manifest(let manifest): manifest.encodeMeta(into: &filler)
-      case .ref(let ref): ref.encodeMeta(into: &filler)
-      case .drop(let drop): drop.encodeMeta(into: &filler)
-      case .skipped: break
+      case .ref, .drop, .skipped: break
       }
-    }
-
-    /// The payload that follows from what the record says: of a ref or a drop.
-    package var ownPayload: [UInt8] {
-      if case .drop(let drop) = self { drop.encodedPayload() } else { [] }
     }
   }
 
   package var content: Content
-  /// Where the record begins in its pack.
+  /// Where it begins in its pack.
   package var offset: Int64
-  package var metaByteCount: Int
+  /// Bytes that it takes.
+  package var byteCount: Int
   package var payloadByteCount: Int
-  /// Whether the commit that the record is part of goes on with the next ref or drop of the pack.
-  package var continues: Bool
+  /// Whether the commit that it is part of goes on with the next ref or drop of the pack.
+  package var continues = false
+  /// Bytes of the pack that were known to be on the medium when it was appended; 0 if it does not say. What is missing
+  /// before there is damage; behind it, in a pack without footer, it was never promised.
+  package var syncedByteCount: Int64 = 0
+  /// The whole record, of which an entry is a part.
+  package var recordRange: Range<Int64>
 
-  /// Bytes of the whole record.
-  package var byteCount: Int {
-    RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
-  }
-
-  /// Bytes of the pack that were known to be on the medium when the record was appended; 0 if it does not say.
-  package var syncedByteCount: Int64 {
+  /// The type of its record; nil for one that was skipped.
+  package var type: RecordType? {
     switch content {
-    case .ref(let ref): Int64(ref.syncedByteCount)
-    case .drop(let drop): Int64(drop.syncedByteCount)
-    case .chunk, .manifest, .skipped: 0
+    case .chunk: .chunk
+    case .manifest: .manifest
+    case .ref, .drop: .commit
+    case .skipped: nil
     }
   }
+
+  /// Whether it is the first that its record says.
+  package var beginsRecord: Bool { offset == recordRange.lowerBound }
 
   /// Whether a commit can end with it.
   package var endsCommit: Bool {
@@ -76,127 +83,107 @@ package struct PackRecord: Sendable {
     }
   }
 
-  package init(
-    content: Content, offset: Int64, metaByteCount: Int, payloadByteCount: Int, continues: Bool = false
-  ) {
-    self.content = content
-    self.continues = continues
-    self.offset = offset
-    self.metaByteCount = metaByteCount
-    self.payloadByteCount = payloadByteCount
+  /// Bytes in memory, about.
+  var memoryByteCount: Int { content.entry?.memoryByteCount ?? 128 }
+
+  /// A chunk or manifest.
+  package init(_ content: Content, offset: Int64, payloadByteCount: Int) {
+    guard let header = content.header(payloadByteCount: payloadByteCount) else {
+      preconditionFailure("a ref or drop is part of a commit record")
+    }
+    self.init(content, offset: offset, header: header)
   }
 
-  /// Its header; nil for a record that was skipped.
-  private var header: RecordHeader? {
-    content.type.map {
-      RecordHeader(
-        type: $0, flags: continues ? RecordHeader.continues : 0, metaByteCount: metaByteCount,
-        payloadByteCount: payloadByteCount)
+  /// A record that says one thing.
+  init(_ content: Content, offset: Int64, header: RecordHeader) {
+    self.init(content, in: offset..<offset + Int64(header.recordByteCount))
+    payloadByteCount = header.payloadByteCount
+  }
+
+  /// One part of so many of a record.
+  package init(_ content: Content, in record: Range<Int64>, _ part: (index: Int, count: Int) = (0, 1)) {
+    func start(_ index: Int) -> Int64 {
+      record.lowerBound + Int64(record.count) * Int64(index) / Int64(part.count)
+    }
+    self.content = content
+    offset = start(part.index)
+    byteCount = Int(start(part.index + 1) - offset)
+    payloadByteCount = 0
+    recordRange = record
+  }
+
+  /// Where the payload of a chunk or manifest begins.
+  package var payloadOffset: Int64 {
+    recordRange.upperBound - Int64(payloadByteCount) - (payloadByteCount > 0 ? 4 : 0)
+  }
+
+  /// What a commit may name by its place.
+  var target: CommitRecord.Target? {
+    switch content {
+    case .chunk(let chunk):
+      CommitRecord.Target(
+        digest: chunk.digest, byteCount: Int64(chunk.plainByteCount), offset: offset,
+        end: recordRange.upperBound)
+    case .manifest(let manifest):
+      CommitRecord.Target(
+        digest: manifest.digest, byteCount: manifest.byteCount, offset: offset, end: recordRange.upperBound)
+    case .ref, .drop, .skipped: nil
     }
   }
 
-  /// Header and meta as they stand in the pack `name`; nil for a record that was skipped.
-  package func headerAndMeta(in name: PackName) -> [UInt8]? {
-    header?.encoded(meta: content.encodedMeta(), pack: name, offset: offset)
-  }
-
-  /// Puts header, meta, payload and the payload's checksum into memory of their length, as they stand in the pack
-  /// `name`. Returns header and meta.
+  /// Puts header, meta, payload and the payload's checksum of a chunk or manifest into memory of their length, as they
+  /// stand in the pack `name`. Returns the header.
   func encode(
     _ payload: RawSpan, in name: PackName, into memory: UnsafeMutableRawBufferPointer
-  ) -> UnsafeRawBufferPointer {
-    guard let header else { preconditionFailure("what was skipped cannot be written") }
-    precondition(payload.byteCount == payloadByteCount && memory.count == byteCount)
-    let headerAndMeta = UnsafeMutableRawBufferPointer(
-      rebasing: memory[..<(RecordHeader.byteCount + metaByteCount)])
-    header.encode(pack: name, offset: offset, into: headerAndMeta) { content.encodeMeta(into: &$0) }
-    let start = UnsafeRawBufferPointer(headerAndMeta)
-    if !payload.isEmpty {
-      var rest = ByteFiller(UnsafeMutableRawBufferPointer(rebasing: memory[start.count...]))
-      payload.withUnsafeBytes { rest.raw($0) }
-      rest.integer(RecordHeader.payloadChecksum(payload, after: start.bytes))
+  ) -> RecordHeader {
+    guard let header = content.header(payloadByteCount: payload.byteCount) else {
+      preconditionFailure("a ref or drop is part of a commit record")
     }
-    return start
+    header.encode(payload, in: name, offset: offset, into: memory) { content.encodeMeta(into: &$0) }
+    return header
   }
 
-  /// The payload of the record, which lies as `bytes` in the pack `name`.
+  /// The payload of a chunk or manifest that lies as `bytes` in the pack `name`.
   ///
   /// The payload's checksum goes on from that of header and meta. These may be damaged in `bytes`: what counts is what
   /// the record says.
   package func verifiedPayload(
     _ bytes: UnsafeRawBufferPointer, in name: PackName
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
-    guard bytes.count == byteCount, let headerAndMeta = headerAndMeta(in: name) else {
+    guard bytes.count == byteCount, let header = content.header(payloadByteCount: payloadByteCount) else {
       throw BlobStorageError(.corrupted, "A record has not the length that was expected.")
     }
     let payload = payload(of: bytes)
     if payload.isEmpty { return payload }
     let checksum = bytes.loadUnaligned(fromByteOffset: byteCount - 4, as: UInt32.self).littleEndian
-    let expected = RecordHeader.payloadChecksum(payload.bytes, after: headerAndMeta.span.bytes)
-    guard expected == checksum else {
+    let before = withUnsafeTemporaryAllocation(
+      byteCount: header.byteCount + header.metaByteCount, alignment: 1
+    ) { header.encode(pack: name, offset: offset, into: $0) { content.encodeMeta(into: &$0) } }
+    guard RecordHeader.payloadChecksum(payload.bytes, continuing: before) == checksum else {
       throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
     }
     return payload
   }
 
-  /// The payload of the record, which lies as `bytes` in its pack, its checksum not checked.
+  /// The payload of a chunk or manifest that lies as `bytes` in its pack, its checksum not checked.
   package func payload(of bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
-    let start = RecordHeader.byteCount + metaByteCount
+    let start = Int(payloadOffset - offset)
     return UnsafeRawBufferPointer(rebasing: bytes[start..<start + payloadByteCount])
   }
+}
 
-  /// Decodes a record whose header and meta have been checked.
-  ///
-  /// - Parameter dropPayload: a drop's payload; empty for every other record, whose payload is not looked at.
-  package init(
-    header: RecordHeader, meta: UnsafeRawBufferPointer, dropPayload: UnsafeRawBufferPointer, offset: Int64,
-    algorithm: Digest.Algorithm
-  ) throws(BlobStorageError) {
-    self.offset = offset
-    metaByteCount = header.metaByteCount
-    payloadByteCount = header.payloadByteCount
-    let type = RecordType(rawValue: header.typeNumber)
-    continues = header.flags & Self.flagsKnown(type) & RecordHeader.continues != 0
-    guard header.typeNumber >= 128 || header.flags & ~Self.flagsKnown(type) == 0 else {
-      throw BlobStorageError(
-        .unsupportedFormat, "A record has flags \(header.flags), unknown to this build: use a later one.")
-    }
-    switch type {
-    case .chunk:
-      let chunk = try ChunkRecord(meta: meta, algorithm: algorithm)
-      // Codec 0 keeps the plain bytes; any other is used only where it makes them fewer.
-      guard
-        chunk.codecNumber == 0
-          ? payloadByteCount == chunk.plainByteCount : 1..<max(chunk.plainByteCount, 1) ~= payloadByteCount
-      else {
-        throw BlobStorageError(
-          .corrupted, "A chunk of \(chunk.plainByteCount) bytes cannot be stored in \(payloadByteCount).",
-          digest: chunk.digest)
-      }
-      content = .chunk(chunk)
-    case .manifest:
-      let manifest = try ManifestRecord(meta: meta, algorithm: algorithm)
-      guard payloadByteCount == manifest.payloadByteCount else {
-        throw BlobStorageError(
-          .corrupted, "A manifest has not as many entries as it says.", digest: manifest.digest)
-      }
-      content = .manifest(manifest)
-    case .ref:
-      guard payloadByteCount == 0 else { throw BlobStorageError(.corrupted, "A ref has a payload.") }
-      content = .ref(try RefRecord(meta: meta, algorithm: algorithm))
-    case .drop:
-      content = .drop(try DropRecord(meta: meta, payload: dropPayload))
-    case nil:
-      guard header.typeNumber >= 128 else {
-        throw BlobStorageError(
-          .unsupportedFormat,
-          "A record has type \(header.typeNumber), unknown to this build: use a later one.")
-      }
-      content = .skipped
-    }
-  }
-
-  private static func flagsKnown(_ type: RecordType?) -> UInt8 {
-    type == .ref || type == .drop ? RecordHeader.continues : 0
+extension RecordHeader {
+  /// Puts a whole record into memory of its length.
+  func encode(
+    _ payload: RawSpan, in name: PackName, offset: Int64, into memory: UnsafeMutableRawBufferPointer,
+    meta: (inout ByteFiller) -> Void
+  ) {
+    precondition(payload.byteCount == payloadByteCount && memory.count == recordByteCount)
+    let start = UnsafeMutableRawBufferPointer(rebasing: memory[..<(byteCount + metaByteCount)])
+    let checksum = encode(pack: name, offset: offset, into: start, meta: meta)
+    if payload.isEmpty { return }
+    var rest = ByteFiller(UnsafeMutableRawBufferPointer(rebasing: memory[start.count...]))
+    payload.withUnsafeBytes { rest.raw($0) }
+    rest.integer(Self.payloadChecksum(payload, continuing: checksum))
   }
 }

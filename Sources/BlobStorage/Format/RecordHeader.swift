@@ -3,10 +3,9 @@ package enum RecordType: UInt8, Sendable {
   // 0 is no record, so that zeros are never valid.
   case chunk = 1
   case manifest = 2
-  case ref = 3
-  case drop = 4
-  // 5…127 are reserved for records that an older build must not skip, 128…255 for those that it may. None is
-  // retired yet.
+  /// The refs and drops of a commit.
+  case commit = 3
+  // 4…31 are reserved for records that an older build must not skip, 128…159 for those that it may. None is retired yet.
 }
 
 /// What the meta of a record says.
@@ -25,16 +24,19 @@ extension RecordMeta {
   }
 }
 
-/// The 16 bytes before every record. Format.md, "Records".
+/// The 9 to 13 bytes before every record. Format.md, "Records".
 ///
 /// A record is header, meta, payload and, when there is a payload, a checksum. The header's checksum covers the
 /// pack's name, the record's offset, the header and the meta, and the payload's goes on from there: a record is
 /// valid in one place only, and a payload behind one header only.
 package struct RecordHeader: Hashable, Sendable {
-  package static let byteCount = 16
-  package static let mark = Array("BREC".utf8)
-  /// The bit of `flags` that says: the commit goes on with the next ref or drop of the pack.
-  package static let continues: UInt8 = 1
+  /// The most bytes that a header has.
+  package static let byteCountMax = 13
+  package static let mark: [UInt8] = [0xfb, 0x52]
+  /// The flag that says: the commit goes on with the next commit record of the pack.
+  package static let continues: UInt8 = 0x20
+  private static let checksumByteCount = 4
+  private static let typeBits: UInt8 = 0x9f
 
   package var typeNumber: UInt8
   package var flags: UInt8
@@ -48,81 +50,111 @@ package struct RecordHeader: Hashable, Sendable {
     self.payloadByteCount = payloadByteCount
   }
 
+  /// Whether a reader that does not know the type may skip the record.
+  package var canBeSkipped: Bool { typeNumber >= 128 }
+
+  /// Bytes of the header.
+  package var byteCount: Int {
+    Self.byteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
+  }
+
   /// Bytes of the whole record.
   package var recordByteCount: Int {
     Self.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount)
   }
 
-  /// Bytes of a whole record with such a meta and payload.
-  package static func recordByteCount(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
-    byteCount + metaByteCount + payloadByteCount + (payloadByteCount > 0 ? 4 : 0)
+  /// Bytes of the header of a record with such a meta and payload.
+  package static func byteCount(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
+    mark.count + 1 + Varint.byteCount(UInt64(metaByteCount)) + Varint.byteCount(UInt64(payloadByteCount))
+      + checksumByteCount
   }
 
-  /// The most bytes that such a record, if it is no drop, adds to its pack: its own, and those that the footer repeats.
+  /// Bytes of a whole record with such a meta and payload.
+  package static func recordByteCount(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
+    byteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + metaByteCount
+      + payloadByteCount + (payloadByteCount > 0 ? checksumByteCount : 0)
+  }
+
+  /// The most bytes that a chunk or manifest adds to its pack: its own, and those that the footer repeats.
   package static func packByteCountMax(metaByteCount: Int, payloadByteCount: Int = 0) -> Int {
-    recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + byteCount
+    recordByteCount(metaByteCount: metaByteCount, payloadByteCount: payloadByteCount) + byteCountMax
       + metaByteCount
   }
 
   /// Header and meta as they stand at `offset` of the pack `name`.
   package func encoded(meta: [UInt8], pack name: PackName, offset: Int64) -> [UInt8] {
-    [UInt8](unsafeUninitializedCapacity: Self.byteCount + metaByteCount) { bytes, count in
-      count = Self.byteCount + metaByteCount
-      encode(
+    [UInt8](unsafeUninitializedCapacity: byteCount + metaByteCount) { bytes, count in
+      count = byteCount + metaByteCount
+      _ = encode(
         pack: name, offset: offset,
         into: UnsafeMutableRawBufferPointer(start: bytes.baseAddress, count: count)
       ) { $0.raw(meta) }
     }
   }
 
-  /// Puts header and meta as they stand at `offset` of the pack `name` into memory of their length.
+  /// Puts header and meta as they stand at `offset` of the pack `name` into memory of their length. Returns the
+  /// header's checksum.
   func encode(
     pack name: PackName, offset: Int64, into memory: UnsafeMutableRawBufferPointer,
     meta: (inout ByteFiller) -> Void
-  ) {
+  ) -> UInt32 {
     var filler = ByteFiller(memory)
     filler.raw(Self.mark)
-    filler.integer(typeNumber)
-    filler.integer(flags)
-    filler.integer(UInt16(metaByteCount))
-    filler.integer(UInt32(payloadByteCount))
-    filler.zeros(4)
+    filler.integer(typeNumber | flags)
+    filler.varint(metaByteCount)
+    filler.varint(payloadByteCount)
+    filler.zeros(Self.checksumByteCount)
     meta(&filler)
     precondition(filler.remainingByteCount == 0, "the meta has the length that the header says")
-    let checksum = Self.checksum(memory.bytes, pack: name, offset: offset)
-    memory.storeBytes(of: checksum.littleEndian, toByteOffset: 12, as: UInt32.self)
+    let checksum = checksum(memory.bytes, pack: name, offset: offset)
+    memory.storeBytes(
+      of: checksum.littleEndian, toByteOffset: byteCount - Self.checksumByteCount, as: UInt32.self)
+    return checksum
   }
 
   /// The checksum of header and meta, which leaves out its own place.
-  private static func checksum(
-    _ headerAndMeta: RawSpan, pack name: PackName, offset: Int64
-  ) -> UInt32 {
+  private func checksum(_ headerAndMeta: RawSpan, pack name: PackName, offset: Int64) -> UInt32 {
     let header = CRC32C.checksum(
-      headerAndMeta.extracting(0..<12), continuing: name.checksumSeed(offset: offset))
+      headerAndMeta.extracting(0..<byteCount - Self.checksumByteCount),
+      continuing: name.checksumSeed(offset: offset))
     return CRC32C.checksum(headerAndMeta.extracting(byteCount...), continuing: header)
   }
 
   /// The header at the start of `bytes`, its lengths within their maxima; its checksum is checked with the meta.
   package init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
-    guard try reader.bytes(4).elementsEqual(Self.mark) else {
+    guard try reader.bytes(2).elementsEqual(Self.mark) else {
       throw BlobStorageError(.corrupted, "There is no record here.")
     }
-    typeNumber = try reader.integer()
-    flags = try reader.integer()
-    metaByteCount = Int(try reader.integer(UInt16.self))
-    payloadByteCount = Int(try reader.integer(UInt32.self))
-    guard metaByteCount <= Limits.recordMetaByteCountMax, payloadByteCount <= Limits.recordPayloadByteCountMax
-    else { throw BlobStorageError(.corrupted, "A record claims to be longer than any can be.") }
+    try self.init(listedIn: &reader)
+    _ = try reader.bytes(Self.checksumByteCount)
   }
 
-  /// What stands behind the payload of a record that begins with `headerAndMeta`.
-  package static func payloadChecksum(
-    _ payload: RawSpan, after headerAndMeta: RawSpan
-  ) -> UInt32 {
-    CRC32C.checksum(
-      payload, continuing: headerAndMeta.unsafeLoadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian
-    )
+  /// A header without mark and checksum, as a footer lists it.
+  init(listedIn reader: inout ByteReader) throws(BlobStorageError) {
+    let kind: UInt8 = try reader.integer()
+    typeNumber = kind & Self.typeBits
+    flags = kind & ~Self.typeBits
+    metaByteCount = try reader.varint(atMost: Limits.recordMetaByteCountMax)
+    payloadByteCount = try reader.varint(atMost: Limits.recordPayloadByteCountMax)
+    guard typeNumber & 0x7f != 0 else { throw BlobStorageError(.corrupted, "There is no record here.") }
+  }
+
+  /// Puts the header as a footer lists it.
+  func list(into writer: inout ByteWriter) {
+    writer.integer(typeNumber | flags)
+    writer.varint(metaByteCount)
+    writer.varint(payloadByteCount)
+  }
+
+  /// What stands behind the payload of a record whose header has that checksum.
+  package static func payloadChecksum(_ payload: RawSpan, continuing checksum: UInt32) -> UInt32 {
+    CRC32C.checksum(payload, continuing: checksum)
+  }
+
+  /// The checksum that the header in `bytes` says.
+  package func writtenChecksum(_ bytes: UnsafeRawBufferPointer) -> UInt32 {
+    bytes.loadUnaligned(fromByteOffset: byteCount - Self.checksumByteCount, as: UInt32.self).littleEndian
   }
 
   /// Checks `record`, a whole record as it lies in the pack, against both of its checksums, and gives its parts.
@@ -135,27 +167,32 @@ package struct RecordHeader: Hashable, Sendable {
     guard header.recordByteCount == record.count else {
       throw BlobStorageError(.corrupted, "A record has not the length that was expected.")
     }
-    let headerAndMeta = UnsafeRawBufferPointer(rebasing: record[..<(byteCount + header.metaByteCount)])
-    let meta = try verifiedMeta(headerAndMeta, pack: name, offset: offset)
-    let payload = UnsafeRawBufferPointer(
-      rebasing: record[headerAndMeta.count..<headerAndMeta.count + header.payloadByteCount])
-    if !payload.isEmpty {
-      let checksum = record.loadUnaligned(fromByteOffset: record.count - 4, as: UInt32.self).littleEndian
-      guard payloadChecksum(payload.bytes, after: headerAndMeta.bytes) == checksum else {
-        throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
-      }
-    }
-    return (header, meta, payload)
+    let meta = try header.verifiedMeta(record, pack: name, offset: offset)
+    return (header, meta, try header.verifiedPayload(record))
   }
 
-  /// Checks `bytes`, a header with its meta, against the checksum, and gives the meta.
-  package static func verifiedMeta(
+  /// The meta in `bytes`, which begin with header and meta, checked against the checksum.
+  package func verifiedMeta(
     _ bytes: UnsafeRawBufferPointer, pack name: PackName, offset: Int64
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
-    guard
-      bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self).littleEndian
-        == checksum(bytes.bytes, pack: name, offset: offset)
-    else { throw BlobStorageError(.corrupted, "A record's header does not match its checksum.") }
-    return UnsafeRawBufferPointer(rebasing: bytes[byteCount...])
+    let headerAndMeta = UnsafeRawBufferPointer(rebasing: bytes[..<(byteCount + metaByteCount)])
+    guard writtenChecksum(bytes) == checksum(headerAndMeta.bytes, pack: name, offset: offset) else {
+      throw BlobStorageError(.corrupted, "A record's header does not match its checksum.")
+    }
+    return UnsafeRawBufferPointer(rebasing: headerAndMeta[byteCount...])
+  }
+
+  /// The payload in `record`, a whole record, checked against its checksum, which goes on from the header's.
+  private func verifiedPayload(
+    _ record: UnsafeRawBufferPointer
+  ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
+    let start = byteCount + metaByteCount
+    let payload = UnsafeRawBufferPointer(rebasing: record[start..<start + payloadByteCount])
+    if payload.isEmpty { return payload }
+    let checksum = record.loadUnaligned(fromByteOffset: record.count - 4, as: UInt32.self).littleEndian
+    guard Self.payloadChecksum(payload.bytes, continuing: writtenChecksum(record)) == checksum else {
+      throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
+    }
+    return payload
   }
 }

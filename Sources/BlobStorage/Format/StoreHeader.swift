@@ -2,7 +2,7 @@
 package struct StoreHeader: Hashable, Sendable {
   package static let byteCount = 64
   package static let magic = Array("BLOBSTOR".utf8)
-  package static let formatVersion: UInt16 = 1
+  package static let formatVersion: UInt16 = 2
 
   /// Bits of the flags field. A build refuses a store with a bit that it does not know.
   package struct Flags: OptionSet, Hashable, Sendable {
@@ -64,29 +64,42 @@ package struct StoreHeader: Hashable, Sendable {
     var reader = ByteReader(bytes)
     _ = try reader.bytes(8)
     let version: UInt16 = try reader.integer()
-    guard version == Self.formatVersion else {
-      throw BlobStorageError(
-        .unsupportedFormat,
-        "The store has format version \(version), this build reads \(Self.formatVersion): use a later build.")
-    }
-    guard bytes.count == Self.byteCount, bytes.endsWithChecksum else {
+    guard version == Self.formatVersion else { throw Self.unsupported(version, "store") }
+    guard bytes.count >= Self.byteCount,
+      UnsafeRawBufferPointer(rebasing: bytes[..<Self.byteCount]).endsWithChecksum
+    else {
       throw BlobStorageError(.corrupted, "The store's header does not match its checksum.")
     }
     flags = Flags(rawValue: try reader.integer())
     let algorithm = Digest.Algorithm(rawValue: try reader.integer())
     codecNumber = try reader.integer()
     level = try reader.integer()
-    try reader.reserved(1)
+    guard try reader.integer(UInt8.self) == 0 else {
+      throw BlobStorageError(.unsupportedFormat, "The store is encrypted: use a later build.")
+    }
     chunkByteCountAverage = try reader.integer()
+    // The last four are the length of what follows the header.
     try reader.reserved(12)
     storeID = Array(try reader.bytes(16))
     created = try reader.integer()
     try reader.reserved(4)
+    guard bytes.count == Self.byteCount else {
+      throw BlobStorageError(.corrupted, "The store's header is \(bytes.count) bytes long.")
+    }
     guard let algorithm, flags.isSubset(of: .known) else {
       throw BlobStorageError(
         .unsupportedFormat,
         "The store uses a digest or a flag that this build does not know: use a later build.")
     }
     digestAlgorithm = algorithm
+  }
+  /// The error for another format version.
+  package static func unsupported(_ version: UInt16, _ what: String) -> BlobStorageError {
+    BlobStorageError(
+      .unsupportedFormat,
+      version < formatVersion
+        ? "The \(what) has format version \(version), which this build does not read: export it with the build that "
+          + "made it, and import that with this one."
+        : "The \(what) has format version \(version), this build reads \(formatVersion): use a later build.")
   }
 }

@@ -44,6 +44,8 @@ package final class Collector {
   var isDictionaryStored = false
   /// What dictionaries saved in packs that have been copied from and are not gone yet.
   var gains: [PackName: Compaction.Gain] = [:]
+  /// Garbage that has gone with its packs.
+  private var collectedByteCount: Int64 = 0
   /// By how much packs become smaller or larger without garbage going.
   var gainedByteCount: Int64 = 0
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
@@ -117,7 +119,7 @@ package final class Collector {
     if scope == nil, options.keepsReserve, !options.isDryRun { engine.keepReserve() }
     shortenCensus()
     report.freedByteCount += gainedByteCount
-    report.garbageByteCount = max(0, garbageByteCount + gainedByteCount - report.freedByteCount)
+    report.garbageByteCount = max(0, garbageByteCount - collectedByteCount)
     report.seconds = Date().timeIntervalSince(start)
     return report
   }
@@ -288,11 +290,17 @@ package final class Collector {
   /// Copies what is live in a pack that is to go, and says what that was. Without a session it only tells the gain.
   func copy(_ candidate: Candidate, to session: WriterSession?) throws(BlobStorageError) -> Candidate {
     var candidate = candidate
+    let before = session?.addedByteCount ?? 0
     var compaction = try Compaction(of: candidate.row.name, engine: engine, to: session, dictionary)
     candidate.content = try PackContent(
       engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks
     ) { (record) throws(BlobStorageError) in try compaction.copy(record) }
+    try compaction.finish()
     gains[candidate.row.name] = compaction.gain
+    // Refs take other bytes than before: they share records, and name chunks by other places.
+    if let session {
+      candidate.content.copiedByteCount = session.addedByteCount - before + compaction.gain.savedByteCount
+    }
     return candidate
   }
 
@@ -306,8 +314,11 @@ package final class Collector {
   package func account(_ candidates: [Candidate]) {
     for candidate in candidates {
       report.deletedChunkCount += candidate.content.deletedChunkCount
-      report.copiedByteCount += candidate.content.keptByteCount
-      report.freedByteCount += candidate.content.recordsByteCount - candidate.content.keptByteCount
+      let content = candidate.content
+      let copiedByteCount = content.copiedByteCount ?? content.keptByteCount
+      report.copiedByteCount += copiedByteCount
+      report.freedByteCount += content.recordsByteCount - copiedByteCount
+      collectedByteCount += content.recordsByteCount - content.keptByteCount
       if candidate.content.keptCount == 0 {
         report.deletedPackCount += 1
       } else {

@@ -14,6 +14,9 @@ struct Compaction {
   private let dictionary: DictionaryPlan?
   private let isChecked: Bool
   private var committedByteCount: Int64
+  /// Refs and drops that wait for others, so that they share a record.
+  private var written: [CommitRecord.Entry] = []
+  private var writtenByteCount = 0
 
   /// - Parameters:
   ///   - session: takes the copies; its owner commits and seals. Nil only tells the gain.
@@ -33,7 +36,7 @@ struct Compaction {
     committedByteCount = session?.addedByteCount ?? 0
   }
 
-  /// Appends a record, its payload checked first.
+  /// Appends a record, its payload checked first. ``finish()`` appends the last refs and drops.
   ///
   /// - Throws: `corrupted` for a payload that does not match its checksum.
   mutating func copy(_ record: PackContent.Kept) throws(BlobStorageError) {
@@ -44,14 +47,23 @@ struct Compaction {
         _ = try session.append(record.content, payload: payload.bytes)
       }
     case .small(let record): try copySmall(record)
-    case .written(let content):
-      let payload = content.ownPayload
-      _ = try session?.append(content, payload: payload.span.bytes)
+    case .written(let entry):
+      written.append(entry)
+      writtenByteCount += entry.memoryByteCount
+      if writtenByteCount >= CommitRecord.byteCountTarget { try finish() }
     }
     if let session, session.addedByteCount - committedByteCount > session.commitByteCountMax {
+      // Refs name the chunks of their own commit by places.
+      try finish()
       _ = try session.commit(on: []) { _ in }
       committedByteCount = session.addedByteCount
     }
+  }
+
+  /// Appends refs and drops that wait for others.
+  mutating func finish() throws(BlobStorageError) {
+    if !written.isEmpty { try session?.append(commit: written) }
+    (written, writtenByteCount) = ([], 0)
   }
 
   private mutating func copySmall(_ record: PackRecord) throws(BlobStorageError) {
@@ -125,6 +137,6 @@ extension ReadTransaction {
   /// Where the ref record of a version that can be seen lies.
   func place(of ref: RefRecord) throws(BlobStorageError) -> Place? {
     guard let name = try nameRow(ref.key) else { return nil }
-    return try versionRow(key: name.key, ref.version)?.place
+    return try versionRow(of: name, ref.version)?.place
   }
 }

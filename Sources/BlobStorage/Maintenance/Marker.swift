@@ -45,10 +45,10 @@ struct Marker {
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
       var versions: [Version] = []
       var archivedCount = -1  // the first is the current one
-      try transaction.forEachVersion(key: name.key) { version in
+      try transaction.forEachVersion(of: name) { version in
         archivedCount += 1
         if let archivedCountMax, archivedCount > archivedCountMax { return false }
-        if !isLeftOut(key, version.stamp) { versions.append(Version(key, version.row)) }
+        if !isLeftOut(key, version.stamp) { versions.append(Version(version.row)) }
         return true
       }
       return (versions, versions.count)
@@ -70,12 +70,11 @@ struct Marker {
     let place: Place
     let recordByteCount: Int
 
-    init(_ key: [UInt8], _ row: VersionRow) {
+    init(_ row: VersionRow) {
       blob = row.digest
       byteCount = row.byteCount
       place = row.place
-      recordByteCount = RefRecord.recordByteCount(
-        keyByteCount: key.count, metadataByteCount: row.metadata.count)
+      recordByteCount = row.recordByteCount
     }
   }
 

@@ -10,11 +10,14 @@ struct PackContent: Sendable {
     /// The same, and encoded with a dictionary if that is worth it.
     case small(PackRecord)
     /// A ref or a drop, written again.
-    case written(PackRecord.Content)
+    case written(CommitRecord.Entry)
   }
 
   private(set) var keptCount = 0
+  /// Bytes that it takes in this pack.
   private(set) var keptByteCount: Int64 = 0
+  /// Bytes that it takes in the new pack, once it is copied.
+  var copiedByteCount: Int64?
   /// Where the chunks among them lie that are blobs with versions.
   private(set) var keptBlobs = PlaceSet()
   private(set) var deletedChunkCount = 0
@@ -103,7 +106,7 @@ struct PackContent: Sendable {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         for ref in refs {
           guard let name = try transaction.nameRow(ref.key),
-            try transaction.maskRow(key: name.key, ref.version) != nil
+            try transaction.maskRow(of: name, ref.version) != nil
           else { continue }
           copies[Name(ref.key, ref.version), default: 0] += 1
         }
@@ -159,13 +162,14 @@ struct PackContent: Sendable {
       return keep(.copy(record), record.byteCount)
     case .ref(var ref):
       let isReplacedNeeded = try hasCopiesElsewhere(ref.key, ref.replaced, transaction, copiesHere)
-      if try transaction.place(of: ref) == place {
+      let known = try transaction.place(of: ref)
+      if known?.pack == place.pack, known?.offset == place.offset {
         if !isReplacedNeeded { ref.replaced = .none }
         return keep(.written(.ref(ref)), record.byteCount)
       }
       guard isReplacedNeeded else { return nil }
       let drop = DropRecord(key: ref.key, stamp: ref.version, versions: [ref.replaced])
-      return keep(.written(.drop(drop)), drop.recordByteCount)
+      return keep(.written(.drop(drop)), min(drop.recordByteCount, record.byteCount))
     case .drop(var drop):
       var needed: [Stamp] = []
       for version in drop.versions where try hasCopiesElsewhere(drop.key, version, transaction, copiesHere) {
@@ -173,7 +177,7 @@ struct PackContent: Sendable {
       }
       guard !needed.isEmpty else { return nil }
       drop.versions = needed
-      return keep(.written(.drop(drop)), drop.recordByteCount)
+      return keep(.written(.drop(drop)), min(drop.recordByteCount, record.byteCount))
     case .skipped:
       throw BlobStorageError(
         .unsupportedFormat, "A pack has records of a later build: use that to collect garbage.")
@@ -185,7 +189,7 @@ struct PackContent: Sendable {
     _ key: [UInt8], _ version: Stamp, _ transaction: ReadTransaction, _ copiesHere: [Name: Int]
   ) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.forgetsDropsEarly) { return false }
-    guard let name = try transaction.nameRow(key), let mask = try transaction.maskRow(key: name.key, version)
+    guard let name = try transaction.nameRow(key), let mask = try transaction.maskRow(of: name, version)
     else {
       return false
     }

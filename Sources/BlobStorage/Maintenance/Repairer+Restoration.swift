@@ -66,13 +66,17 @@ extension Repairer {
   private static func records(
     _ key: [UInt8], _ row: NameRow, _ known: ReadTransaction, _ packs: ReadTransaction
   ) throws(BlobStorageError) -> [PackRecord.Content] {
-    let number = try packs.nameRow(key)?.key
+    let name = try packs.nameRow(key)
     var records: [PackRecord.Content] = []
-    try known.forEachVersion(key: row.key) {
-      (stamp, version) throws(BlobStorageError) in
-      if let number {
-        if try packs.versionRow(key: number, stamp) != nil { return true }
-        if try packs.maskRow(key: number, stamp) != nil { return true }
+    try known.forEachVersion(of: row) { (known) throws(BlobStorageError) in
+      let (stamp, version) = (known.stamp, known.row)
+      if let name {
+        if let found = try packs.versionRow(of: name, stamp),
+          !found.digest.isUnknown || version.digest.isUnknown
+        {
+          return true
+        }
+        if try packs.maskRow(of: name, stamp) != nil { return true }
       }
       records.append(
         .ref(
@@ -81,10 +85,10 @@ extension Repairer {
             created: version.created, metadata: version.metadata)))
       return true
     }
-    guard let number else { return records }
+    guard let name else { return records }
     var hidden: [Stamp] = []
-    try known.forEachHidden(key: row.key) { (stamp) throws(BlobStorageError) in
-      if try packs.versionRow(key: number, stamp) != nil { hidden.append(stamp) }
+    try known.forEachHidden(of: row) { (stamp) throws(BlobStorageError) in
+      if try packs.versionRow(of: name, stamp) != nil { hidden.append(stamp) }
     }
     for versions in hidden.parts(of: Limits.dropVersionCountMax) {
       records.append(
@@ -153,10 +157,7 @@ extension Repairer {
   ) throws(BlobStorageError) {
     for part in records.parts(of: Self.recordCountOfCommit) {
       _ = try session.commit { (commit) throws(BlobStorageError) in
-        for content in part {
-          let payload = content.ownPayload
-          try commit.append(content, payload: payload.span.bytes)
-        }
+        for content in part { try commit.append(content) }
       }
     }
   }

@@ -106,11 +106,13 @@ struct Repairer {
       var copies = try Compaction(of: name, engine: engine, to: session, isChecked: true)
       for record in whole {
         switch record.content {
-        case .ref, .drop: try copies.copy(.written(record.content))
+        case .ref(let ref): try copies.copy(.written(.ref(ref)))
+        case .drop(let drop): try copies.copy(.written(.drop(drop)))
         case .chunk, .manifest: try copies.copy(.copy(record))
         case .skipped: break
         }
       }
+      try copies.finish()
       try session.rollOver()
     }
     try engine.packs.forget { $0 == name }
@@ -142,9 +144,8 @@ struct Repairer {
     for part in chunks.parts(of: Self.countOfCommit) {
       try engine.catalog.write { (transaction) throws(BlobStorageError) in
         for digest in part {
-          guard var row = try transaction.chunkRow(digest), row.place.pack == pack else { continue }
-          row.isSuspect = true
-          try transaction.setChunkRow(digest, row)
+          guard let row = try transaction.chunkRow(digest), row.place.pack == pack else { continue }
+          try transaction.setSuspect(digest, row)
         }
       }
     }

@@ -76,7 +76,7 @@ extension StoreStatistics {
 extension Marker {
   /// Why blobs could not be followed to all of their chunks; only the first reasons.
   fileprivate var notFollowed: [String] {
-    unreadable.map(\.message) + missing.sorted().map { "Chunk or manifest \($0) is needed and missing." }
+    unreadable.map(\.message) + missing.sorted().map(\.neededAndMissing)
   }
 }
 

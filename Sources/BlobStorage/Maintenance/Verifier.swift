@@ -116,24 +116,16 @@ struct Verifier {
   private func versionsAhead() throws(BlobStorageError) -> [VersionAhead] {
     let now = engine.clock.now()
     return try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      var numbers: Set<UInt64> = []
-      try transaction.forEachVersion { (key, stamp, _) in
-        if Stamp.isFarAhead(stamp.time, wallClock: now), numbers.count < Self.aheadCountMax {
-          numbers.insert(key)
-        }
-      }
       var found: [VersionAhead] = []
-      guard !numbers.isEmpty else { return found }
       try transaction.forEachKey(prefix: [], after: nil) { (key, name) throws(BlobStorageError) in
-        guard numbers.remove(name.key) != nil else { return true }
-        try transaction.forEachVersion(key: name.key) { version in
+        try transaction.forEachVersion(of: name) { version in
           guard Stamp.isFarAhead(version.stamp.time, wallClock: now) else { return false }
           found.append(
             VersionAhead(
               key: String(decoding: key, as: UTF8.self), version: BlobVersion.ID(version.stamp)))
           return true
         }
-        return !numbers.isEmpty
+        return found.count < Self.aheadCountMax
       }
       return found
     }
@@ -334,11 +326,13 @@ struct Verifier {
   private static func check(
     _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) {
-    let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
+    // The first entry of a commit record answers for all.
+    guard record.beginsRecord else { return }
+    let bytes = try file.bytes(at: record.offset, record.recordRange.count, pack: pack)
     try bridge(bytes) { (raw) throws(BlobStorageError) in
       let (header, _, payload) = try RecordHeader.verified(raw, pack: pack, offset: record.offset)
-      guard header.metaByteCount == record.metaByteCount, header.payloadByteCount == record.payloadByteCount
-      else {
+      let type = RecordType(rawValue: header.typeNumber)
+      guard type == record.type, type == .commit || header.payloadByteCount == record.payloadByteCount else {
         throw BlobStorageError(.corrupted, "the record is not what the footer says")
       }
       guard case .chunk(let chunk) = record.content else { return }

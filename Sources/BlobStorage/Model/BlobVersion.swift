@@ -56,6 +56,7 @@ public struct PutResult: Sendable, Hashable {
   public let version: BlobVersion
   /// Plain bytes of chunks that were not in the store before.
   public let newByteCount: Int64
-  /// Bytes added to packs, for chunks, manifest and ref.
+  /// Bytes added to packs, for chunks, manifest and ref. The ref shares a record with those of the same commit, so its
+  /// part is an estimate.
   public let storedByteCount: Int64
 }

@@ -65,7 +65,8 @@ public struct CollectionReport: Sendable, Hashable {
   public var dictionaryChunkCount = 0
   /// Dictionaries that were trained and stored.
   public var addedDictionaryCount = 0
-  /// Bytes by which the packs became smaller.
+  /// Bytes by which the packs became smaller. A dry run counts refs and drops as they are; when they are copied, they may
+  /// take a few bytes more or less each.
   public var freedByteCount: Int64 = 0
   /// Bytes of unneeded records that remain.
   public var garbageByteCount: Int64 = 0

@@ -13,17 +13,29 @@ package enum PackRecovery {
       adopting: file, header: outcome.header, byteCount: outcome.endOffset, codecs: codecs)
     let scanner = try PackScanner(file: file, name: name, codecs: codecs)
     var syncedByteCount: Int64 = 0
+    // The record that was met last, and how much it says.
+    var last: (range: Range<Int64>, count: Int)?
+    func list() throws(BlobStorageError) {
+      guard let last else { return }
+      let header = try bridge(
+        try file.bytes(
+          at: last.range.lowerBound, min(last.range.count, RecordHeader.byteCountMax), pack: name)
+      ) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
+      let isCommit = header.typeNumber == RecordType.commit.rawValue
+      let byteCount =
+        header.byteCount + header.metaByteCount + (isCommit ? header.payloadByteCount : 0)
+      let bytes = try file.bytes(at: last.range.lowerBound, byteCount, pack: name)
+      try writer.list(header, bytes.span.bytes.extracting(header.byteCount...), count: last.count)
+    }
     _ = try scanner.scan { (record) throws(BlobStorageError) in
       syncedByteCount = max(syncedByteCount, record.syncedByteCount)
-      let headerAndMeta = try file.bytes(
-        at: record.offset, RecordHeader.byteCount + record.metaByteCount, pack: name)
-      var payload: [UInt8] = []
-      if case .drop = record.content {
-        payload = try file.bytes(
-          at: record.offset + Int64(headerAndMeta.count), record.payloadByteCount, pack: name)
+      if record.beginsRecord {
+        try list()
+        last = (record.recordRange, 0)
       }
-      try writer.list(headerAndMeta.span.bytes, dropPayload: payload.span.bytes)
+      last?.count += 1
     }
+    try list()
     try rewrite(file, syncedByteCount..<outcome.endOffset)
     return try writer.seal()
   }

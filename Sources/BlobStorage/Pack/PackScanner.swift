@@ -118,13 +118,12 @@ package struct PackScanner {
     }
     if verifiesPayloads { return try scanRecords(header, upTo: trailer.footerOffset, isSealed: true, body) }
     do throws(BlobStorageError) {
-      try verifyFooter(trailer)
-      try scanFooter(trailer, algorithm: header.digestAlgorithm) { _ in }
+      try scanFooter(trailer, header) { _ in }
     } catch {
       guard error.code == .corrupted else { throw error }
       return try scanBothCopies(header, trailer, body)
     }
-    try scanFooter(trailer, algorithm: header.digestAlgorithm, body)
+    try scanFooter(trailer, header, body)
     return Outcome(
       header: header, isSealed: true, endOffset: trailer.footerOffset, recordCount: trailer.recordCount,
       gaps: [])
@@ -135,35 +134,12 @@ package struct PackScanner {
     _ header: PackHeader, _ trailer: PackFooter.Trailer, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
     var outcome = try scanRecords(header, upTo: trailer.footerOffset, isSealed: true) { _ in }
-    var listed: [PackRecord] = []
-    if !outcome.gaps.isEmpty {
-      listed = try recordsOfDamagedFooter(trailer, header.digestAlgorithm, in: outcome.gaps)
-    }
-    outcome.lost = Self.parts(of: outcome.gaps, without: listed)
-    outcome.recordCount += listed.count
+    let copies = outcome.gaps.isEmpty ? [] : try recordsOfDamagedFooter(trailer, in: outcome.gaps)
+    let filled = try scanRecords(header, upTo: trailer.footerOffset, isSealed: true, copies: copies, body)
+    outcome.lost = filled.gaps
+    outcome.recordCount = filled.recordCount
     outcome.isSealed = false
-    var waiting = listed[...]
-    _ = try scanRecords(header, upTo: trailer.footerOffset, isSealed: true) {
-      (record) throws(BlobStorageError) in
-      while let first = waiting.first, first.offset < record.offset { try body(waiting.removeFirst()) }
-      try body(record)
-    }
-    for record in waiting { try body(record) }
     return outcome
-  }
-
-  /// What of `gaps` no record covers; both are in the order of their offsets.
-  private static func parts(of gaps: [Range<Int64>], without records: [PackRecord]) -> [Range<Int64>] {
-    var parts: [Range<Int64>] = []
-    for gap in gaps {
-      var start = gap.lowerBound
-      for record in records where gap.contains(record.offset) {
-        if record.offset > start { parts.append(start..<record.offset) }
-        start = record.offset + Int64(record.byteCount)
-      }
-      if start < gap.upperBound { parts.append(start..<gap.upperBound) }
-    }
-    return parts
   }
 
   /// Whether the pack is sealed and all of it matches its checksums, payloads included.
@@ -179,116 +155,113 @@ package struct PackScanner {
   // MARK: The footer
 
   private func scanFooter(
-    _ trailer: PackFooter.Trailer, algorithm: Digest.Algorithm,
+    _ trailer: PackFooter.Trailer, _ pack: PackHeader,
     _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    var walk = PackFooter.Walk(trailer: trailer, algorithm: algorithm)
-    var plainByteCount = 0
-    try forEachBlock(trailer) { (block, stored) throws(BlobStorageError) in
-      let plain = try decode(stored, block)
-      plainByteCount += plain.count
-      try bridge(plain) { (raw) throws(BlobStorageError) in try walk.forEachRecord(raw, body) }
+    var decoder = decoder(pack)
+    var offset = Int64(PackHeader.byteCount)
+    var count = 0
+    try forEachBlock(trailer) { (result) throws(BlobStorageError) in
+      let block = try result.get()
+      guard block.recordOffset == offset else { throw footerIsDamaged(trailer) }
+      offset = try block.forEachRecord { (listed) throws(BlobStorageError) in
+        let records = try bridge(listed.meta) { (meta) throws(BlobStorageError) in
+          try decoder.records(listed.header, meta: meta, payload: listed.payload, at: listed.offset)
+        }
+        for record in records { try body(record) }
+        count += records.count
+      }
     }
-    try walk.finish()
-    guard plainByteCount == trailer.plainByteCount else { throw footerIsDamaged(trailer) }
+    guard count == trailer.recordCount, offset == trailer.footerOffset else {
+      throw footerIsDamaged(trailer)
+    }
   }
 
-  /// Calls `body` with each block of the footer as it is stored.
+  /// A block of a footer, decoded.
+  private struct Block {
+    let recordOffset: Int64
+    let fields: [UInt8]
+    let digests: [UInt8]
+
+    func forEachRecord(
+      _ body: (PackFooter.Listed) throws(BlobStorageError) -> Void
+    ) throws(BlobStorageError) -> Int64 {
+      try bridge(fields) { (fields) throws(BlobStorageError) in
+        try bridge(digests) { (digests) throws(BlobStorageError) in
+          try PackFooter.forEachRecord(fields: fields, digests: digests, from: recordOffset, body)
+        }
+      }
+    }
+  }
+
+  /// Calls `body` with each block of the footer, or why it cannot be read. Damage must not pass for what a later build
+  /// wrote, so the checksum goes before all else.
   private func forEachBlock(
-    _ trailer: PackFooter.Trailer,
-    _ body: (PackFooter.BlockHeader, [UInt8]) throws(BlobStorageError) -> Void
+    _ trailer: PackFooter.Trailer, _ body: (Result<Block, BlobStorageError>) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var offset = trailer.footerOffset
     let end = trailer.footerOffset + Int64(trailer.storedByteCount)
     while offset < end {
-      let headerBytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
-      let block = try bridge(headerBytes) { (raw) throws(BlobStorageError) in
-        var reader = ByteReader(raw)
-        return try PackFooter.BlockHeader(from: &reader)
-      }
-      offset += Int64(headerBytes.count)
-      guard Int64(block.storedByteCount) <= end - offset else {
-        throw BlobStorageError(.corrupted, "A block of a footer is longer than the footer.", pack: "\(name)")
-      }
-      let stored = try read(at: offset, block.storedByteCount)
-      offset += Int64(stored.count)
-      try body(block, stored)
-    }
-  }
-
-  /// The records in `gaps` that the undamaged blocks of a damaged footer list.
-  ///
-  /// A block does not say where its first record lies. From the front that is known up to the first damaged block; from
-  /// the back, where the records end, down to the last one. Each record's checksum is checked at its place.
-  private func recordsOfDamagedFooter(
-    _ trailer: PackFooter.Trailer, _ algorithm: Digest.Algorithm, in gaps: [Range<Int64>]
-  ) throws(BlobStorageError) -> [PackRecord] {
-    var found: [Int64: PackRecord] = [:]
-    func collect(_ plain: [UInt8], at start: Int64) {
-      var walk = PackFooter.Walk(trailer: trailer, algorithm: algorithm, offset: start)
-      // What is damaged in a block ends it; the records before count.
+      let start = offset
+      let bytes = try read(at: offset, Int(min(Int64(PackFooter.BlockHeader.byteCount), end - offset)))
+      let header: PackFooter.BlockHeader
       do throws(BlobStorageError) {
-        try bridge(plain) { (raw) throws(BlobStorageError) in
-          try walk.forEachRecord(raw) { record in
-            let end = record.offset + Int64(record.byteCount)
-            if gaps.contains(where: { $0.lowerBound <= record.offset && end <= $0.upperBound }) {
-              found[record.offset] = record
-            }
-          }
-        }
-      } catch {}
-    }
-    // Plain blocks with the bytes that their records span; nil for a damaged one.
-    var blocks: [(plain: [UInt8], span: Int64)?] = []
-    do throws(BlobStorageError) {
-      try forEachBlock(trailer) { (block, stored) throws(BlobStorageError) in
-        do throws(BlobStorageError) {
-          let plain = try decode(stored, block)
-          let span = try bridge(plain) { (raw) throws(BlobStorageError) in
-            try PackFooter.Walk.recordsByteCount(raw)
-          }
-          blocks.append((plain, span))
-        } catch { blocks.append(nil) }
+        header = try bridge(bytes) { (raw) throws(BlobStorageError) in try PackFooter.BlockHeader(raw) }
+      } catch {
+        // Where the next block begins is not known.
+        return try body(.failure(error))
       }
-    } catch {
-      // The checksum of the blocks does not match: this is no footer of a later build.
-      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
-      blocks.append(nil)
+      offset += Int64(bytes.count)
+      guard Int64(header.contentByteCount) <= end - offset else {
+        return try body(.failure(footerIsDamaged(trailer)))
+      }
+      let content = try read(at: offset, header.contentByteCount)
+      offset += Int64(content.count)
+      let block: Result<Block, BlobStorageError>
+      do throws(BlobStorageError) {
+        try bridge(bytes) { (raw) throws(BlobStorageError) in
+          try header.verify(raw, content: content.span.bytes, pack: name, offset: start)
+        }
+        block = .success(
+          Block(
+            recordOffset: header.recordOffset, fields: try decode(content, header),
+            digests: Array(content[header.storedByteCount...])))
+      } catch { block = .failure(error) }
+      try body(block)
     }
-    var start = Int64(PackHeader.byteCount)
-    for case let block? in blocks.prefix(while: { $0 != nil }) {
-      collect(block.plain, at: start)
-      start += block.span
-    }
-    var end = trailer.footerOffset
-    for case let block? in blocks.reversed().prefix(while: { $0 != nil }) {
-      end -= block.span
-      if end >= Int64(PackHeader.byteCount) { collect(block.plain, at: end) }
-    }
-    return found.values.sorted { $0.offset < $1.offset }
   }
 
-  /// Damage must not pass for what a later build wrote, so the checksum goes before all else.
-  private func verifyFooter(_ trailer: PackFooter.Trailer) throws(BlobStorageError) {
-    var offset = trailer.footerOffset
-    let end = trailer.footerOffset + Int64(trailer.storedByteCount)
-    var checksum: UInt32 = 0
-    while offset < end {
-      let bytes = try read(at: offset, Int(min(end - offset, 1 << 20)))
-      checksum = CRC32C.checksum(bytes.span.bytes, continuing: checksum)
-      offset += Int64(bytes.count)
+  /// The records in `gaps` that the undamaged blocks of a damaged footer list, in the pack's order.
+  private func recordsOfDamagedFooter(
+    _ trailer: PackFooter.Trailer, in gaps: [Range<Int64>]
+  ) throws(BlobStorageError) -> [Raw] {
+    var found: [Raw] = []
+    try forEachBlock(trailer) { (result) throws(BlobStorageError) in
+      do throws(BlobStorageError) {
+        _ = try result.get().forEachRecord { listed in
+          let end = listed.offset + Int64(listed.header.recordByteCount)
+          guard gaps.contains(where: { $0.lowerBound <= listed.offset && end <= $0.upperBound }) else {
+            return
+          }
+          found.append(
+            Raw(
+              header: listed.header, meta: listed.meta, payload: Array(listed.payload), offset: listed.offset)
+          )
+        }
+      } catch { guard error.code == .corrupted else { throw error } }
     }
-    guard checksum == trailer.checksum else { throw footerIsDamaged(trailer) }
+    return found.sorted { $0.offset < $1.offset }
   }
 
   private func footerIsDamaged(_ trailer: PackFooter.Trailer) -> BlobStorageError {
     BlobStorageError(
-      .corrupted, "The footer of pack \(name) does not match its checksum.", pack: "\(name)",
+      .corrupted, "The footer of pack \(name) does not list the whole pack.", pack: "\(name)",
       offset: trailer.footerOffset)
   }
 
+  /// The fields of a block.
   private func decode(
-    _ stored: [UInt8], _ block: PackFooter.BlockHeader
+    _ content: [UInt8], _ block: PackFooter.BlockHeader
   ) throws(BlobStorageError) -> [UInt8] {
     guard let kind = CodecKind(rawValue: block.codecNumber) else {
       throw BlobStorageError(
@@ -296,7 +269,8 @@ package struct PackScanner {
     }
     return try [UInt8](filling: block.plainByteCount) { (target) throws(BlobStorageError) in
       try codecs.withDecoder { (decoder) throws(BlobStorageError) in
-        try decoder.decode(stored.span.bytes, by: kind, into: target)
+        try decoder.decode(
+          content.span.bytes.extracting(0..<block.storedByteCount), by: kind, into: target)
       }
       return target.count
     }
@@ -304,30 +278,43 @@ package struct PackScanner {
 
   // MARK: Record by record
 
-  /// Calls `body` with the records from `start` on, where a record begins, and returns where the last whole one ends.
+  /// Calls `body` with the records from `start` on, where a commit begins, and returns where the last of them ends.
+  ///
+  /// If the bytes end in the middle of a record, so does their last commit, and none of it counts: refs name chunks of
+  /// their own commit by places, which are known only from its beginning.
   ///
   /// The bytes of chunks are not looked at: reading them finds out.
   func scanTail(
     _ header: PackHeader, from start: Int64, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Int64 {
     var window = Window(file: file, end: byteCount, trustsLengths: trustsLengths)
-    var offset = start
+    var decoder = decoder(header)
+    var (offset, end) = (start, start)
+    var held: [PackRecord] = []
+    func handOver() throws(BlobStorageError) {
+      for record in held { try body(record) }
+      held.removeAll(keepingCapacity: true)
+      end = offset
+    }
     while offset < byteCount {
       do throws(BlobStorageError) {
-        let record = try wholeRecord(at: offset, &window, header, readsPayload: false)
-        guard offset + Int64(record.byteCount) <= byteCount else { return offset }
-        try body(record)
-        offset += Int64(record.byteCount)
+        let raw = try wholeRecord(at: offset, &window, readsPayload: false)
+        guard raw.end <= byteCount else { return end }
+        held += try raw.records(by: &decoder)
+        offset = raw.end
       } catch {
         guard error.code == .corrupted else { throw error }
-        return offset
+        return end
       }
+      if let last = held.last, last.endsCommit { try handOver() }
     }
-    return offset
+    try handOver()
+    return end
   }
 
+  /// - Parameter copies: records of the footer, in the pack's order: each stands in for one that is damaged.
   private func scanRecords(
-    _ header: PackHeader, upTo end: Int64, isSealed: Bool,
+    _ header: PackHeader, upTo end: Int64, isSealed: Bool, copies: [Raw] = [],
     _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
     var offset = Int64(PackHeader.byteCount)
@@ -342,13 +329,29 @@ package struct PackScanner {
       held = []
     }
     var window = Window(file: file, end: end, trustsLengths: trustsLengths)
-    while offset < end {
-      let record: PackRecord?
-      do { record = try wholeRecord(at: offset, &window, header) } catch {
+    var decoder = decoder(header)
+    var copies = copies[...]
+    func next() throws(BlobStorageError) -> OneOrMore<PackRecord>? {
+      do throws(BlobStorageError) {
+        return try wholeRecord(at: offset, &window).records(by: &decoder)
+      } catch {
         guard error.code == .corrupted else { throw error }
-        record = nil
       }
-      if let record {
+      guard let copy = copies.first, copy.offset == offset else { return nil }
+      do throws(BlobStorageError) { return try copy.records(by: &decoder) } catch {
+        guard error.code == .corrupted else { throw error }
+        return nil
+      }
+    }
+    /// Refs may name a chunk whose bytes are damaged, and whose meta is not.
+    func noteDamaged() throws(BlobStorageError) {
+      do throws(BlobStorageError) {
+        _ = try wholeRecord(at: offset, &window, readsPayload: false).records(by: &decoder)
+      } catch { guard error.code == .corrupted else { throw error } }
+    }
+    while offset < end {
+      while let copy = copies.first, copy.offset < offset { copies.removeFirst() }
+      if let records = try next(), recordCount + held.count + records.count <= Limits.packRecordCountMax {
         if let start = gapStart {
           gaps.append(start..<offset)
           // A crash leaves nothing behind the tail it tears: this is damage, and what is left of the commit counts.
@@ -356,15 +359,20 @@ package struct PackScanner {
         }
         gapStart = nil
         let isInCommit = !held.isEmpty
-        held.append(record)
+        held += records
+        let last = records[records.endIndex - 1]
         // In a sealed pack every commit is whole.
-        if isSealed || !record.continues && (record.endsCommit || !isInCommit) { try handOver() }
-        offset += Int64(record.byteCount)
+        if isSealed || !last.continues && (last.endsCommit || !isInCommit) { try handOver() }
+        offset = last.recordRange.upperBound
       } else {
         if gapStart == nil { gapStart = offset }
+        try noteDamaged()
         // Behind damage, or in a torn tail: the next place that looks like a record of this pack at this offset.
-        if !isSealed, gapStart == offset, try synced(behind: offset, &window, header) <= offset { break }
-        guard let next = try window.next(RecordHeader.mark, from: offset + 1) else { break }
+        if !isSealed, gapStart == offset, try synced(behind: offset, &window) <= offset { break }
+        let copy = copies.first { $0.offset > offset }?.offset
+        guard
+          let next = [try window.next(RecordHeader.mark, from: offset + 1), copy].compactMap({ $0 }).min()
+        else { break }
         offset = next
       }
     }
@@ -373,7 +381,7 @@ package struct PackScanner {
     if let start = gapStart {
       if isSealed { gaps.append(start..<end) } else { endOffset = start }
     }
-    if let first = held.first { endOffset = first.offset }
+    if let first = held.first { endOffset = first.recordRange.lowerBound }
     return Outcome(
       header: header, isSealed: isSealed, endOffset: endOffset, recordCount: recordCount, gaps: gaps,
       lost: gaps)
@@ -383,18 +391,16 @@ package struct PackScanner {
   ///
   /// A power cut can keep what was written later and lose what was written before it. Only where a later record says
   /// that a place had been synced is a hole there damage; anywhere else all that follows it is a tail that was torn.
-  private func synced(
-    behind offset: Int64, _ window: inout Window, _ pack: PackHeader
-  ) throws(BlobStorageError) -> Int64 {
+  private func synced(behind offset: Int64, _ window: inout Window) throws(BlobStorageError) -> Int64 {
     var offset = offset
     var synced: Int64 = 0
     while let next = try window.next(RecordHeader.mark, from: offset + 1) {
       offset = next
       while offset < window.end {
         do throws(BlobStorageError) {
-          let record = try wholeRecord(at: offset, &window, pack)
-          synced = max(synced, record.syncedByteCount)
-          offset += Int64(record.byteCount)
+          let raw = try wholeRecord(at: offset, &window)
+          synced = max(synced, try raw.syncedByteCount())
+          offset = raw.end
         } catch {
           guard error.code == .corrupted else { throw error }
           break
@@ -404,41 +410,66 @@ package struct PackScanner {
     return synced
   }
 
+  private func decoder(_ pack: PackHeader) -> RecordDecoder {
+    RecordDecoder(pack: name, algorithm: pack.digestAlgorithm, codecs: codecs)
+  }
+
+  /// A record whose checksums match.
+  private struct Raw {
+    let header: RecordHeader
+    let meta: [UInt8]
+    /// That of a commit record.
+    let payload: [UInt8]
+    let offset: Int64
+
+    var end: Int64 { offset + Int64(header.recordByteCount) }
+
+    func records(by decoder: inout RecordDecoder) throws(BlobStorageError) -> OneOrMore<PackRecord> {
+      try bridge(meta) { (meta) throws(BlobStorageError) in
+        try bridge(payload) { (payload) throws(BlobStorageError) in
+          try decoder.records(header, meta: meta, payload: payload, at: offset)
+        }
+      }
+    }
+
+    /// Bytes of the pack that were known to be on the medium when the record was appended; 0 if it does not say.
+    func syncedByteCount() throws(BlobStorageError) -> Int64 {
+      guard header.typeNumber == RecordType.commit.rawValue else { return 0 }
+      return try bridge(payload.isEmpty ? meta : payload) { (raw) throws(BlobStorageError) in
+        try RecordDecoder.syncedByteCount(raw, at: offset)
+      }
+    }
+  }
+
   /// The record at `offset`, its payload's checksum checked.
   private func wholeRecord(
-    at offset: Int64, _ window: inout Window, _ pack: PackHeader, readsPayload: Bool = true
-  ) throws(BlobStorageError) -> PackRecord {
-    let fixed = try window.bytes(at: offset, RecordHeader.byteCount)
-    let header = try bridge(fixed) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
-    let headerAndMeta = try window.bytes(at: offset, RecordHeader.byteCount + header.metaByteCount)
-    let payloadOffset = offset + Int64(headerAndMeta.count)
+    at offset: Int64, _ window: inout Window, readsPayload: Bool = true
+  ) throws(BlobStorageError) -> Raw {
+    let first = try window.bytes(
+      at: offset, Int(min(Int64(RecordHeader.byteCountMax), max(0, window.end - offset))))
+    let header = try bridge(first) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
+    let headerAndMeta = try window.bytes(at: offset, header.byteCount + header.metaByteCount)
     // The header's own checksum goes first: a length from elsewhere is not followed.
-    try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
-      _ = try RecordHeader.verifiedMeta(raw, pack: name, offset: offset)
+    let (meta, checksum) = try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
+      (Array(try header.verifiedMeta(raw, pack: name, offset: offset)), header.writtenChecksum(raw))
     }
+    let isCommit = header.typeNumber == RecordType.commit.rawValue
     var payload: [UInt8] = []
-    if header.payloadByteCount > 0, readsPayload || header.typeNumber == RecordType.drop.rawValue {
-      payload = try window.bytes(at: payloadOffset, header.payloadByteCount + 4)
-      let checksum = payload.withUnsafeBytes { raw in
+    if header.payloadByteCount > 0, readsPayload || isCommit {
+      payload = try window.bytes(at: offset + Int64(headerAndMeta.count), header.payloadByteCount + 4)
+      let written = payload.withUnsafeBytes { raw in
         raw.loadUnaligned(fromByteOffset: header.payloadByteCount, as: UInt32.self).littleEndian
       }
       let expected = RecordHeader.payloadChecksum(
-        payload.span.bytes.extracting(0..<header.payloadByteCount), after: headerAndMeta.span.bytes)
-      guard expected == checksum else {
+        payload.span.bytes.extracting(0..<header.payloadByteCount), continuing: checksum)
+      guard expected == written else {
         throw BlobStorageError(
           .corrupted, "A record of pack \(name) does not match its checksum.", pack: "\(name)", offset: offset
         )
       }
       payload.removeLast(4)
     }
-    return try bridge(headerAndMeta) { (raw) throws(BlobStorageError) in
-      let meta = UnsafeRawBufferPointer(rebasing: raw[RecordHeader.byteCount...])
-      let isDrop = header.typeNumber == RecordType.drop.rawValue
-      return try bridge(isDrop ? payload : []) { (raw) throws(BlobStorageError) in
-        try PackRecord(
-          header: header, meta: meta, dropPayload: raw, offset: offset, algorithm: pack.digestAlgorithm)
-      }
-    }
+    return Raw(header: header, meta: meta, payload: isCommit ? payload : [], offset: offset)
   }
 
   private func read(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {

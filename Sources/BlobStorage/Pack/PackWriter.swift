@@ -25,9 +25,18 @@ package final class PackWriter {
   package var synchronizes = true
 
   private var buffer = GrowingBuffer()
-  private var blocks = ByteWriter(capacity: 4_096)
-  private var block = ByteWriter(capacity: 4_096)
-  private var footerPlainByteCount = 0
+  /// Blocks of the footer, and what the next one lists.
+  private var blocks: [(header: PackFooter.BlockHeader, content: [UInt8])] = []
+  private var fields = ByteWriter(capacity: 4_096)
+  private var digests = ByteWriter(capacity: 4_096)
+  /// Where the next block's records begin, and where those end that are listed.
+  private var blockOffset = Int64(PackHeader.byteCount)
+  private var listedEnd = Int64(PackHeader.byteCount)
+  /// The chunks and manifests of the commit under way.
+  private var targets = CommitTargets()
+  /// The content of its current commit record.
+  private var entries = GrowingBuffer()
+  private var encoder = CommitEncoder()
   private let codecs: CodecPool
   /// Where the zeros end.
   private var filledByteCount: Int64 = 0
@@ -58,22 +67,122 @@ package final class PackWriter {
 
   /// Appends a record; the system has it after `flush`. Returns it as a reader would find it.
   ///
-  /// - Parameter continues: whether a ref or drop is followed by another of the same commit. Until the last of them
-  ///   is in the pack, a recovery takes none.
+  /// A ref or drop becomes a commit record. `append(commit:)` takes several.
   package func append(
-    _ content: PackRecord.Content,
-    payload: RawSpan = RawSpan(),
-    continues: Bool = false
+    _ content: PackRecord.Content, payload: RawSpan = RawSpan(), continues: Bool = false,
+    syncedByteCount: Int64 = 0
   ) throws(BlobStorageError) -> PackRecord {
     try check()
-    let record = PackRecord(
-      content: content, offset: byteCount, metaByteCount: content.metaByteCount,
-      payloadByteCount: payload.byteCount, continues: continues)
-    let headerAndMeta = record.encode(payload, in: name, into: buffer.add(byteCount: record.byteCount))
-    byteCount += Int64(record.byteCount)
-    try list(headerAndMeta.bytes, dropPayload: content.type == .drop ? payload : RawSpan())
-    if buffer.count >= Self.bufferByteCountTarget { try flush() }
+    if let entry = content.entry {
+      add(entry, entry.blob.flatMap { targets.last($0) }, syncedByteCount)
+      return try endRecord(CollectionOfOne(entry), continues: continues, syncedByteCount).head
+    }
+    let record = PackRecord(content, offset: byteCount, payloadByteCount: payload.byteCount)
+    let memory = buffer.add(byteCount: record.byteCount)
+    let header = record.encode(payload, in: name, into: memory)
+    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
+    if let target = record.target { targets.append(target) }
+    try endAppending(record.byteCount, 1)
     return record
+  }
+
+  /// Appends the refs and drops of a commit, and ends it. They become one record, or several if they are long. Until the
+  /// last of these is in the pack, a recovery takes none.
+  ///
+  /// - Parameters:
+  ///   - isSplit: makes a commit of each entry.
+  ///   - syncedByteCount: bytes of the pack that are known to be on the medium.
+  ///   - body: called with each entry as a reader would find it.
+  package func append(
+    commit: some Collection<CommitRecord.Entry>, isSplit: Bool = false, syncedByteCount: Int64 = 0,
+    _ body: (PackRecord) -> Void
+  ) throws(BlobStorageError) {
+    try check()
+    defer { endCommit() }
+    let known = commit.count > 4 && !isSplit ? targets.byDigest() : nil
+    var (begin, index) = (commit.startIndex, commit.startIndex)
+    var memoryByteCount = 0
+    while index < commit.endIndex {
+      let entry = commit[index]
+      let target = entry.blob.flatMap { if let known { known[$0] } else { targets.last($0) } }
+      add(entry, target, syncedByteCount)
+      memoryByteCount += entry.memoryByteCount
+      commit.formIndex(after: &index)
+      let isLast = index == commit.endIndex
+      guard
+        isLast || isSplit || entries.count >= CommitRecord.byteCountTarget
+          || memoryByteCount >= CommitRecord.memoryByteCountTarget
+      else { continue }
+      for record in try endRecord(
+        commit[begin..<index], continues: !isLast && !isSplit, syncedByteCount)
+      { body(record) }
+      (begin, memoryByteCount) = (index, 0)
+    }
+  }
+
+  /// Ends a commit: no ref of a later one names its chunks by their places.
+  package func endCommit() { targets.removeAll() }
+
+  /// Puts an entry behind those of the current commit record.
+  private func add(_ entry: CommitRecord.Entry, _ target: CommitRecord.Target?, _ syncedByteCount: Int64) {
+    if entries.count == 0 { encoder = CommitEncoder(pack: name, offset: byteCount, synced: syncedByteCount) }
+    var filler = ByteFiller(entries.add(byteCount: CommitEncoder.beginningByteCountMax + entry.byteCountMax))
+    encoder.put(entry, target, into: &filler)
+    entries.removeLast(filler.remainingByteCount)
+  }
+
+  /// Appends the current commit record, and returns its entries as a reader would find them.
+  private func endRecord(
+    _ added: some Collection<CommitRecord.Entry>, continues: Bool, _ syncedByteCount: Int64
+  ) throws(BlobStorageError) -> OneOrMore<PackRecord> {
+    defer { entries.removeAll(keepingAtMost: 2 * CommitRecord.byteCountTarget) }
+    var header: RecordHeader?
+    if added.count > 1 {
+      let plain = UnsafeRawBufferPointer(rebasing: entries.bytes[encoder.beginningByteCount...])
+      try codecs.withEncoder { (codec) throws(BlobStorageError) in
+        try codec.withEncoded(plain.bytes, by: .zstd) { (kind, stored) throws(BlobStorageError) in
+          // Each entry has a place of its own in the record.
+          guard kind == .zstd, stored.count >= added.count else { return }
+          let content = encoder.compressedBeginning(plainByteCount: plain.count) + stored
+          header = content.withUnsafeBytes { put($0, continues: continues) }
+        }
+      }
+    }
+    let written = header ?? put(entries.bytes, continues: continues)
+    let range = byteCount..<byteCount + Int64(written.recordByteCount)
+    if !continues { endCommit() }
+    try endAppending(written.recordByteCount, added.count)
+    var records: OneOrMore<PackRecord>?
+    for (index, entry) in added.enumerated() {
+      var record = PackRecord(.init(entry), in: range, (index, added.count))
+      record.continues = continues || index < added.count - 1
+      record.syncedByteCount = syncedByteCount
+      if records == nil { records = OneOrMore(record) } else { records?.rest.append(record) }
+    }
+    guard let records else { preconditionFailure("a commit record has an entry") }
+    return records
+  }
+
+  /// Puts a commit record into the buffer and the footer.
+  private func put(_ content: UnsafeRawBufferPointer, continues: Bool) -> RecordHeader {
+    let isShort = content.count <= Limits.recordMetaByteCountMax
+    let header = RecordHeader(
+      type: .commit, flags: continues ? RecordHeader.continues : 0,
+      metaByteCount: isShort ? content.count : 0, payloadByteCount: isShort ? 0 : content.count)
+    header.encode(
+      isShort ? RawSpan() : content.bytes, in: name, offset: byteCount,
+      into: buffer.add(byteCount: header.recordByteCount)
+    ) { if isShort { $0.raw(content) } }
+    list(header, content)
+    return header
+  }
+
+  private func endAppending(_ added: Int, _ count: Int) throws(BlobStorageError) {
+    byteCount += Int64(added)
+    listedEnd = byteCount
+    recordCount += count
+    try endLongBlock()
+    if buffer.count >= Self.bufferByteCountTarget { try flush() }
   }
 
   /// Reserves space for the pack up to that length, as far as the file system can.
@@ -83,14 +192,21 @@ package final class PackWriter {
     reservedByteCount = byteCount
   }
 
-  /// Takes a record into the footer.
-  package func list(
-    _ headerAndMeta: RawSpan, dropPayload: RawSpan
-  ) throws(BlobStorageError) {
-    recordCount += 1
-    headerAndMeta.withUnsafeBytes { block.raw($0) }
-    dropPayload.withUnsafeBytes { block.raw($0) }
-    if block.bytes.count >= PackFooter.BlockHeader.plainByteCountTarget { try endBlock() }
+  /// Takes a record of the pack into the footer.
+  ///
+  /// - Parameters:
+  ///   - bytes: its meta, and behind it the payload of a commit record.
+  ///   - count: how many entries a commit record has; 1 for others.
+  package func list(_ header: RecordHeader, _ bytes: RawSpan, count: Int = 1) throws(BlobStorageError) {
+    bytes.withUnsafeBytes { list(header, $0) }
+    recordCount += count
+    listedEnd += Int64(header.recordByteCount)
+    try endLongBlock()
+  }
+
+  private func list(_ header: RecordHeader, _ bytes: UnsafeRawBufferPointer) {
+    header.list(into: &fields)
+    PackFooter.list(bytes, of: header, into: &fields, digests: &digests)
   }
 
   /// Hands all records to the system: they survive the death of the process.
@@ -151,12 +267,9 @@ package final class PackWriter {
       failure = error
       throw error
     }
-    let trailer = PackFooter.Trailer(
-      name: name, recordCount: recordCount, footerOffset: byteCount, storedByteCount: blocks.bytes.count,
-      plainByteCount: footerPlainByteCount, checksum: CRC32C.checksum(blocks.bytes.span.bytes))
-    blocks.raw(trailer.encoded())
+    let footer = footer()
     do {
-      try file.put(blocks.bytes, at: byteCount)
+      try file.put(footer, at: byteCount)
     } catch {
       failure = error
     }
@@ -165,7 +278,7 @@ package final class PackWriter {
       poison(error)
       throw failure ?? error
     }
-    let length = byteCount + Int64(blocks.bytes.count)
+    let length = byteCount + Int64(footer.count)
     if reservedByteCount > length {
       // Best effort: what stays reserved goes with the pack.
       do { try file.truncate(to: length) } catch {}
@@ -173,23 +286,45 @@ package final class PackWriter {
     return length
   }
 
+  /// All blocks, and the trailer.
+  private func footer() -> [UInt8] {
+    var bytes = ByteWriter(capacity: 4_096)
+    for (header, content) in blocks {
+      bytes.raw(
+        header.encoded(
+          content: content.span.bytes, pack: name, offset: byteCount + Int64(bytes.bytes.count)))
+      bytes.raw(content)
+    }
+    let trailer = PackFooter.Trailer(
+      name: name, recordCount: recordCount, footerOffset: byteCount, storedByteCount: bytes.bytes.count)
+    bytes.raw(trailer.encoded())
+    return bytes.bytes
+  }
+
+  private func endLongBlock() throws(BlobStorageError) {
+    if max(fields.bytes.count, digests.bytes.count) >= PackFooter.BlockHeader.plainByteCountTarget {
+      try endBlock()
+    }
+  }
+
   private static let encodedBlockByteCountMin = 512
 
   private func endBlock() throws(BlobStorageError) {
-    guard !block.bytes.isEmpty else { return }
-    let plain = block.bytes
+    guard !fields.bytes.isEmpty else { return }
+    let plain = fields.bytes
     // A few records are not worth decoding them.
     let codec: CodecChoice = plain.count < Self.encodedBlockByteCountMin ? .none : .zstd
     try codecs.withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain.span.bytes, by: codec) { (kind, stored) throws(BlobStorageError) in
         let header = PackFooter.BlockHeader(
-          codecNumber: kind.rawValue, plainByteCount: plain.count, storedByteCount: stored.count)
-        header.encode(into: &blocks)
-        blocks.raw(stored)
+          codecNumber: kind.rawValue, plainByteCount: plain.count, storedByteCount: stored.count,
+          digestsByteCount: digests.bytes.count, recordOffset: blockOffset)
+        blocks.append((header, stored + digests.bytes))
       }
     }
-    footerPlainByteCount += plain.count
-    block = ByteWriter(capacity: 4_096)
+    blockOffset = listedEnd
+    fields = ByteWriter(capacity: 4_096)
+    digests = ByteWriter(capacity: 4_096)
   }
 
   private func check() throws(BlobStorageError) {

@@ -142,11 +142,10 @@ package final class ChunkSource: Sendable {
         else { return }
         // What is encoded against the chunk is decoded in one hop.
         if chunk.base != nil, try transaction.isBase(digest) { return }
-        try transaction.setChunkRow(
-          digest,
-          ChunkRow(
-            place: Place(pack: pack.number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
-            storedByteCount: copy.record.payloadByteCount))
+        let other = ChunkRow(
+          place: Place(pack: pack.number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
+          storedByteCount: copy.record.payloadByteCount)
+        try transaction.setChunkRow(digest, other, insteadOf: row)
       }
     } catch {
       // Reading goes on; the next read finds the copy again.
@@ -395,7 +394,9 @@ package final class ChunkSource: Sendable {
       let (header, meta, payload) = try RecordHeader.verified(
         UnsafeRawBufferPointer(target), pack: place.pack, offset: offset)
       guard header.typeNumber == RecordType.chunk.rawValue,
-        try ChunkRecord(meta: meta, algorithm: digest.algorithm).digest == digest,
+        try ChunkRecord(
+          meta: meta, payloadByteCount: header.payloadByteCount, algorithm: digest.algorithm
+        ).digest == digest,
         payload.count == place.row.plainByteCount, let start = target.baseAddress,
         let source = payload.baseAddress
       else { throw BlobStorageError(.corrupted, "another record is in its place") }
@@ -489,9 +490,8 @@ package final class ChunkSource: Sendable {
   private func markSuspect(_ digest: Digest, _ place: Place) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
-        guard var row = try transaction.chunkRow(digest), row.place == place else { return }
-        row.isSuspect = true
-        try transaction.setChunkRow(digest, row)
+        guard let row = try transaction.chunkRow(digest), row.place == place else { return }
+        try transaction.setSuspect(digest, row)
       }
     } catch {
       // The damage is reported in any case; healing can wait for `repair`.

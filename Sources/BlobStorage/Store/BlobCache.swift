@@ -56,14 +56,14 @@ public final class BlobCache: Sendable {
 
   /// The bytes of a key; nil when there are none, or when they are too old.
   ///
-  /// - Complexity: no write. The use is recorded in memory and written with later puts.
+  /// - Complexity: no write. The use is recorded in memory; a later put or a task of its own writes it.
   public func data(forKey key: String) async throws(BlobStorageError) -> Data? {
-    try await run { (core) throws(BlobStorageError) in try core.data(key) }
+    try await read { (core) throws(BlobStorageError) in try core.data(key) }
   }
 
   /// The bytes of several keys: one element for each key, in their order, nil for a key that has no good value.
   public func data(forKeys keys: [String]) async throws(BlobStorageError) -> [Data?] {
-    try await run { (core) throws(BlobStorageError) in
+    try await read { (core) throws(BlobStorageError) in
       var found: [Data?] = []
       for key in keys {
         try CancellationFlag.check()
@@ -131,7 +131,7 @@ public final class BlobCache: Sendable {
   public func value<Value: BlobConvertible>(
     _ type: Value.Type = Value.self, forKey key: String
   ) async throws(BlobStorageError) -> Value? {
-    try await run { (core) throws(BlobStorageError) in
+    try await read { (core) throws(BlobStorageError) in
       guard let data = try core.data(key) else { return nil }
       do { return try Value(blobData: data) } catch {
         throw BlobStorageError(
@@ -192,6 +192,18 @@ public final class BlobCache: Sendable {
       guard error.code == .sourceFailed else { throw error }
       return nil
     }
+  }
+
+  /// Runs a read. A task writes what reads have noted, so that none waits for that.
+  private func read<T: Sendable>(
+    _ body: @escaping @Sendable (CacheCore) throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    let value = try await run(body)
+    if core.areNotesToWrite() {
+      // A store that is closed has written them.
+      Task(priority: .utility) { try? await run { $0.writeNotesOfReads() } }
+    }
+    return value
   }
 
   func run<T: Sendable>(

@@ -140,8 +140,8 @@ package final class Copier {
       source.catalog, prefix: options.prefix, includesHidden: true, countMax: Self.versionCountOfPage)
     while let page = try pages.next({ (bytes, name, transaction) throws(BlobStorageError) in
       var key = CopiedKey(bytes: bytes)
-      key.shown = try transaction.versions(key: name.key)
-      if name.maskCount > 0 { try transaction.forEachHidden(key: name.key) { key.hidden.append($0) } }
+      key.shown = try transaction.versions(of: name)
+      try transaction.forEachHidden(of: name) { key.hidden.append($0) }
       return (key, key.shown.count + key.hidden.count)
     }) {
       try body(page)

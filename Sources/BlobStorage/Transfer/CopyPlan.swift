@@ -1,6 +1,6 @@
 /// A key of the store that is copied from, as of one snapshot.
 struct CopiedKey: Sendable {
-  typealias Version = (stamp: Stamp, row: VersionRow)
+  typealias Version = StampedVersion
 
   var bytes: [UInt8]
   /// The versions that can be seen, newest first.
@@ -48,35 +48,35 @@ struct CopyPlan: Sendable {
     _ key: CopiedKey, in target: ReadTransaction, isMirror: Bool,
     counts: (VersionRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
-    let number = try target.nameRow(key.bytes)?.key
+    let name = try target.nameRow(key.bytes)
     var landed: Set<Stamp> = []
     for version in key.shown.reversed() {
-      let (stamp, row) = try Self.landing(of: version.stamp, number, target)
+      let (stamp, row) = try Self.landing(of: version.stamp, name, target)
       guard landed.insert(stamp).inserted else { continue }
       if let row, try counts(row) { continue }
       added.append(Addition(stamp: stamp, row: version.row))
     }
-    guard let number else { return }
+    guard let name else { return }
     if isMirror {
-      let shown = try target.versions(key: number).map(\.stamp)
+      let shown = try target.versions(of: name).map(\.stamp)
       dropped = shown.filter { !landed.contains($0) }
       return
     }
     for stamp in key.hidden {
-      let (found, row) = try Self.landing(of: stamp, number, target)
+      let (found, row) = try Self.landing(of: stamp, name, target)
       if row != nil, !landed.contains(found) { dropped.append(found) }
     }
   }
 
   /// Where a version of the source is in the target, with its row there, or where it would go.
   private static func landing(
-    of stamp: Stamp, _ key: UInt64?, _ target: ReadTransaction
+    of stamp: Stamp, _ key: NameRow?, _ target: ReadTransaction
   ) throws(BlobStorageError) -> (stamp: Stamp, row: VersionRow?) {
     guard let key else { return (stamp, nil) }
     for count in 0...returnCountMax {
       let name = count == 0 ? stamp : Stamp(time: stamp.time, writer: other(stamp.writer, UInt64(count)))
-      if let row = try target.versionRow(key: key, name) { return (name, row) }
-      if try target.maskRow(key: key, name) == nil { return (name, nil) }
+      if let row = try target.versionRow(of: key, name) { return (name, row) }
+      if try target.maskRow(of: key, name) == nil { return (name, nil) }
     }
     throw BlobStorageError(
       .limitExceeded,

@@ -38,7 +38,8 @@ struct StoredChunk: Sendable {
       guard header.typeNumber == RecordType.chunk.rawValue else {
         throw BlobStorageError(.corrupted, "There is another record in the place of chunk \(digest).")
       }
-      let record = try ChunkRecord(meta: meta, algorithm: digest.algorithm)
+      let record = try ChunkRecord(
+        meta: meta, payloadByteCount: header.payloadByteCount, algorithm: digest.algorithm)
       var base: [UInt8]?
       if let name = record.base { base = try engine.chunks.base(name, access: .sequential) }
       let plain = try engine.chunks.decoded(payload.bytes, record, base: base)

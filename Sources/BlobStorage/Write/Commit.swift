@@ -1,8 +1,8 @@
 extension WriterSession {
   /// One commit under way: what it reads of the catalog, and the way to append to the pack.
   ///
-  /// Refs and drops are held back to the end and stand side by side in the pack. Each but the last is marked as
-  /// continued, so that a crash leaves all of them or none.
+  /// Refs and drops are held back to the end and become one record of the pack, so that a crash leaves all of them or
+  /// none.
   ///
   /// It has the open packs while the append lock is held, and cannot be copied: it ends with the lock.
   package struct Commit: ~Copyable {
@@ -13,7 +13,7 @@ extension WriterSession {
     var packs = OpenPacks()
     /// Whether a sync follows before the caller's operation returns.
     var isPromised = false
-    private var deferred: [(content: PackRecord.Content, payload: [UInt8])] = []
+    private var deferred: [CommitRecord.Entry] = []
     /// The first key that got a version. It is held apart, so that a commit of one key makes no table.
     private var first: (key: [UInt8], version: Stamp)?
     /// The last versions of the other keys.
@@ -75,30 +75,20 @@ extension WriterSession {
     mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
       for start in stride(from: 0, to: versions.count, by: Limits.dropVersionCountMax) {
         let part = Array(versions[start..<min(start + Limits.dropVersionCountMax, versions.count)])
-        let drop = DropRecord(key: key, stamp: try stamp(), versions: part)
-        let payload = drop.encodedPayload()
-        try append(.drop(drop), payload: payload.span.bytes)
+        try append(.drop(DropRecord(key: key, stamp: try stamp(), versions: part)))
       }
     }
 
     /// Appends a record as part of the commit.
     ///
-    /// - Returns: bytes that it adds to the pack.
+    /// - Returns: bytes that it adds to the pack; of a ref or drop, which shares a record with others, about.
     /// - Throws: `limitExceeded` when the commit would become too long for a pack.
     @discardableResult
     package mutating func append(
       _ content: PackRecord.Content,
       payload: RawSpan = RawSpan()
     ) throws(BlobStorageError) -> Int {
-      switch content {
-      case .ref(let ref):
-        if let first, first.key != ref.key {
-          lastVersions[ref.key] = ref.version
-        } else {
-          first = (ref.key, ref.version)
-        }
-      case .drop: break
-      default:
+      guard let entry = content.entry else {
         if session.locked({ $0.has(content, in: attempt) }) { return 0 }
         let time = try packTime()
         let added = try session.append(content, payload: payload, to: &packs, time: time)
@@ -106,10 +96,20 @@ extension WriterSession {
         if added > 0 { try count(added, listed: added - payload.byteCount) }
         return added
       }
-      let added = RecordHeader.recordByteCount(
-        metaByteCount: content.metaByteCount, payloadByteCount: payload.byteCount)
+      let added: Int
+      switch entry {
+      case .ref(let ref):
+        if let first, first.key != ref.key {
+          lastVersions[ref.key] = ref.version
+        } else {
+          first = (ref.key, ref.version)
+        }
+        added = RefRecord.recordByteCount(
+          keyByteCount: ref.key.count, metadataByteCount: ref.metadata.count)
+      case .drop(let drop): added = drop.recordByteCount
+      }
       try count(added, listed: added)
-      deferred.append((content, payload.withUnsafeBytes { Array($0) }))
+      deferred.append(entry)
       return added
     }
 
@@ -124,21 +124,16 @@ extension WriterSession {
       }
     }
 
-    /// Appends what was held back.
-    private mutating func appendDeferred() throws(BlobStorageError) {
-      for (index, (content, payload)) in deferred.enumerated() {
-        let time = try packTime()
-        // A pack that is begun for the first of them holds nothing before.
-        if index == 0 { packs.commitOffset = packs.writer?.byteCount ?? Int64(PackHeader.byteCount) }
-        _ = try session.append(
-          content, payload: payload.span.bytes, to: &packs, time: time,
-          continues: index < deferred.count - 1 && !session.weaknesses.contains(.splitsCommits))
-      }
-    }
-
     /// Appends what was held back and hands all packs to the system.
     mutating func finishAppending() throws(BlobStorageError) {
-      try appendDeferred()
+      if deferred.isEmpty {
+        packs.writer?.endCommit()
+      } else {
+        let time = try packTime()
+        // A pack that is begun for the refs holds nothing before.
+        packs.commitOffset = packs.writer?.byteCount ?? Int64(PackHeader.byteCount)
+        try session.append(commit: deferred, to: &packs, time: time)
+      }
       try session.flush(&packs)
     }
 

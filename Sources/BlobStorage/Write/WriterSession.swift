@@ -86,14 +86,29 @@ package final class WriterSession: Sendable {
   package func append(
     _ content: PackRecord.Content, payload: RawSpan
   ) throws(BlobStorageError) -> Int {
+    try appending { (packs, time) throws(BlobStorageError) in
+      try self.append(content, payload: payload, to: &packs, time: time)
+    }
+  }
+
+  /// Appends refs and drops; a later commit makes them visible.
+  func append(commit entries: [CommitRecord.Entry]) throws(BlobStorageError) {
+    try appending { (packs, time) throws(BlobStorageError) in
+      try self.append(commit: entries, to: &packs, time: time)
+    }
+  }
+
+  private func appending<T>(
+    _ body: (inout OpenPacks, _ time: UInt64) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
     var time: UInt64 = 0
     while true {
-      let count: Int?
+      let count: T?
       do throws(BlobStorageError) {
-        count = try appendLock.withLock { (packs) throws(BlobStorageError) -> Int? in
+        count = try appendLock.withLock { (packs) throws(BlobStorageError) -> T? in
           // A new pack needs a time, which the catalog must not provide under this lock.
           if packs.writer == nil, time == 0 { return nil }
-          return try self.append(content, payload: payload, to: &packs, time: time)
+          return try body(&packs, time)
         }
       } catch {
         markUncut()
@@ -333,40 +348,66 @@ package final class WriterSession: Sendable {
 
   /// Appends a record under the append lock, in a new pack if there is none.
   func append(
-    _ content: PackRecord.Content, payload: RawSpan, to packs: inout OpenPacks, time: UInt64,
-    continues: Bool = false
+    _ content: PackRecord.Content, payload: RawSpan, to packs: inout OpenPacks, time: UInt64
   ) throws(BlobStorageError) -> Int {
+    if let entry = content.entry {
+      let before = packs.writer?.byteCount ?? Int64(PackHeader.byteCount)
+      try append(commit: CollectionOfOne(entry), to: &packs, time: time)
+      return Int((packs.writer?.byteCount ?? before) - before)
+    }
     if packs.writer == nil {
       let (poison, isPending) = locked { ($0.poison, $0.isPending(content)) }
       if let poison { throw poison }
       if isPending { return 0 }
-      if publishesInTable { throw BlobStorageError(.needsPack, "A pack has to be begun first.") }
-      try begin(&packs, time: time)
     }
-    guard let writer = packs.writer else { return 0 }
-    var content = content
-    switch locked({ $0.admit(content, to: writer.name) }) {
+    guard let writer = try writer(&packs, time: time) else { return 0 }
+    switch locked({ $0.admit(content) }) {
     case .refused(let poison): throw poison
     case .alreadyPending: return 0
-    case .admitted(let syncedByteCount):
-      // At most a pack's length, which 32 bits hold.
-      let synced = UInt32(clamping: syncedByteCount)
-      if case .ref(var ref) = content {
-        ref.syncedByteCount = synced
-        content = .ref(ref)
-      } else if case .drop(var drop) = content {
-        drop.syncedByteCount = synced
-        content = .drop(drop)
-      }
+    case .admitted: break
     }
     let record: PackRecord
-    do { record = try writer.append(content, payload: payload, continues: continues) } catch {
+    do { record = try writer.append(content, payload: payload) } catch {
       lose(writer, &packs, error)
       throw error
     }
     packs.pending.append((writer.header, record))
     addedCount.wrappingAdd(Int64(record.byteCount), ordering: .relaxed)
     return record.byteCount
+  }
+
+  /// Appends the refs and drops of a commit under the append lock, in a new pack if there is none, and ends the commit.
+  func append(
+    commit: some Collection<CommitRecord.Entry>, to packs: inout OpenPacks, time: UInt64
+  ) throws(BlobStorageError) {
+    guard let writer = try writer(&packs, time: time) else { return }
+    let (poison, synced) = locked { ($0.poison, $0.durableByteCount(of: writer.name)) }
+    if let poison { throw poison }
+    var added: Int64 = 0
+    do throws(BlobStorageError) {
+      try writer.append(
+        commit: commit, isSplit: weaknesses.contains(.splitsCommits), syncedByteCount: synced
+      ) { record in
+        packs.pending.append((writer.header, record))
+        added += Int64(record.byteCount)
+      }
+    } catch {
+      lose(writer, &packs, error)
+      throw error
+    }
+    addedCount.wrappingAdd(added, ordering: .relaxed)
+  }
+
+  /// The pack that takes the next record, begun if there is none.
+  private func writer(
+    _ packs: inout OpenPacks, time: UInt64
+  ) throws(BlobStorageError) -> PackWriter? {
+    if packs.writer == nil {
+      if let poison = locked({ $0.poison }) { throw poison }
+      if publishesInTable { throw BlobStorageError(.needsPack, "A pack has to be begun first.") }
+      try begin(&packs, time: time)
+    }
+    return packs.writer
   }
 
   /// Hands all packs to the system.

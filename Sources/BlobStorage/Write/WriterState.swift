@@ -24,8 +24,8 @@ package struct WriterState: Sendable {
 
   /// Whether a record may be appended.
   enum Admission: Sendable {
-    /// The record is pending from now on. So much of its pack is known to be on the medium.
-    case admitted(syncedByteCount: Int64)
+    /// The record is pending from now on.
+    case admitted
     case alreadyPending
     case refused(BlobStorageError)
   }
@@ -112,12 +112,12 @@ package struct WriterState: Sendable {
     }
   }
 
-  /// Makes a record pending that goes to `pack`.
-  mutating func admit(_ content: PackRecord.Content, to pack: PackName) -> Admission {
+  /// Makes a record pending.
+  mutating func admit(_ content: PackRecord.Content) -> Admission {
     if let poison { return .refused(poison) }
     if isPending(content) { return .alreadyPending }
     addPending(content)
-    return .admitted(syncedByteCount: durableByteCount(of: pack))
+    return .admitted
   }
 
   private mutating func addPending(_ content: PackRecord.Content) {

@@ -87,7 +87,7 @@ package struct SharedObject: Hashable, Sendable {
     }
     let version: UInt16 = try reader.integer()
     guard version == StoreHeader.formatVersion else {
-      throw BlobStorageError(.unsupportedFormat, "it has format version \(version): use a later build.")
+      throw StoreHeader.unsupported(version, "object")
     }
     guard kind.bodyByteCounts.contains(bytes.count - Self.byteCountMin) else {
       throw BlobStorageError(.corrupted, "it has \(bytes.count) bytes.")

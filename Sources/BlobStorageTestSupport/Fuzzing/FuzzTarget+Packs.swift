@@ -10,11 +10,13 @@ enum FuzzedPack {
   static func record(type: UInt8, flags: UInt8, meta: [UInt8], payload: [UInt8], at offset: Int64) -> [UInt8]
   {
     var header = RecordHeader(
-      type: .chunk, flags: flags, metaByteCount: meta.count, payloadByteCount: payload.count)
-    header.typeNumber = type
+      type: .chunk, metaByteCount: meta.count, payloadByteCount: payload.count)
+    header.typeNumber = type & 0x9f
+    header.flags = flags & 0x60
     var bytes = header.encoded(meta: meta, pack: name, offset: offset)
     guard !payload.isEmpty else { return bytes }
-    let checksum = RecordHeader.payloadChecksum(payload.span.bytes, after: bytes.span.bytes)
+    let checksum = RecordHeader.payloadChecksum(
+      payload.span.bytes, continuing: bytes.withUnsafeBytes { header.writtenChecksum($0) })
     bytes += payload
     withUnsafeBytes(of: checksum.littleEndian) { bytes += $0 }
     return bytes
@@ -57,10 +59,9 @@ extension FuzzTarget {
     for pack in packsOfRecords([input]) { FuzzedPack.scan(pack) }
   }
 
-  /// A footer with right checksums around anything: how long each block claims to be, and what it holds.
-  static let footer = FuzzTarget(
-    "footer", seeds: { [[1, 0, 20, 0, 20, 0] + Array(1...20), [2, 9, 0, 4, 10, 0] + Array(1...10)] }
-  ) { input in
+  /// A footer with right checksums around anything: codec, claimed length and first offset of each block, its fields and
+  /// its digests.
+  static let footer = FuzzTarget("footer", seeds: seedsOfFooters) { input in
     var reader = InputReader(input)
     let recordCount = reader.byte()
     var bytes = FuzzedPack.header.encoded()
@@ -68,19 +69,31 @@ extension FuzzTarget {
     let footerOffset = bytes.count
     var blocks: [UInt8] = []
     while !reader.isEmpty {
-      var header = ByteWriter(capacity: 12)
-      header.integer(UInt8(truncatingIfNeeded: reader.byte()))
-      header.zeros(3)
-      header.integer(UInt32(reader.short()) << UInt32(reader.byte() % 10))
-      let content = reader.bytes(reader.short())
-      header.integer(UInt32(content.count))
-      blocks += header.bytes + content
+      let codec = UInt8(truncatingIfNeeded: reader.byte())
+      let plainByteCount = reader.short() << (reader.byte() % 10)
+      let recordOffset = Int64(reader.byte())
+      let fields = reader.bytes(reader.short())
+      let digests = reader.bytes(reader.short())
+      let header = PackFooter.BlockHeader(
+        codecNumber: codec, plainByteCount: plainByteCount, storedByteCount: fields.count,
+        digestsByteCount: digests.count, recordOffset: recordOffset)
+      let content = fields + digests
+      blocks += header.encoded(
+        content: content.span.bytes, pack: FuzzedPack.name, offset: Int64(footerOffset + blocks.count))
+      blocks += content
     }
     let trailer = PackFooter.Trailer(
       name: FuzzedPack.name, recordCount: recordCount, footerOffset: Int64(footerOffset),
-      storedByteCount: blocks.count, plainByteCount: blocks.count,
-      checksum: CRC32C.checksum(blocks.span.bytes))
+      storedByteCount: blocks.count)
     FuzzedPack.scan(bytes + blocks + trailer.encoded())
+  }
+
+  /// A block that lists the one record there is, and blocks of anything.
+  private static func seedsOfFooters() -> [[UInt8]] {
+    [
+      [1, 0, 4, 0, 0, 64, 4, 0, 3, 1, 0, 1, 0, 0], [1, 0, 20, 0, 0, 64, 20, 0] + Array(1...20) + [0, 0],
+      [2, 9, 0, 4, 0, 64, 10, 0] + Array(1...10) + [2, 0, 7, 7],
+    ]
   }
 
   private static func packsOfRecords(_ inputs: [[UInt8]]) -> [[UInt8]] {
@@ -115,13 +128,21 @@ extension FuzzTarget {
     let digest = Digest.of(plain)
     let stamp = Stamp(time: 1 << 40, writer: 7)
     let chunk = ChunkRecord(digest: digest, plainByteCount: plain.count, codecNumber: 0)
-    let ref = RefRecord(
-      key: [97], version: stamp, replaced: .none, digest: digest, byteCount: Int64(plain.count), created: 1,
-      metadata: [], syncedByteCount: 64)
-    let drop = DropRecord(key: [97], stamp: stamp, versions: [stamp])
-    let all =
-      item(1, chunk.encodedMeta(), plain) + item(3, ref.encodedMeta())
-      + item(4, drop.encodedMeta(), drop.encodedPayload())
+    let all = item(1, chunk.encodedMeta(), plain) + item(3, commitContent(digest, stamp))
     return [all, item(200, [1, 2], [3]) + [255, 3, 1, 2, 3] + all]
+  }
+
+  /// A commit record's content: a ref by its digest, a ref to the chunk before, and a drop.
+  static func commitContent(_ digest: Digest, _ stamp: Stamp) -> [UInt8] {
+    var writer = ByteWriter()
+    writer.raw([0, 0x24, 1, 97])
+    writer.varint(stamp.time >> 16)
+    writer.varint(0)
+    writer.integer(stamp.writer)
+    digest.withUnsafeBytes { writer.raw($0) }
+    writer.raw([11, 2, 1, 2])
+    writer.raw([0x01, 1, 1, 98, 2])
+    writer.raw([0x80, 0, 1, 97, 2, 2, 1, 0, 3, 2])
+    return writer.bytes
   }
 }

@@ -10,7 +10,10 @@ extension FuzzTarget {
     case 0:
       guard
         let record = Fuzzing.decode(
-          rest, { raw throws(BlobStorageError) in try ChunkRecord(meta: raw, algorithm: .blake3) })
+          rest,
+          { raw throws(BlobStorageError) in
+            try ChunkRecord(meta: raw, payloadByteCount: 5, algorithm: .blake3)
+          })
       else { return }
       Fuzzing.require(record.encodedMeta() == rest, "a chunk record is not what it was read from")
     case 1:
@@ -20,23 +23,14 @@ extension FuzzTarget {
       else { return }
       Fuzzing.require(record.encodedMeta() == rest, "a manifest record is not what it was read from")
       Fuzzing.require(record.payloadByteCount <= Limits.recordPayloadByteCountMax, "a manifest is too long")
-    case 2:
-      guard
-        let record = Fuzzing.decode(
-          rest, { raw throws(BlobStorageError) in try RefRecord(meta: raw, algorithm: .blake3) })
-      else { return }
-      Fuzzing.require(record.encodedMeta() == rest, "a ref record is not what it was read from")
-    case 3:
-      var parts = InputReader(rest)
-      let meta = parts.bytes(parts.byte())
-      let payload = parts.all()
-      let record = meta.withUnsafeBytes { meta in
-        Fuzzing.decode(payload) { raw throws(BlobStorageError) in try DropRecord(meta: meta, payload: raw) }
-      }
-      guard let record else { return }
-      Fuzzing.require(record.encodedMeta() == meta, "a drop record is not what it was read from")
+    case 2, 3:
+      let records = commit(rest, kind % 10 == 2 ? 0 : RecordHeader.continues)
+      guard let records else { return }
+      Fuzzing.require(records.allSatisfy { $0.byteCount > 0 }, "an entry without a place")
       Fuzzing.require(
-        record.encodedPayload() == payload, "a drop's versions are not what they were read from")
+        records.head.beginsRecord
+          && zip(records, records.dropFirst()).allSatisfy { $0.offset + Int64($0.byteCount) == $1.offset },
+        "the entries do not cover the record")
     case 4 where rest.count != 64, 5 where rest.count != 64:
       // A reader takes 64 bytes, or fewer at the end of a file.
       _ = Fuzzing.decode(rest.prefix(63)) { raw throws(BlobStorageError) in try PackHeader(raw) }
@@ -78,6 +72,20 @@ extension FuzzTarget {
     }
   }
 
+  /// The entries of a commit record with that content; nil if it has none.
+  private static func commit(_ content: [UInt8], _ flags: UInt8) -> OneOrMore<PackRecord>? {
+    let isShort = content.count <= Limits.recordMetaByteCountMax
+    let header = RecordHeader(
+      type: .commit, flags: flags, metaByteCount: isShort ? content.count : 0,
+      payloadByteCount: isShort ? 0 : content.count)
+    return Fuzzing.decode(content) { raw throws(BlobStorageError) in
+      var decoder = RecordDecoder(pack: FuzzedPack.name, algorithm: .blake3, codecs: CodecPool())
+      let none = UnsafeRawBufferPointer(start: nil, count: 0)
+      return try decoder.records(
+        header, meta: isShort ? raw : none, payload: isShort ? none : raw, at: 1_000)
+    }
+  }
+
   /// The bytes with the checksum that 64 of them end with.
   private static func guarded(_ bytes: [UInt8]) -> [UInt8] {
     guard bytes.count == 64 else { return bytes }
@@ -89,14 +97,12 @@ extension FuzzTarget {
 
   private static func seedsOfRecords() -> [[UInt8]] {
     let digest = Digest.of([1] as [UInt8])
-    let (stamp, older) = (Stamp(time: 1 << 40, writer: 7), Stamp(time: 1 << 39, writer: 7))
+    let stamp = Stamp(time: 1 << 40, writer: 7)
     let chunk = ChunkRecord(digest: digest, plainByteCount: 5_000, codecNumber: 0)
     let based = ChunkRecord(
       digest: digest, plainByteCount: 5_000, codecNumber: 1, baseKind: .prefix,
       base: Digest.of([2] as [UInt8]),
       features: SIMD3(1, 2, 3))
-    let drop = DropRecord(key: [97, 98], stamp: stamp, versions: [older, older])
-    let meta = drop.encodedMeta()
     let store = StoreHeader(
       flags: .similarity, digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
       storeID: FuzzedPack.storeID, created: 1)
@@ -107,21 +113,15 @@ extension FuzzTarget {
       ListEntry(digest: digest, chunkCount: 9, spanByteCount: span).encode(into: &lists)
     }
     let trailer = PackFooter.Trailer(
-      name: FuzzedPack.name, recordCount: 2, footerOffset: 200, storedByteCount: 736, plainByteCount: 900,
-      checksum: 5)
+      name: FuzzedPack.name, recordCount: 2, footerOffset: 200, storedByteCount: 736)
     return [
       [0] + chunk.encodedMeta(), [0] + based.encodedMeta(),
       [1]
         + ManifestRecord(digest: digest, byteCount: 99, chunkCount: 2, depth: 0, listedCount: 2).encodedMeta(),
-      [2]
-        + RefRecord(
-          key: Array("key".utf8), version: stamp, replaced: older, digest: digest, byteCount: 99, created: 1,
-          metadata: [1, 2], syncedByteCount: 64
-        ).encodedMeta(),
-      [3, UInt8(meta.count)] + meta + drop.encodedPayload(),
+      [2] + commitContent(digest, stamp), [3] + commitContent(digest, stamp),
       [4] + FuzzedPack.header.encoded(), [5] + store.encoded(),
       [6]
-        + RecordHeader(type: .ref, metaByteCount: 0, payloadByteCount: 0)
+        + RecordHeader(type: .commit, metaByteCount: 0, payloadByteCount: 0)
         .encoded(meta: [], pack: FuzzedPack.name, offset: 64),
       [7] + trailer.encoded(), [8] + chunks.bytes, [9] + lists.bytes,
     ]

@@ -133,7 +133,7 @@ struct StorePlan {
         let drop = DropRecord(
           key: [UInt8(97 + reader.byte() % 5)], stamp: stamp(max(1, reader.byte())),
           versions: [stamp(max(1, reader.byte()))])
-        try append(.drop(drop), drop.encodedPayload())
+        try append(.drop(drop), [])
       case 4:
         if reader.byte() % 2 == 0 { try writer?.seal() }
         try begin()

@@ -159,7 +159,13 @@ struct CacheKeepTests {
     let engine = try place.engine()
     _ = try engine.put((0..<1_100).map { PutItem(key: "k\($0)", data: Data([1])) }, .relaxed)
     let cache = try place.cache(engine)
-    for index in 0..<1_024 { #expect(try cache.data("k\(index)") == Data([1])) }
+    for index in 0..<1_023 { #expect(try cache.data("k\(index)") == Data([1])) }
+    #expect(!cache.areNotesToWrite())
+    #expect(try cache.data("k1023") == Data([1]))
+    #expect(cache.areNotesToWrite())
+    // One task is enough.
+    #expect(!cache.areNotesToWrite())
+    cache.writeNotesOfReads()
     // Another process sees them.
     let other = try place.cache()
     var limits = place.limits

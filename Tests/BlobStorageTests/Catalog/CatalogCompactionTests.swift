@@ -3,7 +3,7 @@ import Foundation
 import SystemPackage
 import Testing
 
-@Suite("A catalog with more free pages than others")
+@Suite("A catalog whose file is longer than it need be")
 struct CatalogCompactionTests {
   private static func digests(_ catalog: Catalog) throws -> [Digest] {
     try catalog.read { (transaction) throws(BlobStorageError) in
@@ -46,6 +46,26 @@ struct CatalogCompactionTests {
     defer { again.close() }
     #expect(try again.allocatedByteCount() * 4 < before)
     #expect(try Self.digests(again) == digests)
+  }
+
+  @Test("is written anew for many changes, not for a few")
+  func changes() throws {
+    let place = try CatalogPlace()
+    var first = SamplePack(PackPlace.header(sequence: 1))
+    for number in 0..<30_000 { first.append(.chunk(Array("chunk \(number)".utf8))) }
+    try place.apply(first, 0..<first.records.count, seals: true)
+    place.catalog.close()
+    var generations = try Self.generations(place)
+    // A row in one page of about 400; a row in nearly each.
+    for (round, count) in [1, 1, 3_000, 1].enumerated() {
+      var pack = SamplePack(PackPlace.header(sequence: UInt32(round) + 2))
+      for number in 0..<count { pack.append(.chunk(Array("round \(round) \(number)".utf8))) }
+      let catalog = try CatalogPlace.open(in: place.temporary)
+      try CatalogPlace.apply(pack, 0..<count, to: catalog, seals: true)
+      catalog.close()
+      #expect(try (Self.generations(place) != generations) == (count > 1), "round \(round)")
+      generations = try Self.generations(place)
+    }
   }
 
   @Test("is left alone while another has it open")

@@ -31,6 +31,12 @@ final class CatalogPlace {
 
   /// Applies records of one pack, which follow those applied before, and may have it sealed.
   func apply(_ pack: SamplePack, _ range: Range<Int>, seals: Bool = false, isTakenIn: Bool = false) throws {
+    try Self.apply(pack, range, to: catalog, seals: seals, isTakenIn: isTakenIn)
+  }
+
+  static func apply(
+    _ pack: SamplePack, _ range: Range<Int>, to catalog: Catalog, seals: Bool = false, isTakenIn: Bool = false
+  ) throws {
     try catalog.write { (transaction) throws(BlobStorageError) in
       let number: UInt32
       if let known = try transaction.packNumber(pack.header.name) {
@@ -82,7 +88,7 @@ final class CatalogPlace {
       for key in keys.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
         guard let name = try transaction.nameRow(key) else { continue }
         lines.append("key \(Hex.text(key)): \(name.versionCount) versions, \(name.maskCount) masks")
-        try transaction.forEachVersion(key: name.key) {
+        try transaction.forEachVersion(of: name) {
           version throws(BlobStorageError) in
           lines.append(
             "  \(version.stamp.text) \(version.row.digest) \(version.row.byteCount) \(version.row.created) "
@@ -90,7 +96,7 @@ final class CatalogPlace {
           return true
         }
         for stamp in stamps.sorted() {
-          guard let mask = try transaction.maskRow(key: name.key, stamp) else { continue }
+          guard let mask = try transaction.maskRow(of: name, stamp) else { continue }
           lines.append("  mask \(stamp.text): \(mask.copyCount) copies, \(mask.maskerCount) maskers")
         }
       }
@@ -116,16 +122,12 @@ struct SamplePack {
   init(_ header: PackHeader) { self.header = header }
 
   mutating func append(_ sample: SampleRecord) {
-    let meta: Int
+    let record: PackRecord
     switch sample.content {
-    case .chunk(let chunk): meta = chunk.encodedMeta().count
-    case .manifest(let manifest): meta = manifest.encodedMeta().count
-    case .ref(let ref): meta = ref.encodedMeta().count
-    case .drop(let drop): meta = drop.encodedMeta().count
-    case .skipped: meta = 0
+    case .chunk, .manifest:
+      record = PackRecord(sample.content, offset: end, payloadByteCount: sample.payload.count)
+    case .ref, .drop, .skipped: record = PackRecord(sample.content, in: end..<end + 100)
     }
-    let record = PackRecord(
-      content: sample.content, offset: end, metaByteCount: meta, payloadByteCount: sample.payload.count)
     records.append(record)
     end += Int64(record.byteCount)
   }

@@ -63,8 +63,7 @@ struct CatalogRowTests {
       features: hasFeatures ? Self.features : nil)
     let offset = Limits.packByteCountMax - 1
     let packRecord = PackRecord(
-      content: .chunk(record), offset: offset, metaByteCount: record.encodedMeta().count,
-      payloadByteCount: Limits.recordPayloadByteCountMax)
+      .chunk(record), offset: offset, payloadByteCount: Limits.recordPayloadByteCountMax)
     try place.catalog.write { (transaction) throws(BlobStorageError) in
       var pack = PackRow(name: PackPlace.header().name, created: 1)
       pack.appliedByteCount = offset
@@ -83,7 +82,7 @@ struct CatalogRowTests {
     #expect(found.codecNumber == 2 && found.baseKind == kind && found.base == record.base)
     #expect(!found.isSuspect)
     #expect(found.recordByteCount == packRecord.byteCount)
-    #expect(found.payloadOffset == offset + Int64(RecordHeader.byteCount + packRecord.metaByteCount))
+    #expect(found.payloadOffset == packRecord.payloadOffset)
   }
 
   @Test("of the longest manifest how long it is and where it lies")
@@ -93,8 +92,7 @@ struct CatalogRowTests {
       digest: Digest.of([1] as [UInt8]), byteCount: Limits.blobByteCountMax, chunkCount: 1 << 33, depth: 1,
       listedCount: Limits.manifestListCountMax)
     let packRecord = PackRecord(
-      content: .manifest(record), offset: Int64(PackHeader.byteCount),
-      metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: record.payloadByteCount)
+      .manifest(record), offset: Int64(PackHeader.byteCount), payloadByteCount: record.payloadByteCount)
     let row = try place.catalog.write { (transaction) throws(BlobStorageError) -> ManifestRow? in
       var pack = PackRow(name: PackPlace.header().name, created: 1)
       let number = try transaction.addPack(pack)

@@ -108,7 +108,7 @@ struct CommutativityTests {
         for stamp in sample.stamps {
           var isVisible = false
           if let row {
-            isVisible = try transaction.versionRow(key: row.key, stamp) != nil
+            isVisible = try transaction.versionRow(of: row, stamp) != nil
           }
           let name = name(key, stamp)
           #expect(isVisible == (written.contains(name) && !hidden.contains(name)))
@@ -146,5 +146,25 @@ struct CommutativityTests {
     #expect(try place.dump(keys: keys, stamps: stamps, digests: digests) != before)
     try place.retract(pack)
     #expect(try place.dump(keys: keys, stamps: stamps, digests: digests) == before)
+  }
+
+  @Test("knows the blob of a version that only one of its copies knows, in either order")
+  func unknownBlob() throws {
+    let (digest, stamp) = (Digest.of([1] as [UInt8]), Stamp(time: 5, writer: 1))
+    for isReversed in [false, true] {
+      let place = try CatalogPlace()
+      var packs = [(Digest.unknown(.blake3), 1), (digest, 7)].enumerated().map { index, blob in
+        var pack = SamplePack(PackPlace.header(sequence: UInt32(index) + 1))
+        pack.append(.ref("k", stamp, digest: blob.0, byteCount: Int64(blob.1)))
+        return pack
+      }
+      if isReversed { packs.reverse() }
+      for pack in packs { try place.apply(pack, 0..<1) }
+      let row = try place.catalog.read { (transaction) throws(BlobStorageError) in
+        guard let name = try transaction.nameRow(Array("k".utf8)) else { return VersionRow?.none }
+        return try transaction.versionRow(of: name, stamp)
+      }
+      #expect(row?.digest == digest && row?.byteCount == 7 && row?.copyCount == 2)
+    }
   }
 }

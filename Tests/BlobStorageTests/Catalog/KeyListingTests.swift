@@ -48,7 +48,7 @@ struct KeyListingTests {
     for record in pack.records.prefix(60) {
       guard case .ref(let ref) = record.content else { continue }
       let drop = DropRecord(key: ref.key, stamp: Stamp(time: 900, writer: 1), versions: [ref.version])
-      pack.append(SampleRecord(content: .drop(drop), payload: drop.encodedPayload()))
+      pack.append(SampleRecord(content: .drop(drop)))
       keys.removeAll { $0 == ref.key }
     }
     try place.apply(pack, 0..<pack.records.count)

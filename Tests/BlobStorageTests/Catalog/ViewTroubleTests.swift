@@ -85,8 +85,9 @@ struct ViewTroubleTests {
   @Test("has all or nothing of a commit whose process died between appending and publishing")
   func killedBeforePublishing() throws {
     // Refs that are handed to the system in several parts.
-    let items = (0..<1_500).map { index in
-      PutItem(key: "key-\(index)", data: Data(), metadata: [UInt8](repeating: 1, count: 1_000))
+    var random = SplitMix64(seed: 4)
+    let items = (0..<3_000).map { index in
+      PutItem(key: "key-\(index)", data: Data(), metadata: random.bytes(1_000))
     }
     var outcomes: Set<Int> = []
     var mutation = 0
@@ -539,10 +540,12 @@ struct ViewTroubleTests {
     let slot = try #require(try table.claim(header.name))
     /// Publishes records that take so much memory, about.
     func publish(byteCount: Int) throws {
-      let content = PackRecord.Content.chunk(
-        ChunkRecord(digest: Digest.of([1]), plainByteCount: 1, codecNumber: 0))
+      let content = PackRecord.Content.ref(
+        RefRecord(
+          key: [UInt8](repeating: 1, count: 4_096), version: Stamp(time: 1, writer: 9), replaced: .none,
+          digest: Digest.of([1]), byteCount: 1, created: 1, metadata: []))
       let records = (0..<byteCount / 4_096).map {
-        PackRecord(content: content, offset: Int64($0) * 8_192, metaByteCount: 4_096, payloadByteCount: 0)
+        PackRecord(content, in: Int64($0) * 8_192..<Int64($0 + 1) * 8_192)
       }
       let end = Int64(records.count) * 8_192
       try tails.publish(records, of: header, upTo: end, in: slot, isPromised: false)

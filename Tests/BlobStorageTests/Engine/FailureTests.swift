@@ -95,8 +95,8 @@ struct FailureTests {
     arguments: LongChange.allCases)
   func wholeCommits(_ change: LongChange) throws {
     // Refs or drops that are handed to the system in several parts.
-    let end = String(repeating: "x", count: 1_000)
-    let keys = (0..<1_500).map { "key-\($0)-\(end)" }
+    var random = SplitMix64(seed: 4)
+    let keys = (0..<3_000).map { "key-\($0)-\(Data(random.bytes(750)).base64EncodedString())" }
     let items = keys.map { PutItem(key: $0, data: Data()) }
     var outcomes: Set<Int> = []
     var mutation = 0

@@ -21,7 +21,7 @@ struct FrozenStoreTests {
     var seed: UInt64?
   }
 
-  static let names = ["v1-blake3", "v1-sha256"]
+  static let names = ["v2-blake3", "v2-sha256"]
 
   @Test("opens with every key, version, digest and byte that it was frozen with", arguments: names)
   func reads(_ name: String) async throws {
@@ -108,17 +108,17 @@ struct FrozenStoreTests {
   }
 }
 
-/// Makes the frozen stores of format version 1. They are made: running it again would prove that this build reads what
+/// Makes the frozen stores of format version 2. They are made: running it again would prove that this build reads what
 /// this build writes. A later format version gets a generator and stores of its own.
 @Suite(
-  "The generator of frozen stores", .enabled(if: ProcessInfo.processInfo.environment["BLOB_FREEZE_V1"] == "1")
+  "The generator of frozen stores", .enabled(if: ProcessInfo.processInfo.environment["BLOB_FREEZE_V2"] == "1")
 )
 struct FrozenStoreGenerator {
-  @Test("makes the stores of format version 1, once", arguments: Digest.Algorithm.allCases)
+  @Test("makes the stores of format version 2, once", arguments: Digest.Algorithm.allCases)
   func make(_ algorithm: Digest.Algorithm) throws {
-    let name = "v1-\(algorithm.name)"
+    let name = "v2-\(algorithm.name)"
     let target = Fixtures.url("stores/\(name)")
-    try #require(!FileManager.default.fileExists(atPath: target.path), "format version 1 is frozen")
+    try #require(!FileManager.default.fileExists(atPath: target.path), "format version 2 is frozen")
     let temporary = try TemporaryFolder()
     let path = temporary.path.appending(name).string
     try Engine.create(

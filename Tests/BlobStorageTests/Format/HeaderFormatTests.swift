@@ -40,8 +40,12 @@ struct HeaderFormatTests {
     #expect(code(good) == nil)
     #expect(code([]) == .notAStore)
     #expect(code(Array("something else altogether".utf8)) == .notAStore)
-    #expect(code(Self.changed(good, 8, to: 2)) == .unsupportedFormat, "a later format version")
+    #expect(code(Self.changed(good, 8, to: 3)) == .unsupportedFormat, "a later format version")
     #expect(code(Self.changed(good, 8, to: 0)) == .unsupportedFormat)
+    let older = failure { _ = try Self.storeHeader(Self.changed(good, 8, to: 1)) }
+    #expect(older?.code == .unsupportedFormat && older?.message.contains("export it with the build") ?? false)
+    let encrypted = failure { _ = try Self.storeHeader(Self.changed(good, 15, to: 1) + [1, 2, 3]) }
+    #expect(encrypted?.code == .unsupportedFormat && encrypted?.message.contains("encrypted") ?? false)
     #expect(code(Self.changed(good, 10, to: 1 << 7)) == .unsupportedFormat, "a flag of a later build")
     #expect(code(Self.changed(good, 12, to: 3)) == .unsupportedFormat, "a digest of a later build")
     for reserved in Array(20..<32) + [15] + Array(56..<60) {
@@ -65,7 +69,7 @@ struct HeaderFormatTests {
     func code(_ bytes: [UInt8]) -> BlobStorageError.Code? { failure { _ = try Self.packHeader(bytes) }?.code }
     #expect(code([]) == .corrupted)
     #expect(code(good.dropLast()) == .corrupted)
-    #expect(code(Self.changed(good, 8, to: 2)) == .unsupportedFormat)
+    for version: UInt8 in [1, 3] { #expect(code(Self.changed(good, 8, to: version)) == .unsupportedFormat) }
     #expect(code(Self.changed(good, 12, to: 9)) == .unsupportedFormat)
     for reserved in [10, 11, 13, 14, 15] + Array(52..<60) {
       #expect(code(Self.changed(good, reserved, to: 1)) == .unsupportedFormat, "byte \(reserved)")
@@ -108,7 +112,7 @@ struct HeaderFormatTests {
     func isValid(_ name: PackName, _ offset: Int64, _ bytes: [UInt8]) -> Bool {
       failure {
         _ = try decoding(bytes) { (raw) throws(BlobStorageError) in
-          try RecordHeader.verifiedMeta(raw, pack: name, offset: offset)
+          try RecordHeader(raw).verifiedMeta(raw, pack: name, offset: offset)
         }
       } == nil
     }
@@ -118,7 +122,7 @@ struct HeaderFormatTests {
     #expect(!isValid(PackName(writer: name.writer + 1, sequence: 1), 64, bytes))
     for offset in 0..<bytes.count {
       var damaged = bytes
-      damaged[offset] ^= 1
+      damaged[offset] ^= 8
       #expect(!isValid(name, 64, damaged), "byte \(offset)")
     }
   }
@@ -128,9 +132,9 @@ struct HeaderFormatTests {
     func code(_ meta: Int, _ payload: Int) -> BlobStorageError.Code? {
       var writer = ByteWriter()
       writer.raw(RecordHeader.mark)
-      writer.raw([1, 0])
-      writer.integer(UInt16(meta))
-      writer.integer(UInt32(payload))
+      writer.integer(UInt8(1))
+      writer.varint(meta)
+      writer.varint(payload)
       writer.zeros(4)
       return failure {
         _ = try decoding(writer.bytes) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }

@@ -10,9 +10,8 @@ struct PackGapTests {
   private static func stamp(_ number: Int) -> Stamp { Stamp(time: UInt64(number), writer: 5) }
 
   private static func drop(synced: Int64) -> SampleRecord {
-    let drop = DropRecord(
-      key: [0x6b], stamp: stamp(9), versions: [stamp(8)], syncedByteCount: UInt32(synced))
-    return SampleRecord(content: .drop(drop), payload: drop.encodedPayload())
+    let drop = DropRecord(key: [0x6b], stamp: stamp(9), versions: [stamp(8)])
+    return SampleRecord(content: .drop(drop), synced: synced)
   }
 
   @Test(
@@ -78,8 +77,9 @@ struct PackGapTests {
   @Test("has its next record found also where that begins at the end of a part", arguments: [0, 1, 3, 4])
   func markAcrossParts(byteCountBefore: Int) throws {
     let place = try PackPlace()
-    let empty = try place.write(PackPlace.header(sequence: 2), [.chunk([7])])[0].byteCount - 1
-    let plain = [UInt8](repeating: 7, count: (1 << 20) - byteCountBefore - empty)
+    let long = [UInt8](repeating: 7, count: (1 << 20) - 100)
+    let added = try place.write(PackPlace.header(sequence: 2), [.chunk(long)])[0].byteCount - long.count
+    let plain = [UInt8](repeating: 7, count: (1 << 20) - byteCountBefore - added)
     let written = try place.write(Self.header, [.chunk(plain), .ref("next", Self.stamp(1))])
     #expect(written[1].offset == 64 + 1 << 20 - Int64(byteCountBefore))
     var bytes = try place.bytes(Self.name)
@@ -153,11 +153,13 @@ struct PackGapTests {
   func damagedBlock() throws {
     let place = try PackPlace()
     let key = String(repeating: "k", count: 4_000)
-    let entryByteCount = RecordHeader.byteCount + RefRecord.fixedByteCount + key.utf8.count
-    // As many as end a block, three times.
-    let perBlock = (PackFooter.BlockHeader.plainByteCountTarget + entryByteCount - 1) / entryByteCount
-    let written = try place.write(
-      Self.header, (0..<3 * perBlock).map { SampleRecord.ref(key, Self.stamp($0 + 1)) })
+    func refs(_ count: Int) -> [SampleRecord] {
+      (0..<count).map { .ref(key, Stamp(time: 1 << 30 + UInt64($0), writer: 5)) }
+    }
+    let one = try PackPlace().write(Self.header, refs(1))[0]
+    // As many as end a block, three times. The footer does not repeat mark and checksum.
+    let perBlock = PackFooter.BlockHeader.plainByteCountTarget / (one.byteCount - 6) + 1
+    let written = try place.write(Self.header, refs(3 * perBlock))
     var bytes = try place.bytes(Self.name)
     let byteCount = Int64(bytes.count)
     let found = Array(bytes.suffix(PackFooter.Trailer.byteCount)).withUnsafeBytes {
@@ -168,9 +170,9 @@ struct PackGapTests {
     var offset = Int(trailer.footerOffset)
     while offset < bytes.count - 64 {
       places.append(offset + PackFooter.BlockHeader.byteCount)
-      let length = Array(bytes[offset + 8..<offset + 12])
-      let stored = length.withUnsafeBytes { Int($0.loadUnaligned(as: UInt32.self).littleEndian) }
-      offset += PackFooter.BlockHeader.byteCount + stored
+      let lengths = Array(bytes[offset + 8..<offset + 16])
+      let stored = lengths.withUnsafeBytes { UInt64(littleEndian: $0.loadUnaligned(as: UInt64.self)) }
+      offset += PackFooter.BlockHeader.byteCount + Int(stored & 0xffff_ffff) + Int(stored >> 32)
     }
     try #require(places.count == 3)
     bytes[places[1]] ^= 0xff

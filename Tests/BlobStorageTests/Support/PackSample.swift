@@ -43,7 +43,9 @@ struct PackPlace {
     var written: [PackRecord] = []
     for record in records {
       written.append(
-        try writer.append(record.content, payload: record.payload.span.bytes, continues: record.continues))
+        try writer.append(
+          record.content, payload: record.payload.span.bytes, continues: record.continues,
+          syncedByteCount: record.synced))
       if fillByteCount > 0 { try writer.flush() }
     }
     try writer.flush()
@@ -76,6 +78,8 @@ struct SampleRecord {
   var content: PackRecord.Content
   var payload: [UInt8] = []
   var continues = false
+  /// Bytes of the pack that are said to be on the medium.
+  var synced: Int64 = 0
 
   /// A chunk that is said to be encoded against another.
   static func chunk(_ plain: [UInt8], base: Digest) -> SampleRecord {
@@ -102,14 +106,14 @@ struct SampleRecord {
       content: .ref(
         RefRecord(
           key: Array(key.utf8), version: version, replaced: replaced, digest: digest, byteCount: byteCount,
-          created: 1_700_000_000_000, metadata: [], syncedByteCount: UInt32(synced))), continues: continues)
+          created: 1_700_000_000_000, metadata: [])), continues: continues, synced: synced)
   }
 
   static func drop(_ key: String, _ versions: [Stamp], at stamp: Stamp, continues: Bool = false)
     -> SampleRecord
   {
     let drop = DropRecord(key: Array(key.utf8), stamp: stamp, versions: versions)
-    return SampleRecord(content: .drop(drop), payload: drop.encodedPayload(), continues: continues)
+    return SampleRecord(content: .drop(drop), continues: continues)
   }
 
   static func manifest(_ digest: Digest, _ entries: [ChunkEntry]) -> SampleRecord {

@@ -93,7 +93,7 @@ final class Lab: @unchecked Sendable {
     environment.clock = WallClock(now: { clock.now })
     environment.time = PassingTime(now: { Double(clock.now) / 1_000 }, wait: { _ in })
     environment.bootIdentity = "boot-\(boot)"
-    environment.mapByteCount = 4 << 20
+    environment.mapByteCount = 16 << 20
     environment.packByteCountTarget = packByteCountTarget
     environment.weaknesses = weaknesses
     environment.commitPatienceSeconds = commitPatienceSeconds

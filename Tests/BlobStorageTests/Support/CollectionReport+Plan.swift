@@ -1,0 +1,15 @@
+import BlobStorage
+
+extension CollectionReport {
+  /// Whether a collection did what its dry run said. Only refs and drops may take other bytes than before.
+  func isAsPlanned(_ plan: CollectionReport, refCount: Int) -> Bool {
+    let refDifference = freedByteCount - plan.freedByteCount
+    var expected = plan
+    expected.isDryRun = false
+    expected.seconds = seconds
+    expected.freedByteCount += refDifference
+    expected.copiedByteCount -= refDifference
+    // A digest and a length, or the digest's place.
+    return abs(refDifference) <= 40 * Int64(refCount) && self == expected
+  }
+}
