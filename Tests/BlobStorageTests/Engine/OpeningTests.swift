@@ -118,8 +118,9 @@ struct OpeningTests {
 
   // MARK: A catalog that is ahead of its packs
 
-  @Test("whose packs have lost what was not synced reports nothing that cannot be read", arguments: 0..<12)
-  func lostBytes(_ seed: UInt64) throws {
+  @Test("whose packs have lost what was not synced reports nothing that cannot be read",
+    arguments: 0..<12, ["mount", "mounted again"])
+  func lostBytes(_ seed: UInt64, mount: String) throws {
     let disk = SimulatedDisk()
     var environment = Engine.Environment()
     environment.files = disk
@@ -145,6 +146,7 @@ struct OpeningTests {
     let kept = try TemporaryFolder()
     try Self.copyCatalog(before.path.appending("catalog"), kept.path.appending("catalog"))
     environment.files = after
+    environment.mountIdentity = mount
     environment.catalogFolder = kept.path.appending("catalog")
     let reopened = try Engine(path: "/store", configuration: configuration, environment: environment)
     let keys = try reopened.keys("", after: nil, limit: .max)
@@ -153,7 +155,9 @@ struct OpeningTests {
       let data = try reopened.data(entry.key, nil)
       #expect(data.map { Digest.of($0) } == entry.current.digest, "\(entry.key)")
     }
-    #expect(try reopened.verify().damaged.isEmpty)
+    // A disk that is mounted again may have lost what was not synced. On one that stayed mounted nothing is lost so: packs
+    // that are shorter than what was published count as cut.
+    #expect(try reopened.verify().damaged.isEmpty || mount == "mount")
     try reopened.close()
     withExtendedLifetime(writer) {}
   }
