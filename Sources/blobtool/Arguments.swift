@@ -44,6 +44,19 @@ extension CodecLevel {
 
 extension BlobVersion.ID: ExpressibleByArgument {}
 
+/// A length of time as it was typed: a number and s, m, h or d.
+struct DurationArgument: ExpressibleByArgument {
+  var seconds: Double
+
+  init?(argument: String) {
+    let units: [Character: Double] = ["s": 1, "m": 60, "h": 3_600, "d": 86_400]
+    guard let unit = argument.last.flatMap({ units[$0] }), let number = Double(argument.dropLast()),
+      number > 0, number < 1e9
+    else { return nil }
+    seconds = number * unit
+  }
+}
+
 /// A key as it was typed.
 struct KeyArgument: ExpressibleByArgument {
   var text: String

@@ -1,3 +1,4 @@
+import BlobStorageTestSupport
 import Foundation
 import Testing
 
@@ -18,6 +19,8 @@ struct ImportLine: Decodable {
 }
 
 struct CollectionLine: Decodable {
+  var packsRecompressed: Int?
+  var recompressionSavedByteCount: Int64?
   var dryRun: Bool
   var chunksDeleted: Int
   var packsDeleted: Int
@@ -146,6 +149,36 @@ struct VerificationLine: Decodable {
     #expect(workshop.contents("out/there") == Data("new".utf8))
     try await workshop.expect(0, ["export", "p/", "out2", "--strip", "p/"])
     #expect(workshop.contents("out2/q") == Data("new".utf8))
+  }
+
+  @Test("gc --recompress saves what a dry run says, about, and only once")
+  func recompressing() async throws {
+    let workshop = try await Workshop()
+    // Lines that repeat words: a codec that tries harder finds more of them.
+    var random = SplitMix64(seed: 7)
+    let words = (0..<500).map { _ in String(random.next() % 1_000_000, radix: 36) }
+    let text = Data(
+      (0..<60_000).map { _ in words[Int(random.next() % 500 * (random.next() % 500) / 500)] }
+        .joined(separator: " ").utf8)
+    try await workshop.expect(0, ["put", "text"], input: text)
+    func collect(_ options: String...) async throws -> CollectionLine {
+      try #require(
+        try await workshop.expect(0, ["gc", "--json"] + options).json(CollectionLine.self).first)
+    }
+    let planned = try await collect("--dry-run", "--recompress")
+    let done = try await collect("--recompress", "--time", "1h")
+    #expect(planned.packsRecompressed == 1 && done.packsRecompressed == 1)
+    let (guess, saved) = (
+      try #require(planned.recompressionSavedByteCount), try #require(done.recompressionSavedByteCount)
+    )
+    #expect(saved > 2_000 && abs(guess - saved) < saved / 2)
+    #expect(try await workshop.expect(0, ["get", "text"]).bytes == text)
+    try await workshop.expect(0, ["verify"])
+    #expect(try await collect("--recompress").recompressionSavedByteCount == 0)
+    #expect(try await collect().packsRecompressed == nil)
+    for options in [["--time", "5m"], ["--recompress", "--time", "5"], ["--recompress", "--time", "0s"]] {
+      try await workshop.expect(64, ["gc"] + options)
+    }
   }
 
   @Test("keep, gc and verify free what is not needed, and nothing else")

@@ -97,6 +97,12 @@ struct CrashTests {
     Scenario(name: "a collection that compacts packs", setUp: garbageInEveryPack) { lab in
       try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0.1)) }
     },
+    Scenario(name: "a collection that encodes chunks anew", setUp: textInTwoPacks) { lab in
+      try lab.session { engine in
+        let report = try engine.collectGarbage(CollectionOptions(recompresses: true))
+        guard report.recompressedPackCount > 0 else { throw Broken("nothing was encoded anew") }
+      }
+    },
     Scenario(name: "two collections and a put between", setUp: garbageInEveryPack) { lab in
       try lab.session { engine in
         _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
@@ -252,6 +258,17 @@ struct CrashTests {
       }
     }
     try lab.session { try lab.delete($0, ["k0"]) }
+  }
+
+  @Sendable static func textInTwoPacks(_ lab: Lab) throws {
+    for number in 0..<2 {
+      let text = RecompressionTests.text(UInt64(number), 20_000)
+      try lab.session { engine in
+        for index in 0..<4 {
+          try lab.put(engine, [("t\(number)\(index)", text.dropFirst(index * 5_000).prefix(5_000))])
+        }
+      }
+    }
   }
 
   @Sendable static func unsettledPack(_ lab: Lab) throws {

@@ -44,6 +44,8 @@ package final class Collector {
   var isDictionaryStored = false
   /// What dictionaries saved in packs that have been copied from and are not gone yet.
   var gains: [PackName: Compaction.Gain] = [:]
+  /// Encodes the chunks once more that are copied.
+  var reencoder: Reencoder?
   /// Garbage that has gone with its packs.
   private var collectedByteCount: Int64 = 0
   /// By how much packs become smaller or larger without garbage going.
@@ -291,7 +293,8 @@ package final class Collector {
   func copy(_ candidate: Candidate, to session: WriterSession?) throws(BlobStorageError) -> Candidate {
     var candidate = candidate
     let before = session?.addedByteCount ?? 0
-    var compaction = try Compaction(of: candidate.row.name, engine: engine, to: session, dictionary)
+    var compaction = try Compaction(
+      of: candidate.row.name, engine: engine, to: session, dictionary, reencoder)
     candidate.content = try PackContent(
       engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks
     ) { (record) throws(BlobStorageError) in try compaction.copy(record) }
@@ -299,7 +302,9 @@ package final class Collector {
     gains[candidate.row.name] = compaction.gain
     // Refs take other bytes than before: they share records, and name chunks by other places.
     if let session {
-      candidate.content.copiedByteCount = session.addedByteCount - before + compaction.gain.savedByteCount
+      candidate.content.copiedByteCount =
+        session.addedByteCount - before + compaction.gain.savedByteCount
+        + compaction.gain.recompressedByteCount
     }
     return candidate
   }
@@ -326,7 +331,8 @@ package final class Collector {
       }
       guard let gain = gains.removeValue(forKey: candidate.row.name) else { continue }
       report.dictionaryChunkCount += gain.chunkCount
-      gainedByteCount += gain.savedByteCount
+      report.recompressionSavedByteCount += gain.recompressedByteCount
+      gainedByteCount += gain.savedByteCount + gain.recompressedByteCount
     }
   }
 }

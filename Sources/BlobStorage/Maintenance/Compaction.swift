@@ -1,9 +1,13 @@
 /// Copies records from a pack that is to go into a new one.
 struct Compaction {
-  /// What encoding small chunks with a dictionary brought.
+  /// What encoding chunks anew brought.
   struct Gain: Sendable {
+    /// Chunks that are encoded with a dictionary.
     var chunkCount = 0
+    /// Bytes that the dictionary saved.
     var savedByteCount: Int64 = 0
+    /// Bytes that encoding harder saved.
+    var recompressedByteCount: Int64 = 0
   }
 
   private(set) var gain = Gain()
@@ -12,7 +16,12 @@ struct Compaction {
   private let engine: Engine
   private let session: WriterSession?
   private let dictionary: DictionaryPlan?
+  private let reencoder: Reencoder?
   private let isChecked: Bool
+  /// Chunks that wait to be encoded together.
+  private var waiting: [Reencoder.Chunk] = []
+  private var waitingByteCount = 0
+  private static let waitingByteCountMax = 8 << 20
   private var committedByteCount: Int64
   /// Refs and drops that wait for others, so that they share a record.
   private var written: [CommitRecord.Entry] = []
@@ -21,10 +30,11 @@ struct Compaction {
   /// - Parameters:
   ///   - session: takes the copies; its owner commits and seals. Nil only tells the gain.
   ///   - dictionary: for the chunks that may have one; it is in the store, or before them in the session.
+  ///   - reencoder: encodes the other chunks harder.
   ///   - isChecked: whether chunks have been compared with their digests. Then a checksum may be what is damaged.
   init(
     of pack: PackName, engine: Engine, to session: WriterSession?, _ dictionary: DictionaryPlan? = nil,
-    isChecked: Bool = false
+    _ reencoder: Reencoder? = nil, isChecked: Bool = false
   ) throws(BlobStorageError) {
     guard let file = try engine.packs.file(pack) else { throw .missing(pack) }
     self.pack = pack
@@ -32,6 +42,7 @@ struct Compaction {
     self.engine = engine
     self.session = session
     self.dictionary = dictionary
+    self.reencoder = reencoder
     self.isChecked = isChecked
     committedByteCount = session?.addedByteCount ?? 0
   }
@@ -43,6 +54,7 @@ struct Compaction {
     switch record {
     case .copy(let record):
       guard let session else { return }
+      if reencoder != nil, case .chunk(let chunk) = record.content { return try delay(chunk, record) }
       try withPayload(record) { (payload) throws(BlobStorageError) in
         _ = try session.append(record.content, payload: payload.bytes)
       }
@@ -60,8 +72,31 @@ struct Compaction {
     }
   }
 
-  /// Appends refs and drops that wait for others.
+  private mutating func delay(_ chunk: ChunkRecord, _ record: PackRecord) throws(BlobStorageError) {
+    try withPayload(record) { (payload) in
+      waiting.append(Reencoder.Chunk(record: chunk, stored: Array(payload)))
+    }
+    waitingByteCount += record.byteCount
+    if waitingByteCount >= Self.waitingByteCountMax { try recompress() }
+  }
+
+  /// Appends the chunks that wait, in fewer bytes if possible.
+  private mutating func recompress() throws(BlobStorageError) {
+    guard let session, let reencoder, !waiting.isEmpty else { return }
+    let chunks = waiting
+    (waiting, waitingByteCount) = ([], 0)
+    var saved = 0
+    try reencoder.encode(chunks, on: engine.work) { (old, new) throws(BlobStorageError) in
+      _ = try session.append(.chunk(new.record), payload: new.stored.span.bytes)
+      saved += old.record.recordByteCount(payloadByteCount: old.stored.count)
+      saved -= new.record.recordByteCount(payloadByteCount: new.stored.count)
+    }
+    gain.recompressedByteCount += Int64(saved)
+  }
+
+  /// Appends the chunks that wait, and then the refs and drops.
   mutating func finish() throws(BlobStorageError) {
+    try recompress()
     if !written.isEmpty { try session?.append(commit: written) }
     (written, writtenByteCount) = ([], 0)
   }

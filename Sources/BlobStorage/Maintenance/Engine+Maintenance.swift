@@ -7,8 +7,11 @@ extension Engine {
   package func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> CollectionReport {
+    let recompression = options.recompresses ? try Recompression(self, options, progress) : nil
     if let report = try sharing.collect(self, options, progress) { return report }
-    return try Collector(self, options, progress).run()
+    var report = try Collector(self, options, progress).run()
+    if report.obstacles.isEmpty { try recompression?.run(&report) }
+    return report
   }
 
   /// Removes these packs, by their numbers, after copying their live records.

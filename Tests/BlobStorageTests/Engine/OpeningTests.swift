@@ -118,7 +118,8 @@ struct OpeningTests {
 
   // MARK: A catalog that is ahead of its packs
 
-  @Test("whose packs have lost what was not synced reports nothing that cannot be read",
+  @Test(
+    "whose packs have lost what was not synced reports nothing that cannot be read",
     arguments: 0..<12, ["mount", "mounted again"])
   func lostBytes(_ seed: UInt64, mount: String) throws {
     let disk = SimulatedDisk()

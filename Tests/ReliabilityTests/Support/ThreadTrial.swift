@@ -134,7 +134,9 @@ final class ThreadTrial: Sendable {
     case 17:
       return drop(keys, kept: 2, durability) { _ = try engine.keep(upTo: 1, keys: $0, durability) }
     case 18: return attempt { try engine.writer.rollOver() }
-    default: return attempt { _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1)) }
+    default:
+      let options = CollectionOptions(garbageShareMin: 0.1, recompresses: number.isMultiple(of: 2))
+      return attempt { _ = try engine.collectGarbage(options) }
     }
   }
 

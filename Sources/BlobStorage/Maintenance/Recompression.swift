@@ -1,0 +1,183 @@
+/// Encodes the chunks of sealed packs once more, most profitable packs first: ``Reencoder``.
+///
+/// It takes a few packs at a time through the same steps as a collection of their garbage (``Collector``). So each round
+/// is whole, readers and writers go on, and a run that was ended goes on with the next. No pack is marked as done: a
+/// sample of its chunks tells whether anything is to be gained.
+struct Recompression {
+  /// What the sample of a pack promises.
+  private struct Prospect {
+    let number: UInt32
+    let name: PackName
+    let byteCount: Int64
+    let savedByteCount: Int64
+  }
+
+  /// A pack of which less can be saved is left alone.
+  private static let shareMin = 0.01
+  /// Places of a pack that are sampled, and plain bytes of each.
+  private static let spotCount = 8
+  private static let spotByteCount = 256 << 10
+  /// The part of a limited time that looking at packs may take.
+  private static let lookingShare = 0.1
+  /// Stored bytes of one round, during which no writer can share what its packs have.
+  private static let roundByteCountMax: Int64 = 256 << 20
+
+  private let engine: Engine
+  private let options: CollectionOptions
+  private let progress: ProgressHandler
+  private let reencoder: Reencoder
+  private let start: Double
+
+  /// Nil for a store that encodes nothing.
+  init?(
+    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) {
+    try engine.requireOwnPacks(
+      "Recompressing is not possible yet for a store of objects (\(engine.information.path)).")
+    guard let reencoder = try Reencoder(engine) else { return nil }
+    self.engine = engine
+    self.options = options
+    self.progress = progress ?? { _ in }
+    self.reencoder = reencoder
+    start = engine.environment.time.now()
+  }
+
+  /// Adds what was saved, or on a dry run what would be, to the report of the collection before it.
+  func run(_ report: inout CollectionReport) throws(BlobStorageError) {
+    var rest = try prospects()[...]
+    let total = rest.reduce(0) { $0 + $1.byteCount }
+    var doneByteCount: Int64 = 0
+    if options.isDryRun {
+      report.recompressedPackCount = rest.count
+      report.recompressionSavedByteCount = rest.reduce(0) { $0 + $1.savedByteCount }
+      report.freedByteCount += report.recompressionSavedByteCount
+      return
+    }
+    while !rest.isEmpty, secondsLeft > 0, report.obstacles.isEmpty {
+      progress(
+        WorkProgress(phase: "recompressing", doneByteCount: doneByteCount, totalByteCount: total))
+      let round = nextRound(from: &rest, doneByteCount)
+      let collector = try Collector(
+        engine, CollectionOptions(garbageShareMin: 0, waitSeconds: options.waitSeconds), nil,
+        scope: Set(round.map(\.number)))
+      collector.reencoder = reencoder
+      report.add(round: try collector.run())
+      doneByteCount += round.reduce(0) { $0 + $1.byteCount }
+    }
+    report.seconds += engine.environment.time.now() - start
+  }
+
+  private var secondsLeft: Double {
+    (options.secondsMax ?? .infinity) - (engine.environment.time.now() - start)
+  }
+
+  /// The next packs: one at first, then as many as the time left is enough for.
+  private func nextRound(
+    from rest: inout ArraySlice<Prospect>, _ doneByteCount: Int64
+  ) -> [Prospect] {
+    let seconds = max(engine.environment.time.now() - start, 0.001)
+    let possible = Double(doneByteCount) / seconds * min(secondsLeft, 1e9)
+    let byteCountMax = min(Self.roundByteCountMax, Int64(min(possible, 1e18)))
+    var round: [Prospect] = []
+    var byteCount: Int64 = 0
+    while let next = rest.first, round.isEmpty || byteCount + next.byteCount <= byteCountMax {
+      round.append(next)
+      byteCount += next.byteCount
+      rest.removeFirst()
+    }
+    return round
+  }
+
+  // MARK: Looking at packs
+
+  /// The packs that are worth it, most profitable first.
+  private func prospects() throws(BlobStorageError) -> [Prospect] {
+    let rows = try engine.catalog.packRows().filter {
+      $0.row.isSealed && !$0.row.isDamaged && !$0.row.isLost && $0.row.state == .live
+    }
+    var found: [Prospect] = []
+    var random = DrawnNumbers(next64: engine.environment.randomNumber)
+    // In an order drawn at random: where the time does not suffice for all packs, the next run looks at others.
+    for (index, (number, row)) in rows.shuffled(using: &random).enumerated() {
+      try CancellationFlag.check()
+      progress(WorkProgress(phase: "sampling", doneCount: index, totalCount: rows.count))
+      if let limit = options.secondsMax,
+        engine.environment.time.now() - start > limit * Self.lookingShare, !found.isEmpty
+      {
+        break
+      }
+      guard let share = try unlessCorrupted(try savedShare(row)), share >= Self.shareMin else { continue }
+      let byteCount = row.recordsByteCount
+      found.append(
+        Prospect(
+          number: number, name: row.name, byteCount: byteCount,
+          savedByteCount: Int64(Double(byteCount) * share)))
+    }
+    return found.sorted { ($1.savedByteCount, $0.name) < ($0.savedByteCount, $1.name) }
+  }
+
+  /// What share of a pack's records could be saved, by a sample of its chunks.
+  private func savedShare(_ row: PackRow) throws(BlobStorageError) -> Double {
+    guard let file = try engine.packs.file(row.name) else { return 0 }
+    var sample: [PackRecord] = []
+    var (index, restOfSpot) = (0, 0)
+    let stride = max(1, row.recordCount / Self.spotCount)
+    try engine.scan(row.name) { record in
+      if index.isMultiple(of: stride) { restOfSpot = Self.spotByteCount }
+      index += 1
+      guard restOfSpot > 0, case .chunk(let chunk) = record.content else { return }
+      restOfSpot -= chunk.plainByteCount
+      sample.append(record)
+    }
+    var chunks: [Reencoder.Chunk] = []
+    var before: Int64 = 0
+    for record in sample {
+      guard case .chunk(let chunk) = record.content else { continue }
+      before += Int64(record.byteCount)
+      let bytes = try file.bytes(at: record.offset, record.byteCount, pack: row.name)
+      try bridge(bytes) { (raw) throws(BlobStorageError) in
+        let payload = try record.verifiedPayload(raw, in: row.name)
+        chunks.append(Reencoder.Chunk(record: chunk, stored: Array(payload)))
+      }
+    }
+    guard before > 0 else { return 0 }
+    var saved: Int64 = 0
+    try reencoder.encode(chunks, on: engine.work) { (old, new) in
+      saved += Int64(old.stored.count - new.stored.count)
+    }
+    return Double(saved) / Double(before)
+  }
+}
+
+private struct DrawnNumbers: RandomNumberGenerator {
+  let next64: @Sendable () -> UInt64
+
+  mutating func next() -> UInt64 { next64() }
+}
+
+extension Reencoder {
+  /// Calls `body` with each chunk as it was and as it is, in order. All threads encode.
+  func encode(
+    _ chunks: [Chunk], on work: WorkPool, _ body: (Chunk, Chunk) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var rest = chunks[...]
+    try work.orderedMap(
+      inFlightMax: work.width * 2 + 1,
+      next: { rest.popFirst() },
+      transform: { (chunk) throws(BlobStorageError) in (chunk, try self.encoded(chunk)) },
+      consume: { (pair) throws(BlobStorageError) in try body(pair.0, pair.1) })
+  }
+}
+
+extension CollectionReport {
+  /// Adds what a round of recompression did.
+  fileprivate mutating func add(round: CollectionReport) {
+    recompressedPackCount += round.compactedPackCount + round.deletedPackCount
+    recompressionSavedByteCount += round.recompressionSavedByteCount
+    deletedChunkCount += round.deletedChunkCount
+    freedByteCount += round.freedByteCount
+    copiedByteCount += round.copiedByteCount
+    garbageByteCount = max(0, garbageByteCount - round.freedByteCount + round.recompressionSavedByteCount)
+    obstacles += round.obstacles
+  }
+}

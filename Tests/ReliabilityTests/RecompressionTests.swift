@@ -1,0 +1,117 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import SystemPackage
+import Testing
+
+/// Encoding chunks once more makes packs smaller and changes nothing else.
+@Suite("Recompression", .serialized)
+struct RecompressionTests {
+  private static let options = CollectionOptions(garbageShareMin: 0.25, recompresses: true)
+
+  /// Text that a codec shrinks, and the more the harder it tries.
+  static func text(_ seed: UInt64, _ byteCount: Int) -> Data {
+    var random = SplitMix64(seed: seed)
+    let words = (0..<700).map { _ in String(random.next() % 100_000, radix: 36) }
+    var text = ""
+    while text.utf8.count < byteCount {
+      let (one, other) = (random.next() % 700, random.next() % 700)
+      text += words[Int(one * other / 700)] + (random.next() % 9 == 0 ? "\n" : " ")
+    }
+    return Data(text.utf8.prefix(byteCount))
+  }
+
+  private static func lab() throws -> Lab {
+    let lab = try Lab(StoreOptions(chunkByteCountAverage: 16 << 10, usesSimilarity: false))
+    lab.packByteCountTarget = 96 << 10
+    return lab
+  }
+
+  /// A store of several sealed packs.
+  private static func filled() throws -> Lab {
+    let lab = try lab()
+    for seed in 0..<6 {
+      try lab.session { try lab.put($0, [("text \(seed)", text(UInt64(seed), 150_000))]) }
+    }
+    try lab.session { try lab.put($0, [("noise", noise(1, 80_000))]) }
+    return lab
+  }
+
+  private static func recordsByteCount(_ engine: Engine) throws -> Int64 {
+    try packs(engine).reduce(0) { $0 + $1.appliedByteCount - Int64(PackHeader.byteCount) }
+  }
+
+  private static func packs(_ engine: Engine) throws -> [PackRow] {
+    try engine.catalog.packRows().map(\.row)
+  }
+
+  @Test("makes packs smaller by what it says, keeps all versions, and finds nothing to do a second time")
+  func saves() throws {
+    let lab = try Self.filled()
+    try lab.session { engine in
+      let before = try Self.recordsByteCount(engine)
+      let report = try engine.collectGarbage(Self.options)
+      #expect(report.obstacles == [])
+      #expect(report.recompressedPackCount >= 5)
+      #expect(Double(report.recompressionSavedByteCount) > Double(before) * 0.02)
+      #expect(report.freedByteCount == before - (try Self.recordsByteCount(engine)))
+      let again = try engine.collectGarbage(Self.options)
+      #expect(again.recompressedPackCount == 0 && again.recompressionSavedByteCount == 0)
+    }
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
+  @Test("of which a dry run estimates the gain, and changes nothing")
+  func estimate() throws {
+    let lab = try Self.filled()
+    try lab.session { engine in
+      let before = try Self.packs(engine)
+      let estimate = try engine.collectGarbage(CollectionOptions(isDryRun: true, recompresses: true))
+      #expect(try Self.packs(engine) == before)
+      let report = try engine.collectGarbage(Self.options)
+      #expect(estimate.recompressedPackCount == report.recompressedPackCount)
+      let share =
+        Double(estimate.recompressionSavedByteCount) / Double(report.recompressionSavedByteCount)
+      #expect((0.7...1.4).contains(share))
+    }
+  }
+
+  @Test("takes the pack first that gains most, ends with its time, and goes on in the next run")
+  func timeLimit() throws {
+    let lab = try Self.lab()
+    // The first pack is mostly noise.
+    try lab.session { engine in
+      try lab.put(engine, [("noise", noise(1, 80_000)), ("a", Self.text(1, 40_000))])
+    }
+    try lab.session { try lab.put($0, [("b", Self.text(2, 180_000))]) }
+    try lab.session { engine in
+      let first = try #require(try Self.packs(engine).min { $0.created < $1.created })
+      func run(_ seconds: Double) throws -> CollectionReport {
+        try engine.collectGarbage(CollectionOptions(recompresses: true, secondsMax: seconds)) { progress in
+          if progress.phase == "recompressing" { lab.clock.set(lab.clock.now + 10_000) }
+        }
+      }
+      #expect(try run(0).recompressedPackCount == 0)
+      #expect(try run(5).recompressedPackCount == 1)
+      #expect(try Self.packs(engine).contains { $0.name == first.name })
+      #expect(try run(5).recompressedPackCount == 1)
+      #expect(try Self.packs(engine).contains { $0.name == first.name } == false)
+      #expect(try run(5).recompressedPackCount == 0)
+    }
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
+  @Test("leaves a pack with a damaged record as it is, and says why")
+  func damage() throws {
+    let lab = try Self.lab()
+    try lab.session { try lab.put($0, [("a", Self.text(1, 60_000)), ("b", Self.text(2, 60_000))]) }
+    let path = try #require(try DamageTests.paths(lab).first)
+    try DamageTests.change(lab, path) { $0[400] ^= 1 }
+    try lab.session { engine in
+      let report = try engine.collectGarbage(Self.options)
+      #expect(report.recompressedPackCount == 0)
+      #expect(try engine.data("b", nil) == Self.text(2, 60_000))
+    }
+    #expect(try DamageTests.paths(lab).contains(path))
+  }
+}
