@@ -49,6 +49,15 @@ struct RaceTests {
     } second: { lab in
       try collect(lab)
     },
+    Race(
+      name: "a put and a read of what is being encoded anew, and that (H2, H6)",
+      setUp: CrashTests.textInTwoPacks, first: recompress
+    ) { lab in
+      try lab.session { engine in
+        try lab.put(engine, [("again", RecompressionTests.text(0, 20_000).prefix(5_000))])
+        try lab.checkReads(engine)
+      }
+    },
     Race(name: "a rebuild of the catalog, and a collection (H5)", setUp: garbage, first: collect) { lab in
       try lab.session { engine in
         try engine.catalog.rebuild(because: nil)
@@ -217,9 +226,17 @@ struct RaceTests {
   @Sendable static func garbage(_ lab: Lab) throws { try CrashTests.garbageInEveryPack(lab) }
 
   @Sendable static func collect(_ lab: Lab) throws {
+    try collect(lab, CollectionOptions(garbageShareMin: 0.1, waitSeconds: 0))
+  }
+
+  @Sendable static func recompress(_ lab: Lab) throws {
+    try collect(lab, CollectionOptions(waitSeconds: 0, recompresses: true))
+  }
+
+  private static func collect(_ lab: Lab, _ options: CollectionOptions) throws {
     let engine = try lab.open()
     do {
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1, waitSeconds: 0))
+      let report = try engine.collectGarbage(options)
       if !report.obstacles.isEmpty { throw Broken("4: obstacles \(report.obstacles)") }
     } catch let error as BlobStorageError {
       // The catalog was rebuilt, or another collects.

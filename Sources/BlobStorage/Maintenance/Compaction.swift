@@ -83,6 +83,7 @@ struct Compaction {
   /// Appends the chunks that wait, in fewer bytes if possible.
   private mutating func recompress() throws(BlobStorageError) {
     guard let session, let reencoder, !waiting.isEmpty else { return }
+    try CancellationFlag.check()
     let chunks = waiting
     (waiting, waitingByteCount) = ([], 0)
     var saved = 0
