@@ -77,7 +77,7 @@ import Testing
       ("delete", ["--all", "--dry-run", "--if-absent", "--if-version", "--prefix"]),
       ("keep", ["--all", "--prefix", "--up-to"]),
       ("import", ["--archive", "--codec", "--dry-run", "--exclude", "--force", "--prefix"]),
-      ("export", ["--overwrite", "--strip"]), ("gc", ["--dry-run", "--keep"]),
+      ("export", ["--overwrite", "--strip"]), ("gc", ["--dry-run", "--keep", "--recompress", "--time"]),
       ("verify", ["--blobs", "--quick"]), ("repair", ["--accept-loss"]), ("stats", ["--prometheus"]),
       ("info", []), ("why", ["--digest", "--limit"]), ("report", ["--limit", "--output"]),
       ("watch", ["--interval", "--once"]), ("sync", []), ("cache stats", []), ("cache trim", []),
