@@ -19,6 +19,10 @@ struct CrashTests {
     ProcessInfo.processInfo.environment["BLOB_STORAGE_SCENARIO"].map { name.name.hasPrefix($0) } ?? true
   }
 
+  private static func smallBlobs(_ numbers: Range<UInt64>) -> [(String, Data)] {
+    numbers.map { ("f\($0)", prose(200 + $0, 500)) }
+  }
+
   static let all: [Scenario] = [
     Scenario(name: "a durable put") { lab in
       try lab.session { try lab.put($0, [("a", prose(1, 700))]) }
@@ -44,6 +48,25 @@ struct CrashTests {
         try lab.put(engine, [("a", noise(5, 400)), ("b", prose(6, 3_000)), ("c", Data())])
       }
     },
+    Scenario(name: "small blobs that are joined in frames", setUp: historyOfA) { lab in
+      try lab.session { engine in
+        try lab.put(engine, smallBlobs(0..<5), durability: .relaxed)
+        try lab.put(engine, smallBlobs(3..<8) + [("a", noise(5, 400))])
+        try lab.put(engine, [("alone", prose(204, 500))])
+      }
+    },
+    Scenario(
+      name: "a collection that empties frames",
+      setUp: { lab in
+        try lab.session { try lab.put($0, smallBlobs(0..<6)) }
+        try lab.session { engine in
+          try lab.put(engine, smallBlobs(6..<9))
+          try lab.delete(engine, ["f1", "f3"])
+        }
+      },
+      act: { lab in
+        try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0.01)) }
+      }),
     Scenario(name: "streamed puts", setUp: historyOfA) { lab in
       try lab.session { engine in
         try lab.put(engine, [("s", noise(8, 8_000))], streamed: true)

@@ -16,8 +16,22 @@ struct DamageTests {
       try lab.put(engine, [("a", noise(3, 500))], archives: true)
       try lab.delete(engine, ["b"])
     }
-    try lab.session { try lab.put($0, [("c", noise(2, 3_000) + prose(4, 400))]) }
+    try lab.session { engine in
+      try lab.put(engine, [("c", noise(2, 3_000) + prose(4, 400))])
+      try lab.put(engine, [("f", prose(5, 300)), ("g", prose(6, 200)), ("h", prose(7, 250))])
+    }
     return lab
+  }
+
+  @Test("is tried on every kind of record")
+  func kinds() throws {
+    let lab = try Self.store()
+    var types: Set<UInt8> = []
+    for path in try Self.paths(lab) {
+      let bytes = try Self.bytes(lab, path)
+      for range in try DamagedRecordTests.records(lab, path) { types.insert(bytes[range.lowerBound + 2]) }
+    }
+    #expect(types == [1, 2, 3, 4])
   }
 
   /// Reads everything: right bytes, nothing, or an error that says that something is damaged.

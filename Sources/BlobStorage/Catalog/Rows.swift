@@ -112,13 +112,16 @@ package struct PackRow: Hashable, Sendable, TableValue {
   }
 }
 
-/// Where a chunk lies and what it takes to decode it. The digest of its base has a row of its own: so all rows have one
+/// Where a chunk lies and what it takes to decode it: on its own, or as a member of a frame. The digest of its base has a row of its own: so all rows have one
 /// length.
 package struct ChunkRow: Hashable, Sendable, TableValue {
   package var place: Place
   package var plainByteCount: Int
+  /// Bytes of its payload; of a member its part of the frame's record.
   package var storedByteCount: Int
   package var codecNumber: UInt8
+  /// Where the record of the frame begins that it is a member of.
+  package let frameOffset: Int64?
   package var baseKind: ChunkRecord.BaseKind
   package var base: Digest?
   /// A read found it damaged: writers count it as a miss, so that the same bytes heal it.
@@ -126,8 +129,9 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
   /// Its record has features in its meta.
   private let hasFeatures: Bool
 
-  package init(place: Place, record: ChunkRecord, storedByteCount: Int) {
+  package init(place: Place, record: ChunkRecord, storedByteCount: Int, frameOffset: Int64? = nil) {
     self.place = place
+    self.frameOffset = frameOffset
     hasFeatures = record.features != nil
     plainByteCount = record.plainByteCount
     self.storedByteCount = storedByteCount
@@ -137,7 +141,7 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     isSuspect = false
   }
 
-  /// Where the payload begins in the pack.
+  /// Where the payload begins in the pack, if it has a record of its own.
   package var payloadOffset: Int64 {
     place.offset
       + Int64(
@@ -145,9 +149,16 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
           + metaByteCount)
   }
 
-  /// Bytes of the whole record.
+  /// Where its payload lies in the pack, or its part of a frame's record.
+  package var storedRange: Range<Int64> {
+    let start = frameOffset == nil ? payloadOffset : place.offset
+    return start..<start + Int64(storedByteCount)
+  }
+
+  /// Bytes of the whole record, or of its part of a frame's.
   package var recordByteCount: Int {
-    RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: storedByteCount)
+    if frameOffset != nil { return storedByteCount }
+    return RecordHeader.recordByteCount(metaByteCount: metaByteCount, payloadByteCount: storedByteCount)
   }
 
   private var metaByteCount: Int {
@@ -160,16 +171,18 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
   var encodedByteCount: Int { Self.byteCount }
 
   // Bits of the row, the lowest first: pack 32; offset 30, ordinal 23, kind of base 2, features 1, codec 8;
-  // stored length 24, plain length 24, damaged 1, and 23 that are zero: room for 21 of an offset in a frame.
+  // stored length 24, plain length 24, damaged 1, and 23 that are 0, or of a member the distance to the frame's record
+  // and 1 more.
   func encode(into filler: inout ByteFiller) {
     filler.integer(place.pack)
     var word = UInt64(place.offset) | UInt64(place.ordinal) << 30 | UInt64(baseKind.rawValue) << 53
     word |= (hasFeatures ? 1 << 55 : 0) | UInt64(codecNumber) << 56
     filler.integer(word)
+    let distance = frameOffset.map { UInt64(place.offset - $0 + 1) } ?? 0
     filler.integer(
-      UInt64(storedByteCount) | UInt64(plainByteCount) << 24 | (isSuspect ? 1 << 48 : 0))
-    // The last 8 of those.
-    filler.zeros(1)
+      UInt64(storedByteCount) | UInt64(plainByteCount) << 24 | (isSuspect ? 1 << 48 : 0)
+        | (distance & 0x7fff) << 49)
+    filler.integer(UInt8(distance >> 15))
   }
 
   /// - Parameter base: looks up the base of a chunk that has one.
@@ -190,6 +203,8 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     storedByteCount = Int(lengths & 0xff_ffff)
     plainByteCount = Int(lengths >> 24 & 0xff_ffff)
     isSuspect = lengths >> 48 & 1 != 0
+    let distance = Int64(lengths >> 49) | Int64(try reader.integer(UInt8.self)) << 15
+    frameOffset = distance == 0 ? nil : place.offset - distance + 1
     self.base = nil
     guard kind != .none else { return }
     guard let base = try base(place) else {

@@ -19,7 +19,9 @@ extension WriteTransaction {
     switch record.content {
     case .chunk(let chunk):
       if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
-      try apply(chunk, at: place, storedByteCount: record.payloadByteCount, in: pack, isTakenIn: isTakenIn)
+      try apply(
+        chunk, at: place, storedByteCount: record.storedByteCount, frameOffset: record.frameOffset, in: pack,
+        isTakenIn: isTakenIn)
     case .manifest(let manifest):
       try apply(manifest, at: place, in: pack)
     case .ref(let ref):
@@ -42,7 +44,8 @@ extension WriteTransaction {
     switch record.content {
     case .chunk(let chunk):
       try apply(
-        chunk, at: place, storedByteCount: record.payloadByteCount, in: pack, isTakenIn: false)
+        chunk, at: place, storedByteCount: record.storedByteCount, frameOffset: record.frameOffset, in: pack,
+        isTakenIn: false)
     case .manifest(let manifest): try apply(manifest, at: place, in: pack)
     case .ref, .drop, .skipped: break
     }
@@ -63,9 +66,11 @@ extension WriteTransaction {
   /// Notes a copy of a chunk, unless another counts. Of one without a base this is all that its record says, and saying
   /// it again changes nothing.
   package func apply(
-    _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, in pack: PackRow, isTakenIn: Bool = true
+    _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, frameOffset: Int64? = nil, in pack: PackRow,
+    isTakenIn: Bool = true
   ) throws(BlobStorageError) {
-    let row = ChunkRow(place: place, record: chunk, storedByteCount: storedByteCount)
+    let row = ChunkRow(
+      place: place, record: chunk, storedByteCount: storedByteCount, frameOffset: frameOffset)
     let old = try chunkRow(chunk.digest)
     if let old, !old.isSuspect, try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn) {
       return

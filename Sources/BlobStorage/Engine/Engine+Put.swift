@@ -48,7 +48,9 @@ extension Engine {
       }
       prepared.append(try prepare(item, options))
     }
-    let (results, watermark) = try commit(prepared, promising: options.durability)
+    let joined = environment.joinsItems ? try joined(prepared, by: options.codec) : []
+    let (results, watermark) = try commit(
+      prepared, joined: joined, by: options.codec, promising: options.durability)
     try makeDurable(options.durability, watermark)
     return results
   }
@@ -81,7 +83,13 @@ extension Engine {
   /// The planner for a codec at its default level, or for the store's codec.
   func planner(codec kind: CodecKind?) throws(BlobStorageError) -> ChunkPlanner {
     guard let kind, kind != codec.kind else { return planner }
-    return planner.with(try CodecChoice(kind))
+    return planner.with(try codec(kind))
+  }
+
+  /// A codec at its default level, or the store's.
+  func codec(_ kind: CodecKind?) throws(BlobStorageError) -> CodecChoice {
+    guard let kind, kind != codec.kind else { return codec }
+    return try CodecChoice(kind)
   }
 
   static func check(_ metadata: [UInt8]) throws(BlobStorageError) {
@@ -123,17 +131,23 @@ extension Engine {
   ///
   /// - Parameters:
   ///   - durability: what the caller makes of it.
+  ///   - joined: chunks of the blobs that are to be stored together, encoded by `codec`.
   ///   - keys: further keys that `alongside` reads or changes.
   ///   - alongside: what else the commit does, before the blobs; what it throws undoes all.
   package func commit(
-    _ items: [CommitItem], promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
+    _ items: [CommitItem], joined: [JoinedChunks] = [], by codec: CodecKind? = nil,
+    promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
     alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
     let (results, watermark) = try writer.commit(on: items.map(\.key) + keys) {
       (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
       try alongside(&commit)
-      return try append(items, to: &commit)
+      var added: [Digest: Int] = [:]
+      for group in joined {
+        added.merge(try commit.append(group, by: try self.codec(codec), codecs)) { $1 }
+      }
+      return try append(items, to: &commit, &added)
     }
     return (results, watermark)
   }
@@ -156,24 +170,25 @@ extension Engine {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let (result, watermark) = try writer.commit(on: [item.key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
-      return try append(item, to: &commit)
+      var joined: [Digest: Int] = [:]
+      return try append(item, to: &commit, &joined)
     }
     return (result, watermark)
   }
 
   private func append(
-    _ items: [CommitItem], to commit: inout WriterSession.Commit
+    _ items: [CommitItem], to commit: inout WriterSession.Commit, _ joined: inout [Digest: Int]
   ) throws(BlobStorageError) -> [PutResult] {
     var results: [PutResult] = []
     results.reserveCapacity(items.count)
-    for item in items { results.append(try append(item, to: &commit)) }
+    for item in items { results.append(try append(item, to: &commit, &joined)) }
     return results
   }
 
   private func append(
-    _ item: CommitItem, to commit: inout WriterSession.Commit
+    _ item: CommitItem, to commit: inout WriterSession.Commit, _ joined: inout [Digest: Int]
   ) throws(BlobStorageError) -> PutResult {
-    let added = try item.plan.append(item.data.bytes, to: &commit, by: codecs)
+    let added = try item.plan.append(item.data.bytes, to: &commit, by: codecs, joined: &joined)
     let (version, refByteCount) = try commit.appendRef(
       item.key, item.plan.digest, Int64(item.plan.byteCount), item.ref)
     return PutResult(

@@ -60,6 +60,8 @@ package final class Engine: Sendable {
     package var streamHeadByteCount = Engine.inMemoryByteCountMax
     /// Of what streams in, so much is cut and looked up at once.
     package var streamBatchByteCount = 1 << 20
+    /// Whether items that are put together are joined as files of an import are, so that tests of all kinds have frames.
+    package var joinsItems = false
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
     /// Does the work of the pool on the caller's thread, so that what happens has one order.

@@ -18,6 +18,8 @@ public enum Limits {
   public static let recordMetaByteCountMax = 8_192
   /// Bytes of one record's payload: a chunk that did not shrink, or a full manifest.
   public static let recordPayloadByteCountMax = 8 << 20
+  /// Plain bytes of all members of a frame.
+  public static let frameByteCountMax = 2 << 20
   /// Versions named by one drop.
   public static let dropVersionCountMax = 4_096
   /// Bytes of the entries of a commit record, before encoding.
@@ -35,7 +37,7 @@ public enum Limits {
   public static let commitListedByteCountMax = 160 << 20
   /// Bytes of a footer, before and after encoding.
   public static let footerByteCountMax = 256 << 20
-  /// Records in one pack, each entry of a commit record for one.
+  /// Records in one pack, each entry of a commit record and each member of a frame for one.
   public static let packRecordCountMax = 1 << 23
   /// Bytes of a line of the census: a key in hexadecimal, and some words.
   public static let censusLineByteCountMax = 2 * keyByteCountMax + 128

@@ -46,7 +46,7 @@ package enum CommitRecord {
     package var digest: Digest
     package var byteCount: Int64
     package var offset: Int64
-    /// Where its record ends.
+    /// Where its record ends, or its part of a frame's.
     package var end: Int64
   }
 

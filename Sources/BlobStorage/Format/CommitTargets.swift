@@ -12,12 +12,12 @@ struct CommitTargets {
 
   mutating func removeAll() { targets.removeAll(keepingCapacity: true) }
 
-  /// The one whose record ends there.
+  /// The one that ends there.
   func ending(at end: Int64) -> CommitRecord.Target? {
     if let last = targets.last, last.end == end { last } else { nil }
   }
 
-  /// The one whose record begins there.
+  /// The one that begins there.
   func beginning(at offset: Int64) -> CommitRecord.Target? {
     var (low, high) = (0, targets.count)
     while low < high {

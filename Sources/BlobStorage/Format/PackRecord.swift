@@ -1,7 +1,7 @@
 /// A record as it was found in a pack: where it lies, and what it says.
 ///
-/// Of a commit record each entry is one. Together they cover the record's bytes, so that places, lengths and order mean
-/// the same for all.
+/// Of a commit record each entry is one, of a frame each member. Together they cover the record's bytes, so that places,
+/// lengths and order mean the same for all.
 package struct PackRecord: Sendable {
   /// What a record says. Unknown records that may be skipped are `.skipped`.
   package enum Content: Sendable {
@@ -48,29 +48,46 @@ package struct PackRecord: Sendable {
     }
   }
 
+  /// Which part of a frame's plain bytes a chunk is.
+  package struct Member: Hashable, Sendable {
+    /// Plain bytes of the members before it.
+    package var start: Int
+    /// Plain bytes of all members.
+    package var frameByteCount: Int
+  }
+
   package var content: Content
+  /// Of a chunk that is a member of a frame.
+  package var member: Member?
   /// Where it begins in its pack.
   package var offset: Int64
   /// Bytes that it takes.
   package var byteCount: Int
+  /// Bytes of the record's payload; of a member that is the frame's.
   package var payloadByteCount: Int
   /// Whether the commit that it is part of goes on with the next ref or drop of the pack.
   package var continues = false
   /// Bytes of the pack that were known to be on the medium when it was appended; 0 if it does not say. What is missing
   /// before there is damage; behind it, in a pack without footer, it was never promised.
   package var syncedByteCount: Int64 = 0
-  /// The whole record, of which an entry is a part.
+  /// The whole record, of which an entry or a member is a part.
   package var recordRange: Range<Int64>
 
   /// The type of its record; nil for one that was skipped.
   package var type: RecordType? {
     switch content {
-    case .chunk: .chunk
+    case .chunk: member == nil ? .chunk : .frame
     case .manifest: .manifest
     case .ref, .drop: .commit
     case .skipped: nil
     }
   }
+
+  /// Bytes that a chunk takes: those of its payload, or of a member its part of the frame's record.
+  package var storedByteCount: Int { member == nil ? payloadByteCount : byteCount }
+
+  /// Where the record of the frame begins that a chunk is a member of.
+  package var frameOffset: Int64? { member == nil ? nil : recordRange.lowerBound }
 
   /// Whether it is the first that its record says.
   package var beginsRecord: Bool { offset == recordRange.lowerBound }
@@ -112,7 +129,20 @@ package struct PackRecord: Sendable {
     recordRange = record
   }
 
-  /// Where the payload of a chunk or manifest begins.
+  /// One member of a frame.
+  init(
+    _ chunk: ChunkRecord, _ member: Member, payloadByteCount: Int, at part: Range<Int64>,
+    in record: Range<Int64>
+  ) {
+    content = .chunk(chunk)
+    self.member = member
+    self.payloadByteCount = payloadByteCount
+    offset = part.lowerBound
+    byteCount = part.count
+    recordRange = record
+  }
+
+  /// Where the payload of a chunk, manifest or frame begins.
   package var payloadOffset: Int64 {
     recordRange.upperBound - Int64(payloadByteCount) - (payloadByteCount > 0 ? 4 : 0)
   }
@@ -123,7 +153,7 @@ package struct PackRecord: Sendable {
     case .chunk(let chunk):
       CommitRecord.Target(
         digest: chunk.digest, byteCount: Int64(chunk.plainByteCount), offset: offset,
-        end: recordRange.upperBound)
+        end: offset + Int64(byteCount))
     case .manifest(let manifest):
       CommitRecord.Target(
         digest: manifest.digest, byteCount: manifest.byteCount, offset: offset, end: recordRange.upperBound)
@@ -131,8 +161,8 @@ package struct PackRecord: Sendable {
     }
   }
 
-  /// Puts header, meta, payload and the payload's checksum of a chunk or manifest into memory of their length, as they
-  /// stand in the pack `name`. Returns the header.
+  /// Puts header, meta, payload and the payload's checksum of a manifest, or of a chunk that is no member, into memory of
+  /// their length, as they stand in the pack `name`. Returns the header.
   func encode(
     _ payload: RawSpan, in name: PackName, into memory: UnsafeMutableRawBufferPointer
   ) -> RecordHeader {
@@ -143,7 +173,7 @@ package struct PackRecord: Sendable {
     return header
   }
 
-  /// The payload of a chunk or manifest that lies as `bytes` in the pack `name`.
+  /// The payload of a manifest, or of a chunk that is no member, that lies as `bytes` in the pack `name`.
   ///
   /// The payload's checksum goes on from that of header and meta. These may be damaged in `bytes`: what counts is what
   /// the record says.
@@ -165,9 +195,9 @@ package struct PackRecord: Sendable {
     return payload
   }
 
-  /// The payload of a chunk or manifest that lies as `bytes` in its pack, its checksum not checked.
+  /// The payload of a chunk, manifest or frame that lies as `bytes` in its pack, its checksum not checked.
   package func payload(of bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
-    let start = Int(payloadOffset - offset)
+    let start = Int(payloadOffset - recordRange.lowerBound)
     return UnsafeRawBufferPointer(rebasing: bytes[start..<start + payloadByteCount])
   }
 }

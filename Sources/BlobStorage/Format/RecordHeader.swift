@@ -5,7 +5,9 @@ package enum RecordType: UInt8, Sendable {
   case manifest = 2
   /// The refs and drops of a commit.
   case commit = 3
-  // 4…31 are reserved for records that an older build must not skip, 128…159 for those that it may. None is retired yet.
+  /// Small chunks that are encoded together.
+  case frame = 4
+  // 5…31 are reserved for records that an older build must not skip, 128…159 for those that it may. None is retired yet.
 }
 
 /// What the meta of a record says.

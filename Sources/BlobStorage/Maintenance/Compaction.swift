@@ -1,5 +1,5 @@
 /// Copies records from a pack that is to go into a new one.
-struct Compaction {
+struct Compaction: ~Copyable {
   /// What encoding chunks anew brought.
   struct Gain: Sendable {
     /// Chunks that are encoded with a dictionary.
@@ -19,13 +19,18 @@ struct Compaction {
   private let reencoder: Reencoder?
   private let isChecked: Bool
   /// Chunks that wait to be encoded together.
-  private var waiting: [Reencoder.Chunk] = []
+  private var groups: Reencoder.Reader
+  private var waiting: [Reencoder.Group] = []
   private var waitingByteCount = 0
   private static let waitingByteCountMax = 8 << 20
   private var committedByteCount: Int64
   /// Refs and drops that wait for others, so that they share a record.
   private var written: [CommitRecord.Entry] = []
   private var writtenByteCount = 0
+  /// Live members of the frame that was met last.
+  private var members: [PackRecord] = []
+  private var frames: FrameReader
+  private var builder: FrameBuilder
 
   /// - Parameters:
   ///   - session: takes the copies; its owner commits and seals. Nil only tells the gain.
@@ -44,21 +49,31 @@ struct Compaction {
     self.dictionary = dictionary
     self.reencoder = reencoder
     self.isChecked = isChecked
+    groups = Reencoder.Reader(file, pack, engine.chunks)
+    frames = FrameReader(file, pack, engine.chunks)
+    builder = FrameBuilder(engine.codec, engine.codecs)
     committedByteCount = session?.addedByteCount ?? 0
   }
 
-  /// Appends a record, its payload checked first. ``finish()`` appends the last refs and drops.
+  /// Appends a record, its payload checked first. ``finish()`` appends the last members of frames, refs and drops.
   ///
   /// - Throws: `corrupted` for a payload that does not match its checksum.
   mutating func copy(_ record: PackContent.Kept) throws(BlobStorageError) {
     switch record {
     case .copy(let record):
-      guard let session else { return }
-      if reencoder != nil, case .chunk(let chunk) = record.content { return try delay(chunk, record) }
-      try withPayload(record) { (payload) throws(BlobStorageError) in
-        _ = try session.append(record.content, payload: payload.bytes)
+      guard session != nil else { return }
+      if reencoder != nil, Reencoder.takes(record) {
+        if let full = try groups.add(record) {
+          waiting.append(full)
+          waitingByteCount += full.plainByteCount
+        }
+        if waitingByteCount >= Self.waitingByteCountMax { try reencode() }
+      } else {
+        try copyAsItIs(record)
       }
-    case .small(let record): try copySmall(record)
+    case .small(let record):
+      try endFrame()
+      try copySmall(record)
     case .written(let entry):
       written.append(entry)
       writtenByteCount += entry.memoryByteCount
@@ -72,34 +87,95 @@ struct Compaction {
     }
   }
 
-  private mutating func delay(_ chunk: ChunkRecord, _ record: PackRecord) throws(BlobStorageError) {
-    try withPayload(record) { (payload) in
-      waiting.append(Reencoder.Chunk(record: chunk, stored: Array(payload)))
+  private mutating func copyAsItIs(_ record: PackRecord) throws(BlobStorageError) {
+    guard let session else { return }
+    if record.member != nil {
+      if members.first?.recordRange != record.recordRange { try endFrame() }
+      members.append(record)
+      return
     }
-    waitingByteCount += record.byteCount
-    if waitingByteCount >= Self.waitingByteCountMax { try recompress() }
+    try endFrame()
+    try withPayload(record) { (payload) throws(BlobStorageError) in
+      _ = try session.append(record.content, payload: payload.bytes)
+    }
   }
 
   /// Appends the chunks that wait, in fewer bytes if possible.
-  private mutating func recompress() throws(BlobStorageError) {
-    guard let session, let reencoder, !waiting.isEmpty else { return }
+  private mutating func reencode() throws(BlobStorageError) {
+    guard let reencoder, let session, !waiting.isEmpty else { return }
     try CancellationFlag.check()
-    let chunks = waiting
+    var done: [(group: Reencoder.Group, parts: [JoinedChunks.Part]?)] = []
+    try reencoder.encode(waiting, on: engine.work) { done.append(($0, $1)) }
     (waiting, waitingByteCount) = ([], 0)
-    var saved = 0
-    try reencoder.encode(chunks, on: engine.work) { (old, new) throws(BlobStorageError) in
-      _ = try session.append(.chunk(new.record), payload: new.stored.span.bytes)
-      saved += old.record.recordByteCount(payloadByteCount: old.stored.count)
-      saved -= new.record.recordByteCount(payloadByteCount: new.stored.count)
+    for (group, parts) in done {
+      guard let parts else {
+        for record in group.records { try copyAsItIs(record) }
+        continue
+      }
+      gain.recompressedByteCount += Int64(group.byteCount)
+      for part in parts { gain.recompressedByteCount -= Int64(try session.append(part)) }
     }
-    gain.recompressedByteCount += Int64(saved)
   }
 
-  /// Appends the chunks that wait, and then the refs and drops.
+  /// Appends chunks, and refs and drops, that wait for others.
   mutating func finish() throws(BlobStorageError) {
-    try recompress()
+    if let last = groups.end() { waiting.append(last) }
+    try reencode()
+    try endFrame()
+    if let rest = try builder.end() { try append(rest) }
     if !written.isEmpty { try session?.append(commit: written) }
     (written, writtenByteCount) = ([], 0)
+  }
+
+  /// Appends the live members of a frame: the frame as it is if that is all of them, else joined anew with those of
+  /// others.
+  private mutating func endFrame() throws(BlobStorageError) {
+    let members = members
+    guard let first = members.first else { return }
+    self.members = []
+    if !isChecked, try copyFrame(first, liveCount: members.count) { return }
+    for record in members {
+      guard case .chunk(let chunk) = record.content else { continue }
+      let plain: [UInt8]
+      do throws(BlobStorageError) { plain = try frames.bytes(of: record) } catch {
+        throw BlobStorageError(
+          error.code,
+          "Chunk \(chunk.digest) in pack \(pack) at \(record.offset): \(error.message): run verify.",
+          digest: chunk.digest, pack: pack.description, offset: record.offset)
+      }
+      if let full = try builder.add(chunk.digest, plain.span.bytes, features: chunk.features) {
+        try append(full)
+      }
+    }
+  }
+
+  /// Copies the frame of a member as it is; false if not all of its members are live.
+  private func copyFrame(_ first: PackRecord, liveCount: Int) throws(BlobStorageError) -> Bool {
+    let (pack, session) = (pack, session)
+    let range = first.recordRange
+    let bytes = try file.bytes(at: range.lowerBound, range.count, pack: pack)
+    return try bridge(bytes) { (raw) throws(BlobStorageError) in
+      do throws(BlobStorageError) {
+        let (header, meta, payload) = try RecordHeader.verified(raw, pack: pack, offset: range.lowerBound)
+        let frame = try FrameRecord(
+          meta: meta, payloadByteCount: header.payloadByteCount, algorithm: engine.header.digestAlgorithm)
+        guard frame.members.count == liveCount else { return false }
+        _ = try session?.append(frame, payload: payload.bytes)
+        return true
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        throw mismatch(error, at: range.lowerBound)
+      }
+    }
+  }
+
+  private func append(_ group: JoinedChunks) throws(BlobStorageError) {
+    guard let session else { return }
+    for part in try group.parts(
+      by: engine.codec, engine.codecs, except: { session.hasPendingChunk($0) })
+    {
+      _ = try session.append(part)
+    }
   }
 
   private mutating func copySmall(_ record: PackRecord) throws(BlobStorageError) {
@@ -129,12 +205,16 @@ struct Compaction {
       do throws(BlobStorageError) {
         payload = try record.verifiedPayload(raw, in: pack)
       } catch {
-        throw BlobStorageError(
-          error.code, "A record of pack \(pack) at \(record.offset) does not match its checksum: run verify.",
-          pack: pack.description, offset: record.offset)
+        throw mismatch(error, at: record.offset)
       }
       try body(payload)
     }
+  }
+
+  private func mismatch(_ error: BlobStorageError, at offset: Int64) -> BlobStorageError {
+    BlobStorageError(
+      error.code, "A record of pack \(pack) at \(offset) does not match its checksum: run verify.",
+      pack: pack.description, offset: offset)
   }
 }
 

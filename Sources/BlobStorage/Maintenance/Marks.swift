@@ -32,7 +32,7 @@ struct Marks: Sendable {
   private(set) var dictionaryChunkStoredByteCount: Int64 = 0
   /// Stored bytes of each live dictionary.
   private(set) var dictionaries: [Place: Int] = [:]
-  /// Live small chunks that are stored without a base.
+  /// Live small chunks that are stored without a base and in no frame.
   private(set) var smallCount = 0
 
   /// Marks the record at a place; false when it was marked before.

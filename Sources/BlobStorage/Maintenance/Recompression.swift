@@ -129,21 +129,20 @@ struct Recompression {
       restOfSpot -= chunk.plainByteCount
       sample.append(record)
     }
-    var chunks: [Reencoder.Chunk] = []
-    var before: Int64 = 0
+    var reader = Reencoder.Reader(file, row.name, engine.chunks)
+    var groups: [Reencoder.Group] = []
+    var before = 0
     for record in sample {
-      guard case .chunk(let chunk) = record.content else { continue }
-      before += Int64(record.byteCount)
-      let bytes = try file.bytes(at: record.offset, record.byteCount, pack: row.name)
-      try bridge(bytes) { (raw) throws(BlobStorageError) in
-        let payload = try record.verifiedPayload(raw, in: row.name)
-        chunks.append(Reencoder.Chunk(record: chunk, stored: Array(payload)))
-      }
+      before += record.byteCount
+      guard Reencoder.takes(record) else { continue }
+      if let full = try reader.add(record) { groups.append(full) }
     }
+    if let last = reader.end() { groups.append(last) }
     guard before > 0 else { return 0 }
-    var saved: Int64 = 0
-    try reencoder.encode(chunks, on: engine.work) { (old, new) in
-      saved += Int64(old.stored.count - new.stored.count)
+    var saved = 0
+    try reencoder.encode(groups, on: engine.work) { (group, parts) in
+      guard let parts else { return }
+      saved += group.byteCount - parts.reduce(0) { $0 + $1.recordByteCount }
     }
     return Double(saved) / Double(before)
   }
@@ -153,20 +152,6 @@ private struct DrawnNumbers: RandomNumberGenerator {
   let next64: @Sendable () -> UInt64
 
   mutating func next() -> UInt64 { next64() }
-}
-
-extension Reencoder {
-  /// Calls `body` with each chunk as it was and as it is, in order. All threads encode.
-  func encode(
-    _ chunks: [Chunk], on work: WorkPool, _ body: (Chunk, Chunk) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    var rest = chunks[...]
-    try work.orderedMap(
-      inFlightMax: work.width * 2 + 1,
-      next: { rest.popFirst() },
-      transform: { (chunk) throws(BlobStorageError) in (chunk, try self.encoded(chunk)) },
-      consume: { (pair) throws(BlobStorageError) in try body(pair.0, pair.1) })
-  }
 }
 
 extension CollectionReport {

@@ -1,4 +1,5 @@
-/// The small chunks that a dictionary could make smaller: live, stored without a base, and no base of another.
+/// The small chunks that a dictionary could make smaller: live, stored without a base and in no frame, and no base of
+/// another.
 struct SmallChunks: Sendable {
   private(set) var count = 0
   /// The first of them in the order of digests, which is no order of theirs: a fair sample.
@@ -30,7 +31,7 @@ struct SmallChunks: Sendable {
   }
 
   static func isSmall(_ row: ChunkRow) -> Bool {
-    DictionaryPolicy.plainByteCounts.contains(row.plainByteCount)
+    row.frameOffset == nil && DictionaryPolicy.plainByteCounts.contains(row.plainByteCount)
   }
 
   func contains(_ place: Place) -> Bool { places.contains(place) }

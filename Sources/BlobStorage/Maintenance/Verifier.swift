@@ -246,9 +246,11 @@ struct Verifier {
     _ group: [PackRecord], _ file: any File, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) -> PackResult {
     var result = PackResult()
+    var frames = FrameReader(file, pack, engine.chunks)
     for record in group {
       result.recordsByteCount += Int64(record.byteCount)
       do throws(BlobStorageError) {
+        if record.member != nil { let _: [UInt8] = try frames.bytes(of: record) }
         try check(record, file, pack, engine)
         if case .chunk(let chunk) = record.content {
           result.chunkCount += 1
@@ -257,7 +259,7 @@ struct Verifier {
         result.whole.append(record)
       } catch {
         guard error.code == .corrupted else { throw error }
-        if error.digest == nil, try isReadable(record, file, pack, engine) {
+        if error.digest == nil, try isReadable(record, &frames, file, pack, engine) {
           result.whole.append(record)
           result.findings.append(
             Finding(
@@ -326,7 +328,7 @@ struct Verifier {
   private static func check(
     _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) {
-    // The first entry of a commit record answers for all.
+    // The first entry of a commit record answers for all, and the first member of a frame for its checksums.
     guard record.beginsRecord else { return }
     let bytes = try file.bytes(at: record.offset, record.recordRange.count, pack: pack)
     try bridge(bytes) { (raw) throws(BlobStorageError) in
@@ -335,7 +337,7 @@ struct Verifier {
       guard type == record.type, type == .commit || header.payloadByteCount == record.payloadByteCount else {
         throw BlobStorageError(.corrupted, "the record is not what the footer says")
       }
-      guard case .chunk(let chunk) = record.content else { return }
+      guard case .chunk(let chunk) = record.content, record.member == nil else { return }
       try check(chunk, payload.bytes, engine)
     }
   }
@@ -343,8 +345,12 @@ struct Verifier {
   /// Whether the content of a damaged record can still be read. Refs and drops are whole in the footer. A payload may
   /// match a checksum that begins with the footer's fields. A digest guards a chunk.
   private static func isReadable(
-    _ record: PackRecord, _ file: any File, _ pack: PackName, _ engine: Engine
+    _ record: PackRecord, _ frames: inout FrameReader, _ file: any File, _ pack: PackName, _ engine: Engine
   ) throws(BlobStorageError) -> Bool {
+    if record.member != nil {
+      let bytes: [UInt8]? = try unlessCorrupted(try frames.bytes(of: record))
+      return bytes != nil
+    }
     switch record.content {
     case .ref, .drop: return true
     case .skipped: return false

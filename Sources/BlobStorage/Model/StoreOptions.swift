@@ -32,7 +32,8 @@ public struct StoreOptions: Sendable, Hashable {
 public struct StoreConfiguration: Sendable {
   /// The store's log; by default nothing is logged.
   public var logger: Logger
-  /// Bytes of recently read chunks that are kept in memory.
+  /// Bytes of recently read chunks that are kept in memory. Small chunks that were decoded together take up to half as
+  /// much besides.
   public var cacheByteCountMax: Int
   /// Threads that hash, encode and decode; 0 for one per core.
   public var threadCount: Int

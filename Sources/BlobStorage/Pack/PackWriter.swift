@@ -86,6 +86,21 @@ package final class PackWriter {
     return record
   }
 
+  /// Appends a frame. Returns its members as a reader would find them.
+  package func append(
+    _ frame: FrameRecord, payload: RawSpan
+  ) throws(BlobStorageError) -> OneOrMore<PackRecord> {
+    try check()
+    let header = frame.header(payloadByteCount: payload.byteCount)
+    let members = frame.records(at: byteCount, payloadByteCount: payload.byteCount)
+    let memory = buffer.add(byteCount: header.recordByteCount)
+    header.encode(payload, in: name, offset: byteCount, into: memory) { frame.encodeMeta(into: &$0) }
+    list(header, UnsafeRawBufferPointer(rebasing: memory[header.byteCount...].prefix(header.metaByteCount)))
+    for case let target? in members.lazy.map(\.target) { targets.append(target) }
+    try endAppending(header.recordByteCount, members.count)
+    return members
+  }
+
   /// Appends the refs and drops of a commit, and ends it. They become one record, or several if they are long. Until the
   /// last of these is in the pack, a recovery takes none.
   ///
@@ -196,7 +211,7 @@ package final class PackWriter {
   ///
   /// - Parameters:
   ///   - bytes: its meta, and behind it the payload of a commit record.
-  ///   - count: how many entries a commit record has; 1 for others.
+  ///   - count: how many entries a commit record or members a frame has; 1 for others.
   package func list(_ header: RecordHeader, _ bytes: RawSpan, count: Int = 1) throws(BlobStorageError) {
     bytes.withUnsafeBytes { list(header, $0) }
     recordCount += count

@@ -35,6 +35,11 @@ package struct RecordDecoder {
     let content: PackRecord.Content
     switch type {
     case .commit: return try commit(header, meta, payload, at: offset)
+    case .frame:
+      let frame = try FrameRecord(meta: meta, payloadByteCount: header.payloadByteCount, algorithm: algorithm)
+      let members = frame.records(at: offset, payloadByteCount: header.payloadByteCount)
+      for case let target? in members.lazy.map(\.target) { targets.append(target) }
+      return members
     case .chunk:
       content = .chunk(
         try ChunkRecord(meta: meta, payloadByteCount: header.payloadByteCount, algorithm: algorithm))

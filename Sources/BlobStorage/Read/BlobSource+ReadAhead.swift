@@ -26,7 +26,7 @@ extension BlobSource {
           names[row.place.pack] = try transaction.packRow(row.place.pack)?.name
         }
         if let name = names[row.place.pack] {
-          places[name, default: []].append(row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount))
+          places[name, default: []].append(row.storedRange)
         }
         return row.base
       }

@@ -29,7 +29,7 @@ package final class ChunkCache: Sendable {
     }
   }
 
-  private let byteCountMax: Int
+  let byteCountMax: Int
   private let state = Mutex(State())
 
   package init(byteCountMax: Int) { self.byteCountMax = byteCountMax }

@@ -16,8 +16,10 @@ package final class ChunkSource: Sendable {
 
   private let catalog: Catalog
   private let packs: PackFiles
-  private let codecs: CodecPool
+  let codecs: CodecPool
   package let cache: ChunkCache
+  /// Decoded frames, with half as many bytes as ``cache``.
+  let frames: FrameCache
   private let extender: any CatalogExtender
   /// How often a place is looked up whose pack has gone by the time it is read (H6).
   let lookUpCountMax: Int
@@ -35,6 +37,7 @@ package final class ChunkSource: Sendable {
     self.packs = packs
     self.codecs = codecs
     self.cache = cache
+    frames = FrameCache(byteCountMax: cache.byteCountMax / 2)
   }
 
   /// The chunk's plain bytes, verified, from whichever of its copies is undamaged.
@@ -80,7 +83,7 @@ package final class ChunkSource: Sendable {
   /// - Throws: `corrupted` when that copy is damaged or missing.
   package func checkKnownCopy(_ digest: Digest) throws(BlobStorageError) {
     let found = try located(digest) { (place) throws(BlobStorageError) -> [UInt8] in
-      try self.read(place, digest)
+      try self.read(place, digest, usesKept: false)
     }
     guard found == nil else { return }
     throw BlobStorageError(.corrupted, "Chunk \(digest) is needed and not in the store.", digest: digest)
@@ -91,7 +94,7 @@ package final class ChunkSource: Sendable {
     do throws(BlobStorageError) {
       let isReadable = try located(digest) { (place) throws(BlobStorageError) -> Bool in
         do throws(BlobStorageError) {
-          let _: [UInt8] = try self.read(place, digest)
+          let _: [UInt8] = try self.read(place, digest, usesKept: false)
           return true
         } catch {
           guard error.code == .corrupted else { throw error }
@@ -117,7 +120,7 @@ package final class ChunkSource: Sendable {
       do throws(BlobStorageError) {
         var row = ChunkRow(
           place: Place(pack: 0, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
-          storedByteCount: copy.record.payloadByteCount)
+          storedByteCount: copy.record.storedByteCount, frameOffset: copy.record.frameOffset)
         // No row of the catalog points there: nothing is to be noted if it is damaged as well.
         row.isSuspect = true
         let located = Located(row: row, pack: copy.pack, file: file)
@@ -144,7 +147,7 @@ package final class ChunkSource: Sendable {
         if chunk.base != nil, try transaction.isBase(digest) { return }
         let other = ChunkRow(
           place: Place(pack: pack.number, offset: copy.record.offset, ordinal: copy.ordinal), record: chunk,
-          storedByteCount: copy.record.payloadByteCount)
+          storedByteCount: copy.record.storedByteCount, frameOffset: copy.record.frameOffset)
         try transaction.setChunkRow(digest, other, insteadOf: row)
       }
     } catch {
@@ -312,7 +315,8 @@ package final class ChunkSource: Sendable {
   }
 
   private func read<Bytes: FilledBytes>(
-    _ place: Located, _ digest: Digest, _ access: Access = .sequential, _ verification: Verification = .digest
+    _ place: Located, _ digest: Digest, _ access: Access = .sequential,
+    _ verification: Verification = .digest, usesKept: Bool = true
   ) throws(BlobStorageError) -> Bytes {
     let row = place.row
     var base: [UInt8]?
@@ -324,26 +328,33 @@ package final class ChunkSource: Sendable {
           pack: place.pack.description, offset: row.place.offset)
       }
     }
-    do throws(BlobStorageError) { return try readOnce(place, digest, base, access, verification) } catch {
+    do throws(BlobStorageError) {
+      return try readOnce(place, digest, base, access, verification, usesKept: usesKept)
+    } catch {
       guard error.code == .corrupted else { throw error }
       // What was kept here of the pack may be what is damaged. Where it was not, it is so in the pack.
-      let range = row.payloadOffset..<row.payloadOffset + Int64(row.storedByteCount)
-      guard !row.isSuspect, place.file.dropKept(range) else {
+      guard !row.isSuspect, place.file.dropKept(damagedRange(row)) else {
         markSuspect(digest, row.place)
         throw error
       }
     }
-    do throws(BlobStorageError) { return try readOnce(place, digest, base, access, verification) } catch {
+    do throws(BlobStorageError) {
+      return try readOnce(place, digest, base, access, verification, usesKept: false)
+    } catch {
       if error.code == .corrupted { markSuspect(digest, row.place) }
       throw error
     }
   }
 
   private func readOnce<Bytes: FilledBytes>(
-    _ place: Located, _ digest: Digest, _ base: [UInt8]?, _ access: Access, _ verification: Verification
+    _ place: Located, _ digest: Digest, _ base: [UInt8]?, _ access: Access, _ verification: Verification,
+    usesKept: Bool = true
   ) throws(BlobStorageError) -> Bytes {
     let row = place.row
     do throws(BlobStorageError) {
+      if let frame = row.frameOffset {
+        return try member(digest, ofFrameAt: frame, place, access, usesKept: usesKept)
+      }
       if row.codecNumber == CodecKind.none.rawValue {
         guard row.storedByteCount == row.plainByteCount else {
           throw BlobStorageError(.corrupted, "its length is not that of its bytes")
@@ -445,7 +456,7 @@ package final class ChunkSource: Sendable {
   }
 
   /// Exactly as many bytes as `target` has: from the page cache if they are there, else as `access` says.
-  private func fetch(
+  func fetch(
     _ file: any File, _ offset: Int64, into target: UnsafeMutableRawBufferPointer, _ access: Access
   ) throws(BlobStorageError) {
     if target.isEmpty { return }

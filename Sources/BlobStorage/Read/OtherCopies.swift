@@ -66,6 +66,22 @@ package final class OtherCopies: Sendable {
     return result
   }
 
+  /// What the pack's footer, or the record itself, says of a chunk at that offset; nil if neither can be read.
+  ///
+  /// - Complexity: scans the pack.
+  func footerRecord(
+    _ digest: Digest, in pack: PackName, at offset: Int64
+  ) throws(BlobStorageError) -> PackRecord? {
+    var found: PackRecord?
+    try scan(pack) { (record, _) in
+      guard record.offset == offset, case .chunk(let chunk) = record.content, chunk.digest == digest,
+        record.member != nil
+      else { return }
+      found = record
+    }
+    return found
+  }
+
   /// What is looked for: all that the pack lists, within bounds, and what was asked for.
   private func sought(in pack: PackName, _ identity: Identity) throws(BlobStorageError) -> Set<Identity> {
     var sought: Set<Identity> = [identity]

@@ -1,4 +1,5 @@
-/// Brings chunks from one store into another as they are stored: those that the other lacks, each once.
+/// Brings chunks from one store into another as they are stored: those that the other lacks, each once. Small blobs are
+/// stored together.
 ///
 /// What a chunk is encoded against goes before it. Neighbours in the source's packs are read together, and checked on
 /// all threads. Nothing needs the chunks yet: the caller has begun a put with the target's leases, and lets the holds go
@@ -12,9 +13,11 @@ final class ChunkTransfer {
     var place: (UInt32, Int64) { row.map { ($0.place.pack, $0.place.offset) } ?? (.max, 0) }
   }
 
+  /// What a batch came to.
   private struct Output: Sendable {
-    var digest: Digest
-    var chunk: Result<StoredChunk, BlobStorageError>
+    var chunks: [StoredChunk] = []
+    var joined: [JoinedChunks] = []
+    var failures: [(digest: Digest, error: BlobStorageError)] = []
   }
 
   /// Chunks that are looked for at once, and digests that are remembered.
@@ -27,6 +30,8 @@ final class ChunkTransfer {
   private let target: Engine
   private var wanted: [Digest] = []
   private var known: Set<Digest> = []
+  /// Those that are blobs of their own.
+  private var blobs: Set<Digest> = []
   private var holds: [LeaseFile.Hold] = []
   private var committedMark: Int64
   /// Chunks that the source cannot give, and why.
@@ -49,9 +54,12 @@ final class ChunkTransfer {
   }
 
   /// Has these chunks in the target, at the latest after ``flush()``.
-  func need(_ digests: some Sequence<Digest>) throws(BlobStorageError) {
+  ///
+  /// - Parameter areBlobs: whether each is all of a blob.
+  func need(_ digests: some Sequence<Digest>, areBlobs: Bool = false) throws(BlobStorageError) {
     for digest in digests where known.insert(digest).inserted {
       wanted.append(digest)
+      if areBlobs { blobs.insert(digest) }
       if wanted.count >= Self.groupCount { try flush() }
     }
     if known.count > Self.knownCountMax { known = Set(wanted) }
@@ -63,6 +71,7 @@ final class ChunkTransfer {
   func flush() throws(BlobStorageError) {
     try CancellationFlag.check()
     let digests = wanted
+    defer { blobs = [] }
     wanted = []
     var items = try items(of: try missing(of: digests))
     guard !items.isEmpty else { return }
@@ -113,7 +122,7 @@ final class ChunkTransfer {
   }
 
   private func copy(_ items: [Item], usable: [Digest: Digest]) throws(BlobStorageError) {
-    let (source, target) = (source, target)
+    let (source, target, blobs) = (source, target, blobs)
     let aheadCount = source.backend.readAheadCount
     var rest = items.sorted { $0.place < $1.place }[...]
     var group: ArraySlice<Item> = []
@@ -146,39 +155,63 @@ final class ChunkTransfer {
         }
         return batch.isEmpty ? nil : batch
       },
-      transform: { (batch) throws(BlobStorageError) -> [Output] in
-        var outputs: [Output] = []
-        for item in batch {
-          outputs.append(try Self.read(item.digest, from: source, for: target, base: usable[item.digest]))
-        }
-        return outputs
+      transform: { (batch) throws(BlobStorageError) -> Output in
+        try Self.read(batch, of: blobs, from: source, for: target, usable)
       },
-      consume: { (outputs: [Output]) throws(BlobStorageError) in
-        for output in outputs {
-          switch output.chunk {
-          case .success(let chunk): try self.append(chunk)
-          case .failure(let error): self.unreadable[output.digest] = error
-          }
-        }
+      consume: { (output: Output) throws(BlobStorageError) in
+        for failure in output.failures { self.unreadable[failure.digest] = failure.error }
+        for chunk in output.chunks { try self.append(chunk) }
+        for group in output.joined { try self.append(group) }
         if target.writer.addedByteCount - self.committedMark >= target.writer.commitByteCountMax {
           try self.commit()
         }
       })
   }
 
-  /// - Parameter base: what the chunk may be encoded against in the target.
+  /// - Parameter usable: what chunks may be encoded against in the target.
   private static func read(
-    _ digest: Digest, from source: Engine, for target: Engine, base: Digest?
+    _ items: [Item], of blobs: Set<Digest>, from source: Engine, for target: Engine,
+    _ usable: [Digest: Digest]
   ) throws(BlobStorageError) -> Output {
-    do throws(BlobStorageError) {
-      let chunk = try StoredChunk.read(digest, from: source)
-      if chunk.record.base == nil || chunk.record.base == base {
-        return Output(digest: digest, chunk: .success(chunk))
+    var output = Output()
+    var builder = FrameBuilder(target.codec, target.codecs)
+    for item in items {
+      do throws(BlobStorageError) {
+        var chunk = try StoredChunk.read(item.digest, from: source)
+        let base = chunk.record.base
+        if base != nil && base != usable[item.digest] || item.row?.frameOffset != nil {
+          chunk = try chunk.alone(by: target.planner)
+        }
+        guard target.codec.kind == .zstd, blobs.contains(item.digest), FrameBuilder.takes(chunk.record)
+        else {
+          output.chunks.append(chunk)
+          continue
+        }
+        let plain = chunk.plain ?? chunk.stored
+        let full = try builder.add(
+          item.digest, plain.span.bytes, features: chunk.record.features,
+          alone: EncodedChunk(record: chunk.record, stored: chunk.stored))
+        if let full { output.joined.append(full) }
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        output.failures.append((item.digest, error))
       }
-      return Output(digest: digest, chunk: .success(try chunk.alone(by: target.planner)))
-    } catch {
-      guard error.code == .corrupted else { throw error }
-      return Output(digest: digest, chunk: .failure(error))
+    }
+    if let last = try builder.end() { output.joined.append(last) }
+    return output
+  }
+
+  private func append(_ group: JoinedChunks) throws(BlobStorageError) {
+    let parts = try group.parts(
+      by: target.codec, target.codecs, except: { target.writer.hasPendingChunk($0) })
+    for part in parts {
+      switch part {
+      case .frame(let frame, let stored):
+        storedByteCount += Int64(try target.writer.append(frame, payload: stored.span.bytes))
+        chunkCount += frame.members.count
+        newByteCount += Int64(frame.plainByteCount)
+      case .chunk(let record, let stored): try append(StoredChunk(record: record, stored: stored))
+      }
     }
   }
 

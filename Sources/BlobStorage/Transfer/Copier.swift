@@ -252,7 +252,7 @@ package final class Copier {
     try transfer.need(layout.listDigests)
     try LiveWalk(source.blobs).forEachPart(of: layout) { (part) throws(BlobStorageError) in
       guard part.kind == .chunk else { return true }
-      try transfer.need(CollectionOfOne(part.digest))
+      try transfer.need(CollectionOfOne(part.digest), areBlobs: layout.chunkCount == 1)
       tell(extra: part.start)
       return true
     }

@@ -19,7 +19,7 @@ package final class Importer {
   }
 
   private enum Result: Sendable {
-    case batch([(ImportSource, Outcome)])
+    case batch([(ImportSource, Outcome)], [JoinedChunks])
     case large(ImportSource)
   }
 
@@ -146,13 +146,14 @@ package final class Importer {
           for source in sources {
             outcomes.append((source, try Self.prepare(source, through: &trail, engine, options, context)))
           }
-          return .batch(outcomes)
+          let items = outcomes.compactMap { if case .prepared(let item) = $0.1 { item } else { nil } }
+          return .batch(outcomes, options.isDryRun ? [] : try engine.joined(items, by: options.codec))
         }
       },
       consume: { (result: Result) throws(BlobStorageError) in
         switch result {
         case .large(let source): try self.commitLarge(source, context)
-        case .batch(let outcomes): try self.commit(outcomes)
+        case .batch(let outcomes, let joined): try self.commit(outcomes, joined)
         }
         self.tell()
       })
@@ -220,7 +221,9 @@ package final class Importer {
     return Skipped(path: source.path.string, reason: error.message, isFailure: true)
   }
 
-  private func commit(_ outcomes: [(ImportSource, Outcome)]) throws(BlobStorageError) {
+  private func commit(
+    _ outcomes: [(ImportSource, Outcome)], _ joined: [JoinedChunks] = []
+  ) throws(BlobStorageError) {
     var items: [Engine.CommitItem] = []
     for (source, outcome) in outcomes {
       switch outcome {
@@ -241,7 +244,9 @@ package final class Importer {
     let cached = items.filter { isCached($0.key) }
     if !cached.isEmpty { try storeInCache(cached) }
     if cached.count == items.count { return }
-    count(try engine.commit(items.filter { !isCached($0.key) }))
+    // Values of a cache are stored alone, and so is what lies beside them.
+    let groups = cached.isEmpty ? joined : []
+    count(try engine.commit(items.filter { !isCached($0.key) }, joined: groups, by: options.codec))
     try cache?.holdLimit()
   }
 

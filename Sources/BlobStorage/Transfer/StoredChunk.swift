@@ -11,6 +11,10 @@ struct StoredChunk: Sendable {
   static func read(_ digest: Digest, from engine: Engine) throws(BlobStorageError) -> StoredChunk {
     do throws(BlobStorageError) {
       let found = try engine.chunks.located(digest) { (place) throws(BlobStorageError) -> StoredChunk in
+        // Of a frame only the member is wanted.
+        guard place.row.frameOffset == nil else {
+          throw BlobStorageError(.corrupted, "The chunk has no record of its own.")
+        }
         let start = place.row.place.offset
         return try place.file.readingAfresh(start..<start + Int64(place.row.recordByteCount)) {
           () throws(BlobStorageError) in
@@ -56,6 +60,7 @@ struct StoredChunk: Sendable {
   func alone(by planner: ChunkPlanner) throws(BlobStorageError) -> StoredChunk {
     let plain = plain ?? stored
     let encoded = try planner.encodeAlone(record.digest, plain.span.bytes)
-    return StoredChunk(record: encoded.record, stored: encoded.stored ?? plain)
+    return StoredChunk(
+      record: encoded.record, stored: encoded.stored ?? plain, plain: encoded.stored == nil ? nil : plain)
   }
 }

@@ -113,6 +113,16 @@ extension WriterSession {
       return added
     }
 
+    /// Appends a frame as part of the commit. Returns bytes that it adds to the pack.
+    fileprivate mutating func append(
+      _ frame: FrameRecord, payload: RawSpan
+    ) throws(BlobStorageError) -> Int {
+      let time = try packTime()
+      let added = try session.append(frame, payload: payload, to: &packs, time: time)
+      try count(added, listed: added - payload.byteCount)
+      return added
+    }
+
     private mutating func count(_ added: Int, listed: Int) throws(BlobStorageError) {
       byteCount += added
       listedByteCount += listed
@@ -290,15 +300,23 @@ extension ChunkPlan {
   /// What the plan counts on is looked up again in the commit's view. So nothing that gc has removed meanwhile is
   /// counted on, and H2 needs no lease.
   ///
-  /// - Parameter bytes: the content that was planned.
+  /// - Parameters:
+  ///   - bytes: the content that was planned.
+  ///   - joined: bytes of chunks that this commit has stored together with others, and that count for the first plan
+  ///     that has them.
   /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
   ///   appended.
   func append(
-    _ bytes: RawSpan, to commit: inout WriterSession.Commit, by codecs: CodecPool
+    _ bytes: RawSpan, to commit: inout WriterSession.Commit, by codecs: CodecPool,
+    joined: inout [Digest: Int]
   ) throws(BlobStorageError) -> Added {
     precondition(bytes.byteCount == byteCount, "the bytes are those that were planned")
     var added = Added()
     for chunk in chunks {
+      if let storedByteCount = joined.removeValue(forKey: chunk.digest) {
+        added.storedByteCount += storedByteCount
+        added.newByteCount += Int64(chunk.range.count)
+      }
       if commit.hasPendingChunk(chunk.digest) { continue }
       if try commit.canShare(chunk.digest, isLookedUp: isLookedUp) { continue }
       let plain = bytes.extracting(chunk.range)
@@ -336,6 +354,34 @@ extension WriterSession.Commit {
       throw BlobStorageError(.needsLookup, "The pack of a chunk has to be synced first.")
     }
     return false
+  }
+
+  /// Appends small chunks together, those that are not there yet.
+  ///
+  /// - Returns: the bytes that each takes.
+  mutating func append(
+    _ group: JoinedChunks, by choice: CodecChoice, _ codecs: CodecPool
+  ) throws(BlobStorageError) -> [Digest: Int] {
+    var there: Set<Digest> = []
+    for digest in group.members.lazy.map(\.digest) {
+      if hasPendingChunk(digest) {
+        there.insert(digest)
+      } else if try canShare(digest, isLookedUp: true) {
+        there.insert(digest)
+      }
+    }
+    var added: [Digest: Int] = [:]
+    for part in try group.parts(by: choice, codecs, except: { there.contains($0) }) {
+      switch part {
+      case .frame(let frame, let stored):
+        _ = try append(frame, payload: stored.span.bytes)
+        let members = frame.records(at: 0, payloadByteCount: stored.count)
+        for (member, record) in zip(frame.members, members) { added[member.digest] = record.byteCount }
+      case .chunk(let chunk, let stored):
+        added[chunk.digest] = try append(.chunk(chunk), payload: stored.span.bytes)
+      }
+    }
+    return added
   }
 
   /// Checks that chunks are there which leases should have kept.

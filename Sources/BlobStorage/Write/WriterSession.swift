@@ -35,7 +35,7 @@ package final class WriterSession: Sendable {
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
   let appendLock = AppendLock()
   private let state = Mutex(WriterState())
-  private let addedCount = Atomic<Int64>(0)
+  let addedCount = Atomic<Int64>(0)
   let publishingTurn = Turn()
   private let beginning = Turn()
   /// Commits wait for it: their records may need a pack that another thread is sealing.
@@ -98,7 +98,7 @@ package final class WriterSession: Sendable {
     }
   }
 
-  private func appending<T>(
+  func appending<T>(
     _ body: (inout OpenPacks, _ time: UInt64) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var time: UInt64 = 0
@@ -399,7 +399,7 @@ package final class WriterSession: Sendable {
   }
 
   /// The pack that takes the next record, begun if there is none.
-  private func writer(
+  func writer(
     _ packs: inout OpenPacks, time: UInt64
   ) throws(BlobStorageError) -> PackWriter? {
     if packs.writer == nil {
@@ -436,7 +436,7 @@ package final class WriterSession: Sendable {
 
   /// Gives up a pack that cannot be written any more. Loses what the system does not have of it, and truncates what it
   /// has of a commit under way.
-  private func lose(
+  func lose(
     _ writer: PackWriter, _ packs: inout OpenPacks, _ cause: BlobStorageError, commitOffset: Int64? = nil
   ) {
     let commitOffset = commitOffset ?? (packs.writer === writer ? packs.commitOffset : nil)

@@ -120,6 +120,13 @@ package struct WriterState: Sendable {
     return .admitted
   }
 
+  /// Makes the members of a frame pending. Returns why none may be appended.
+  mutating func admit(_ frame: FrameRecord) -> BlobStorageError? {
+    if let poison { return poison }
+    for member in frame.members { pendingChunks.insert(member.digest) }
+    return nil
+  }
+
   private mutating func addPending(_ content: PackRecord.Content) {
     switch content {
     case .chunk(let chunk): pendingChunks.insert(chunk.digest)

@@ -3,7 +3,7 @@ import Logging
 
 /// Applies published packs to a catalog that is in use. Several processes may apply the same packs at once: idempotent.
 ///
-/// It applies the records of many packs as one group. Chunks without a base go first, in the order of their digests, so
+/// It applies the records of many packs as one group. Chunks without a base, unless they are in frames, go first, in the order of their digests, so
 /// that neighbours in the tree are written together. Their result does not depend on order or repetition. The other
 /// records follow in pack order, and advance the applied length in each pack's row.
 ///
@@ -43,7 +43,7 @@ struct PublishedIntake {
     var outcome: PackScanner.Outcome?
   }
 
-  /// A chunk without a base. It takes half the memory of its record, and a group has many.
+  /// A chunk with a record of its own, and without a base. It takes half the memory of its record, and a group has many.
   private struct Chunk {
     let features: SIMD3<UInt32>?
     let codecNumber: UInt8
@@ -133,7 +133,7 @@ struct PublishedIntake {
   private mutating func append(_ record: PackRecord) {
     let index = packs.count - 1
     let ordinal = packs[index].recordCount
-    if case .chunk(let chunk) = record.content, chunk.base == nil {
+    if case .chunk(let chunk) = record.content, chunk.base == nil, record.member == nil {
       chunks.append(Chunk(chunk, of: record, pack: index, ordinal: ordinal))
     } else {
       packs[index].records.append((ordinal, record))

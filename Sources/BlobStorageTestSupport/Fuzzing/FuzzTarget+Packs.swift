@@ -129,7 +129,13 @@ extension FuzzTarget {
     let stamp = Stamp(time: 1 << 40, writer: 7)
     let chunk = ChunkRecord(digest: digest, plainByteCount: plain.count, codecNumber: 0)
     let all = item(1, chunk.encodedMeta(), plain) + item(3, commitContent(digest, stamp))
-    return [all, item(200, [1, 2], [3]) + [255, 3, 1, 2, 3] + all]
+    let frame = FrameRecord(
+      codecNumber: 1,
+      members: [.init(digest: digest, plainByteCount: 9), .init(digest: digest, plainByteCount: 30)])
+    return [
+      all, item(200, [1, 2], [3]) + [255, 3, 1, 2, 3] + all,
+      item(4, frame.encodedMeta(), plain) + item(3, commitContent(digest, stamp)),
+    ]
   }
 
   /// A commit record's content: a ref by its digest, a ref to the chunk before, and a drop.

@@ -6,7 +6,7 @@ extension FuzzTarget {
     var reader = InputReader(input)
     let kind = reader.byte()
     let rest = reader.all()
-    switch kind % 10 {
+    switch kind % 11 {
     case 0:
       guard
         let record = Fuzzing.decode(
@@ -24,7 +24,7 @@ extension FuzzTarget {
       Fuzzing.require(record.encodedMeta() == rest, "a manifest record is not what it was read from")
       Fuzzing.require(record.payloadByteCount <= Limits.recordPayloadByteCountMax, "a manifest is too long")
     case 2, 3:
-      let records = commit(rest, kind % 10 == 2 ? 0 : RecordHeader.continues)
+      let records = commit(rest, kind % 11 == 2 ? 0 : RecordHeader.continues)
       guard let records else { return }
       Fuzzing.require(records.allSatisfy { $0.byteCount > 0 }, "an entry without a place")
       Fuzzing.require(
@@ -61,6 +61,22 @@ extension FuzzTarget {
       _ = Fuzzing.attempt { () throws(BlobStorageError) in
         try BlobLayout(digest: Digest.of(rest), chunks: chunks)
       }
+    case 10:
+      guard
+        let frame = Fuzzing.decode(
+          rest,
+          { raw throws(BlobStorageError) in
+            try FrameRecord(meta: raw, payloadByteCount: 5, algorithm: .blake3)
+          })
+      else { return }
+      Fuzzing.require(frame.encodedMeta() == rest, "a frame is not what it was read from")
+      Fuzzing.require(frame.plainByteCount <= Limits.frameByteCountMax, "a frame is too long")
+      let members = frame.records(at: 64, payloadByteCount: 5)
+      Fuzzing.require(members.allSatisfy { $0.byteCount > 0 }, "a member without a place")
+      Fuzzing.require(
+        members.head.beginsRecord
+          && zip(members, members.dropFirst()).allSatisfy { $0.offset + Int64($0.byteCount) == $1.offset },
+        "the members do not cover the record")
     default:
       let lists = Fuzzing.decode(rest) { raw throws(BlobStorageError) in
         try ListEntry.list(raw, algorithm: .blake3)
@@ -106,6 +122,12 @@ extension FuzzTarget {
     let store = StoreHeader(
       flags: .similarity, digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
       storeID: FuzzedPack.storeID, created: 1)
+    let frame = FrameRecord(
+      codecNumber: 1,
+      members: [
+        .init(digest: digest, plainByteCount: 300, features: SIMD3(1, 2, 3)),
+        .init(digest: digest, plainByteCount: 9),
+      ])
     var chunks = ByteWriter()
     for length in [1, 8 << 20] { ChunkEntry(digest: digest, plainByteCount: length).encode(into: &chunks) }
     var lists = ByteWriter()
@@ -124,6 +146,7 @@ extension FuzzTarget {
         + RecordHeader(type: .commit, metaByteCount: 0, payloadByteCount: 0)
         .encoded(meta: [], pack: FuzzedPack.name, offset: 64),
       [7] + trailer.encoded(), [8] + chunks.bytes, [9] + lists.bytes,
+      [10] + frame.encodedMeta(),
     ]
   }
 }

@@ -68,6 +68,7 @@ struct FrozenStoreTests {
       defer { file.close() }
       let outcome = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
         switch record.content {
+        case .chunk where record.member != nil: kinds.insert("member of a frame")
         case .chunk(let chunk): kinds.insert("codec \(chunk.codecNumber), base \(chunk.baseKind)")
         case .manifest(let manifest): kinds.insert("manifest \(manifest.depth)")
         case .ref(let ref):
@@ -82,8 +83,7 @@ struct FrozenStoreTests {
       kinds == [
         "codec 0, base none", "codec 1, base none", "codec 2, base none", "codec 1, base prefix",
         "codec 1, base dictionary", "manifest 0", "manifest 1", "ref", "replacing ref", "ref of several",
-        "drop", "sealed",
-        "not sealed",
+        "drop", "sealed", "not sealed", "member of a frame",
       ])
   }
 
@@ -156,8 +156,15 @@ struct FrozenStoreGenerator {
     try put(engine, "long", seed: 0, 4_100 * 4_096 + 5, PutOptions())
     try engine.close()
 
-    engine = try Engine(path: path, configuration: configuration)
+    var environment = Engine.Environment()
+    environment.joinsItems = true
+    engine = try Engine(path: path, configuration: configuration, environment: environment)
     try put(engine, "history", "four", archiving)
+    let joined = (50..<55).map { (seed: UInt64($0), data: FrozenStoreTests.bytes(seed: $0, 400 + Int($0))) }
+    _ = try engine.put(joined.map { PutItem(key: "frame/\($0.seed)", data: $0.data) }, PutOptions())
+    for (seed, _) in joined {
+      if let version = try engine.version("frame/\(seed)", nil) { listed[version.id] = (nil, seed) }
+    }
     _ = try engine.put(
       [PutItem(key: "batch/a", data: Data("a".utf8)), PutItem(key: "batch/b", data: Data("b".utf8))],
       PutOptions())

@@ -144,8 +144,8 @@ def decoded(codec, stored, length, what, kind=0, base=b""):
 # What records say: each parser returns a list of these. A chunk's `decode` needs the plain bytes of its base.
 
 Record = collections.namedtuple("Record", "at kind meta size payload end")
-Chunk = collections.namedtuple("Chunk", "what digest length base decode")
-Manifest = collections.namedtuple("Manifest", "what digest length depth parts")
+Chunk = collections.namedtuple("Chunk", "what place digest length base decode")
+Manifest = collections.namedtuple("Manifest", "what place digest length depth parts")
 Commit = collections.namedtuple("Commit", "what synced entries")
 Ref = collections.namedtuple("Ref", "key stamp replaced created blob metadata")
 Drop = collections.namedtuple("Drop", "key stamp versions")
@@ -162,7 +162,33 @@ def parsed_chunk(record, meta, pack):
     meta.need(base != digest and (codec == 1 or not kind), "has an impossible base")
     meta.need(codec == 0 or 0 < record.size < length, "has a payload of an impossible length")
     decode = functools.partial(decoded, codec, record.payload, length, meta.what, kind)
-    return [Chunk(meta.what, digest, length, base, decode)]
+    return [Chunk(meta.what, record.at, digest, length, base, decode)]
+
+
+def parsed_frame(record, meta, pack):
+    codec, count = meta.number(1), meta.varint(248)
+    digests = [meta.bytes(32) for _ in range(count)]
+    fields = [meta.varint(4 * MIB + 1) for _ in range(count)]
+    meta.bytes(12 * sum(field & 1 for field in fields))
+    lengths = [field >> 1 for field in fields]
+    total = sum(lengths)
+    meta.need(meta.is_at_end(), "is too long")
+    meta.need(codec and count >= 2 and all(lengths) and total <= 2 * MIB, "has impossible members")
+    meta.need(0 < record.size < total, "has a payload of an impossible length")
+
+    @functools.cache
+    def plain():
+        meta.need(codec == 1, "has a codec that is not known")
+        return decoded(codec, record.payload, total, meta.what)
+
+    members, start = [], 0
+    shared = record.end - record.at - 32 * count
+    for index, (digest, length) in enumerate(zip(digests, lengths)):
+        place = record.at + 32 * index + shared * start // total
+        decode = lambda base, start=start, end=start + length: plain()[start:end]
+        members.append(Chunk(f"member {index} of {meta.what}", place, digest, length, None, decode))
+        start += length
+    return members
 
 
 def parsed_manifest(record, meta, pack):
@@ -174,7 +200,7 @@ def parsed_manifest(record, meta, pack):
     parts = table(record.payload, depth, meta.what)
     meta.need(sum(part[1] for part in parts) == chunks, "does not list as many chunks as it says")
     meta.need(sum(part[2] for part in parts) == length, "does not list as many bytes as it says")
-    return [Manifest(meta.what, digest, length, depth, parts)]
+    return [Manifest(meta.what, record.at, digest, length, depth, parts)]
 
 
 def table(data, depth, what):
@@ -233,7 +259,7 @@ def parsed_commit(record, fields, pack):
         replaced = further(own) if flags & 8 else None
         fields.need(replaced != own, "has a version that replaces itself")
         created = (time >> 16) + (fields.signed() if flags & 16 else 0)
-        blob = None  # The record before.
+        blob = None  # The chunk or manifest before.
         if flags & 3 == 0:
             blob = fields.bytes(32), fields.varint(2**48)
         elif flags & 3 == 2:
@@ -253,6 +279,7 @@ KINDS = {
     1: Kind("chunk", parsed_chunk, 0, True, False),
     2: Kind("manifest", parsed_manifest, 0, True, False),
     3: Kind("commit", parsed_commit, CONTINUES, False, True),
+    4: Kind("frame", parsed_frame, 0, False, False),
 }
 SKIPPED = Kind("skipped record", lambda record, meta, pack: [], 0x60, False, False)
 
@@ -318,7 +345,7 @@ class Pack:
 
     def read_records(self):
         """Reads record by record, and ends an unsealed pack where its torn tail begins."""
-        at, pending, named = 64, [], {}
+        at, pending, named, before = 64, [], {}, None
         while at < self.end:
             try:
                 record = self.record(at)
@@ -330,14 +357,14 @@ class Pack:
             things = self.things(record)
             for thing in things:
                 if isinstance(thing, (Chunk, Manifest)):
-                    named[at] = thing
+                    named[thing.place] = thing
                     continue
-                before = self.said[-1][0].at if self.said else None
                 pending.append((at, [self.resolved(entry, named, before, thing) for entry in thing.entries]))
                 if not record.kind & CONTINUES:
                     self.entries += [entry for _, entries in pending for entry in entries]
                     pending, named = [], {}
             self.said.append((record, things))
+            before = things[-1].place if things and not isinstance(things[-1], Commit) else None
             at = record.end
         need(not pending or not self.is_sealed, f"pack {self.name} is sealed within a commit")
         self.end = pending[0][0] if pending else at
@@ -402,7 +429,7 @@ class Pack:
         for (record, said), repeated in zip(self.said, listed):
             record = record if kind_of(record, self.name).has_payload else record._replace(payload=b"")
             need(record == repeated, f"the footer of pack {self.name} says otherwise at {record.at}")
-            count += sum(len(thing.entries) for thing in said if isinstance(thing, Commit)) or 1
+            count += sum(len(thing.entries) if isinstance(thing, Commit) else 1 for thing in said) or 1
         need(count == things, f"the trailer of pack {self.name} counts otherwise than its records")
 
 

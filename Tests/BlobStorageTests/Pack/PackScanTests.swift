@@ -263,7 +263,7 @@ struct PackScanTests {
     }
     #expect(try pack(type: 129, flags: 0).scan(Self.name).records.count == 2)
     #expect(try pack(type: 159, flags: 0x60).scan(Self.name).records.count == 2)
-    #expect(failure { _ = try pack(type: 4, flags: 0).scan(Self.name) }?.code == .unsupportedFormat)
+    #expect(failure { _ = try pack(type: 5, flags: 0).scan(Self.name) }?.code == .unsupportedFormat)
     #expect(failure { _ = try pack(type: 31, flags: 0).scan(Self.name) }?.code == .unsupportedFormat)
     // A chunk with a flag, whatever else is in it.
     #expect(failure { _ = try pack(type: 1, flags: 0x20).scan(Self.name) }?.code == .unsupportedFormat)

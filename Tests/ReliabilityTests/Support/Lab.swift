@@ -88,6 +88,7 @@ final class Lab: @unchecked Sendable {
       process, scheduler == nil ? nil : catalog.locks, scheduler, without: missingSteps)
     environment.randomNumber = { [self] in random.withLock { $0.next() } }
     environment.worksInline = true
+    environment.joinsItems = true
     environment.catalogFolder = catalog.path
     let clock = clock
     environment.clock = WallClock(now: { clock.now })

@@ -79,6 +79,7 @@ final class MachineSimulation: @unchecked Sendable {
 
   private func prepareEnvironment(_ weaknesses: Weaknesses) {
     environment.worksInline = true
+    environment.joinsItems = true
     environment.mapByteCount = 4 << 20
     environment.packByteCountTarget = pick([3_000, 12_000, 64 << 10])
     environment.recordCountOfBatch = pick([3, 20_000])

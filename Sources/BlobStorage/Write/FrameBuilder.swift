@@ -1,0 +1,143 @@
+/// Small chunks that arrived together, and the frame that holds them if that takes fewer bytes.
+package struct JoinedChunks: Sendable {
+  /// A chunk among others.
+  struct Member: Sendable {
+    var digest: Digest
+    /// Where it lies in the plain bytes.
+    var range: Range<Int>
+    var features: SIMD3<UInt32>?
+    /// The chunk on its own, if it was encoded.
+    var alone: EncodedChunk?
+  }
+
+  /// A record to append, with its payload.
+  enum Part {
+    case frame(FrameRecord, [UInt8])
+    case chunk(ChunkRecord, [UInt8])
+  }
+
+  fileprivate(set) var members: [Member] = []
+  fileprivate var plain: [UInt8] = []
+  private var frame: (record: FrameRecord, stored: [UInt8])?
+
+  fileprivate init() {}
+
+  /// Encodes the frame.
+  fileprivate mutating func encode(by choice: CodecChoice, _ codecs: CodecPool) throws(BlobStorageError) {
+    guard choice.kind == .zstd, members.count >= FrameRecord.memberCountMin else { return }
+    let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      try encoder.withEncoded(plain.span.bytes, by: choice) { $0 == .zstd ? Array($1) : nil }
+    }
+    guard let stored else { return }
+    let record = FrameRecord(
+      codecNumber: CodecKind.zstd.rawValue,
+      members: members.map {
+        FrameRecord.Member(digest: $0.digest, plainByteCount: $0.range.count, features: $0.features)
+      })
+    let aloneByteCount = members.reduce(0) { sum, member in
+      sum + (member.alone?.recordByteCount ?? Self.plainRecordByteCount(member.range.count))
+    }
+    guard record.header(payloadByteCount: stored.count).recordByteCount < aloneByteCount else { return }
+    frame = (record, stored)
+  }
+
+  private static func plainRecordByteCount(_ count: Int) -> Int {
+    RecordHeader.recordByteCount(
+      metaByteCount: ChunkRecord.metaByteCount(
+        codecNumber: 0, plainByteCount: count, hasBase: false, hasFeatures: false), payloadByteCount: count)
+  }
+
+  /// What to append.
+  ///
+  /// - Parameter isThere: which chunks need not be stored any more.
+  func parts(
+    by choice: CodecChoice, _ codecs: CodecPool,
+    except isThere: (Digest) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> [Part] {
+    var missing: [Member] = []
+    for member in members where try !isThere(member.digest) { missing.append(member) }
+    if missing.count == members.count, let frame { return [.frame(frame.record, frame.stored)] }
+    if frame != nil, missing.count >= FrameRecord.memberCountMin {
+      var rest = JoinedChunks()
+      for member in missing { rest.append(member, plain[member.range]) }
+      try rest.encode(by: choice, codecs)
+      if let frame = rest.frame { return [.frame(frame.record, frame.stored)] }
+    }
+    var parts: [Part] = []
+    for member in missing {
+      let bytes = Array(plain[member.range])
+      var encoded = member.alone
+      if encoded == nil {
+        encoded = try codecs.encode(member.digest, bytes.span.bytes, by: choice, hint: .unknown)
+        encoded?.record.features = member.features
+      }
+      guard let encoded else { continue }
+      parts.append(.chunk(encoded.record, encoded.stored ?? bytes))
+    }
+    return parts
+  }
+
+  fileprivate mutating func append(_ member: Member, _ bytes: some Sequence<UInt8>) {
+    var member = member
+    let start = plain.count
+    plain.append(contentsOf: bytes)
+    member.range = start..<plain.count
+    members.append(member)
+  }
+}
+
+/// Joins small chunks into frames of bounded length.
+///
+/// Each group is encoded as soon as it is full. So a thread can do that before the commit that appends it.
+struct FrameBuilder: ~Copyable {
+  /// Longer chunks compress well enough alone.
+  static let memberByteCountMax = 64 << 10
+  /// Plain bytes after which a frame ends: what reading one member costs at most.
+  static let plainByteCountMax = 256 << 10
+
+  private let choice: CodecChoice
+  private let codecs: CodecPool
+  private var group = JoinedChunks()
+  private var metaByteCount = FrameRecord.fixedByteCountMax
+
+  init(_ choice: CodecChoice, _ codecs: CodecPool) {
+    self.choice = choice
+    self.codecs = codecs
+  }
+
+  /// Whether a chunk that would be stored like this had better be joined with others. What is noise, or is encoded against
+  /// another chunk, is not.
+  static func takes(_ record: ChunkRecord) -> Bool {
+    guard 1...memberByteCountMax ~= record.plainByteCount, record.base == nil else { return false }
+    return record.codecNumber == CodecKind.zstd.rawValue
+      || record.plainByteCount < ChunkEncoder.plainByteCountMin
+  }
+
+  /// Adds a chunk. Returns a group that had no more room for it.
+  mutating func add(
+    _ digest: Digest, _ plain: RawSpan, features: SIMD3<UInt32>?, alone: EncodedChunk? = nil
+  ) throws(BlobStorageError) -> JoinedChunks? {
+    let member = JoinedChunks.Member(digest: digest, range: 0..<0, features: features, alone: alone)
+    let added = FrameRecord.Member(
+      digest: digest, plainByteCount: plain.byteCount, features: features
+    ).metaByteCount
+    var full: JoinedChunks?
+    if group.plain.count + plain.byteCount > Self.plainByteCountMax
+      || metaByteCount + added > Limits.recordMetaByteCountMax
+    {
+      full = try end()
+    }
+    metaByteCount += added
+    plain.withUnsafeBytes { group.append(member, $0) }
+    return full
+  }
+
+  /// Ends the group; nil if it is empty.
+  mutating func end() throws(BlobStorageError) -> JoinedChunks? {
+    guard !group.members.isEmpty else { return nil }
+    var ended = group
+    (group, metaByteCount) = (JoinedChunks(), FrameRecord.fixedByteCountMax)
+    try ended.encode(by: choice, codecs)
+    return ended
+  }
+}
