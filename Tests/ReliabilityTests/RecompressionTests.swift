@@ -61,6 +61,32 @@ struct RecompressionTests {
     try lab.checkInvariants(afterPowerCut: false)
   }
 
+  @Test("joins small chunks that lie side by side; each is still read and collected by itself")
+  func frames() throws {
+    let lab = try Self.lab()
+    let keys = (0..<30).map { "small \($0)" }
+    try lab.session { engine in
+      for (index, key) in keys.enumerated() { try lab.put(engine, [(key, Self.text(UInt64(index), 2_500))]) }
+    }
+    try lab.session { engine in
+      #expect(try engine.collectGarbage(Self.options).recompressedPackCount > 0)
+      var memberCount = 0
+      try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachChunk { (_, row) in
+          if row.frameOffset != nil { memberCount += 1 }
+          return true
+        }
+      }
+      #expect(memberCount == keys.count)
+      try lab.delete(engine, Array(keys.prefix(10)))
+      #expect(try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount == 10)
+      for (index, key) in keys.enumerated().dropFirst(10) {
+        #expect(try engine.data(key, nil) == Self.text(UInt64(index), 2_500))
+      }
+    }
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
   @Test("of which a dry run estimates the gain, and changes nothing")
   func estimate() throws {
     let lab = try Self.filled()
