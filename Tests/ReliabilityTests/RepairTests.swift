@@ -57,6 +57,55 @@ struct RepairTests {
     #expect(number > 5)
   }
 
+  @Test(
+    "gives packs whose files were exchanged or renamed their names back, cut at every call, and loses nothing",
+    arguments: [false, true])
+  func misnamed(isExchanged: Bool) throws {
+    let whole = try Lab()
+    let values = [("a", noise(1, 200)), ("b", noise(2, 5_000)), ("c", noise(3, 9_000))]
+    for value in values { try whole.session { try whole.put($0, [value]) } }
+    let paths = try LostPackTests.names(whole).sorted().map { LostPackTests.packs.appending($0) }
+    let other = LostPackTests.packs.appending("0123456789abcdef-00000007.pack")
+    try whole.disk.rename(paths[0], to: other)
+    if isExchanged {
+      try whole.disk.rename(paths[1], to: paths[0])
+      try whole.disk.rename(other, to: paths[1])
+    }
+    var isDone = false
+    var number = 0
+    while !isDone {
+      number += 1
+      let lab = try whole.copy()
+      let engine = try lab.open()
+      lab.disk.stop(beforeMutation: lab.disk.mutationCount + number)
+      do {
+        let report = try engine.repair()
+        isDone = true
+        #expect(report.setAside == [] && report.damaged == [])
+        #expect(report.unreadable == [] && report.keyCount == 3)
+      } catch {
+        guard number < 500 else { throw error }
+      }
+      lab.disk.heal()
+      for after in [lab, try lab.afterPowerCut { $0.powerCut() }] {
+        after.restart(with: try CatalogFolder())
+        try after.session { (engine) throws in
+          let report = try engine.repair()
+          #expect(report.setAside == [] && report.unreadable == [], "cut before call \(number)")
+          // A catalog that was made anew takes the wrong name for a pack that is lost, and says so until that is accepted.
+          if !isExchanged { _ = try engine.repair(acceptsLosses: true) }
+          let verified = try engine.verify()
+          #expect(verified.damaged == [], "cut before call \(number)")
+          for (key, data) in values {
+            let read = try engine.data(key, nil)
+            #expect(read == data, "\(key), cut before call \(number)")
+          }
+        }
+      }
+    }
+    #expect(number > 3)
+  }
+
   @Test("that accepts a loss keeps a version whose bytes another process puts again before it is dropped")
   func healedMeanwhile() throws {
     let whole = try Lab()

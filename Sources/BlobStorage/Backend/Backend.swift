@@ -57,6 +57,14 @@ package protocol Backend: Sendable {
   /// Takes a damaged pack out of the store without removing it, and says where it is now.
   func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String
 
+  /// Gives packs of the store whose files have other names their own names back, unless they have left the store. Ends
+  /// what an earlier call has begun.
+  ///
+  /// - Returns: the packs that were found so, and names that no file has any more.
+  func restoreNames(
+    of store: StoreHeader
+  ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>)
+
   /// Forces the names of all packs to the medium.
   func synchronizeNames() throws(BlobStorageError)
 
@@ -68,6 +76,9 @@ extension Backend {
   package var census: CensusFile? { nil }
 
   package func finishLeaving() throws(BlobStorageError) {}
+  package func restoreNames(
+    of store: StoreHeader
+  ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>) { ([], []) }
 
   package var publishes: Bool { false }
   package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {

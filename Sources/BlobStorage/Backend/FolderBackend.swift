@@ -1,6 +1,7 @@
 import SystemPackage
 
-/// Packs as files of a folder: `NAME.pack`, `NAME.gone` once retired, `NAME.new` until the header is written.
+/// Packs as files of a folder: `NAME.pack`, `NAME.gone` once retired, `NAME.new` until the header is written, `NAME.found`
+/// while repair gives a file that was renamed its own name back.
 package struct FolderBackend: Backend {
   private let folder: FilePath
   private let asideFolder: FilePath
@@ -123,6 +124,60 @@ package struct FolderBackend: Backend {
     try files.syncDirectory(asideFolder)
     try files.syncDirectory(folder)
     return target.string
+  }
+
+  package func restoreNames(
+    of store: StoreHeader
+  ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>) {
+    let census = try census?.read()
+    var owners: [PackName: PackName] = [:]
+    for name in try files.list(folder).compactMap({ PackName(fileName: $0) }) {
+      guard let owner = try owner(of: name, store), owner != name, census?.hasLeft(owner) != true else {
+        continue
+      }
+      owners[name] = owner
+    }
+    // A copy beside the pack itself stays where it is. Of two copies one is enough.
+    var found: Set<PackName> = []
+    for (name, owner) in owners.sorted(by: { $0.key < $1.key }) where !found.contains(owner) {
+      if owners[owner] == nil {
+        let isThere = try files.status(of: path(owner, "pack")) != nil
+        if isThere { continue }
+      }
+      try files.rename(path(name, "pack"), to: path(owner, "found"))
+      found.insert(owner)
+    }
+    for owner in try files.list(folder).compactMap({ PackName(fileName: $0, ending: "found") }) {
+      let isThere = try files.status(of: path(owner, "pack")) != nil
+      guard !isThere else { continue }
+      try files.rename(path(owner, "found"), to: path(owner, "pack"))
+      found.insert(owner)
+    }
+    if !found.isEmpty { try files.syncDirectory(folder) }
+    let left = Set(owners.keys).subtracting(found)
+    var unused: Set<PackName> = []
+    for name in left {
+      let isThere = try files.status(of: path(name, "pack")) != nil
+      if !isThere { unused.insert(name) }
+    }
+    return (found, unused)
+  }
+
+  /// The pack that a file of that name holds by its header; nil if that cannot be read, or is another store's.
+  private func owner(of name: PackName, _ store: StoreHeader) throws(BlobStorageError) -> PackName? {
+    guard let file = try files.openIfThere(path(name, "pack"), .read) else { return nil }
+    defer { file.close() }
+    guard let header = try unlessCorrupted(try header(of: file)), header.storeID == store.storeID else {
+      return nil
+    }
+    return header.name
+  }
+
+  private func header(of file: any File) throws(BlobStorageError) -> PackHeader {
+    let bytes = try [UInt8](filling: PackHeader.byteCount) { (target) throws(BlobStorageError) in
+      try file.read(into: target, at: 0)
+    }
+    return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
   }
 
   package func synchronizeNames() throws(BlobStorageError) {

@@ -26,8 +26,9 @@ struct Repairer {
     try engine.backend.finishLeaving()
     try engine.writer.rollOver()
     let verifier = Verifier(engine, progress)
+    let misnamed = try restoreNames()
     let before = try engine.catalog.packRows().map(\.row)
-    let missing = try verifier.missingPacks(before)
+    let missing = try verifier.missingPacks(before).subtracting(misnamed)
     let isPublished = engine.backend.publishes
     // Of these packs the catalog had every record: what it knows is restored.
     var vouched: Set<PackName> = []
@@ -97,6 +98,24 @@ struct Repairer {
     report.keyCount = try StoreStatistics.count(engine).keyCount
     report.seconds = Date().timeIntervalSince(start)
     return report
+  }
+
+  /// Gives packs whose files were renamed or exchanged their names back: nothing of them is damaged.
+  ///
+  /// - Returns: packs that the catalog has only because a file had their name. Whether that hid a pack of the store is not
+  ///   known, and the losses say so.
+  private func restoreNames() throws(BlobStorageError) -> Set<PackName> {
+    let (found, left) = try engine.backend.restoreNames(of: engine.header)
+    guard !found.isEmpty else { return [] }
+    // Also what is open under a wrong name.
+    try engine.packs.forget { _ in true }
+    engine.logger.warning(
+      "Files of packs had other names, and have their own again.",
+      metadata: ["packs": "\(found.sorted().map(\.description).joined(separator: ", "))"])
+    let rows = try engine.catalog.packRows().map(\.row)
+    let empty = rows.filter { left.contains($0.name) && $0.recordCount == 0 }.map(\.name)
+    if !empty.isEmpty { try engine.record(unreadable: empty, uncertain: [], until: 0) }
+    return Set(empty)
   }
 
   /// Copies what can be read of a pack into a new one, which is on the medium before the old one is set aside.
