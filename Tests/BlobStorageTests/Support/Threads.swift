@@ -1,3 +1,4 @@
+import BlobStorage
 import Dispatch
 import Foundation
 import Synchronization

@@ -1,3 +1,4 @@
+import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Synchronization
