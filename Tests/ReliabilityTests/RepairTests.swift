@@ -16,6 +16,38 @@ struct RepairTests {
     try DamageTests.change(lab, path) { $0[place + 5] ^= 1 }
   }
 
+  /// Repairs copies of a store, each cut before another change of the disk; the last repair is whole.
+  ///
+  /// - Parameters:
+  ///   - whole: is called with what that one reports.
+  ///   - after: is called after each, once as after a kill and once as after a power cut, without a catalog.
+  /// - Returns: how many there were.
+  private static func cutEverywhere(
+    _ store: Lab, whole: (RepairReport) throws -> Void, after: (Engine, String) throws -> Void
+  ) throws -> Int {
+    var isDone = false
+    var number = 0
+    while !isDone {
+      number += 1
+      let lab = try store.copy()
+      let engine = try lab.open()
+      lab.disk.stop(beforeMutation: lab.disk.mutationCount + number)
+      do {
+        let report = try engine.repair()
+        isDone = true
+        try whole(report)
+      } catch {
+        guard number < 500 else { throw error }
+      }
+      lab.disk.heal()
+      for next in [lab, try lab.afterPowerCut { $0.powerCut() }] {
+        next.restart(with: try CatalogFolder())
+        try next.session { try after($0, "cut before call \(number)") }
+      }
+    }
+    return number
+  }
+
   @Test("can be cut at every call, by a kill and by a power cut, and loses nothing that was whole")
   func cut() throws {
     let whole = try Lab()
@@ -27,34 +59,17 @@ struct RepairTests {
     }
     let second = try #require(try LostPackTests.names(whole).first { $0 != first })
     try Self.damage(whole, second, noise(1, 200))
-    var isDone = false
-    var number = 0
-    while !isDone {
-      number += 1
-      let lab = try whole.copy()
-      let engine = try lab.open()
-      lab.disk.stop(beforeMutation: lab.disk.mutationCount + number)
-      do {
-        let report = try engine.repair()
-        isDone = true
-        #expect(report.setAside.count == 1 && report.damaged.count == 1 && report.keyCount == 3)
-      } catch {
-        guard number < 500 else { throw error }
+    let count = try Self.cutEverywhere(whole) { report in
+      #expect(report.setAside.count == 1 && report.damaged.count == 1 && report.keyCount == 3)
+    } after: { engine, moment in
+      for (key, data) in [("a", noise(2, 200)), ("b", noise(3, 5_000))] {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key), \(moment)")
       }
-      lab.disk.heal()
-      for after in [lab, try lab.afterPowerCut { $0.powerCut() }] {
-        after.restart(with: try CatalogFolder())
-        try after.session { (engine) throws in
-          for (key, data) in [("a", noise(2, 200)), ("b", noise(3, 5_000))] {
-            let read = try engine.data(key, nil)
-            #expect(read == data, "\(key), cut before call \(number)")
-          }
-          let old = try engine.version("old", nil)
-          #expect(old == nil, "cut before call \(number)")
-        }
-      }
+      let old = try engine.version("old", nil)
+      #expect(old == nil, "\(moment)")
     }
-    #expect(number > 5)
+    #expect(count > 5)
   }
 
   @Test(
@@ -71,39 +86,22 @@ struct RepairTests {
       try whole.disk.rename(paths[1], to: paths[0])
       try whole.disk.rename(other, to: paths[1])
     }
-    var isDone = false
-    var number = 0
-    while !isDone {
-      number += 1
-      let lab = try whole.copy()
-      let engine = try lab.open()
-      lab.disk.stop(beforeMutation: lab.disk.mutationCount + number)
-      do {
-        let report = try engine.repair()
-        isDone = true
-        #expect(report.setAside == [] && report.damaged == [])
-        #expect(report.unreadable == [] && report.keyCount == 3)
-      } catch {
-        guard number < 500 else { throw error }
-      }
-      lab.disk.heal()
-      for after in [lab, try lab.afterPowerCut { $0.powerCut() }] {
-        after.restart(with: try CatalogFolder())
-        try after.session { (engine) throws in
-          let report = try engine.repair()
-          #expect(report.setAside == [] && report.unreadable == [], "cut before call \(number)")
-          // A catalog that was made anew takes the wrong name for a pack that is lost, and says so until that is accepted.
-          if !isExchanged { _ = try engine.repair(acceptsLosses: true) }
-          let verified = try engine.verify()
-          #expect(verified.damaged == [], "cut before call \(number)")
-          for (key, data) in values {
-            let read = try engine.data(key, nil)
-            #expect(read == data, "\(key), cut before call \(number)")
-          }
-        }
+    let count = try Self.cutEverywhere(whole) { report in
+      #expect(report.setAside == [] && report.damaged == [])
+      #expect(report.unreadable == [] && report.keyCount == 3)
+    } after: { engine, moment in
+      let report = try engine.repair()
+      #expect(report.setAside == [] && report.unreadable == [], "\(moment)")
+      // A catalog that was made anew takes the wrong name for a pack that is lost, and says so until that is accepted.
+      if !isExchanged { _ = try engine.repair(acceptsLosses: true) }
+      let verified = try engine.verify()
+      #expect(verified.damaged == [], "\(moment)")
+      for (key, data) in values {
+        let read = try engine.data(key, nil)
+        #expect(read == data, "\(key), \(moment)")
       }
     }
-    #expect(number > 3)
+    #expect(count > 3)
   }
 
   @Test("that accepts a loss keeps a version whose bytes another process puts again before it is dropped")

@@ -132,7 +132,7 @@ package struct FolderBackend: Backend {
     let census = try census?.read()
     var owners: [PackName: PackName] = [:]
     for name in try files.list(folder).compactMap({ PackName(fileName: $0) }) {
-      guard let owner = try owner(of: name, store), owner != name, census?.hasLeft(owner) != true else {
+      guard let owner = owner(of: name, store), owner != name, census?.hasLeft(owner) != true else {
         continue
       }
       owners[name] = owner
@@ -163,21 +163,20 @@ package struct FolderBackend: Backend {
     return (found, unused)
   }
 
-  /// The pack that a file of that name holds by its header; nil if that cannot be read, or is another store's.
-  private func owner(of name: PackName, _ store: StoreHeader) throws(BlobStorageError) -> PackName? {
-    guard let file = try files.openIfThere(path(name, "pack"), .read) else { return nil }
-    defer { file.close() }
-    guard let header = try unlessCorrupted(try header(of: file)), header.storeID == store.storeID else {
+  /// The pack of the store that a file of that name holds by its header; nil if the header cannot be read.
+  private func owner(of name: PackName, _ store: StoreHeader) -> PackName? {
+    do throws(BlobStorageError) {
+      guard let file = try files.openIfThere(path(name, "pack"), .read) else { return nil }
+      defer { file.close() }
+      let bytes = try [UInt8](filling: PackHeader.byteCount) { (target) throws(BlobStorageError) in
+        try file.read(into: target, at: 0)
+      }
+      let header = try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
+      return header.storeID == store.storeID ? header.name : nil
+    } catch {
+      // Bad media or a later build: the repair goes on, and says so of the pack.
       return nil
     }
-    return header.name
-  }
-
-  private func header(of file: any File) throws(BlobStorageError) -> PackHeader {
-    let bytes = try [UInt8](filling: PackHeader.byteCount) { (target) throws(BlobStorageError) in
-      try file.read(into: target, at: 0)
-    }
-    return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
   }
 
   package func synchronizeNames() throws(BlobStorageError) {
