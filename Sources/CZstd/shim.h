@@ -1,4 +1,3 @@
-// Prefix and dictionary calls of libzstd are stable; its parameters for tuning are not used.
+// Prefix calls of libzstd are stable; its parameters for tuning are not used.
 #include <zstd.h>
-#include <zdict.h>
 #include <zstd_errors.h>

@@ -143,7 +143,7 @@ struct ArchivedDamageTests {
     var records: [(content: PackRecord.Content, payload: [UInt8])] = []
     func encode(_ plain: [UInt8], against base: Digest) throws {
       let record = ChunkRecord(
-        digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, baseKind: .prefix, base: base)
+        digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, base: base)
       records.append((.chunk(record), try HostileTests.encoded(plain, .zstd)))
     }
     let chunk = ChunkRecord(digest: Digest.of(there), plainByteCount: there.count, codecNumber: 0)

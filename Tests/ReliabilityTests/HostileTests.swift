@@ -253,8 +253,7 @@ struct HostileTests {
     var records: [(content: PackRecord.Content, payload: [UInt8])] = []
     for index in 0..<3 {
       let record = ChunkRecord(
-        digest: digests[index], plainByteCount: 3_000, codecNumber: 1, baseKind: .prefix,
-        base: digests[(index + 1) % 3])
+        digest: digests[index], plainByteCount: 3_000, codecNumber: 1, base: digests[(index + 1) % 3])
       records.append((.chunk(record), try Self.encoded(contents[index], .zstd)))
       records.append(Self.ref("k\(index)", digests[index], byteCount: 3_000, time: 1 << 41 + UInt64(index)))
     }

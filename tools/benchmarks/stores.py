@@ -22,8 +22,7 @@ COMMANDS = {
         export blobtool export {name} {to}
         export/ blobtool export {to}
         next blobtool import --archive {source}
-        version blobtool put source.tar {source} --archive
-        collect blobtool gc""",
+        version blobtool put source.tar {source} --archive""",
     "restic": """
         init restic --quiet init
         import restic --quiet backup {source}
@@ -141,7 +140,7 @@ store_row("icons", "40,000 icons and pieces of clip art", "import", once=True)
 store_row("documents", "1,500 JSON documents in 8 versions", "import", once=True)
 
 
-def measure_similarity(bench, folders, ways=("next",), names=(OURS, OFF, "restic"), collects=False, ranges=0):
+def measure_similarity(bench, folders, ways=("next",), names=(OURS, OFF, "restic"), ranges=0):
     """Imports the folders one after the other, in every way, with similarity and without; reads back what is stored.
 
     Compares what the packs take, and processor time: other work on the machine changes that less than the clock.
@@ -158,9 +157,6 @@ def measure_similarity(bench, folders, ways=("next",), names=(OURS, OFF, "restic
             bench.add(f"{way}: stored", program.name, program.byte_count(part) / 2**20, "MiB", usage)
             bench.add(f"{way}: CPU", program.name, usage.cpu, "s", usage)
         for program in (program for program in programs if program.name != "restic"):
-            if collects:
-                usage = program.step("collect", place)
-                bench.add(f"{way}: collected", program.name, program.byte_count("packs") / 2**20, "MiB", usage)
             usage = bench.run(["StoreBench", "readback", program.store])
             bench.add(f"{way}: read back, CPU", program.name, usage.json()["processorSeconds"], "s", usage)
             if ranges:
@@ -183,8 +179,8 @@ similar_row("similar-apart", "16 releases of sympy, up to six months apart, in t
             lambda data: [data.tars("sympy")], TARS, **BOTH)
 similar_row("similar-json", "1,500 JSON documents of 1 to 100 KB, 8 versions of each",
             lambda data: sorted(data.documents().iterdir()), [("stored", OFF, 1.67), ("read back, CPU", OFF, 0.6)])
-similar_row("similar-small", "2,600 JSON documents of 0.3 to 5 KB; a collection trains a dictionary",
-            lambda data: [data.small_documents()], [("collected", OFF, 1.25)], collects=True)
+similar_row("similar-small", "2,600 JSON documents of 0.3 to 5 KB, each once",
+            lambda data: [data.small_documents()], [("stored", "restic", 1)])
 similar_row("unique", "programs and libraries: what similarity costs", lambda data: [data.package("libreoffice-core")],
             [("CPU", OFF, 0.91)], names=(OURS, OFF))
 similar_row("unique-photographs", "photographs: what similarity costs",

@@ -1,7 +1,7 @@
 import SystemPackage
 
 /// The file `cache` of a store's folder: which keys are a cache, and its limits. Format.md, "The file cache".
-struct CacheFile: Hashable {
+package struct CacheFile: Hashable {
   var prefix: [UInt8]
   var limits: CacheLimits
 
@@ -24,7 +24,7 @@ struct CacheFile: Hashable {
   }
 
   /// Replaces what the folder says, durably.
-  func write(_ folder: StoreFolder) throws(BlobStorageError) {
+  package func write(_ folder: StoreFolder) throws(BlobStorageError) {
     try folder.files.replace(folder.cache, with: Array(text.utf8)).close()
   }
 
@@ -41,7 +41,7 @@ struct CacheFile: Hashable {
     return "\(words) \(Self.checksum(words))\n"
   }
 
-  init(prefix: [UInt8], limits: CacheLimits) {
+  package init(prefix: [UInt8], limits: CacheLimits) {
     self.prefix = prefix
     self.limits = limits
   }

@@ -112,8 +112,8 @@ package struct PackRow: Hashable, Sendable, TableValue {
   }
 }
 
-/// Where a chunk lies and what it takes to decode it: on its own, or as a member of a frame. The digest of its base has a row of its own: so all rows have one
-/// length.
+/// Where a chunk lies and what it takes to decode it: on its own, or as a member of a frame. The digest of its base has
+/// a row of its own: so all rows have one length.
 package struct ChunkRow: Hashable, Sendable, TableValue {
   package var place: Place
   package var plainByteCount: Int
@@ -122,7 +122,6 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
   package var codecNumber: UInt8
   /// Where the record of the frame begins that it is a member of.
   package let frameOffset: Int64?
-  package var baseKind: ChunkRecord.BaseKind
   package var base: Digest?
   /// A read found it damaged: writers count it as a miss, so that the same bytes heal it.
   package var isSuspect: Bool
@@ -136,7 +135,6 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     plainByteCount = record.plainByteCount
     self.storedByteCount = storedByteCount
     codecNumber = record.codecNumber
-    baseKind = record.baseKind
     base = record.base
     isSuspect = false
   }
@@ -170,12 +168,12 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
   static let byteCount = 21
   var encodedByteCount: Int { Self.byteCount }
 
-  // Bits of the row, the lowest first: pack 32; offset 30, ordinal 23, kind of base 2, features 1, codec 8;
+  // Bits of the row, the lowest first: pack 32; offset 30, ordinal 23, base 1, 0, features 1, codec 8;
   // stored length 24, plain length 24, damaged 1, and 23 that are 0, or of a member the distance to the frame's record
   // and 1 more.
   func encode(into filler: inout ByteFiller) {
     filler.integer(place.pack)
-    var word = UInt64(place.offset) | UInt64(place.ordinal) << 30 | UInt64(baseKind.rawValue) << 53
+    var word = UInt64(place.offset) | UInt64(place.ordinal) << 30 | (base == nil ? 0 : 1 << 53)
     word |= (hasFeatures ? 1 << 55 : 0) | UInt64(codecNumber) << 56
     filler.integer(word)
     let distance = frameOffset.map { UInt64(place.offset - $0 + 1) } ?? 0
@@ -193,10 +191,6 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     let pack: UInt32 = try reader.integer()
     let word: UInt64 = try reader.integer()
     place = Place(pack: pack, offset: Int64(word & 0x3fff_ffff), ordinal: Int(word >> 30 & 0x7f_ffff))
-    guard let kind = ChunkRecord.BaseKind(rawValue: UInt8(word >> 53 & 3)) else {
-      throw BlobStorageError(.catalogDamaged, "The catalog has a chunk with a base of no known kind.")
-    }
-    baseKind = kind
     hasFeatures = word >> 55 & 1 != 0
     codecNumber = UInt8(word >> 56)
     let lengths: UInt64 = try reader.integer()
@@ -206,7 +200,7 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
     let distance = Int64(lengths >> 49) | Int64(try reader.integer(UInt8.self)) << 15
     frameOffset = distance == 0 ? nil : place.offset - distance + 1
     self.base = nil
-    guard kind != .none else { return }
+    guard word >> 53 & 1 != 0 else { return }
     guard let base = try base(place) else {
       throw BlobStorageError(.catalogDamaged, "The catalog has a chunk whose base it does not name.")
     }

@@ -18,7 +18,7 @@ extension WriteTransaction {
     let place = Place(pack: number, offset: record.offset, ordinal: pack.recordCount)
     switch record.content {
     case .chunk(let chunk):
-      if let base = chunk.base { try countBase(base, chunk.baseKind, by: 1) }
+      if let base = chunk.base { try countBase(base, by: 1) }
       try apply(
         chunk, at: place, storedByteCount: record.storedByteCount, frameOffset: record.frameOffset, in: pack,
         isTakenIn: isTakenIn)
@@ -76,7 +76,7 @@ extension WriteTransaction {
       return
     }
     try setChunkRow(chunk.digest, row, insteadOf: old)
-    if let features = chunk.features, chunk.baseKind != .prefix { try insert(features, of: chunk.digest) }
+    if let features = chunk.features, chunk.base == nil { try insert(features, of: chunk.digest) }
   }
 
   /// A copy without a base has priority over one with a base, so that chunks encoded against it can be read in one hop.
@@ -155,7 +155,7 @@ extension WriteTransaction {
   {
     switch record.content {
     case .chunk(let chunk):
-      if let base = chunk.base { try countBase(base, chunk.baseKind, by: -1) }
+      if let base = chunk.base { try countBase(base, by: -1) }
       if let row = try chunkRow(chunk.digest), row.place.pack == number, row.place.offset == record.offset {
         try setChunkRow(chunk.digest, nil, insteadOf: row)
         if let features = chunk.features { try remove(features, of: chunk.digest) }

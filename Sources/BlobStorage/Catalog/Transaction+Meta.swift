@@ -13,8 +13,6 @@ extension ReadTransaction {
     package static let nextPack = Meta(key: "nextPack")
     /// The next number for a key, or for the rest of a long key.
     package static let nextKey = Meta(key: "nextKey")
-    /// How many small chunks there were when no dictionary was worth it.
-    package static let dictionaryTrial = Meta(key: "dictionaryTrial")
     /// The greatest tick of a cache's order.
     package static let cacheTick = Meta(key: "cacheTick")
     /// Whether the cache's tables are whole.

@@ -9,32 +9,22 @@ extension ReadTransaction {
   fileprivate static let entryByteCount = 6
   fileprivate static let prefixByteCount = 4
 
-  /// What shares a key with a chunk.
-  package struct Similar: Sendable {
-    /// A chunk that can be a base.
-    package var base: (digest: Digest, row: ChunkRow)?
-    /// One that is encoded with a dictionary; looked for only until there is a base.
-    package var withDictionary: Digest?
-  }
-
-  /// Chunks that share a key with these features, youngest first.
-  package func similarChunks(_ features: SIMD3<UInt32>) throws(BlobStorageError) -> Similar {
-    var similar = Similar()
+  /// The youngest chunk that shares a key with these features and can be a base.
+  package func similarChunk(
+    _ features: SIMD3<UInt32>
+  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
     for index in 0..<3 {
       guard let bucket = try value(.features, Self.bucketKey(index, features[index])) else { continue }
       let tag = UInt16(truncatingIfNeeded: features[index])
       for start in stride(from: 0, to: bucket.count - Self.entryByteCount + 1, by: Self.entryByteCount)
       where bucket.loadUnaligned(fromByteOffset: start, as: UInt16.self).littleEndian == tag {
         let prefix = Array(bucket[start + 2..<start + Self.entryByteCount])
-        guard let (digest, row) = try chunk(prefix) else { continue }
-        if row.base == nil, row.plainByteCount > 0 {
-          similar.base = (digest, row)
-          return similar
+        if let (digest, row) = try chunk(prefix), row.base == nil, row.plainByteCount > 0 {
+          return (digest, row)
         }
-        if row.baseKind == .dictionary, similar.withDictionary == nil { similar.withDictionary = digest }
       }
     }
-    return similar
+    return nil
   }
 
   /// The chunk if it can be a base: there to be shared, and without a base itself.
@@ -104,54 +94,20 @@ extension WriteTransaction {
   }
 }
 
-/// Bases: how many chunk records are encoded against each chunk, and with each dictionary.
+/// Bases: how many chunk records are encoded against each chunk.
 ///
 /// The counts follow all records, whether or not they are current and their bases exist. So any order of packs gives
 /// the same.
 extension ReadTransaction {
-  /// More dictionaries are in no store that is in order; a look-up is not to take for ever in one that is not.
-  fileprivate static let dictionaryCountMax = 64
-
-  /// Whether any record is encoded against the chunk, or with it: then it must not have a base itself.
+  /// Whether any record is encoded against the chunk: then it must not have a base itself.
   package func isBase(_ digest: Digest) throws(BlobStorageError) -> Bool {
-    if try value(.bases, Self.key(digest, .prefix)) != nil { return true }
-    return try value(.bases, Self.key(digest, .dictionary)) != nil
-  }
-
-  /// Dictionaries with the number of records that need them, most needed first.
-  package func dictionaries() throws(BlobStorageError) -> [(digest: Digest, recordCount: Int64)] {
-    var found: [(digest: Digest, recordCount: Int64)] = []
-    let kind = ChunkRecord.BaseKind.dictionary.rawValue
-    try scan(.bases, from: [kind]) { (key, value) throws(BlobStorageError) in
-      guard key.first == kind else { return false }
-      guard key.count == 1 + Digest.byteCount else {
-        throw BlobStorageError(.catalogDamaged, "The catalog has a dictionary without a digest.")
-      }
-      var reader = ByteReader(value)
-      let digest = Digest(algorithm: algorithm, bytes: UnsafeRawBufferPointer(rebasing: key[1...]))
-      found.append((digest, try reader.integer()))
-      return found.count < Self.dictionaryCountMax
-    }
-    // The sort is stable and the scan in the order of digests: every process finds the same.
-    return found.sorted { $0.recordCount > $1.recordCount }
-  }
-
-  /// The dictionary that a writer tries: the most needed one that is there to be relied on.
-  package func currentDictionary() throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
-    for (digest, _) in try dictionaries() {
-      if let row = try baseToShare(digest) { return (digest, row) }
-    }
-    return nil
-  }
-
-  fileprivate static func key(_ digest: Digest, _ kind: ChunkRecord.BaseKind) -> [UInt8] {
-    [kind.rawValue] + digest.withUnsafeBytes { Array($0) }
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in try value(.bases, key) != nil }
   }
 }
 
 extension WriteTransaction {
-  func countBase(_ digest: Digest, _ kind: ChunkRecord.BaseKind, by change: Int64) throws(BlobStorageError) {
-    try bridge(Self.key(digest, kind)) { (key) throws(BlobStorageError) in
+  func countBase(_ digest: Digest, by change: Int64) throws(BlobStorageError) {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       let count = change + (try number(.bases, key) ?? 0)
       try setNumber(.bases, key, count > 0 ? count : nil)
     }

@@ -25,6 +25,6 @@ public enum CodecKind: UInt8, Sendable, CaseIterable {
     self = kind
   }
 
-  /// Whether a chunk can be encoded against a base or a dictionary by it.
+  /// Whether a chunk can be encoded against a base by it.
   package var takesBase: Bool { self == .zstd }
 }

@@ -6,10 +6,6 @@ package enum EncodingBase: ~Escapable {
   case none
   /// The plain bytes of a similar chunk.
   case prefix(RawSpan)
-  /// A dictionary made by ``DictionaryTrainer``.
-  ///
-  /// Its digested form is cached under `identity`: the same number must always come with the same bytes.
-  case dictionary(RawSpan, identity: UInt64)
 
   var isNone: Bool {
     if case .none = self { true } else { false }
@@ -21,7 +17,7 @@ package enum EncodingBase: ~Escapable {
   ) throws(BlobStorageError) -> Result {
     switch self {
     case .none: try body(UnsafeRawBufferPointer(start: nil, count: 0))
-    case .prefix(let bytes), .dictionary(let bytes, _): try bytes.withUnsafeBytes(body)
+    case .prefix(let bytes): try bytes.withUnsafeBytes(body)
     }
   }
 }

@@ -5,22 +5,11 @@ import CZstd
 /// Frames are decoded in one step straight into the caller's buffer, so that no window is ever allocated,
 /// whatever size a frame claims to need.
 final class ZstdDecoder {
-  private static let dictionaryCountMax = 4
-
-  private struct Dictionary {
-    let identity: UInt64
-    let pointer: OpaquePointer
-  }
-
   private let context: OpaquePointer?
-  private var dictionaries: [Dictionary] = []
 
   init() { context = ZSTD_createDCtx() }
 
-  deinit {
-    for dictionary in dictionaries { ZSTD_freeDDict(dictionary.pointer) }
-    ZSTD_freeDCtx(context)
-  }
+  deinit { ZSTD_freeDCtx(context) }
 
   /// Fills `plain` from exactly one frame.
   func decode(
@@ -41,8 +30,6 @@ final class ZstdDecoder {
         switch base {
         case .none: break
         case .prefix: try check(ZSTD_DCtx_refPrefix(context, bytes.baseAddress, bytes.count))
-        case .dictionary(_, let identity):
-          try check(ZSTD_DCtx_refDDict(context, dictionary(bytes, identity: identity)))
         }
         return try check(
           ZSTD_decompressDCtx(context, plain.baseAddress, plain.count, stored.baseAddress, stored.count))
@@ -51,18 +38,6 @@ final class ZstdDecoder {
     guard count == plain.count else {
       throw .undecodable(.zstd, "\(count) bytes where \(plain.count) are recorded")
     }
-  }
-
-  private func dictionary(
-    _ bytes: UnsafeRawBufferPointer, identity: UInt64
-  ) throws(BlobStorageError) -> OpaquePointer {
-    if let known = dictionaries.first(where: { $0.identity == identity }) { return known.pointer }
-    guard let pointer = ZSTD_createDDict(bytes.baseAddress, bytes.count) else {
-      throw .undecodable(.zstd, "its dictionary of \(bytes.count) bytes cannot be loaded")
-    }
-    if dictionaries.count == Self.dictionaryCountMax { ZSTD_freeDDict(dictionaries.removeFirst().pointer) }
-    dictionaries.append(Dictionary(identity: identity, pointer: pointer))
-    return pointer
   }
 
   @discardableResult

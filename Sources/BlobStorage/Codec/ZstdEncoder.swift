@@ -2,24 +2,11 @@ import CZstd
 
 /// One reused compression context of libzstd.
 final class ZstdEncoder {
-  /// Digested dictionaries kept; a store has one or two at a time.
-  private static let dictionaryCountMax = 4
-
-  private struct Dictionary {
-    let identity: UInt64
-    let level: Int
-    let pointer: OpaquePointer
-  }
-
   private let context: OpaquePointer?
-  private var dictionaries: [Dictionary] = []
 
   init() { context = ZSTD_createCCtx() }
 
-  deinit {
-    for dictionary in dictionaries { ZSTD_freeCDict(dictionary.pointer) }
-    ZSTD_freeCCtx(context)
-  }
+  deinit { ZSTD_freeCCtx(context) }
 
   static func storedByteCountMax(of plainByteCount: Int) -> Int { ZSTD_compressBound(plainByteCount) }
 
@@ -42,8 +29,6 @@ final class ZstdEncoder {
         // The end of the chunk must still reach the beginning of its base.
         try set(ZSTD_c_windowLog, Self.windowLog(of: bytes.count + plain.count))
         try check(ZSTD_CCtx_refPrefix(context, bytes.baseAddress, bytes.count))
-      case .dictionary(_, let identity):
-        try check(ZSTD_CCtx_refCDict(context, dictionary(bytes, identity: identity, level: level)))
       }
       return try check(
         ZSTD_compress2(context, output.baseAddress, output.count, plain.baseAddress, plain.count))
@@ -69,20 +54,6 @@ final class ZstdEncoder {
 
   private func set(_ parameter: ZSTD_cParameter, _ value: Int) throws(BlobStorageError) {
     try check(ZSTD_CCtx_setParameter(context, parameter, Int32(value)))
-  }
-
-  private func dictionary(
-    _ bytes: UnsafeRawBufferPointer, identity: UInt64, level: Int
-  ) throws(BlobStorageError) -> OpaquePointer {
-    if let known = dictionaries.first(where: { $0.identity == identity && $0.level == level }) {
-      return known.pointer
-    }
-    guard let pointer = ZSTD_createCDict(bytes.baseAddress, bytes.count, Int32(level)) else {
-      throw BlobStorageError(.corrupted, "a dictionary of \(bytes.count) bytes is not one zstd can load")
-    }
-    if dictionaries.count == Self.dictionaryCountMax { ZSTD_freeCDict(dictionaries.removeFirst().pointer) }
-    dictionaries.append(Dictionary(identity: identity, level: level, pointer: pointer))
-    return pointer
   }
 
   private static let outOfMemory = BlobStorageError(.io, "zstd gets no memory for a context")

@@ -11,12 +11,12 @@ extension Engine {
     var seen: Set<Digest> = []
     var small: [(suffix: ArraySlice<UInt8>, index: Int)] = []
     for (index, item) in items.enumerated() where item.plan.chunks.count == 1 {
-      guard let encoded = item.plan.chunks.head.encoded, encoded.companion == nil,
-        FrameBuilder.takes(encoded.record), seen.insert(item.plan.digest).inserted
+      let chunk = item.plan.chunks.head
+      guard chunk.isToBeJoined || chunk.encoded.map({ FrameBuilder.takes($0.record) }) ?? false,
+        seen.insert(item.plan.digest).inserted
       else { continue }
       small.append((Self.suffix(of: item.key), index))
     }
-    guard small.count >= FrameRecord.memberCountMin else { return [] }
     small.sort { one, other in
       one.suffix.elementsEqual(other.suffix)
         ? one.index < other.index : one.suffix.lexicographicallyPrecedes(other.suffix)
@@ -25,9 +25,10 @@ extension Engine {
     var groups: [JoinedChunks] = []
     for (_, index) in small {
       let item = items[index]
-      let alone = item.plan.chunks.head.encoded
+      let chunk = item.plan.chunks.head
       let full = try builder.add(
-        item.plan.digest, item.data.bytes, features: alone?.record.features, alone: alone)
+        item.plan.digest, item.data.bytes, features: chunk.encoded?.record.features ?? chunk.features,
+        alone: chunk.encoded)
       if let full { groups.append(full) }
     }
     if let last = try builder.end() { groups.append(last) }

@@ -72,11 +72,11 @@ extension Engine {
 
   /// Plans what is put, without a lock.
   package func prepare(
-    _ key: [UInt8], _ data: Data, _ options: PutOptions, looksUp: Bool = true
+    _ key: [UInt8], _ data: Data, _ options: PutOptions, looksUp: Bool = true, joins: Bool = false
   ) throws(BlobStorageError) -> CommitItem {
     let planner = try planner(codec: options.codec)
     let plan = try planner.plan(
-      data.bytes, key: key, archives: options.replacement == .archiveCurrent, looksUp: looksUp)
+      data.bytes, key: key, looksUp: looksUp, joins: joins)
     return CommitItem(key: key, plan: plan, data: data, ref: RefOptions(options))
   }
 

@@ -29,13 +29,11 @@ extension Collector {
     let before = try markLeases()
     try markAgain(candidates)
     let after = try markLeases()
-    try dictionary?.confirm(
-      engine, marker.marks, in: Set(candidates.map(\.number)), leased: before.held.union(after.held))
     var confirmed: [Candidate] = []
     for candidate in candidates
     where !isProtected(candidate.row, before) && !isProtected(candidate.row, after) {
       let content = try PackContent(
-        engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks,
+        engine, number: candidate.number, row: candidate.row, marks: marker.marks,
         checksCopies: true)
       if let damage = content.damagedCopy {
         damagedCopies.append(damage.message)
@@ -112,7 +110,6 @@ extension Collector {
   private func compact(_ batch: [Candidate]) throws(BlobStorageError) {
     let session = engine.newSession()
     var copied: [Candidate] = []
-    if batch.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
     for candidate in batch {
       // A damaged record keeps its whole pack; what was copied of it is garbage in the new one.
       if let copy = try unlessObstacle(try copy(candidate, to: session)) { copied.append(copy) }
@@ -191,12 +188,6 @@ extension Collector {
   }
 
   // MARK: What is marked and checked on the way
-
-  /// Plans what is to go; a dictionary is worth the trouble only where all packs are looked at.
-  func planned(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
-    guard scope != nil else { return try planWithDictionary(rows) }
-    return try plan(rows)
-  }
 
   /// Marks what is live in the packs that may go; says which packs there are.
   func markScope() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
@@ -293,26 +284,18 @@ extension Collector {
       if marker.missing.isEmpty { break }
       // A second pack may have it.
     } while try engine.sharing.completeCatalog()
-    guard let dictionary, !dictionary.isNew else { return }
-    let isThere = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.baseToShare(dictionary.digest) != nil
-    }
-    // Nothing else may need it any more than what is about to be encoded with it.
-    if isThere { try marker.markChunks([dictionary.digest]) } else { self.dictionary = nil }
   }
 
   /// The condemned packs with what is live in them. Adds to the report what keeps a pack from being emptied.
   package func condemned(
     _ rows: [(number: UInt32, row: PackRow)]
   ) throws(BlobStorageError) -> [Candidate] {
-    try dictionary?.confirm(engine, marker.marks, in: Set(rows.map(\.number)), leased: [])
     var all: [Candidate] = []
     for (number, row) in rows {
       try CancellationFlag.check()
       let content = try unlessObstacle(
         try PackContent(
-          engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks, checksCopies: true
-        ))
+          engine, number: number, row: row, marks: marker.marks, checksCopies: true))
       guard let content else { continue }
       if content.damagedCopy == nil {
         all.append(Candidate(number: number, row: row, content: content))
@@ -332,7 +315,6 @@ extension Collector {
       try checkGeneration()
       try CatalogBuilder.condemn(names, in: transaction)
     }
-    if candidates.contains(where: \.content.hasSmall) { try storeDictionary(in: session) }
     let kept = candidates.indices.filter { candidates[$0].content.keptCount > 0 }
     for (doneCount, index) in kept.enumerated() {
       try CancellationFlag.check()

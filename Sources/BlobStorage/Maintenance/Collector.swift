@@ -39,11 +39,8 @@ package final class Collector {
   /// Packs that were sealed when marking began.
   private(set) var sealed: Set<UInt32> = []
   package var report = CollectionReport()
-  /// For the small chunks of packs that are copied from.
-  var dictionary: DictionaryPlan?
-  var isDictionaryStored = false
-  /// What dictionaries saved in packs that have been copied from and are not gone yet.
-  var gains: [PackName: Compaction.Gain] = [:]
+  /// Bytes that encoding harder saved in packs that have been copied from and are not gone yet.
+  var savedByteCounts: [PackName: Int64] = [:]
   /// Encodes the chunks once more that are copied.
   var reencoder: Reencoder?
   /// Garbage that has gone with its packs.
@@ -108,12 +105,11 @@ package final class Collector {
       $0 + $1.row.recordsByteCount - marker.marks.liveByteCount($1.number)
     }
     addObstacles(rows)
-    var candidates = try planned(rows.filter { sealed.contains($0.number) })
+    var candidates = try plan(rows.filter { sealed.contains($0.number) })
     if !engine.backend.publishes, !options.isDryRun { try checkSyncs() }
     // What hides other records may not be on the medium: first it is copied to where it is.
     if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {
-      try tryDictionary(candidates)
       account(candidates)
     } else if report.obstacles.isEmpty {
       try removal.remove(candidates, rows, self)
@@ -227,16 +223,14 @@ package final class Collector {
     for (number, row) in open.sorted(by: { $1.row.isYounger(than: $0.row) }) {
       try CancellationFlag.check()
       if let scope, !scope.contains(number) { continue }
-      let gain = dictionary?.savedByteCount(number) ?? 0
-      let live = marker.marks.liveByteCount(number) - gain
       // What was not synced for sure is stored again.
       let goes =
         scope != nil || row.isPoisoned || condemned.contains(row.name)
         || (merges && row.recordsByteCount < Self.smallPackByteCount)
-      guard goes || isWorthwhile(row.recordsByteCount, kept: live),
+      guard goes || isWorthwhile(row.recordsByteCount, kept: marker.marks.liveByteCount(number)),
         let content = try unlessObstacle(
-          try PackContent(engine, number: number, row: row, marks: marker.marks, small: dictionary?.chunks)),
-        goes || isWorthwhile(content.recordsByteCount, kept: content.keptByteCount - gain)
+          try PackContent(engine, number: number, row: row, marks: marker.marks)),
+        goes || isWorthwhile(content.recordsByteCount, kept: content.keptByteCount)
       else { continue }
       candidates.append(Candidate(number: number, row: row, content: content))
     }
@@ -254,65 +248,21 @@ package final class Collector {
     return row.name.sequence >= first
   }
 
-  // MARK: A dictionary on the way
+  // MARK: Copying
 
-  /// Plans with the dictionary that would pay for itself in the packs that are to go, if there is one.
-  func planWithDictionary(_ rows: [(number: UInt32, row: PackRow)]) throws(BlobStorageError) -> [Candidate] {
-    guard report.obstacles.isEmpty else { return try plan(rows) }
-    progress(WorkProgress(phase: "training"))
-    dictionary = try DictionaryPlan.make(
-      engine, marker.marks, in: Set(rows.map(\.number)), isDryRun: options.isDryRun)
-    let candidates = try plan(rows)
-    guard let found = dictionary, found.isNew, report.obstacles.isEmpty else { return candidates }
-    let savedByteCount = candidates.reduce(0) { $0 + found.savedByteCount($1.number) }
-    if savedByteCount >= found.recordByteCount * DictionaryPolicy.paybackMin { return candidates }
-    dictionary = nil
-    if !options.isDryRun { try DictionaryPlan.recordTrial(found.chunks.count, engine) }
-    return try plan(rows)
-  }
-
-  /// Writes a new dictionary before the first chunk that needs it.
-  func storeDictionary(in session: WriterSession) throws(BlobStorageError) {
-    guard let dictionary, dictionary.isNew, !isDictionaryStored else { return }
-    let (record, payload) = try DictionaryPlan.ownRecord(dictionary.digest, dictionary.bytes, engine)
-    try session.append(.chunk(record), payload: payload.span.bytes)
-    countDictionary(dictionary)
-  }
-
-  /// On a dry run: what encoding with the dictionary would bring.
-  func tryDictionary(_ candidates: [Candidate]) throws(BlobStorageError) {
-    guard let dictionary else { return }
-    for candidate in candidates where candidate.content.hasSmall {
-      try CancellationFlag.check()
-      if dictionary.isNew, !isDictionaryStored { countDictionary(dictionary) }
-      _ = try copy(candidate, to: nil)
-    }
-  }
-
-  /// Copies what is live in a pack that is to go, and says what that was. Without a session it only tells the gain.
-  func copy(_ candidate: Candidate, to session: WriterSession?) throws(BlobStorageError) -> Candidate {
+  /// Copies what is live in a pack that is to go, and returns what that was.
+  func copy(_ candidate: Candidate, to session: WriterSession) throws(BlobStorageError) -> Candidate {
     var candidate = candidate
-    let before = session?.addedByteCount ?? 0
-    var compaction = try Compaction(
-      of: candidate.row.name, engine: engine, to: session, dictionary, reencoder)
+    let before = session.addedByteCount
+    var compaction = try Compaction(of: candidate.row.name, engine: engine, to: session, reencoder)
     candidate.content = try PackContent(
-      engine, number: candidate.number, row: candidate.row, marks: marker.marks, small: dictionary?.chunks
+      engine, number: candidate.number, row: candidate.row, marks: marker.marks
     ) { (record) throws(BlobStorageError) in try compaction.copy(record) }
     try compaction.finish()
-    gains[candidate.row.name] = compaction.gain
-    // Refs take other bytes than before: they share records, and name chunks by other places.
-    if let session {
-      candidate.content.copiedByteCount =
-        session.addedByteCount - before + compaction.gain.savedByteCount
-        + compaction.gain.recompressedByteCount
-    }
+    savedByteCounts[candidate.row.name] = compaction.savedByteCount
+    // Refs take other bytes than before: they share records, and name chunks by other places. Small chunks are joined.
+    candidate.content.copiedByteCount = session.addedByteCount - before + compaction.savedByteCount
     return candidate
-  }
-
-  private func countDictionary(_ dictionary: DictionaryPlan) {
-    isDictionaryStored = true
-    report.addedDictionaryCount += 1
-    gainedByteCount -= dictionary.recordByteCount
   }
 
   /// Counts packs that are gone, or would be.
@@ -329,10 +279,9 @@ package final class Collector {
       } else {
         report.compactedPackCount += 1
       }
-      guard let gain = gains.removeValue(forKey: candidate.row.name) else { continue }
-      report.dictionaryChunkCount += gain.chunkCount
-      report.recompressionSavedByteCount += gain.recompressedByteCount
-      gainedByteCount += gain.savedByteCount + gain.recompressedByteCount
+      let savedByteCount = savedByteCounts.removeValue(forKey: candidate.row.name) ?? 0
+      report.recompressionSavedByteCount += savedByteCount
+      gainedByteCount += savedByteCount
     }
   }
 }

@@ -1,23 +1,15 @@
 /// Copies records from a pack that is to go into a new one.
 struct Compaction: ~Copyable {
-  /// What encoding chunks anew brought.
-  struct Gain: Sendable {
-    /// Chunks that are encoded with a dictionary.
-    var chunkCount = 0
-    /// Bytes that the dictionary saved.
-    var savedByteCount: Int64 = 0
-    /// Bytes that encoding harder saved.
-    var recompressedByteCount: Int64 = 0
-  }
-
-  private(set) var gain = Gain()
+  /// Bytes that encoding harder saved.
+  private(set) var savedByteCount: Int64 = 0
   private let pack: PackName
   private let file: any File
   private let engine: Engine
-  private let session: WriterSession?
-  private let dictionary: DictionaryPlan?
+  private let session: WriterSession
   private let reencoder: Reencoder?
   private let isChecked: Bool
+  /// Whether small chunks that have records of their own are joined.
+  private let joins: Bool
   /// Chunks that wait to be encoded together.
   private var groups: Reencoder.Reader
   private var waiting: [Reencoder.Group] = []
@@ -33,26 +25,26 @@ struct Compaction: ~Copyable {
   private var builder: FrameBuilder
 
   /// - Parameters:
-  ///   - session: takes the copies; its owner commits and seals. Nil only tells the gain.
-  ///   - dictionary: for the chunks that may have one; it is in the store, or before them in the session.
-  ///   - reencoder: encodes the other chunks harder.
+  ///   - session: takes the copies; its owner commits and seals.
+  ///   - reencoder: encodes chunks harder.
   ///   - isChecked: whether chunks have been compared with their digests. Then a checksum may be what is damaged.
   init(
-    of pack: PackName, engine: Engine, to session: WriterSession?, _ dictionary: DictionaryPlan? = nil,
+    of pack: PackName, engine: Engine, to session: WriterSession,
     _ reencoder: Reencoder? = nil, isChecked: Bool = false
   ) throws(BlobStorageError) {
+    let joins = isChecked ? false : try engine.joinsWhatItCopies()
     guard let file = try engine.packs.file(pack) else { throw .missing(pack) }
     self.pack = pack
     self.file = file
     self.engine = engine
     self.session = session
-    self.dictionary = dictionary
     self.reencoder = reencoder
     self.isChecked = isChecked
-    groups = Reencoder.Reader(file, pack, engine.chunks)
+    self.joins = joins
+    groups = Reencoder.Reader(file, pack, engine.chunks, joins: joins)
     frames = FrameReader(file, pack, engine.chunks)
     builder = FrameBuilder(engine.codec, engine.codecs)
-    committedByteCount = session?.addedByteCount ?? 0
+    committedByteCount = session.addedByteCount
   }
 
   /// Appends a record, its payload checked first. ``finish()`` appends the last members of frames, refs and drops.
@@ -61,7 +53,6 @@ struct Compaction: ~Copyable {
   mutating func copy(_ record: PackContent.Kept) throws(BlobStorageError) {
     switch record {
     case .copy(let record):
-      guard session != nil else { return }
       if reencoder != nil, Reencoder.takes(record) {
         if let full = try groups.add(record) {
           waiting.append(full)
@@ -71,15 +62,12 @@ struct Compaction: ~Copyable {
       } else {
         try copyAsItIs(record)
       }
-    case .small(let record):
-      try endFrame()
-      try copySmall(record)
     case .written(let entry):
       written.append(entry)
       writtenByteCount += entry.memoryByteCount
       if writtenByteCount >= CommitRecord.byteCountTarget { try finish() }
     }
-    if let session, session.addedByteCount - committedByteCount > session.commitByteCountMax {
+    if session.addedByteCount - committedByteCount > session.commitByteCountMax {
       // Refs name the chunks of their own commit by places.
       try finish()
       _ = try session.commit(on: []) { _ in }
@@ -88,21 +76,27 @@ struct Compaction: ~Copyable {
   }
 
   private mutating func copyAsItIs(_ record: PackRecord) throws(BlobStorageError) {
-    guard let session else { return }
     if record.member != nil {
       if members.first?.recordRange != record.recordRange { try endFrame() }
       members.append(record)
       return
     }
     try endFrame()
+    let isSmall = joins && reencoder == nil && Self.isSmall(record)
+    var alone: [UInt8]?
     try withPayload(record) { (payload) throws(BlobStorageError) in
-      _ = try session.append(record.content, payload: payload.bytes)
+      if isSmall {
+        alone = Array(payload)
+      } else {
+        _ = try session.append(record.content, payload: payload.bytes)
+      }
     }
+    if let alone { try join(record, alone) }
   }
 
   /// Appends the chunks that wait, in fewer bytes if possible.
   private mutating func reencode() throws(BlobStorageError) {
-    guard let reencoder, let session, !waiting.isEmpty else { return }
+    guard let reencoder, !waiting.isEmpty else { return }
     try CancellationFlag.check()
     var done: [(group: Reencoder.Group, parts: [JoinedChunks.Part]?)] = []
     try reencoder.encode(waiting, on: engine.work) { done.append(($0, $1)) }
@@ -112,8 +106,8 @@ struct Compaction: ~Copyable {
         for record in group.records { try copyAsItIs(record) }
         continue
       }
-      gain.recompressedByteCount += Int64(group.byteCount)
-      for part in parts { gain.recompressedByteCount -= Int64(try session.append(part)) }
+      savedByteCount += Int64(group.byteCount)
+      for part in parts { savedByteCount -= Int64(try session.append(part)) }
     }
   }
 
@@ -123,7 +117,7 @@ struct Compaction: ~Copyable {
     try reencode()
     try endFrame()
     if let rest = try builder.end() { try append(rest) }
-    if !written.isEmpty { try session?.append(commit: written) }
+    if !written.isEmpty { try session.append(commit: written) }
     (written, writtenByteCount) = ([], 0)
   }
 
@@ -160,7 +154,7 @@ struct Compaction: ~Copyable {
         let frame = try FrameRecord(
           meta: meta, payloadByteCount: header.payloadByteCount, algorithm: engine.header.digestAlgorithm)
         guard frame.members.count == liveCount else { return false }
-        _ = try session?.append(frame, payload: payload.bytes)
+        _ = try session.append(frame, payload: payload.bytes)
         return true
       } catch {
         guard error.code == .corrupted else { throw error }
@@ -170,7 +164,6 @@ struct Compaction: ~Copyable {
   }
 
   private func append(_ group: JoinedChunks) throws(BlobStorageError) {
-    guard let session else { return }
     for part in try group.parts(
       by: engine.codec, engine.codecs, except: { session.hasPendingChunk($0) })
     {
@@ -178,21 +171,24 @@ struct Compaction: ~Copyable {
     }
   }
 
-  private mutating func copySmall(_ record: PackRecord) throws(BlobStorageError) {
-    var gain = gain
-    try withPayload(record) { (payload) throws(BlobStorageError) in
-      guard case .chunk(let chunk) = record.content,
-        let encoded = try dictionary?.encoded(chunk, payload.bytes, engine)
-      else {
-        _ = try session?.append(record.content, payload: payload.bytes)
-        return
-      }
-      gain.chunkCount += 1
-      gain.savedByteCount +=
-        Int64(record.byteCount - encoded.record.recordByteCount(payloadByteCount: encoded.stored.count))
-      _ = try session?.append(.chunk(encoded.record), payload: encoded.stored.span.bytes)
+  private static func isSmall(_ record: PackRecord) -> Bool {
+    if case .chunk(let chunk) = record.content { FrameBuilder.takes(chunk) } else { false }
+  }
+
+  /// Adds a small chunk to those that are to be joined.
+  private mutating func join(_ record: PackRecord, _ stored: [UInt8]) throws(BlobStorageError) {
+    guard case .chunk(let chunk) = record.content,
+      let plain = try unlessCorrupted(try engine.chunks.decoded(stored.span.bytes, chunk, base: nil)),
+      Digest.of(plain.span.bytes, by: chunk.digest.algorithm) == chunk.digest
+    else {
+      // Copied as it is, for verify to find.
+      _ = try session.append(record.content, payload: stored.span.bytes)
+      return
     }
-    self.gain = gain
+    let full = try builder.add(
+      chunk.digest, plain.span.bytes, features: chunk.features,
+      alone: EncodedChunk(record: chunk, stored: stored))
+    if let full { try append(full) }
   }
 
   private func withPayload(

@@ -19,6 +19,12 @@ extension Engine {
     try Collector(self, CollectionOptions(garbageShareMin: 0, waitSeconds: 5), nil, scope: packs).run()
   }
 
+  /// Whether small chunks are joined when they are copied. Values of a cache are read one by one, and evicted one by one.
+  func joinsWhatItCopies() throws(BlobStorageError) -> Bool {
+    guard codec.kind == .zstd else { return false }
+    return try cacheSettings() == nil
+  }
+
   /// Recovers the packs of dead writers.
   func recoverDeadWriters() throws(BlobStorageError) {
     let builder = CatalogBuilder(
@@ -37,6 +43,30 @@ extension Engine {
     guard let file = try backend.openPack(pack) else { return nil }
     defer { file.close() }
     return try PackScanner(file: file, name: pack, codecs: codecs, store: header).scan(body)
+  }
+
+  /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false. Each batch has a
+  /// snapshot of its own.
+  func forEachChunk(
+    _ body: (Digest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let pageCountMax = 20_000
+    var last: Digest?
+    while true {
+      try CancellationFlag.check()
+      var pageCount = 0
+      var goesOn = true
+      try catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.forEachChunk(after: last) {
+          (digest, row) throws(BlobStorageError) in
+          last = digest
+          pageCount += 1
+          goesOn = try body(digest, row, transaction)
+          return goesOn && pageCount < pageCountMax
+        }
+      }
+      if !goesOn || pageCount < pageCountMax { return }
+    }
   }
 
   /// Calls `body` with pages of the manifests, each from a snapshot of its own.

@@ -188,7 +188,7 @@ struct Marker {
     var rest = based[...]
     try forEachRow(based.map(\.base)) { base, baseRow in
       guard let row = rest.popFirst()?.row else { return }
-      if let baseRow { marks.insertBase(baseRow, kind: row.baseKind) } else { miss(base) }
+      if let baseRow { marks.insertBase(baseRow) } else { miss(base) }
       if marks.insert(row, base: baseRow) { newCount += 1 }
     }
     return newCount

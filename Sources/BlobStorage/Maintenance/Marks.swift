@@ -26,15 +26,6 @@ struct Marks: Sendable {
   /// without is not known; its base's own ratio stands in.
   private(set) var codecSavedByteCount: Int64 = 0
   private(set) var similaritySavedByteCount: Int64 = 0
-  /// Live chunks that are encoded with a dictionary: what they would take without is not in those sums.
-  private(set) var dictionaryChunkCount = 0
-  private(set) var dictionaryChunkPlainByteCount: Int64 = 0
-  private(set) var dictionaryChunkStoredByteCount: Int64 = 0
-  /// Stored bytes of each live dictionary.
-  private(set) var dictionaries: [Place: Int] = [:]
-  /// Live small chunks that are stored without a base and in no frame.
-  private(set) var smallCount = 0
-
   /// Marks the record at a place; false when it was marked before.
   private mutating func insert(_ place: Place, recordByteCount: Int) -> Bool {
     withPack(place.pack) { pack in
@@ -57,8 +48,7 @@ struct Marks: Sendable {
   }
 
   /// Marks a chunk that another is encoded against.
-  mutating func insertBase(_ row: ChunkRow, kind: ChunkRecord.BaseKind) {
-    if kind == .dictionary { dictionaries[row.place] = row.storedByteCount }
+  mutating func insertBase(_ row: ChunkRow) {
     guard insert(row.place, recordByteCount: row.recordByteCount) else { return }
     count(row, nil, sign: 1)
     setOnlyBase(row, true)
@@ -67,7 +57,6 @@ struct Marks: Sendable {
   /// Takes a mark back: the chunk has been stored again elsewhere, or its last dependant has.
   mutating func remove(_ row: ChunkRow, base: ChunkRow?) {
     guard contains(row.place) else { return }
-    dictionaries[row.place] = nil
     if isOnlyBase(row.place) { setOnlyBase(row, false) }
     count(row, base, sign: -1)
     withPack(row.place.pack) { pack in
@@ -80,13 +69,6 @@ struct Marks: Sendable {
     chunkCount += Int(sign)
     plainByteCount += sign * Int64(row.plainByteCount)
     storedByteCount += sign * Int64(row.storedByteCount)
-    if row.base == nil, SmallChunks.isSmall(row) { smallCount += Int(sign) }
-    if row.baseKind == .dictionary {
-      dictionaryChunkCount += Int(sign)
-      dictionaryChunkPlainByteCount += sign * Int64(row.plainByteCount)
-      dictionaryChunkStoredByteCount += sign * Int64(row.storedByteCount)
-      return
-    }
     let alone = base.map { row.expectedByteCount(like: $0) } ?? row.storedByteCount
     codecSavedByteCount += sign * Int64(row.plainByteCount - alone)
     similaritySavedByteCount += sign * Int64(alone - row.storedByteCount)

@@ -7,8 +7,6 @@ struct PackContent: Sendable {
   enum Kept: Sendable {
     /// Copied with its payload.
     case copy(PackRecord)
-    /// The same, and encoded with a dictionary if that is worth it.
-    case small(PackRecord)
     /// A ref or a drop, written again.
     case written(CommitRecord.Entry)
   }
@@ -21,8 +19,6 @@ struct PackContent: Sendable {
   /// Where the chunks among them lie that are blobs with versions.
   private(set) var keptBlobs = PlaceSet()
   private(set) var deletedChunkCount = 0
-  /// Whether a dictionary may change what is kept.
-  private(set) var hasSmall = false
   private(set) var recordsByteCount: Int64 = 0
   /// Why a copy cannot be read that stays of something live in the pack: with the pack the only good one could go.
   private(set) var damagedCopy: BlobStorageError?
@@ -36,14 +32,13 @@ struct PackContent: Sendable {
   /// Looks at the pack `number`.
   ///
   /// - Parameters:
-  ///   - small: which chunks may be encoded with a dictionary.
   ///   - checksCopies: whether to read the copies, too, that stay in other packs of what is live in this one.
   ///   - body: called with each record of the new pack, in order, outside of transactions.
   /// - Throws: `corrupted` when a record cannot be read: then the pack is left alone.
   /// - Complexity: memory for a few thousand records, one bit for each of the others, and 40 bytes for each version that
   ///   something hides.
   init(
-    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, small: SmallChunks? = nil,
+    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks,
     checksCopies: Bool = false, _ body: (Kept) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) {
     guard let file = try engine.backend.openPack(row.name) else { throw .missing(row.name) }
@@ -59,7 +54,7 @@ struct PackContent: Sendable {
         for record in group {
           let place = Place(pack: number, offset: record.offset, ordinal: ordinal)
           ordinal += 1
-          if let record = try decide(record, place, transaction, marks, copies, small) { kept.append(record) }
+          if let record = try decide(record, place, transaction, marks, copies) { kept.append(record) }
         }
         return kept
       }
@@ -139,7 +134,7 @@ struct PackContent: Sendable {
   /// What becomes of a record; nil when it goes.
   private mutating func decide(
     _ record: PackRecord, _ place: Place, _ transaction: ReadTransaction, _ marks: Marks,
-    _ copiesHere: [Name: Int], _ small: SmallChunks?
+    _ copiesHere: [Name: Int]
   ) throws(BlobStorageError) -> Kept? {
     switch record.content {
     case .chunk(let chunk):
@@ -149,10 +144,8 @@ struct PackContent: Sendable {
         if let row, row.place != place, marks.contains(row.place) { staying.append((chunk.digest, false)) }
         return nil
       }
-      let isSmall = small?.contains(place) == true
-      hasSmall = hasSmall || isSmall
       if try transaction.versionCount(of: chunk.digest) > 0 { keptBlobs.insert(place) }
-      return keep(isSmall ? .small(record) : .copy(record), record.byteCount)
+      return keep(.copy(record), record.byteCount)
     case .manifest(let manifest):
       let row = try transaction.manifestRow(manifest.digest)
       guard row?.place == place, marks.contains(place) else {

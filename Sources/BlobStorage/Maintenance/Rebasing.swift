@@ -5,32 +5,18 @@
 /// follows, so that a crash in between loses nothing.
 struct Rebasing {
   private struct Group {
-    /// A dictionary with more dependants is worth it in any case, and their list stays short.
-    private static let dictionaryDependantCountMax = 4_096
-
     let base: ChunkRow
-    let kind: ChunkRecord.BaseKind
     private(set) var dependants: [(digest: Digest, row: ChunkRow)] = []
-    private(set) var isLarge = false
-    /// What the base saves, summed over its dependants; not known for a dictionary.
+    /// What the base saves, summed over its dependants.
     private(set) var savedByteCount = 0
 
-    init(base: ChunkRow, kind: ChunkRecord.BaseKind) {
-      self.base = base
-      self.kind = kind
-    }
+    init(base: ChunkRow) { self.base = base }
 
     mutating func add(_ digest: Digest, _ row: ChunkRow) {
-      if kind == .dictionary, dependants.count == Self.dictionaryDependantCountMax {
-        isLarge = true
-        return
-      }
       dependants.append((digest, row))
-      if kind == .prefix { savedByteCount += row.expectedByteCount(like: base) - row.storedByteCount }
+      savedByteCount += row.expectedByteCount(like: base) - row.storedByteCount
     }
   }
-
-  private static let sampleCountMax = 128
 
   private(set) var reencodedChunkCount = 0
   /// Bytes of the records that were added.
@@ -80,29 +66,12 @@ struct Rebasing {
     try engine.forEachChunk { (digest, row, transaction) throws(BlobStorageError) in
       guard let base = row.base, marks.contains(row.place) else { return true }
       if groups[base] == nil, let baseRow = try transaction.chunkRow(base), marks.isOnlyBase(baseRow.place) {
-        groups[base] = Group(base: baseRow, kind: row.baseKind)
+        groups[base] = Group(base: baseRow)
       }
       groups[base]?.add(digest, row)
       return true
     }
-    var costly: [Group] = []
-    for group in groups.values where try isCostly(group) { costly.append(group) }
-    return costly
-  }
-
-  /// Whether the base saves less than it takes.
-  private func isCostly(_ group: Group) throws(BlobStorageError) -> Bool {
-    guard group.kind == .dictionary else { return group.savedByteCount < group.base.recordByteCount }
-    guard !group.isLarge else { return false }
-    // How small a chunk would be without its dictionary can only be tried.
-    let sample = group.dependants.prefix(Self.sampleCountMax)
-    var savedByteCount = 0
-    for (digest, row) in sample {
-      guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { return false }
-      let alone = try encodeAlone(digest, plain)
-      savedByteCount += alone.storedByteCount - row.storedByteCount - DictionaryPolicy.refByteCount
-    }
-    return savedByteCount * group.dependants.count < group.base.recordByteCount * sample.count
+    return groups.values.filter { $0.savedByteCount < $0.base.recordByteCount }
   }
 
   private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> EncodedChunk {

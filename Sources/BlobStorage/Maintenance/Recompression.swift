@@ -129,7 +129,7 @@ struct Recompression {
       restOfSpot -= chunk.plainByteCount
       sample.append(record)
     }
-    var reader = Reencoder.Reader(file, row.name, engine.chunks)
+    var reader = Reencoder.Reader(file, row.name, engine.chunks, joins: try engine.joinsWhatItCopies())
     var groups: [Reencoder.Group] = []
     var before = 0
     for record in sample {

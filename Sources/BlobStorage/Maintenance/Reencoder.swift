@@ -24,7 +24,7 @@ struct Reencoder: Sendable {
   /// Whether a record can be encoded once more: a chunk that is not encoded against another.
   static func takes(_ record: PackRecord) -> Bool {
     guard case .chunk(let chunk) = record.content else { return false }
-    return chunk.baseKind == .none
+    return chunk.base == nil
   }
 
   /// Calls `body` with each group, and with what to store instead: nil where that takes no fewer bytes. All threads
@@ -62,12 +62,15 @@ struct Reencoder: Sendable {
     private let pack: PackName
     private let chunks: ChunkSource
     private var frames: FrameReader
+    private let joins: Bool
     private var group = Group()
 
-    init(_ file: any File, _ pack: PackName, _ chunks: ChunkSource) {
+    /// - Parameter joins: whether small chunks that follow each other are one group.
+    init(_ file: any File, _ pack: PackName, _ chunks: ChunkSource, joins: Bool) {
       self.file = file
       self.pack = pack
       self.chunks = chunks
+      self.joins = joins
       frames = FrameReader(file, pack, chunks)
     }
 
@@ -95,7 +98,7 @@ struct Reencoder: Sendable {
     private func belongs(_ record: PackRecord, _ plainByteCount: Int) -> Bool {
       guard let last = group.records.last else { return true }
       if record.member != nil || last.member != nil { return record.recordRange == last.recordRange }
-      return max(plainByteCount, group.chunks[0].plain.count) <= FrameBuilder.memberByteCountMax
+      return joins && max(plainByteCount, group.chunks[0].plain.count) <= FrameBuilder.memberByteCountMax
         && group.plainByteCount + plainByteCount <= FrameBuilder.plainByteCountMax
     }
 

@@ -28,7 +28,6 @@ extension StoreStatistics {
     statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
     statistics.codecSavedByteCount = marker.marks.codecSavedByteCount
     statistics.similaritySavedByteCount = marker.marks.similaritySavedByteCount
-    try statistics.addDictionaries(marker.marks, engine)
     var packs: [StoreReport.Pack] = []
     for (number, row) in rows {
       let liveByteCount = marker.marks.liveByteCount(number)
@@ -43,33 +42,6 @@ extension StoreStatistics {
     packs.sort { $0.created != $1.created ? $0.created < $1.created : $0.name < $1.name }
     statistics.diskByteCount = try engine.folder.allocatedByteCount()
     return (statistics, packs)
-  }
-
-  /// How many chunks tell what those with a dictionary would take alone.
-  private static let sampleCountMax = 64
-
-  private mutating func addDictionaries(_ marks: Marks, _ engine: Engine) throws(BlobStorageError) {
-    dictionaryCount = marks.dictionaries.count
-    dictionaryByteCount = marks.dictionaries.values.reduce(0) { $0 + Int64($1) }
-    dictionaryChunkCount = marks.dictionaryChunkCount
-    guard dictionaryChunkCount > 0 else { return }
-    var sample: [Digest] = []
-    try engine.forEachChunk { (digest, row, _) in
-      if row.baseKind == .dictionary, marks.contains(row.place) { sample.append(digest) }
-      return sample.count < Self.sampleCountMax
-    }
-    var (plainByteCount, aloneByteCount) = (0, 0)
-    for digest in sample {
-      guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue }
-      let alone = try engine.codecs.encode(digest, plain.span.bytes, by: engine.codec, hint: .unknown)
-      plainByteCount += plain.count
-      aloneByteCount += alone.storedByteCount
-    }
-    let share = plainByteCount == 0 ? 1 : Double(aloneByteCount) / Double(plainByteCount)
-    let total = marks.dictionaryChunkPlainByteCount
-    let alone = max(marks.dictionaryChunkStoredByteCount, min(total, Int64(Double(total) * share)))
-    codecSavedByteCount += total - alone
-    similaritySavedByteCount += alone - marks.dictionaryChunkStoredByteCount
   }
 }
 
@@ -99,8 +71,7 @@ extension BlobInformation {
     let keyBytes = Array(key.utf8)
     try others.markVersions(isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(
-      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, dictionaryChunkCount: 0,
-      storedByteCount: 0,
+      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0,
       exclusiveByteCount: 0)
     var seen = PlaceSet()
     try LiveWalk(engine.blobs).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
@@ -114,7 +85,6 @@ extension BlobInformation {
       information.storedByteCount += Int64(row.storedByteCount)
       if !others.marks.contains(row.place) { information.exclusiveByteCount += Int64(row.storedByteCount) }
       if row.base != nil { information.basedChunkCount += 1 }
-      if row.baseKind == .dictionary { information.dictionaryChunkCount += 1 }
       information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
     }
     information.chunkCount = max(1, Int(clamping: layout.chunkCount))

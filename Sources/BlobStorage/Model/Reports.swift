@@ -69,10 +69,6 @@ public struct CollectionReport: Sendable, Hashable {
   public var compactedPackCount = 0
   /// Chunks that were stored again without their base, because the base cost more than it saved.
   public var reencodedChunkCount = 0
-  /// Chunks that were stored again with a dictionary on the way.
-  public var dictionaryChunkCount = 0
-  /// Dictionaries that were trained and stored.
-  public var addedDictionaryCount = 0
   /// Packs whose chunks were encoded once more. A dry run estimates this and the next number from samples.
   public var recompressedPackCount = 0
   /// Bytes that this saved.
@@ -172,15 +168,9 @@ public struct StoreStatistics: Sendable, Hashable {
   public var deduplicationSavedByteCount: Int64 = 0
   /// Bytes saved by encoding chunks alone.
   public var codecSavedByteCount: Int64 = 0
-  /// Bytes saved on top of that by encoding chunks against similar ones and with dictionaries; an estimate, from the
-  /// bases' own ratio and a sample.
+  /// Bytes saved on top of that by encoding chunks against similar ones; an estimate, from the bases' own
+  /// ratio.
   public var similaritySavedByteCount: Int64 = 0
-  /// Trained dictionaries that live chunks need.
-  public var dictionaryCount = 0
-  /// Stored bytes of those dictionaries.
-  public var dictionaryByteCount: Int64 = 0
-  /// Live chunks that are encoded with a dictionary.
-  public var dictionaryChunkCount = 0
   /// Bytes of records that nothing needs.
   public var garbageByteCount: Int64 = 0
   /// Bytes of the medium that all files of the store take.
@@ -197,8 +187,6 @@ public struct BlobInformation: Sendable, Hashable {
   public var codecs: [String: Int]
   /// How many chunks are encoded against another.
   public var basedChunkCount: Int
-  /// How many of those are encoded with a dictionary.
-  public var dictionaryChunkCount: Int
   /// Stored bytes of its chunks.
   public var storedByteCount: Int64
   /// Stored bytes of chunks that no other version needs: what dropping it would free.

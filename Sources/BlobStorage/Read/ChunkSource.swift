@@ -424,7 +424,7 @@ package final class ChunkSource: Sendable {
       throw BlobStorageError(.unsupportedFormat, "codec \(record.codecNumber) is not known to this build")
     }
     return try [UInt8](filling: record.plainByteCount) { (target) throws(BlobStorageError) in
-      try decode(stored, kind, record.baseKind, base: record.base, base, into: target)
+      try decode(stored, kind, base, into: target)
       return target.count
     }
   }
@@ -433,25 +433,18 @@ package final class ChunkSource: Sendable {
     _ stored: [UInt8], _ kind: CodecKind, _ row: ChunkRow, _ base: [UInt8]?,
     into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
-    try decode(stored.span.bytes, kind, row.baseKind, base: row.base, base, into: target)
+    try decode(stored.span.bytes, kind, base, into: target)
   }
 
   private func decode(
-    _ stored: RawSpan, _ kind: CodecKind, _ baseKind: ChunkRecord.BaseKind,
-    base digest: Digest?,
-    _ base: [UInt8]?, into target: UnsafeMutableRawBufferPointer
+    _ stored: RawSpan, _ kind: CodecKind, _ base: [UInt8]?, into target: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     try codecs.withDecoder { (decoder) throws(BlobStorageError) in
-      guard let base, let digest else {
+      if let base {
+        try decoder.decode(stored, by: kind, base: .prefix(base.span.bytes), into: target)
+      } else {
         try decoder.decode(stored, by: kind, into: target)
-        return
       }
-      let raw = base.span.bytes
-      let encodingBase: EncodingBase =
-        baseKind == .dictionary
-        ? .dictionary(raw, identity: digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
-        : .prefix(raw)
-      try decoder.decode(stored, by: kind, base: encodingBase, into: target)
     }
   }
 

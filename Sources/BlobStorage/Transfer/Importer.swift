@@ -114,6 +114,7 @@ package final class Importer {
     _ context: ImportContext, _ nextSource: () throws(BlobStorageError) -> ImportSource?
   ) throws(BlobStorageError) {
     var held: ImportSource?
+    let cachePrefix = cache?.prefixBytes
     try engine.work.orderedMap(
       // Each is up to `batchByteCount` and one file more, plain and once more encoded.
       inFlightMax: engine.work.width + 2,
@@ -143,11 +144,15 @@ package final class Importer {
           var trail = FolderTrail()
           var outcomes: [(ImportSource, Outcome)] = []
           outcomes.reserveCapacity(sources.count)
+          // Values of a cache are stored alone, and so is what lies beside them. A dry run wants all lengths.
+          let hasCached = cachePrefix.map { prefix in sources.contains { $0.key.utf8.starts(with: prefix) } }
+          let joins = !options.isDryRun && hasCached != true
           for source in sources {
-            outcomes.append((source, try Self.prepare(source, through: &trail, engine, options, context)))
+            outcomes.append(
+              (source, try Self.prepare(source, through: &trail, engine, options, context, joins: joins)))
           }
           let items = outcomes.compactMap { if case .prepared(let item) = $0.1 { item } else { nil } }
-          return .batch(outcomes, options.isDryRun ? [] : try engine.joined(items, by: options.codec))
+          return .batch(outcomes, !joins ? [] : try engine.joined(items, by: options.codec))
         }
       },
       consume: { (result: Result) throws(BlobStorageError) in
@@ -172,17 +177,18 @@ package final class Importer {
 
   private static func prepare(
     _ source: ImportSource, through trail: inout FolderTrail, _ engine: Engine, _ options: ImportOptions,
-    _ context: ImportContext
+    _ context: ImportContext, joins: Bool
   ) throws(BlobStorageError) -> Outcome {
     if try isUnchanged(source, engine, options, context) { return .unchanged }
     return try read(
-      source, through: &trail, byteCountMax: shortByteCountMaxIfCompressed, engine, options, context)
+      source, through: &trail, byteCountMax: shortByteCountMaxIfCompressed, engine, options, context,
+      joins: joins)
   }
 
   /// Reads a file whole and prepares it.
   private static func read(
     _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, _ engine: Engine,
-    _ options: ImportOptions, _ context: ImportContext
+    _ options: ImportOptions, _ context: ImportContext, joins: Bool = false
   ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
       let start = context.beginReading(source.status)
@@ -199,7 +205,7 @@ package final class Importer {
       let putOptions = PutOptions(
         replacement: options.replacement, codec: options.codec,
         metadata: FileMark(file.status, readFrom: start).metadata)
-      return .prepared(try engine.prepare(try Engine.keyBytes(source.key), bytes, putOptions))
+      return .prepared(try engine.prepare(try Engine.keyBytes(source.key), bytes, putOptions, joins: joins))
     } catch {
       return .skipped(try skipped(source, error))
     }
@@ -244,9 +250,7 @@ package final class Importer {
     let cached = items.filter { isCached($0.key) }
     if !cached.isEmpty { try storeInCache(cached) }
     if cached.count == items.count { return }
-    // Values of a cache are stored alone, and so is what lies beside them.
-    let groups = cached.isEmpty ? joined : []
-    count(try engine.commit(items.filter { !isCached($0.key) }, joined: groups, by: options.codec))
+    count(try engine.commit(items.filter { !isCached($0.key) }, joined: joined, by: options.codec))
     try cache?.holdLimit()
   }
 

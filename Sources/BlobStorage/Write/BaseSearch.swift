@@ -17,17 +17,13 @@ struct BaseSearch: Sendable {
     var base: Base?
     /// Another, for when the first is not similar enough.
     var other: Base?
-    var dictionary: Base?
-    /// A similar chunk that is encoded with a dictionary, so that it cannot be a base.
-    var dictionaryMatch: Digest?
 
-    var isEmpty: Bool { base == nil && other == nil && dictionary == nil }
+    var isEmpty: Bool { base == nil && other == nil }
 
     /// Calls `body` with everything that the chunk's record may refer to.
     func forEach(_ body: (Base) -> Void) {
       if let base { body(base) }
       if let other { body(other) }
-      if let dictionary { body(dictionary) }
     }
 
     /// Forgets what `isKept` says no to.
@@ -36,16 +32,7 @@ struct BaseSearch: Sendable {
     ) throws(BlobStorageError) {
       if let base, try !isKept(base) { self.base = nil }
       if let other, try !isKept(other) { self.other = nil }
-      if let dictionary, try !isKept(dictionary) { self.dictionary = nil }
     }
-  }
-
-  /// What is known of the blob.
-  struct Use: Sendable {
-    /// The chunk is all of it.
-    var isWhole: Bool
-    /// The version that is current stays in the key's history.
-    var archives: Bool
   }
 
   /// How guesses went in one batch of chunks: after four that were worth nothing, no more are tried, so that content
@@ -69,18 +56,15 @@ struct BaseSearch: Sendable {
   let codec: CodecChoice
   private let codecs: CodecPool
   private let chunks: ChunkSource
-  private let trials: DictionaryTrials
   /// Whether the store compresses similar chunks at all.
   private let usesSimilarity: Bool
 
   init(
-    _ codec: CodecChoice, codecs: CodecPool, chunks: ChunkSource, usesSimilarity: Bool,
-    trials: DictionaryTrials = DictionaryTrials()
+    _ codec: CodecChoice, codecs: CodecPool, chunks: ChunkSource, usesSimilarity: Bool
   ) {
     self.codec = codec
     self.codecs = codecs
     self.chunks = chunks
-    self.trials = trials
     self.usesSimilarity = usesSimilarity
   }
 
@@ -88,7 +72,7 @@ struct BaseSearch: Sendable {
 
   /// The same for another codec.
   func with(_ codec: CodecChoice) -> BaseSearch {
-    BaseSearch(codec, codecs: codecs, chunks: chunks, usesSimilarity: usesSimilarity, trials: trials)
+    BaseSearch(codec, codecs: codecs, chunks: chunks, usesSimilarity: usesSimilarity)
   }
 
   /// Whether chunks of a blob that begins like this are tried against others.
@@ -97,6 +81,12 @@ struct BaseSearch: Sendable {
   /// Whether a chunk is stored as it is, whatever the store has: it belongs to a compressed format and looks like noise.
   func storesAsIs(_ plain: RawSpan, hint: CompressibilityHint) -> Bool {
     hint == .alreadyCompressed && CompressibilityProbe.verdict(on: plain, hint: hint) == .noise
+  }
+
+  /// Whether a chunk that has no base is joined with others untried: it is small, and looks like encoding pays.
+  func joins(_ plain: RawSpan, hint: CompressibilityHint) -> Bool {
+    codec.kind == .zstd && 1...FrameBuilder.memberByteCountMax ~= plain.byteCount
+      && CompressibilityProbe.verdict(on: plain, hint: hint) == .encode
   }
 
   /// The features of a chunk that may profit from a base; nil when it cannot.
@@ -110,20 +100,19 @@ struct BaseSearch: Sendable {
   /// - Parameter previous: a chunk of the version that the key has so far: tried first if it is all of it, else if
   ///   what the features find is not similar enough.
   func find(
-    for chunk: ChunkEntry, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?, _ use: Use,
+    for chunk: ChunkEntry, _ features: SIMD3<UInt32>?, previous: PreviousVersion.Candidate?,
     _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Found {
     var found = Found()
-    guard isOn, features != nil || previous != nil || use.isWhole else { return found }
+    guard isOn, features != nil || previous != nil else { return found }
     // A chunk that others are encoded against, and that was lost, must have no base.
     if try transaction.isBase(chunk.digest) { return found }
     if let previous, previous.isOnly { try find(for: chunk, like: previous, &found, transaction) }
     if found.base == nil, let features {
-      let similar = try transaction.similarChunks(features)
-      if let base = similar.base, base.digest != chunk.digest {
-        found.base = Base(digest: base.digest, row: base.row)
+      let similar = try transaction.similarChunk(features)
+      if let similar, similar.digest != chunk.digest {
+        found.base = Base(digest: similar.digest, row: similar.row)
       }
-      found.dictionaryMatch = found.dictionaryMatch ?? similar.withDictionary
     }
     if let previous, !previous.isOnly, previous.isAligned || features != nil {
       var placed = Found()
@@ -134,13 +123,6 @@ struct BaseSearch: Sendable {
         found.other = placed.base
       }
     }
-    // What is replaced goes: nothing is gained by storing it again.
-    if !use.archives, found.dictionaryMatch == previous?.digest { found.dictionaryMatch = nil }
-    guard use.isWhole, DictionaryPolicy.plainByteCounts.contains(chunk.plainByteCount),
-      let dictionary = try transaction.currentDictionary(),
-      dictionary.digest != chunk.digest, found.dictionaryMatch != nil || trials.isDue()
-    else { return found }
-    found.dictionary = Base(digest: dictionary.digest, row: dictionary.row)
     return found
   }
 
@@ -150,10 +132,6 @@ struct BaseSearch: Sendable {
     _ transaction: ReadTransaction
   ) throws(BlobStorageError) {
     guard previous.digest != chunk.digest, let row = try transaction.chunkToShare(previous.digest) else {
-      return
-    }
-    if row.baseKind == .dictionary {
-      found.dictionaryMatch = previous.digest
       return
     }
     let name = row.base ?? previous.digest
@@ -184,10 +162,6 @@ extension BaseSearch {
       }
       guesses.count(isWorthwhile: isRight)
     }
-    // What a similar chunk is better for says nothing about the dictionary.
-    if found.dictionary != nil, chunk.record.baseKind != .prefix, chunk.companion == nil {
-      trials.adjustScore(isSuccess: chunk.record.baseKind == .dictionary)
-    }
     return chunk
   }
 
@@ -198,25 +172,12 @@ extension BaseSearch {
     var best: EncodedChunk?
     var isSure = false
     for base in [found.base, found.other].compactMap({ $0 }) where !isSure {
-      let based = try encode(digest, plain, hint: hint, against: base, .prefix)
+      let based = try encode(digest, plain, hint: hint, against: base)
       guard let based, based.byteCountWithBase < best?.byteCountWithBase ?? .max else { continue }
       best = based
       let expected =
         Double(plain.byteCount) * Double(base.row.storedByteCount) / Double(max(base.row.plainByteCount, 1))
       isSure = !base.isGuess && Double(based.byteCountWithBase) <= expected * Self.sureShare
-    }
-    if let dictionary = found.dictionary {
-      var with = try encode(digest, plain, hint: hint, against: dictionary, .dictionary)
-      with?.record.features = features
-      if let with, with.byteCountWithBase < best?.byteCountWithBase ?? .max {
-        best = with
-        isSure = Double(with.byteCountWithBase) <= Double(plain.byteCount) * DictionaryPolicy.sureShare
-      }
-      if let best, let dictionaryMatch = found.dictionaryMatch,
-        let group = try group(digest, plain, hint: hint, features: features, dictionaryMatch, best)
-      {
-        return group
-      }
     }
     if let best, isSure { return best }
     let single = try alone(digest, plain, hint: hint, features: features)
@@ -235,57 +196,21 @@ extension BaseSearch {
     return encoded
   }
 
-  /// Encodes the chunk alone, and its dictionary match against it. Returns nil if the two are not similar enough.
-  ///
-  /// The chunk then begins a group of versions. With one of them as their base, they take less than each with a
-  /// dictionary.
-  private func group(
-    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
-    _ dictionaryMatch: Digest, _ best: EncodedChunk
-  ) throws(BlobStorageError) -> EncodedChunk? {
-    guard let other = try bytes(of: dictionaryMatch),
-      let stored = try encoded(other.span.bytes, .prefix(plain), hint: hint)
-    else { return nil }
-    let record = ChunkRecord(
-      digest: dictionaryMatch, plainByteCount: other.count, codecNumber: codec.kind.rawValue,
-      baseKind: .prefix,
-      base: digest)
-    let companion = EncodedChunk.Companion(record: record, stored: stored)
-    guard
-      Double(stored.count + DictionaryPolicy.refByteCount)
-        <= Double(best.byteCountWithBase) * DictionaryPolicy.groupShare
-    else { return nil }
-    var single = try alone(digest, plain, hint: hint, features: features)
-    single.companion = companion
-    return single
-  }
-
   /// The chunk encoded against a base; nil when that makes it no smaller, or the base cannot be read.
   private func encode(
-    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base,
-    _ kind: ChunkRecord.BaseKind
+    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base
   ) throws(BlobStorageError) -> EncodedChunk? {
     guard let baseBytes = try bytes(of: base.digest) else { return nil }
-    let raw = baseBytes.span.bytes
-    let encodingBase: EncodingBase =
-      kind == .prefix
-      ? .prefix(raw)
-      : .dictionary(raw, identity: base.digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) })
-    guard let stored = try encoded(plain, encodingBase, hint: hint) else { return nil }
-    let record = ChunkRecord(
-      digest: digest, plainByteCount: plain.byteCount, codecNumber: codec.kind.rawValue, baseKind: kind,
-      base: base.digest)
-    return EncodedChunk(record: record, stored: stored)
-  }
-
-  private func encoded(
-    _ plain: RawSpan, _ base: EncodingBase, hint: CompressibilityHint
-  ) throws(BlobStorageError) -> [UInt8]? {
-    try codecs.withEncoder { (encoder) throws(BlobStorageError) in
-      try encoder.withEncoded(plain, by: codec, base: base, hint: hint) { (kind, stored) in
-        kind == .none ? nil : Array(stored)
+    let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      try encoder.withEncoded(plain, by: codec, base: .prefix(baseBytes.span.bytes), hint: hint) {
+        $0 == .none ? nil : Array($1)
       }
     }
+    guard let stored else { return nil }
+    let record = ChunkRecord(
+      digest: digest, plainByteCount: plain.byteCount, codecNumber: codec.kind.rawValue,
+      base: base.digest)
+    return EncodedChunk(record: record, stored: stored)
   }
 
   /// The bytes of a chunk; a base that cannot be read is none.
@@ -302,6 +227,6 @@ extension BaseSearch {
 extension EncodedChunk {
   /// Stored bytes, and what the ref to the base takes.
   fileprivate var byteCountWithBase: Int {
-    storedByteCount + (record.base == nil ? 0 : DictionaryPolicy.refByteCount)
+    storedByteCount + (record.base == nil ? 0 : Digest.byteCount)
   }
 }

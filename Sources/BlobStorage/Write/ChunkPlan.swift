@@ -7,8 +7,11 @@ package struct ChunkPlan: Sendable {
     package let digest: Digest
     /// Where it lies in the content.
     package let range: Range<Int>
-    /// Nil if the store seems to have the chunk.
+    /// Nil if the store seems to have the chunk, or if it is to be joined with others.
     package let encoded: EncodedChunk?
+    /// Whether it is to be joined with others, and the features that its record then has.
+    package var isToBeJoined = false
+    package var features: SIMD3<UInt32>?
   }
 
   /// The digest of the content.
@@ -33,7 +36,7 @@ package struct ChunkPlan: Sendable {
       let own =
         encoded.record.base == nil
         ? encoded.storedByteCount : max(encoded.storedByteCount, chunk.range.count)
-      return sum + ofChunk(own) + (encoded.companion.map { ofChunk($0.stored.count) } ?? 0)
+      return sum + ofChunk(own)
     }
     return records
       + RecordHeader.packByteCountMax(
@@ -43,17 +46,9 @@ package struct ChunkPlan: Sendable {
 
 /// A chunk's record and its payload.
 package struct EncodedChunk: Sendable {
-  /// A chunk that the store has with a dictionary, stored anew with the chunk it comes with as its base.
-  package struct Companion: Sendable {
-    package var record: ChunkRecord
-    package var stored: [UInt8]
-  }
-
   package var record: ChunkRecord
   /// Nil when the stored bytes are the plain ones.
   package var stored: [UInt8]?
-  /// Only with a chunk that has no base.
-  package var companion: Companion?
 
   package var storedByteCount: Int { stored?.count ?? record.plainByteCount }
 

@@ -21,7 +21,6 @@ package final class ChunkPlanner: Sendable {
     /// Whose current version is to be tried, if that is not known yet.
     var key: [UInt8]?
     var version: PreviousVersion?
-    var use = BaseSearch.Use(isWhole: false, archives: false)
     /// Where the bytes begin in their blob.
     var start: Int64 = 0
     /// They are all of their blob, in one chunk.
@@ -77,12 +76,12 @@ package final class ChunkPlanner: Sendable {
   ///
   /// - Parameters:
   ///   - key: where the blob will go. The key's current version may be similar.
-  ///   - archives: the current version stays in the key's history.
   ///   - looksUp: whether chunks are looked up in any case. If not, a small blob that is compressed already takes no
   ///     view, and appending the plan may throw `needsLookup`.
+  ///   - joins: whether a small blob that is new is left to be joined with others, and not encoded.
   /// - Complexity: one view of the catalog for a blob of one chunk, unless the current version has several.
   package func plan(
-    _ bytes: RawSpan, key: [UInt8], archives: Bool, looksUp: Bool = true
+    _ bytes: RawSpan, key: [UInt8], looksUp: Bool = true, joins: Bool = false
   ) throws(BlobStorageError) -> ChunkPlan {
     let digest = Digest.of(bytes, by: algorithm)
     let hint = CompressibilityHint(beginning: bytes)
@@ -99,13 +98,19 @@ package final class ChunkPlanner: Sendable {
     var drafts = try ranges.mapped { (range) throws(BlobStorageError) in
       Draft(digest: ranges.count == 1 ? digest : self.digest(bytes, range), range: range)
     }
-    let use = BaseSearch.Use(isWhole: drafts.count == 1 && hint == .unknown, archives: archives)
     _ = try find(
       &drafts, in: bytes,
-      Job(hint: hint, assurance: .commit, key: key, use: use, isOnly: drafts.count == 1))
+      Job(hint: hint, assurance: .commit, key: key, isOnly: drafts.count == 1))
     var guesses = BaseSearch.Guesses()
     let chunks = try drafts.mapped { (draft) throws(BlobStorageError) in
-      try encode(draft, bytes, hint, &guesses)
+      if joins, draft.range.count == bytes.byteCount, draft.standing == .missing, draft.found.isEmpty,
+        search.joins(bytes, hint: hint)
+      {
+        return ChunkPlan.Chunk(
+          digest: draft.digest, range: draft.range, encoded: nil, isToBeJoined: true,
+          features: draft.features ?? features(draft, bytes, hint))
+      }
+      return try encode(draft, bytes, hint, &guesses)
     }
     return ChunkPlan(
       digest: digest, byteCount: bytes.byteCount, chunks: chunks, hint: hint, codec: search.codec,
@@ -286,7 +291,7 @@ extension ChunkPlanner {
       let features = draft.features ?? features(draft, bytes, job.hint)
       var found = try search.find(
         for: ChunkEntry(digest: draft.digest, plainByteCount: draft.range.count), features,
-        previous: draft.previous, job.use, view)
+        previous: draft.previous, view)
       try found.keep { (base) throws(BlobStorageError) in try canShare(base.row, view, &unsynced) }
       drafts[index].features = features
       drafts[index].found = found

@@ -329,7 +329,6 @@ extension ChunkPlan {
       added.storedByteCount += try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
         try commit.append(.chunk(encoded.record), payload: payload)
       }
-      if let companion = encoded.companion { added.storedByteCount += try commit.append(companion) }
       added.newByteCount += Int64(plain.byteCount)
     }
     if chunks.count > 1 {
@@ -402,13 +401,6 @@ extension WriterSession.Commit {
       let row = try transaction.baseToShare(base)
     else { return false }
     return try canRefer(to: row.place)
-  }
-
-  /// Appends a companion right behind its base, if it still helps.
-  fileprivate mutating func append(_ companion: EncodedChunk.Companion) throws(BlobStorageError) -> Int {
-    guard let row = try transaction.chunkToShare(companion.record.digest), row.baseKind == .dictionary
-    else { return 0 }
-    return try append(.chunk(companion.record), payload: companion.stored.span.bytes)
   }
 }
 

@@ -24,7 +24,10 @@ package struct JoinedChunks: Sendable {
 
   /// Encodes the frame.
   fileprivate mutating func encode(by choice: CodecChoice, _ codecs: CodecPool) throws(BlobStorageError) {
-    guard choice.kind == .zstd, members.count >= FrameRecord.memberCountMin else { return }
+    guard choice.kind == .zstd, members.count >= FrameRecord.memberCountMin else {
+      for index in members.indices { members[index].alone = try alone(members[index], by: choice, codecs) }
+      return
+    }
     let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain.span.bytes, by: choice) { $0 == .zstd ? Array($1) : nil }
     }
@@ -65,16 +68,21 @@ package struct JoinedChunks: Sendable {
     }
     var parts: [Part] = []
     for member in missing {
-      let bytes = Array(plain[member.range])
-      var encoded = member.alone
-      if encoded == nil {
-        encoded = try codecs.encode(member.digest, bytes.span.bytes, by: choice, hint: .unknown)
-        encoded?.record.features = member.features
-      }
-      guard let encoded else { continue }
-      parts.append(.chunk(encoded.record, encoded.stored ?? bytes))
+      let encoded = try alone(member, by: choice, codecs)
+      parts.append(.chunk(encoded.record, encoded.stored ?? Array(plain[member.range])))
     }
     return parts
+  }
+
+  /// A member on its own.
+  private func alone(
+    _ member: Member, by choice: CodecChoice, _ codecs: CodecPool
+  ) throws(BlobStorageError) -> EncodedChunk {
+    if let alone = member.alone { return alone }
+    let bytes = Array(plain[member.range])
+    var encoded = try codecs.encode(member.digest, bytes.span.bytes, by: choice, hint: .unknown)
+    encoded.record.features = member.features
+    return encoded
   }
 
   fileprivate mutating func append(_ member: Member, _ bytes: some Sequence<UInt8>) {
@@ -89,9 +97,9 @@ package struct JoinedChunks: Sendable {
 /// Joins small chunks into frames of bounded length.
 ///
 /// Each group is encoded as soon as it is full. So a thread can do that before the commit that appends it.
-struct FrameBuilder: ~Copyable {
+package struct FrameBuilder: ~Copyable {
   /// Longer chunks compress well enough alone.
-  static let memberByteCountMax = 64 << 10
+  package static let memberByteCountMax = 64 << 10
   /// Plain bytes after which a frame ends: what reading one member costs at most.
   static let plainByteCountMax = 256 << 10
 

@@ -5,7 +5,7 @@ extension FuzzTarget {
   static let codec = FuzzTarget("codec", seeds: seedsOfCodec) { input in
     var reader = InputReader(input)
     let kind = CodecKind.allCases[reader.byte() % CodecKind.allCases.count]
-    let baseKind = reader.byte() % 3
+    let hasBase = reader.byte() % 2 == 1
     let count = reader.short() << (reader.byte() % 5)
     let base = Array("a base that both sides have, and that is repeated; ".utf8) + FuzzedPack.storeID
     let stored = reader.all()
@@ -13,8 +13,7 @@ extension FuzzTarget {
     var output = [UInt8](repeating: 0xA5, count: count + 32)
     output.withUnsafeMutableBytes { output in
       let bytes = base.span.bytes
-      let encodingBase: EncodingBase =
-        baseKind == 0 ? .none : baseKind == 1 ? .prefix(bytes) : .dictionary(bytes, identity: 1)
+      let encodingBase: EncodingBase = hasBase ? .prefix(bytes) : .none
       _ = Fuzzing.decode(stored) { raw throws(BlobStorageError) in
         try ChunkDecoder().decode(
           raw.bytes, by: kind, base: encodingBase,

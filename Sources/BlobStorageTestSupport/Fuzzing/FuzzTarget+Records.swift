@@ -116,8 +116,7 @@ extension FuzzTarget {
     let stamp = Stamp(time: 1 << 40, writer: 7)
     let chunk = ChunkRecord(digest: digest, plainByteCount: 5_000, codecNumber: 0)
     let based = ChunkRecord(
-      digest: digest, plainByteCount: 5_000, codecNumber: 1, baseKind: .prefix,
-      base: Digest.of([2] as [UInt8]),
+      digest: digest, plainByteCount: 5_000, codecNumber: 1, base: Digest.of([2] as [UInt8]),
       features: SIMD3(1, 2, 3))
     let store = StoreHeader(
       flags: .similarity, digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,

@@ -187,7 +187,7 @@ struct StorePlan {
     try append(
       .chunk(
         ChunkRecord(
-          digest: digest(number), plainByteCount: content.count, codecNumber: 1, baseKind: .prefix, base: base
+          digest: digest(number), plainByteCount: content.count, codecNumber: 1, base: base
         )),
       stored)
   }

@@ -47,9 +47,6 @@ struct CollectCommand: StoreCommand {
       facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
       facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
       facts.add(dryRun ? "chunks to encode anew" : "chunks encoded anew", report.reencodedChunkCount)
-      facts.add(dryRun ? "dictionaries to train" : "dictionaries trained", report.addedDictionaryCount)
-      facts.add(
-        dryRun ? "chunks to encode with one" : "chunks encoded with one", report.dictionaryChunkCount)
       if recompress {
         facts.add(dryRun ? "packs to recompress" : "packs recompressed", report.recompressedPackCount)
         facts.add(
@@ -73,8 +70,6 @@ struct CollectCommand: StoreCommand {
     var packsDeleted: Int
     var packsCompacted: Int
     var chunksReencoded: Int
-    var dictionariesTrained: Int
-    var dictionaryChunks: Int
     /// These two only with `--recompress`.
     var packsRecompressed: Int?
     var recompressionSavedByteCount: Int64?
@@ -90,8 +85,6 @@ struct CollectCommand: StoreCommand {
       packsDeleted = report.deletedPackCount
       packsCompacted = report.compactedPackCount
       chunksReencoded = report.reencodedChunkCount
-      dictionariesTrained = report.addedDictionaryCount
-      dictionaryChunks = report.dictionaryChunkCount
       packsRecompressed = recompresses ? report.recompressedPackCount : nil
       recompressionSavedByteCount = recompresses ? report.recompressionSavedByteCount : nil
       keysEvicted = report.evictedKeyCount > 0 ? report.evictedKeyCount : nil

@@ -41,7 +41,6 @@ struct InformationCommand: StoreCommand {
     let codecs = information.codecs.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
     facts.add("codecs", codecs.joined(separator: ", "))
     facts.add("encoded against a base", information.basedChunkCount)
-    facts.add("of them with a dictionary", information.dictionaryChunkCount)
     facts.add("as stored", byteCount: information.storedByteCount)
     facts.add("freed by dropping it", byteCount: information.exclusiveByteCount)
     try facts.print()
@@ -55,7 +54,6 @@ struct InformationCommand: StoreCommand {
     var chunks: Int
     var codecs: [String: Int]
     var basedChunks: Int
-    var dictionaryChunks: Int
     var storedByteCount: Int64
     var exclusiveByteCount: Int64
     var created: String
@@ -68,7 +66,6 @@ struct InformationCommand: StoreCommand {
       chunks = information.chunkCount
       codecs = information.codecs
       basedChunks = information.basedChunkCount
-      dictionaryChunks = information.dictionaryChunkCount
       storedByteCount = information.storedByteCount
       exclusiveByteCount = information.exclusiveByteCount
       created = information.version.created.text

@@ -41,9 +41,6 @@ struct StatisticsCommand: StoreCommand {
     facts.add("saved by deduplication", byteCount: statistics.deduplicationSavedByteCount)
     facts.add("saved by codecs", byteCount: statistics.codecSavedByteCount)
     facts.add("saved by similarity", byteCount: statistics.similaritySavedByteCount)
-    facts.add("dictionaries", statistics.dictionaryCount)
-    facts.add("as stored, dictionaries", byteCount: statistics.dictionaryByteCount)
-    facts.add("chunks with a dictionary", statistics.dictionaryChunkCount)
     facts.add("garbage", byteCount: statistics.garbageByteCount)
     facts.add("on disk", byteCount: statistics.diskByteCount)
     try facts.print()
@@ -67,9 +64,6 @@ struct StatisticsOutput: Encodable {
   var deduplicationSavedByteCount: Int64
   var codecSavedByteCount: Int64
   var similaritySavedByteCount: Int64
-  var dictionaries: Int
-  var dictionaryByteCount: Int64
-  var dictionaryChunks: Int
 
   init(_ statistics: StoreStatistics) {
     keys = statistics.keyCount
@@ -87,8 +81,5 @@ struct StatisticsOutput: Encodable {
     deduplicationSavedByteCount = statistics.deduplicationSavedByteCount
     codecSavedByteCount = statistics.codecSavedByteCount
     similaritySavedByteCount = statistics.similaritySavedByteCount
-    dictionaries = statistics.dictionaryCount
-    dictionaryByteCount = statistics.dictionaryByteCount
-    dictionaryChunks = statistics.dictionaryChunkCount
   }
 }

@@ -26,10 +26,6 @@ struct MetricsText {
         ("codecs", statistics.codecSavedByteCount),
         ("similarity", statistics.similaritySavedByteCount),
       ], label: "by")
-    add("dictionaries", "Trained dictionaries that live chunks need.", statistics.dictionaryCount)
-    add("dictionary_bytes", "Stored bytes of those dictionaries.", statistics.dictionaryByteCount)
-    add(
-      "dictionary_chunks", "Live chunks that are encoded with a dictionary.", statistics.dictionaryChunkCount)
   }
 
   private mutating func add(_ name: String, _ help: String, _ value: some BinaryInteger) {

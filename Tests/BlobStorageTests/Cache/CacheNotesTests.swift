@@ -207,35 +207,4 @@ struct CacheNotesTests {
     try reopened.close()
   }
 
-  @Test("collecting named packs keeps the dictionary that chunks elsewhere need")
-  func dictionary() throws {
-    let (place, documents) = try DictionaryTests.documents()
-    let engine = try place.engine()
-    #expect(try engine.collectGarbage().addedDictionaryCount == 1)
-    try engine.catalog.write { transaction throws(BlobStorageError) in
-      try transaction.beginCountingVersions()
-    }
-    func sealedPacks() throws -> Set<UInt32> {
-      try engine.writer.rollOver()
-      return try engine.catalog.read { transaction throws(BlobStorageError) in
-        Set(try transaction.packRows().filter { $0.row.isSealed }.map(\.number))
-      }
-    }
-    let packs = try sealedPacks()
-    var source = SampleDocuments(seed: 1)
-    for _ in documents { _ = source.next() }
-    let others = (0..<100).map { _ in source.next() }
-    for (index, bytes) in others.enumerated() { _ = try engine.put("d/\(index)", bytes) }
-    _ = try engine.delete((100..<400).map { "d/\($0)" }, .relaxed)
-    #expect(try engine.collectGarbage(in: packs).freedByteCount > 0)
-    try DictionaryTests.check(engine, others)
-    #expect(try engine.verify().damaged == [])
-    #expect(try engine.statistics().dictionaryCount == 1)
-    // It goes with the last that needs it.
-    _ = try engine.delete(others.indices.map { "d/\($0)" }, .relaxed)
-    for _ in 0..<2 { _ = try engine.collectGarbage(in: sealedPacks()) }
-    #expect(try engine.statistics().chunkCount == 0)
-    #expect(try engine.statistics().garbageByteCount < 1_000)
-    try engine.close()
-  }
 }

@@ -7,16 +7,6 @@ import Testing
 struct CatalogRowTests {
   private static let features = SIMD3<UInt32>(0x8000_0001, 0x4000_0002, 0x2000_0003)
 
-  /// A chunk that is said to be encoded with another as its dictionary.
-  private static func chunk(_ plain: [UInt8], dictionary: Digest) -> SampleRecord {
-    SampleRecord(
-      content: .chunk(
-        ChunkRecord(
-          digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, baseKind: .dictionary,
-          base: dictionary)),
-      payload: plain)
-  }
-
   private static func change(
     _ pack: SamplePack, in place: CatalogPlace, _ body: (inout PackRow) -> Void
   ) throws {
@@ -54,12 +44,12 @@ struct CatalogRowTests {
 
   @Test(
     "of the longest chunk at the end of the largest pack where it lies",
-    arguments: [ChunkRecord.BaseKind.none, .prefix, .dictionary], [false, true])
-  func chunks(_ kind: ChunkRecord.BaseKind, hasFeatures: Bool) throws {
+    arguments: [false, true], [false, true])
+  func chunks(hasBase: Bool, hasFeatures: Bool) throws {
     let place = try CatalogPlace()
     let record = ChunkRecord(
       digest: Digest.of([1] as [UInt8]), plainByteCount: Limits.chunkByteCountMax, codecNumber: 2,
-      baseKind: kind, base: kind == .none ? nil : Digest.of([2] as [UInt8]),
+      base: hasBase ? Digest.of([2] as [UInt8]) : nil,
       features: hasFeatures ? Self.features : nil)
     let offset = Limits.packByteCountMax - 1
     let packRecord = PackRecord(
@@ -79,7 +69,7 @@ struct CatalogRowTests {
     #expect(found.place == Place(pack: pack, offset: offset, ordinal: Limits.packRecordCountMax - 1))
     #expect(found.plainByteCount == record.plainByteCount)
     #expect(found.storedByteCount == packRecord.payloadByteCount)
-    #expect(found.codecNumber == 2 && found.baseKind == kind && found.base == record.base)
+    #expect(found.codecNumber == 2 && found.base == record.base)
     #expect(!found.isSuspect)
     #expect(found.recordByteCount == packRecord.byteCount)
     #expect(found.payloadOffset == packRecord.payloadOffset)
@@ -200,14 +190,14 @@ struct CatalogRowTests {
 
   // MARK: Bases
 
-  @Test("that a chunk is a base for as long as a record needs it", arguments: [false, true])
-  func bases(isDictionary: Bool) throws {
+  @Test("that a chunk is a base for as long as a record needs it")
+  func bases() throws {
     let place = try CatalogPlace()
     let base = Digest.of([9] as [UInt8])
     let packs = (1...2).map { number in
       var pack = SamplePack(PackPlace.header(writer: UInt64(number)))
       let plain = [UInt8(number), 0, 0]
-      pack.append(isDictionary ? Self.chunk(plain, dictionary: base) : .chunk(plain, base: base))
+      pack.append(.chunk(plain, base: base))
       return pack
     }
     func isBase() throws -> Bool {
@@ -222,42 +212,6 @@ struct CatalogRowTests {
     #expect(try isBase())
     try place.retract(packs[1])
     #expect(try !isBase())
-  }
-
-  @Test("which dictionary most records need, of those that stay")
-  func dictionaries() throws {
-    let place = try CatalogPlace()
-    // The order of digests is not that of need.
-    let some: [[UInt8]] = [[1, 1], [2, 2]]
-    let plains = some.sorted { Digest.of($0) < Digest.of($1) }
-    var needed = SamplePack(PackPlace.header(writer: 1))
-    needed.append(.chunk(plains[1]))
-    var other = SamplePack(PackPlace.header(writer: 2))
-    other.append(.chunk(plains[0]))
-    var documents = SamplePack(PackPlace.header(writer: 3))
-    documents.append(Self.chunk([3, 3, 3], dictionary: Digest.of(plains[0])))
-    for number in 4...5 as ClosedRange<UInt8> {
-      documents.append(Self.chunk([number], dictionary: Digest.of(plains[1])))
-    }
-    try place.apply(needed, 0..<1)
-    try place.apply(other, 0..<1)
-    try place.apply(documents, 0..<3)
-    func found() throws -> (all: [Digest], counts: [Int64], current: Digest?) {
-      try place.catalog.read { (transaction) throws(BlobStorageError) in
-        let all = try transaction.dictionaries()
-        return (
-          all.map(\.digest), all.map(\.recordCount),
-          try transaction.currentDictionary()?.digest
-        )
-      }
-    }
-    let (all, counts, current) = try found()
-    #expect(all == [Digest.of(plains[1]), Digest.of(plains[0])])
-    #expect(counts == [2, 1])
-    #expect(current == Digest.of(plains[1]))
-    try place.condemn(needed)
-    let next = try found().current
-    #expect(next == Digest.of(plains[0]))
   }
 
   @Test("which chunk with the same features is the youngest, and forgets the oldest of very many")
@@ -275,7 +229,7 @@ struct CatalogRowTests {
     try place.apply(pack, 0..<pack.records.count)
     func youngest() throws -> Digest? {
       try place.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.similarChunks(Self.features).base?.digest
+        try transaction.similarChunk(Self.features)?.digest
       }
     }
     func retract(_ range: Range<Int>) throws {

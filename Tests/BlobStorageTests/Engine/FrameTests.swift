@@ -215,6 +215,78 @@ struct FrameTests {
     for case .chunk(let chunk) in live.lazy.map(\.content) { #expect(!names.contains(chunk.digest)) }
   }
 
+  @Test("are joined by a collection that copies them if they were put one by one", arguments: [false, true])
+  func putOneByOne(_ hasCache: Bool) throws {
+    let place = try FramePlace()
+    var engine = try place.place.engine()
+    if hasCache {
+      try CacheFile(prefix: Array("c/".utf8), limits: CacheLimits(byteCountMax: 100_000_000)).write(
+        engine.folder)
+    }
+    for (path, bytes) in place.files.sorted(by: { $0.key < $1.key }) { _ = try engine.put(path, bytes) }
+    let alone = try Self.recordsByteCount(engine)
+    _ = try engine.put("garbage", SplitMix64.bytes(90_000, seed: 3))
+    _ = try engine.delete(["garbage"], .durable)
+    try engine.writer.rollOver()
+    #expect(try place.members().isEmpty)
+    let before = try Self.recordsByteCount(engine)
+    let report = try engine.collectGarbage()
+    let after = try Self.recordsByteCount(engine)
+    #expect(
+      report.obstacles == [] && report.compactedPackCount == 1 && report.freedByteCount == before - after)
+    // The values of a cache are read one by one, and evicted one by one.
+    #expect(try place.members().count == (hasCache ? 0 : 60))
+    #expect(hasCache ? after > alone * 9 / 10 : after < alone * 7 / 10, "\(after) of \(alone)")
+    try place.check(engine)
+    let rows = try Self.rows(engine)
+    try engine.close()
+    try place.place.removeCatalog()
+    engine = try place.place.engine()
+    #expect(try Self.rows(engine) == rows)
+    try place.check(engine)
+    #expect(try engine.verify(readsBlobs: true).damaged == [])
+    try engine.close()
+  }
+
+  @Test("are encoded once, with the others; what does not compress, is long or is there is not left for that")
+  func encodedLater() throws {
+    let place = try FramePlace(count: 4)
+    let engine = try place.place.engine()
+    let text = try #require(place.files.values.first)
+    func chunk(_ bytes: [UInt8]) throws -> ChunkPlan.Chunk {
+      let plan = try engine.prepare(Array("key".utf8), Data(bytes), .relaxed, joins: true)
+      return plan.plan.chunks.head
+    }
+    let features = try engine.prepare(Array("key".utf8), Data(text), .relaxed).plan.chunks.head.encoded?
+      .record.features
+    let left = try chunk(text)
+    #expect(left.isToBeJoined && left.encoded == nil && left.features == features && features != nil)
+    for bytes in [
+      SplitMix64.bytes(5_000, seed: 1), Array(repeating: 46, count: FrameBuilder.memberByteCountMax + 1),
+    ] {
+      let own = try chunk(bytes)
+      #expect(!own.isToBeJoined && own.encoded != nil)
+    }
+    _ = try engine.put("there", text)
+    let there = try chunk(text)
+    #expect(!there.isToBeJoined && there.encoded == nil)
+    try engine.close()
+  }
+
+  @Test("are stored like a put if no other arrives with them")
+  func only() throws {
+    let place = try FramePlace(count: 1)
+    let bytes = try #require(place.files.values.first)
+    let engine = try place.place.engine()
+    _ = try place.add(engine)
+    try engine.close()
+    let imported = try #require(try place.records().flatMap(\.records).first { $0.type == .chunk })
+    let again = try place.place.engine()
+    try place.check(again)
+    try again.close()
+    #expect(imported.member == nil && imported.byteCount < bytes.count)
+  }
+
   @Test("are named one by one when a frame is damaged, and healed by the same bytes")
   func damaged() throws {
     let place = try FramePlace()

@@ -69,7 +69,7 @@ struct FrozenStoreTests {
       let outcome = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
         switch record.content {
         case .chunk where record.member != nil: kinds.insert("member of a frame")
-        case .chunk(let chunk): kinds.insert("codec \(chunk.codecNumber), base \(chunk.baseKind)")
+        case .chunk(let chunk): kinds.insert("codec \(chunk.codecNumber)\(chunk.base == nil ? "" : ", base")")
         case .manifest(let manifest): kinds.insert("manifest \(manifest.depth)")
         case .ref(let ref):
           kinds.insert(record.continues ? "ref of several" : ref.replaced == .none ? "ref" : "replacing ref")
@@ -81,9 +81,8 @@ struct FrozenStoreTests {
     }
     #expect(
       kinds == [
-        "codec 0, base none", "codec 1, base none", "codec 2, base none", "codec 1, base prefix",
-        "codec 1, base dictionary", "manifest 0", "manifest 1", "ref", "replacing ref", "ref of several",
-        "drop", "sealed", "not sealed", "member of a frame",
+        "codec 0", "codec 1", "codec 2", "codec 1, base", "manifest 0", "manifest 1", "ref", "replacing ref",
+        "ref of several", "drop", "sealed", "not sealed", "member of a frame",
       ])
   }
 
@@ -148,10 +147,8 @@ struct FrozenStoreGenerator {
     try put(engine, "dropped", "gone")
     _ = try engine.delete(["dropped"], .durable)
     try put(engine, String(repeating: "long/", count: 800), "under a long key")
-    for kind in [ChunkRecord.BaseKind.prefix, .dictionary] {
-      let (version, bytes) = try Self.putEncoded(engine, "base/\(kind)", against: kind)
-      listed[version] = (Hex.text(bytes), nil)
-    }
+    let (based, bytes) = try Self.putEncoded(engine, "base")
+    listed[based] = (Hex.text(bytes), nil)
     // More than 4,096 chunks, all but the last the same: a manifest of depth 1 in a small store.
     try put(engine, "long", seed: 0, 4_100 * 4_096 + 5, PutOptions())
     try engine.close()
@@ -193,32 +190,22 @@ struct FrozenStoreGenerator {
 
   /// Puts a blob of one chunk that is encoded against another, record by record.
   private static func putEncoded(
-    _ engine: Engine, _ key: String, against kind: ChunkRecord.BaseKind
+    _ engine: Engine, _ key: String
   ) throws -> (BlobVersion.ID, [UInt8]) {
     let algorithm = engine.header.digestAlgorithm
-    var random = SplitMix64(seed: UInt64(kind.rawValue) + 40)
+    var random = SplitMix64(seed: 41)
     let words = (0..<200).map { _ in random.bytes(12) }
     func text() -> [UInt8] { (0..<60).flatMap { _ in words.randomElement(using: &random) ?? [] } }
     let plain = text()
-    let base =
-      kind == .prefix
-      ? text().prefix(500) + plain
-      : try #require(DictionaryTrainer.train(samples: (0..<400).map { _ in text() }, byteCountMax: 3_000))
+    let base = Array(text().prefix(500)) + plain
     let names = [plain, base].map { Digest.of($0, by: algorithm) }
-    let identity = names[1].withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
-    let stored = try engine.codecs.withEncoder { (encoder) throws(BlobStorageError) in
-      let raw = base.span.bytes
-      return try encoder.withEncoded(
-        plain.span.bytes, by: .zstd,
-        base: kind == .prefix ? .prefix(raw) : .dictionary(raw, identity: identity)
-      ) { codec, stored in codec == .zstd ? Array(stored) : [] }
-    }
-    try #require(!stored.isEmpty)
+    let (codec, stored) = try ChunkEncoder().encoded(plain, by: .zstd, base: base)
+    try #require(codec == .zstd)
     let (stamp, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in
       let baseRecord = ChunkRecord(digest: names[1], plainByteCount: base.count, codecNumber: 0)
       try commit.append(.chunk(baseRecord), payload: base.span.bytes)
       let record = ChunkRecord(
-        digest: names[0], plainByteCount: plain.count, codecNumber: CodecKind.zstd.rawValue, baseKind: kind,
+        digest: names[0], plainByteCount: plain.count, codecNumber: CodecKind.zstd.rawValue,
         base: names[1])
       try commit.append(.chunk(record), payload: stored.span.bytes)
       let stamp = try commit.stamp()

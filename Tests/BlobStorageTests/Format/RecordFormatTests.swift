@@ -25,8 +25,8 @@ struct RecordFormatTests {
     arguments: [
       ChunkRecord(digest: digest, plainByteCount: 0, codecNumber: 0),
       ChunkRecord(digest: digest, plainByteCount: Limits.chunkByteCountMax, codecNumber: 2),
-      ChunkRecord(digest: digest, plainByteCount: 70_000, codecNumber: 1, baseKind: .prefix, base: other),
-      ChunkRecord(digest: digest, plainByteCount: 2, codecNumber: 200, baseKind: .dictionary, base: other),
+      ChunkRecord(digest: digest, plainByteCount: 70_000, codecNumber: 1, base: other),
+      ChunkRecord(digest: digest, plainByteCount: 2, codecNumber: 200, base: other),
     ])
   func chunks(_ record: ChunkRecord) throws {
     let meta = record.encodedMeta()
@@ -39,7 +39,7 @@ struct RecordFormatTests {
   func refusedChunks() throws {
     let plain = ChunkRecord(digest: Self.digest, plainByteCount: 9, codecNumber: 1).encodedMeta()
     let based = ChunkRecord(
-      digest: Self.digest, plainByteCount: 9, codecNumber: 1, baseKind: .prefix, base: Self.other
+      digest: Self.digest, plainByteCount: 9, codecNumber: 1, base: Self.other
     ).encodedMeta()
     #expect(plain.count == 35 && based.count == 67)
     func code(_ meta: [UInt8], _ change: (inout [UInt8]) -> Void) -> BlobStorageError.Code? {
@@ -50,12 +50,12 @@ struct RecordFormatTests {
     #expect(code(plain) { _ in } == nil)
     #expect(code(plain) { $0.removeLast() } == .corrupted)
     #expect(code(plain) { $0.append(0) } == .corrupted)
-    #expect(code(plain) { $0[33] = 4 } == .corrupted, "features that are not there")
+    #expect(code(plain) { $0[33] = 2 } == .corrupted, "features that are not there")
     #expect(
       code(plain) {
-        $0[33] = 4; $0 += [UInt8](repeating: 7, count: 12)
+        $0[33] = 2; $0 += [UInt8](repeating: 7, count: 12)
       } == nil)
-    for flag: UInt8 in [3, 8, 128] { #expect(code(plain) { $0[33] = flag } == .unsupportedFormat) }
+    for flag: UInt8 in [4, 8, 128] { #expect(code(plain) { $0[33] = flag } == .unsupportedFormat) }
     // 8 MiB, and one byte more.
     #expect(code(plain) { $0.replaceSubrange(34..<35, with: [0x80, 0x80, 0x80, 4]) } == nil)
     #expect(code(plain) { $0.replaceSubrange(34..<35, with: [0x81, 0x80, 0x80, 4]) } == .corrupted)
@@ -74,8 +74,8 @@ struct RecordFormatTests {
   func optionalFields() throws {
     for base in [nil, Self.other] as [Digest?] {
       let chunk = ChunkRecord(
-        digest: Self.digest, plainByteCount: 9, codecNumber: 1, baseKind: base == nil ? .none : .prefix,
-        base: base, features: SIMD3(1, 2, 0xffff_ffff))
+        digest: Self.digest, plainByteCount: 9, codecNumber: 1, base: base, features: SIMD3(1, 2, 0xffff_ffff)
+      )
       #expect(try Self.chunk(chunk.encodedMeta(), payloadByteCount: 8) == chunk)
     }
   }

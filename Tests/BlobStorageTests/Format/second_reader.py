@@ -105,14 +105,13 @@ for name, result, arguments in [
     ("findFrameCompressedSize", SIZE, [BYTES, SIZE]),
     ("DCtx_refPrefix", SIZE, [POINTER, BYTES, SIZE]),
     ("decompressDCtx", SIZE, [POINTER, POINTER, SIZE, BYTES, SIZE]),
-    ("decompress_usingDict", SIZE, [POINTER, POINTER, SIZE, BYTES, SIZE, BYTES, SIZE]),
 ]:
     function = getattr(ZSTD, "ZSTD_" + name)
     function.restype, function.argtypes = result, arguments
 CONTEXT = ZSTD.ZSTD_createDCtx()
 
 
-def decoded(codec, stored, length, what, kind=0, base=b""):
+def decoded(codec, stored, length, what, base=b""):
     """The plain bytes, of which there must be `length`."""
     plain = None
     if codec == 0:
@@ -121,13 +120,9 @@ def decoded(codec, stored, length, what, kind=0, base=b""):
         frame = ZSTD.ZSTD_findFrameCompressedSize(stored, len(stored))
         need(frame == len(stored), f"{what} is not one zstd frame")
         buffer = ctypes.create_string_buffer(max(length, 1))
-        arguments = CONTEXT, buffer, length, stored, len(stored)
-        if kind == 1:
+        if base:
             ZSTD.ZSTD_DCtx_refPrefix(CONTEXT, base, len(base))
-        if kind == 2:
-            count = ZSTD.ZSTD_decompress_usingDict(*arguments, base, len(base))
-        else:
-            count = ZSTD.ZSTD_decompressDCtx(*arguments)
+        count = ZSTD.ZSTD_decompressDCtx(CONTEXT, buffer, length, stored, len(stored))
         plain = buffer.raw[:count] if count <= length else None
     elif codec == 2:
         stream = zlib.decompressobj()
@@ -153,15 +148,14 @@ Drop = collections.namedtuple("Drop", "key stamp versions")
 
 def parsed_chunk(record, meta, pack):
     digest, codec, flags = meta.bytes(32), meta.number(1), meta.number(1)
-    kind = flags & 3
-    meta.need(flags < 8 and kind < 3, "has flags that are not known")
+    meta.need(flags < 4, "has flags that are not known")
     length = meta.varint(8 * MIB) if codec else record.size
-    base = meta.bytes(32) if kind else None
-    meta.bytes(12 if flags & 4 else 0)
+    base = meta.bytes(32) if flags & 1 else None
+    meta.bytes(12 if flags & 2 else 0)
     meta.need(meta.is_at_end(), "is too long")
-    meta.need(base != digest and (codec == 1 or not kind), "has an impossible base")
+    meta.need(base != digest and (codec == 1 or not base), "has an impossible base")
     meta.need(codec == 0 or 0 < record.size < length, "has a payload of an impossible length")
-    decode = functools.partial(decoded, codec, record.payload, length, meta.what, kind)
+    decode = functools.partial(decoded, codec, record.payload, length, meta.what)
     return [Chunk(meta.what, record.at, digest, length, base, decode)]
 
 

@@ -14,7 +14,6 @@ struct SimilarityModelTests {
     var engine = try place.engine()
     var source = SampleDocuments(seed: random.next())
     var model = ModelTests.Model()
-    var dictionaryCount = 0
     func put(_ items: [(key: String, bytes: [UInt8])], archives: Bool) throws {
       let options = PutOptions(
         durability: .relaxed, replacement: archives ? .archiveCurrent : .replaceCurrent)
@@ -60,7 +59,6 @@ struct SimilarityModelTests {
         let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: share))
         #expect(report.obstacles.isEmpty)
         #expect(report.isAsPlanned(plan, refCount: before.versionCount), "step \(step)")
-        dictionaryCount += report.addedDictionaryCount
         let after = try engine.statistics()
         #expect(after.uniqueByteCount == before.uniqueByteCount, "step \(step)")
         #expect(after.plainByteCount == before.plainByteCount, "step \(step)")
@@ -81,7 +79,6 @@ struct SimilarityModelTests {
     for key in names() { model.versions[key] = Array((model.versions[key] ?? []).prefix(1)) }
     try ModelTests.check(engine, model)
     #expect(try engine.verify().damaged.isEmpty)
-    print("model: \(dictionaryCount) dictionaries")
     try engine.close()
   }
 }

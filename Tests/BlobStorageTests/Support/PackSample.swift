@@ -86,7 +86,7 @@ struct SampleRecord {
     SampleRecord(
       content: .chunk(
         ChunkRecord(
-          digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, baseKind: .prefix, base: base
+          digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, base: base
         )),
       payload: plain)
   }

@@ -59,7 +59,7 @@ struct CopyTests {
     }
   }
 
-  @Test("keeps how chunks are stored: bases, dictionaries and codecs", arguments: CopyPlace.pairs)
+  @Test("keeps how chunks are stored: bases and codecs", arguments: CopyPlace.pairs)
   func stored(_ fromRemote: Bool, _ toRemote: Bool) throws {
     var random = SplitMix64.announced()
     let content = CopyContent(&random)
