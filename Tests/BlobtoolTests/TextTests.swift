@@ -61,7 +61,7 @@ import Testing
     let statistics = facts(try await workshop.expect(0, ["stats"]))
     #expect(statistics["keys"] == "1,234" && statistics["versions"] == "1,235")
     #expect(statistics["plain bytes of all versions"] == "107 KiB")
-    #expect(statistics.count == 17)
+    #expect(statistics.count == 14)
     let information = facts(try await workshop.expect(0, ["info", "0"]))
     #expect(information["key"] == "0" && information["size"] == "97.7 KiB")
     #expect(information["codecs"]?.hasPrefix("none ") == true)

@@ -190,16 +190,16 @@ import Testing
   @Test(
     "options are taken",
     arguments: [
-      ([], "blake3", 65_536, "zstd", 3), (["--digest", "sha256"], "sha256", 65_536, "zstd", 3),
-      (["--chunk-size", "1024"], "blake3", 1_024, "zstd", 3),
+      ([], "blake3", 65_536, "zstd", 4), (["--digest", "sha256"], "sha256", 65_536, "zstd", 4),
+      (["--chunk-size", "1024"], "blake3", 1_024, "zstd", 4),
       (["--codec", "zlib", "--level", "9"], "blake3", 65_536, "zlib", 9),
       (["--codec", "none"], "blake3", 65_536, "none", 0),
       (["--codec", "zlib"], "blake3", 65_536, "zlib", 6), (["--level", "19"], "blake3", 65_536, "zstd", 19),
       (["--level", "fast"], "blake3", 65_536, "zstd", 1), (["--level", "max"], "blake3", 65_536, "zstd", 19),
-      (["--level", "default"], "blake3", 65_536, "zstd", 3),
+      (["--level", "default"], "blake3", 65_536, "zstd", 4),
       (["--codec", "zlib", "--level", "fast"], "blake3", 65_536, "zlib", 1),
       (["--codec", "none", "--level", "max"], "blake3", 65_536, "none", 0),
-      (["--similarity", "off"], "blake3", 65_536, "zstd", 3),
+      (["--similarity", "off"], "blake3", 65_536, "zstd", 4),
     ] as [([String], String, Int, String, Int)])
   func created(_ options: [String], _ digest: String, _ chunkSize: Int, _ codec: String, _ level: Int)
     async throws

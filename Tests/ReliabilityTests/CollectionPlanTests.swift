@@ -219,7 +219,7 @@ struct CollectionPlanTests {
       let report = try engine.collectGarbage(Self.everything)
       #expect(!report.isDryRun)
       let byteCount = try lab.disk.status(of: reserve)?.byteCount
-      #expect(byteCount == 1 << 20, "the reserve is put back")
+      #expect(byteCount == 512 << 10, "the reserve is put back")
     }
   }
 
@@ -520,7 +520,7 @@ struct CollectionPlanTests {
     let engine = try lab.open()
     try lab.delete(engine, ["g1", "g2"])
     // Four fifths of it are enough for the small one and the reserve, and not for the big one.
-    try Self.leave(1_400_000, lab)
+    try Self.leave(880_000, lab)
     let report = try engine.collectGarbage(Self.everything)
     #expect(report.obstacles == [] && report.compactedPackCount == 2)
     lab.disk.limit(byteCount: nil)
@@ -538,7 +538,7 @@ struct CollectionPlanTests {
     let second = try #require(try LostPackTests.names(lab).first { $0 != first })
     let engine = try lab.open()
     try lab.delete(engine, ["g0", "g1"])
-    try Self.leave(1_300_000, lab)
+    try Self.leave(800_000, lab)
     let error = #expect(throws: BlobStorageError.self) { try engine.collectGarbage(Self.everything) }
     #expect(error?.code == .noSpace)
     #expect(error?.message.contains("make room for 20") == true)

@@ -9,6 +9,7 @@ from core import OURS, row, settle, stored
 from data import byte_count
 
 ZSTD, PLAIN, OFF = "zstd -3 -T2", "plain bytes", f"{OURS}, similarity off"
+LONG, FAST = "zstd -9 --long=27", f"{OURS}, level fast"
 # A step that ends in / is for folders. `again` reads everything in full; `next` imports the next versions of the same
 # keys, `version` archives a file under one key. The limits do what any store has to do, and nothing else.
 COMMANDS = {
@@ -22,7 +23,8 @@ COMMANDS = {
         export blobtool export {name} {to}
         export/ blobtool export {to}
         next blobtool import --archive {source}
-        version blobtool put source.tar {source} --archive""",
+        version blobtool put source.tar {source} --archive
+        recompress blobtool gc --recompress""",
     "restic": """
         init restic --quiet init
         import restic --quiet backup {source}
@@ -57,6 +59,8 @@ COMMANDS = {
         export cp -r --sparse=never --reflink=never {source} {to}/exported""",
 }
 COMMANDS[OFF] = COMMANDS[OURS].replace("init blobtool init", "init blobtool init --similarity off")
+COMMANDS[FAST] = COMMANDS[OURS].replace("init blobtool init", "init blobtool init --level fast")
+COMMANDS[LONG] = COMMANDS[ZSTD].replace("-3 -T2", "-9 --long=27 -T1")
 
 
 class Program:
@@ -65,7 +69,7 @@ class Program:
     def __init__(self, bench, name, folder):
         folder.mkdir(parents=True)
         self.bench, self.name, self.folder, self.store = bench, name, folder, folder / "store"
-        self.kind = "limit" if name in (ZSTD, PLAIN) else None
+        self.kind = "limit" if name in (ZSTD, LONG, PLAIN) else None
         self.commands = dict(line.split(maxsplit=1) for line in COMMANDS[name].strip().splitlines())
         self.environment = {
             "BLOBTOOL_STORE": self.store, "RESTIC_REPOSITORY": self.store, "RESTIC_PASSWORD": "bench",
@@ -135,9 +139,37 @@ store_row("cold-photographs", "photographs as one file, as above", "import read 
           source=("photographs_tar",))
 store_row("files", "20,000 small files: import, import again and read in full, verify, export",
           "import again verify export", {("import", "restic"): 3.5, ("again", "restic"): 4, ("export", "restic"): 3})
-store_row("releases", "16 releases of sympy as tars", "import", once=True, source=("tars", "sympy"))
-store_row("icons", "40,000 icons and pieces of clip art", "import", once=True)
-store_row("documents", "1,500 JSON documents in 8 versions", "import", once=True)
+
+SIZES = {
+    "mixed": "1 GiB of binaries and text", "files": "20,000 small files", "icons": "40,000 icons and pieces of clip art",
+    "documents": "1,500 JSON documents in 8 versions", "photographs": "200 MB of photographs",
+    "releases": "16 releases of sympy as tars"}
+
+
+@row("sizes", "all that a store takes on the disk, after an import and after gc --recompress", {
+    **{(f"{data}, imported", peer): 1 for data in SIZES for peer in ("restic", "borg")},
+    **{(f"{data}, recompressed", ZSTD): 0.91 for data in ("files", "icons", "documents")},
+    ("mixed, recompressed", LONG): 1, ("mixed, imported", FAST): 0.87,
+    ("4 KB of a frame, first", OURS): 150, ("4 KB of a frame, again", OURS): 15}, once=True)
+def sizes(bench):
+    for data in SIZES:
+        source, found = bench.data.tars("sympy") if data == "releases" else getattr(bench.data, data)(), {}
+        for name in (OURS, FAST, "restic", "borg", ZSTD, LONG):
+            program = Program(bench, name, bench.work / f"sizes-{data}-{name}".replace(" ", ""))
+            found[name] = usage = program.step("import", source)
+            bench.add(f"{data}, imported", name, program.byte_count() / 1e6, "MB", usage, f"of {SIZES[data]}", program.kind)
+            if name in (ZSTD, LONG):
+                bench.add(f"{data}, recompressed", name, program.byte_count() / 1e6, "MB", usage, kind=program.kind)
+            if name == OURS and data == "files":
+                usage = bench.run(["StoreBench", "members", program.store, 2_000])
+                for work, times in usage.json().items():
+                    bench.add(f"4 KB of a frame, {work}", OURS, times["median"], "µs", usage)
+            if name == OURS:
+                usage = program.step("recompress", source)
+                bench.add(f"{data}, recompressed", name, program.byte_count() / 1e6, "MB", usage)
+            shutil.rmtree(program.folder)
+        for name in (OURS, FAST, "restic", "borg"):
+            bench.add(f"{data}, time of the import", name, found[name].seconds, "s", found[name])
 
 
 def measure_similarity(bench, folders, ways=("next",), names=(OURS, OFF, "restic"), ranges=0):

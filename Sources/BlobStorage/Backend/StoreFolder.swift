@@ -81,7 +81,7 @@ package struct StoreFolder: Sendable {
     }
   }
 
-  static let reserveByteCount: Int64 = 1 << 20
+  static let reserveByteCount: Int64 = 512 << 10
 
   /// Keeps some space taken, so that a full disk can be opened, dropped from and collected by giving it free.
   package func keepReserve() throws(BlobStorageError) {

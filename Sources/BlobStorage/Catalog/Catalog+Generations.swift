@@ -176,7 +176,7 @@ extension Catalog {
 /// 69 %. The last process to close the catalog writes it anew in full pages if that is worth it.
 extension Catalog {
   /// Below this a copy is not worth it.
-  private static let compactedByteCountMin: Int64 = 1 << 20
+  private static let compactedByteCountMin: Int64 = 256 << 10
 
   /// A new generation, on the medium, that holds the same in full pages; nil when there is no need for one, or no
   /// room: the one in use is as good.

@@ -41,6 +41,17 @@ package final class ChunkDecoder {
     case .zlib: try zlib.decode(stored, into: plain)
     }
   }
+
+  /// Fills `plain` with the first of the bytes that `stored` is the zstd encoding of.
+  ///
+  /// Takes a window of at most ``Limits/frameByteCountMax`` bytes besides, whatever `stored` holds.
+  ///
+  /// - Throws: `corrupted` if `stored` is no such encoding, or ends before `plain` is full.
+  package func decodeBeginning(
+    _ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer
+  ) throws(BlobStorageError) {
+    try zstd.decodeBeginning(stored, into: plain)
+  }
 }
 
 extension BlobStorageError {

@@ -54,7 +54,7 @@ extension CodecKind {
   package var levelDefault: Int {
     switch self {
     case .none: 0
-    case .zstd: 3
+    case .zstd: 4
     case .zlib: 6
     }
   }

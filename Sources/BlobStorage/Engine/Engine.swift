@@ -59,7 +59,7 @@ package final class Engine: Sendable {
     /// Streamed content that is shorter than this is put like content in memory.
     package var streamHeadByteCount = Engine.inMemoryByteCountMax
     /// Of what streams in, so much is cut and looked up at once.
-    package var streamBatchByteCount = 1 << 20
+    package var streamBatchByteCount = FrameBuilder.longPlainByteCountMax
     /// Whether items that are put together are joined as files of an import are, so that tests of all kinds have frames.
     package var joinsItems = false
     /// Where names and writer identities come from.

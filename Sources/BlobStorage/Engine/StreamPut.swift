@@ -156,7 +156,7 @@ struct StreamPut {
     try engine.writer.join()
     let lossCount = engine.writer.lossCount
     let previous = try planner.previousVersion(of: key)
-    let intake = Intake(planner, engine.writer, engine.leases)
+    let intake = Intake(planner, engine.writer, engine.leases, engine.codecs)
     defer { intake.release() }
     var total = Intake.Added()
     var manifest = ManifestBuilder()
@@ -252,12 +252,14 @@ private final class Intake: Sendable {
   private let planner: ChunkPlanner
   private let writer: WriterSession
   private let leases: LeaseFile
+  private let codecs: CodecPool
   private let holds = Mutex<[LeaseFile.Hold]>([])
 
-  init(_ planner: ChunkPlanner, _ writer: WriterSession, _ leases: LeaseFile) {
+  init(_ planner: ChunkPlanner, _ writer: WriterSession, _ leases: LeaseFile, _ codecs: CodecPool) {
     self.planner = planner
     self.writer = writer
     self.leases = leases
+    self.codecs = codecs
   }
 
   /// - Parameter previous: what the blob's key holds so far.
@@ -265,9 +267,25 @@ private final class Intake: Sendable {
     _ batch: Cutter.Batch, previous: PreviousVersion? = nil
   ) throws(BlobStorageError) -> Added {
     var added = Added()
-    let hold = try planner.plan(batch, previous: previous, .leases) {
+    var builder = FrameBuilder(
+      planner.codec, codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
+    var joined: Set<Digest> = []
+    func append(_ group: JoinedChunks?) throws(BlobStorageError) {
+      guard let group else { return }
+      for part in try group.parts(by: planner.codec, codecs, except: { _ in false }) {
+        added.storedByteCount += Int64(try writer.append(part))
+      }
+    }
+    let hold = try planner.plan(batch, previous: previous, .leases, joins: true) {
       (chunk, plain) throws(BlobStorageError) in
       added.entries.append(ChunkEntry(digest: chunk.digest, plainByteCount: plain.byteCount))
+      if chunk.isToBeJoined {
+        // Another thread may have appended the chunk meanwhile.
+        guard joined.insert(chunk.digest).inserted, !writer.hasPendingChunk(chunk.digest) else { return }
+        added.newByteCount += Int64(plain.byteCount)
+        try append(try builder.add(chunk.digest, plain, features: chunk.features))
+        return
+      }
       guard let encoded = chunk.encoded else { return }
       let byteCount = try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
         try writer.append(.chunk(encoded.record), payload: payload)
@@ -278,6 +296,7 @@ private final class Intake: Sendable {
       added.newByteCount += Int64(plain.byteCount)
     }
     if let hold { holds.withLock { $0.append(hold) } }
+    try append(try builder.end())
     return added
   }
 

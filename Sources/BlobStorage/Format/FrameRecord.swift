@@ -96,6 +96,12 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     }
   }
 
+  /// The end of a member in the plain bytes; nil if there is no such member.
+  func end(of digest: Digest) -> Int? {
+    guard let index = members.firstIndex(where: { $0.digest == digest }) else { return nil }
+    return members[...index].reduce(0) { $0 + $1.plainByteCount }
+  }
+
   /// Its members as entries of a pack, if the record lies at `offset`.
   ///
   /// Together they cover the record: each has 32 bytes, and of the rest a part like its part of the plain bytes.

@@ -23,6 +23,8 @@ struct Compaction: ~Copyable {
   private var members: [PackRecord] = []
   private var frames: FrameReader
   private var builder: FrameBuilder
+  /// Joins what is left of long frames.
+  private var longBuilder: FrameBuilder
 
   /// - Parameters:
   ///   - session: takes the copies; its owner commits and seals.
@@ -44,6 +46,8 @@ struct Compaction: ~Copyable {
     groups = Reencoder.Reader(file, pack, engine.chunks, joins: joins)
     frames = FrameReader(file, pack, engine.chunks)
     builder = FrameBuilder(engine.codec, engine.codecs)
+    longBuilder = FrameBuilder(
+      engine.codec, engine.codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
     committedByteCount = session.addedByteCount
   }
 
@@ -116,7 +120,7 @@ struct Compaction: ~Copyable {
     if let last = groups.end() { waiting.append(last) }
     try reencode()
     try endFrame()
-    if let rest = try builder.end() { try append(rest) }
+    for rest in [try builder.end(), try longBuilder.end()] { if let rest { try append(rest) } }
     if !written.isEmpty { try session.append(commit: written) }
     (written, writtenByteCount) = ([], 0)
   }
@@ -128,6 +132,7 @@ struct Compaction: ~Copyable {
     guard let first = members.first else { return }
     self.members = []
     if !isChecked, try copyFrame(first, liveCount: members.count) { return }
+    let isLong = first.member.map { $0.frameByteCount > FrameBuilder.plainByteCountMax } ?? false
     for record in members {
       guard case .chunk(let chunk) = record.content else { continue }
       let plain: [UInt8]
@@ -137,9 +142,13 @@ struct Compaction: ~Copyable {
           "Chunk \(chunk.digest) in pack \(pack) at \(record.offset): \(error.message): run verify.",
           digest: chunk.digest, pack: pack.description, offset: record.offset)
       }
-      if let full = try builder.add(chunk.digest, plain.span.bytes, features: chunk.features) {
-        try append(full)
-      }
+      let full =
+        if isLong {
+          try longBuilder.add(chunk.digest, plain.span.bytes, features: chunk.features)
+        } else {
+          try builder.add(chunk.digest, plain.span.bytes, features: chunk.features)
+        }
+      if let full { try append(full) }
     }
   }
 
@@ -171,8 +180,15 @@ struct Compaction: ~Copyable {
     }
   }
 
+  /// A longer chunk that has a record of its own is copied as it is.
+  private static let joinedByteCountMax = 64 << 10
+
   private static func isSmall(_ record: PackRecord) -> Bool {
-    if case .chunk(let chunk) = record.content { FrameBuilder.takes(chunk) } else { false }
+    if case .chunk(let chunk) = record.content {
+      chunk.plainByteCount <= joinedByteCountMax && FrameBuilder.takes(chunk)
+    } else {
+      false
+    }
   }
 
   /// Adds a small chunk to those that are to be joined.

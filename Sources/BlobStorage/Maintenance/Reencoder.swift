@@ -1,6 +1,6 @@
 /// Encodes chunks once more, as hard as their codec can: what came fast becomes small later.
 ///
-/// zstd needs 20 to 50 times as long at level 19 as at level 3. Decoding takes no longer.
+/// zstd needs 20 to 50 times as long at level 19 as at the default level. Decoding takes no longer.
 struct Reencoder: Sendable {
   /// Chunks of a pack that are encoded together.
   struct Group: Sendable {
@@ -42,7 +42,7 @@ struct Reencoder: Sendable {
   }
 
   private func parts(of group: Group) throws(BlobStorageError) -> [JoinedChunks.Part]? {
-    var builder = FrameBuilder(choice, codecs)
+    var builder = FrameBuilder(choice, codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
     var joined: [JoinedChunks] = []
     for (record, plain) in group.chunks {
       if let full = try builder.add(record.digest, plain.span.bytes, features: record.features) {
@@ -55,8 +55,7 @@ struct Reencoder: Sendable {
     return parts.reduce(0) { $0 + $1.recordByteCount } < group.byteCount ? parts : nil
   }
 
-  /// Reads chunks of a pack into groups: each frame is one, small chunks that follow each other are one, and a longer chunk
-  /// is one.
+  /// Reads chunks of a pack into groups: frames and chunks that follow each other are one, until it is full.
   struct Reader {
     private let file: any File
     private let pack: PackName
@@ -65,7 +64,7 @@ struct Reencoder: Sendable {
     private let joins: Bool
     private var group = Group()
 
-    /// - Parameter joins: whether small chunks that follow each other are one group.
+    /// - Parameter joins: whether a group may have more than one frame or chunk.
     init(_ file: any File, _ pack: PackName, _ chunks: ChunkSource, joins: Bool) {
       self.file = file
       self.pack = pack
@@ -97,9 +96,10 @@ struct Reencoder: Sendable {
 
     private func belongs(_ record: PackRecord, _ plainByteCount: Int) -> Bool {
       guard let last = group.records.last else { return true }
-      if record.member != nil || last.member != nil { return record.recordRange == last.recordRange }
-      return joins && max(plainByteCount, group.chunks[0].plain.count) <= FrameBuilder.memberByteCountMax
-        && group.plainByteCount + plainByteCount <= FrameBuilder.plainByteCountMax
+      // A frame is encoded as a whole.
+      if record.member != nil, record.recordRange == last.recordRange { return true }
+      let added = record.member?.frameByteCount ?? plainByteCount
+      return joins && group.plainByteCount + added <= FrameBuilder.longPlainByteCountMax
     }
 
     private mutating func plain(_ chunk: ChunkRecord, _ record: PackRecord) throws(BlobStorageError)

@@ -35,11 +35,11 @@ extension BlobSource {
   ) throws(BlobStorageError) {
     let source = chunks
     let aheadCount = backend.readAheadCount
-    var group: ArraySlice<BlobLayout.PlacedChunk> = []
+    var group: ArraySlice<ReadPart> = []
     // Where chunks come over a network, those of the next group are on their way while this one is read.
-    var following: ArraySlice<BlobLayout.PlacedChunk>?
+    var following: ArraySlice<ReadPart>?
     var position = range.lowerBound
-    func fetchGroup() throws(BlobStorageError) -> ArraySlice<BlobLayout.PlacedChunk> {
+    func fetchGroup() throws(BlobStorageError) -> ArraySlice<ReadPart> {
       guard position < range.upperBound else { return [] }
       var fetched: [BlobLayout.PlacedChunk] = []
       let countMax = aheadCount > 0 ? aheadCount : 256
@@ -49,68 +49,71 @@ extension BlobSource {
       }
       if let last = fetched.last { position = last.start + Int64(last.entry.plainByteCount) }
       if aheadCount > 0, fetched.count > 1 { prefetch(fetched.map(\.entry)) }
-      return fetched[...]
+      let frames = fetched.count > 1 ? try source.framePlaces(of: fetched.map(\.entry.digest)) : [nil]
+      return zip(fetched, frames).map { (placed, frame) in
+        let end = placed.start + Int64(placed.entry.plainByteCount)
+        let wanted = max(range.lowerBound, placed.start)..<min(range.upperBound, end)
+        return ReadPart(
+          entry: placed.entry,
+          wanted: Int(wanted.lowerBound - placed.start)..<Int(wanted.upperBound - placed.start), frame: frame)
+      }[...]
     }
-    func nextPart() throws(BlobStorageError) -> ReadPart? {
+    // To hand a chunk to another thread costs about as much as to hash it; of a short range each goes by itself.
+    let partCountMax = range.count > Self.byteCountOfSingles ? Self.partCountTogether : 1
+    /// Chunks for one thread: those of a frame go together, so that no other thread waits for its decoding.
+    func nextParts() throws(BlobStorageError) -> [ReadPart]? {
       try CancellationFlag.check()
       if group.isEmpty {
         if let next = following { group = next } else { group = try fetchGroup() }
         if aheadCount > 0 { following = try fetchGroup() }
       }
-      guard let placed = group.popFirst() else { return nil }
-      let end = placed.start + Int64(placed.entry.plainByteCount)
-      let wanted = max(range.lowerBound, placed.start)..<min(range.upperBound, end)
-      return ReadPart(
-        entry: placed.entry,
-        wanted: Int(wanted.lowerBound - placed.start)..<Int(wanted.upperBound - placed.start))
+      guard let first = group.popFirst() else { return nil }
+      var parts = [first]
+      while let next = group.first, next.frame == first.frame, next.frame != nil || parts.count < partCountMax
+      {
+        parts.append(group.removeFirst())
+      }
+      return parts
     }
-    guard let first = try nextPart() else { return }
-    // For a single chunk, or a few that are stored as they are, waking another thread takes longer than it saves.
-    var isDoneAlone = first.wanted.count == range.count
+    @Sendable func read(_ parts: [ReadPart]) throws(BlobStorageError) -> [ReadResult] {
+      func result(_ part: ReadPart) throws(BlobStorageError) -> ReadResult {
+        let bytes = try source.bytes(part.entry, access: access, keeps: keeps, verification: verification)
+        return ReadResult(bytes: bytes, wanted: part.wanted)
+      }
+      guard parts[0].frame != nil else { return try parts.map(result) }
+      // From the last: a frame that is decoded up to there holds the others as well.
+      return try parts.reversed().map(result).reversed()
+    }
+    func handOver(_ results: [ReadResult]) throws(BlobStorageError) {
+      for result in results {
+        try bridge(result.bytes) { (raw) throws(BlobStorageError) in
+          try sink(UnsafeRawBufferPointer(rebasing: raw[result.wanted]))
+        }
+      }
+    }
+    guard let first = try nextParts() else { return }
+    // For a single chunk, one frame, or a few chunks that are stored as they are, waking another thread takes longer than
+    // it saves.
+    var isDoneAlone = first.reduce(0) { $0 + $1.wanted.count } == range.count
     if !isDoneAlone, range.count <= Self.byteCountWithoutThreads {
-      isDoneAlone = try !source.isEncoded(first.entry.digest)
+      isDoneAlone = try !source.isEncoded(first[0].entry.digest)
     }
     if isDoneAlone {
-      var part: ReadPart? = first
-      while let next = part {
-        let bytes = try source.bytes(next.entry, access: access, keeps: keeps, verification: verification)
-        try bridge(bytes) { (raw) throws(BlobStorageError) in
-          try sink(UnsafeRawBufferPointer(rebasing: raw[next.wanted]))
-        }
-        part = try nextPart()
+      var parts: [ReadPart]? = first
+      while let next = parts {
+        try handOver(try read(next))
+        parts = try nextParts()
       }
       return
     }
-    var ahead: ReadPart? = first
-    // To hand a chunk to another thread costs about as much as to hash it; of a short range each goes by itself.
-    let partCountMax = range.count > Self.byteCountOfSingles ? Self.partCountTogether : 1
+    var ahead: [ReadPart]? = first
     try work.orderedMap(
       inFlightMax: work.width * 4,
       next: { () throws(BlobStorageError) -> [ReadPart]? in
-        var parts: [ReadPart] = []
-        while parts.count < partCountMax {
-          var part = ahead.take()
-          if part == nil { part = try nextPart() }
-          guard let part else { break }
-          parts.append(part)
-        }
-        return parts.isEmpty ? nil : parts
+        if let first = ahead.take() { return first }
+        return try nextParts()
       },
-      transform: { (parts) throws(BlobStorageError) in
-        var results: [ReadResult] = []
-        for part in parts {
-          let bytes = try source.bytes(part.entry, access: access, keeps: keeps, verification: verification)
-          results.append(ReadResult(bytes: bytes, wanted: part.wanted))
-        }
-        return results
-      },
-      consume: { (results) throws(BlobStorageError) in
-        for result in results {
-          try bridge(result.bytes) { (raw) throws(BlobStorageError) in
-            try sink(UnsafeRawBufferPointer(rebasing: raw[result.wanted]))
-          }
-        }
-      })
+      transform: read, consume: handOver)
   }
 
   private static let byteCountWithoutThreads = 256 << 10
@@ -120,6 +123,7 @@ extension BlobSource {
   private struct ReadPart: Sendable {
     var entry: ChunkEntry
     var wanted: Range<Int>
+    var frame: ChunkSource.FramePlace?
   }
 
   private struct ReadResult: Sendable {

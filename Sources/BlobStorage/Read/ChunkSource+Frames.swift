@@ -9,14 +9,22 @@ extension ChunkSource {
     _ digest: Digest, ofFrameAt offset: Int64, _ place: Located, _ access: Access, usesKept: Bool
   ) throws(BlobStorageError) -> Bytes {
     let key = FrameCache.Key(pack: place.pack, offset: offset)
-    if usesKept, let frame = frames.frame(key) { return try frame.bytes(of: digest) }
-    // To decode a whole frame takes too long for that.
-    if case .cached = access { throw BlobStorageError(.notCached, "Its frame has to be decoded.") }
+    // To decode a frame takes too long for a thread that must not wait.
+    if access == .cached {
+      guard let frame = frames.kept(key, holding: digest) else {
+        throw BlobStorageError(.notCached, "Its frame has to be decoded.")
+      }
+      return try frame.bytes(of: digest)
+    }
     let bytes: Bytes
     do throws(BlobStorageError) {
-      let frame = try frame(at: offset, place, access, digest.algorithm)
+      if !usesKept { frames.remove(key) }
+      // What is wanted in order, or again, is decoded as a whole.
+      let frame = try frames.frame(key, holding: digest) { (isFirst) throws(BlobStorageError) in
+        let last = isFirst && access != .sequential ? digest : nil
+        return try decodedFrame(at: offset, place, access, digest.algorithm, upTo: last)
+      }
       bytes = try frame.bytes(of: digest)
-      frames.insert(key, frame)
     } catch {
       guard error.code == .corrupted else { throw error }
       frames.remove(key)
@@ -31,14 +39,31 @@ extension ChunkSource {
     return bytes
   }
 
+  /// In which frame a chunk lies.
+  struct FramePlace: Equatable, Sendable {
+    fileprivate var pack: UInt32
+    fileprivate var offset: Int64
+  }
+
+  /// The frames of chunks, as of one snapshot; nil for a chunk that is stored alone, or is not there.
+  func framePlaces(of digests: [Digest]) throws(BlobStorageError) -> [FramePlace?] {
+    try catalog.read { (view) throws(BlobStorageError) in
+      try digests.map { (digest) throws(BlobStorageError) -> FramePlace? in
+        guard let row = try view.chunkRow(digest), let offset = row.frameOffset else { return nil }
+        return FramePlace(pack: row.place.pack, offset: offset)
+      }
+    }
+  }
+
   /// What may have to be fetched anew of a pack in which a chunk was found damaged.
   func damagedRange(_ row: ChunkRow) -> Range<Int64> {
     guard let start = row.frameOffset else { return row.storedRange }
     return start..<start + Int64(Limits.recordMetaByteCountMax + Limits.frameByteCountMax)
   }
 
-  private func frame(
-    at offset: Int64, _ place: Located, _ access: Access, _ algorithm: Digest.Algorithm
+  /// - Parameter last: the member with which decoding may end; nil for all of the frame.
+  private func decodedFrame(
+    at offset: Int64, _ place: Located, _ access: Access, _ algorithm: Digest.Algorithm, upTo last: Digest?
   ) throws(BlobStorageError) -> Frame {
     guard offset >= Int64(PackHeader.byteCount) else {
       throw BlobStorageError(.corrupted, "its frame can lie nowhere")
@@ -63,21 +88,30 @@ extension ChunkSource {
       let start = header.byteCount + header.metaByteCount
       let payload = UnsafeRawBufferPointer(rebasing: raw[start..<start + header.payloadByteCount])
       return Frame(
-        plain: try decodedFrame(payload.bytes, record.codecNumber, record.plainByteCount),
+        plain: try plainBytes(
+          payload.bytes, record.codecNumber, record.plainByteCount, upTo: last.flatMap(record.end)),
         members: record.members.lazy.map { ($0.digest, $0.plainByteCount) })
     }
   }
 
   /// The plain bytes of a frame's payload, not yet compared with digests.
-  func decodedFrame(
-    _ payload: RawSpan, _ codecNumber: UInt8, _ plainByteCount: Int
+  ///
+  /// - Parameter end: how many of them are wanted at least; nil for all.
+  func plainBytes(
+    _ payload: RawSpan, _ codecNumber: UInt8, _ plainByteCount: Int, upTo end: Int? = nil
   ) throws(BlobStorageError) -> [UInt8] {
     guard codecNumber == CodecKind.zstd.rawValue else {
       throw BlobStorageError(.unsupportedFormat, "codec \(codecNumber) of a frame is not known to this build")
     }
-    return try [UInt8](filling: plainByteCount) { (target) throws(BlobStorageError) in
+    // A zstd block has 128 KiB: near the end, all of it is decoded in any case, and a window would only cost copying.
+    let count = end.flatMap { $0 <= plainByteCount - (128 << 10) ? $0 : nil } ?? plainByteCount
+    return try [UInt8](filling: count) { (target) throws(BlobStorageError) in
       try codecs.withDecoder { (decoder) throws(BlobStorageError) in
-        try decoder.decode(payload, by: .zstd, into: target)
+        if count < plainByteCount {
+          try decoder.decodeBeginning(payload, into: target)
+        } else {
+          try decoder.decode(payload, by: .zstd, into: target)
+        }
       }
       return target.count
     }
@@ -118,7 +152,7 @@ struct FrameReader {
     do throws(BlobStorageError) {
       let payload = try file.bytes(at: record.payloadOffset, record.payloadByteCount, pack: pack)
       plain = .success(
-        try chunks.decodedFrame(payload.span.bytes, chunk.codecNumber, member.frameByteCount))
+        try chunks.plainBytes(payload.span.bytes, chunk.codecNumber, member.frameByteCount))
     } catch { plain = .failure(error) }
     last = (record.recordRange.lowerBound, plain)
     return try plain.get()

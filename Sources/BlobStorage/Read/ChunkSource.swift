@@ -8,13 +8,15 @@ package final class ChunkSource: Sendable {
   package enum Access: Sendable {
     /// Large parts in order: a plain read, so that the system reads ahead.
     case sequential
-    /// Here and there: through DispatchIO.
+    /// Here and there: through DispatchIO, and of a frame no more than what is wanted.
     case random
+    /// A single chunk: a plain read, and of a frame no more than what is wanted.
+    case single
     /// From the page cache only: otherwise it throws `notCached`.
     case cached
   }
 
-  private let catalog: Catalog
+  let catalog: Catalog
   private let packs: PackFiles
   let codecs: CodecPool
   package let cache: ChunkCache
@@ -54,7 +56,7 @@ package final class ChunkSource: Sendable {
 
   /// The same for a caller that wants them as `Data`.
   func data(_ digest: Digest, _ verification: Verification) throws(BlobStorageError) -> Data {
-    try plain(digest, .sequential, verification)
+    try plain(digest, .single, verification)
   }
 
   private func plain<Bytes: FilledBytes>(
@@ -188,7 +190,7 @@ package final class ChunkSource: Sendable {
       guard let file else { return .unknown }
       do throws(BlobStorageError) {
         return .bytes(
-          try read(Located(row: row, pack: pack, file: file), digest, .sequential, verification))
+          try read(Located(row: row, pack: pack, file: file), digest, .single, verification))
       } catch {
         guard error.code == .packGone else { throw error }
         return .unknown
@@ -455,7 +457,7 @@ package final class ChunkSource: Sendable {
     if target.isEmpty { return }
     let count: Int
     switch access {
-    case .sequential:
+    case .sequential, .single:
       count = try file.read(into: target, at: offset)
     case .random:
       if file.readIfCached(into: target, at: offset) != nil { return }

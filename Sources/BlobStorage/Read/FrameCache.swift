@@ -1,12 +1,10 @@
-import Synchronization
-
-/// The plain bytes of a frame, and where its members lie in them.
-final class Frame: Sendable {
-  let plain: [UInt8]
+/// The plain bytes of a frame, or the first of them, and where its members lie in them.
+package final class Frame: Sendable {
+  package let plain: [UInt8]
   private let members: [Digest: Range<Int>]
 
   /// - Parameter members: all of them with their lengths, in order.
-  init(plain: [UInt8], members: some Sequence<(digest: Digest, byteCount: Int)>) {
+  package init(plain: [UInt8], members: some Sequence<(digest: Digest, byteCount: Int)>) {
     self.plain = plain
     var ranges: [Digest: Range<Int>] = [:]
     var start = 0
@@ -16,6 +14,9 @@ final class Frame: Sendable {
     }
     self.members = ranges
   }
+
+  /// Whether to decode more of the frame would not help to read a member.
+  func holds(_ digest: Digest) -> Bool { members[digest].map { $0.upperBound <= plain.count } ?? true }
 
   /// The plain bytes of a member, compared with its digest.
   func bytes<Bytes: FilledBytes>(of digest: Digest) throws(BlobStorageError) -> Bytes {
@@ -44,16 +45,31 @@ final class Frame: Sendable {
 
 /// Frames that were decoded not long ago, up to a number of bytes; the last one in any case. Neighbours are mostly read
 /// one after the other, so it evicts the least recently used.
-final class FrameCache: Sendable {
-  struct Key: Hashable, Sendable {
-    var pack: PackName
-    var offset: Int64
+///
+/// Of threads that want members of one frame, one decodes it, and the others wait.
+package final class FrameCache: Sendable {
+  package struct Key: Hashable, Sendable {
+    package var pack: PackName
+    package var offset: Int64
+
+    package init(pack: PackName, offset: Int64) {
+      self.pack = pack
+      self.offset = offset
+    }
   }
 
   private struct State: Sendable {
     var frames: [Key: (frame: Frame, lastUse: UInt64)] = [:]
+    var decoding: Set<Key> = []
     var byteCount = 0
     var clock: UInt64 = 0
+
+    mutating func frame(_ key: Key) -> Frame? {
+      guard let index = frames.index(forKey: key) else { return nil }
+      clock += 1
+      frames.values[index].lastUse = clock
+      return frames.values[index].frame
+    }
 
     mutating func remove(_ key: Key) {
       if let removed = frames.removeValue(forKey: key) { byteCount -= removed.frame.plain.count }
@@ -61,20 +77,37 @@ final class FrameCache: Sendable {
   }
 
   private let byteCountMax: Int
-  private let state = Mutex(State())
+  private let state = Monitor(State())
 
-  init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
+  package init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
 
-  func frame(_ key: Key) -> Frame? {
-    state.withLock { state in
-      guard let index = state.frames.index(forKey: key) else { return nil }
-      state.clock += 1
-      state.frames.values[index].lastUse = state.clock
-      return state.frames.values[index].frame
-    }
+  /// A frame that was decoded far enough for a member; nil if none is kept.
+  package func kept(_ key: Key, holding digest: Digest) -> Frame? {
+    state.withLock { state in state.frame(key).flatMap { $0.holds(digest) ? $0 : nil } }
   }
 
-  func insert(_ key: Key, _ frame: Frame) {
+  /// The frame, decoded far enough for a member.
+  ///
+  /// - Parameter decode: decodes it, if no other thread did. `isFirst` says that no part of it is kept.
+  package func frame(
+    _ key: Key, holding digest: Digest, decode: (_ isFirst: Bool) throws(BlobStorageError) -> Frame
+  ) throws(BlobStorageError) -> Frame {
+    let kept = state.withLock(when: { !$0.decoding.contains(key) }) { state in
+      let kept = state.frame(key)
+      if kept?.holds(digest) != true { state.decoding.insert(key) }
+      return kept
+    }
+    if let kept, kept.holds(digest) { return kept }
+    defer {
+      state.withLock { _ = $0.decoding.remove(key) }
+      state.wakeAll()
+    }
+    let frame = try decode(kept == nil)
+    insert(key, frame)
+    return frame
+  }
+
+  private func insert(_ key: Key, _ frame: Frame) {
     state.withLock { state in
       state.remove(key)
       while state.byteCount + frame.plain.count > byteCountMax,

@@ -1,11 +1,9 @@
 /// What a ref's metadata says of the file that was imported: enough to know it again without reading it, and to
 /// restore its time. Format.md, "Metadata of imported files".
 package struct FileMark: Hashable {
-  static let byteCount = 44
-  private static let firstTag: [UInt8] = [0x46, 0x49, 0x4c, 0x31]  // FIL1
-  private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x32]  // FIL2
-  /// In place of nanoseconds: the file is not known again.
-  private static let unknown: UInt32 = .max
+  /// Bytes that most take as metadata.
+  static let byteCountTypical = 27
+  private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x33]  // FIL3
 
   var byteCount: Int64
   var modified: FileTime
@@ -43,34 +41,47 @@ package struct FileMark: Hashable {
 
   /// The mark in a version's metadata, or nil when that is something else.
   package init?(metadata: [UInt8]) {
-    let isFirst = metadata.count == 32 && metadata.starts(with: Self.firstTag)
-    guard isFirst || metadata.count == Self.byteCount && metadata.starts(with: Self.tag) else { return nil }
-    func field<T: FixedWidthInteger>(_ offset: Int, _ type: T.Type) -> T {
-      metadata.withUnsafeBytes { T(littleEndian: $0.loadUnaligned(fromByteOffset: offset, as: T.self)) }
-    }
-    func time(seconds: Int, nanoseconds: Int) -> FileTime? {
-      let nanoseconds = field(nanoseconds, UInt32.self)
-      guard nanoseconds < 1_000_000_000 else { return nil }
-      return FileTime(seconds: field(seconds, Int64.self), nanoseconds: Int32(nanoseconds))
-    }
-    guard let modified = time(seconds: 16, nanoseconds: 4) else { return nil }
-    self.modified = modified
-    byteCount = field(8, Int64.self)
-    inode = field(24, UInt64.self)
-    if isFirst { return }
-    changed = time(seconds: 32, nanoseconds: 40)
-    if changed == nil, field(40, UInt32.self) != Self.unknown { return nil }
+    guard metadata.starts(with: Self.tag),
+      let mark = try? bridge(metadata, { (raw) throws(BlobStorageError) in try Self(fields: raw) })
+    else { return nil }
+    self = mark
+  }
+
+  private init(fields raw: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(UnsafeRawBufferPointer(rebasing: raw[Self.tag.count...]))
+    let field = try reader.varint()
+    byteCount = Int64(field >> 1)
+    inode = try reader.varint()
+    modified = try reader.time(after: 0)
+    if field & 1 != 0 { changed = try reader.time(after: modified.seconds) }
+    try reader.finish()
   }
 
   package var metadata: [UInt8] {
-    var writer = ByteWriter(capacity: Self.byteCount)
+    var writer = ByteWriter(capacity: 40)
     writer.raw(Self.tag)
-    writer.integer(modified.nanoseconds)
-    writer.integer(byteCount)
-    writer.integer(modified.seconds)
-    writer.integer(inode)
-    writer.integer(changed?.seconds ?? 0)
-    writer.integer(changed.map { UInt32(bitPattern: $0.nanoseconds) } ?? Self.unknown)
+    writer.varint(UInt64(byteCount) << 1 | (changed == nil ? 0 : 1))
+    writer.varint(inode)
+    writer.time(modified, after: 0)
+    if let changed { writer.time(changed, after: modified.seconds) }
     return writer.bytes
+  }
+}
+
+extension ByteWriter {
+  fileprivate mutating func time(_ time: FileTime, after start: Int64) {
+    varint(Varint.unsigned(time.seconds &- start))
+    integer(time.nanoseconds)
+  }
+}
+
+extension ByteReader {
+  fileprivate mutating func time(after start: Int64) throws(BlobStorageError) -> FileTime {
+    let seconds = start &+ Varint.signed(try varint())
+    let nanoseconds: Int32 = try integer()
+    guard 0..<1_000_000_000 ~= nanoseconds else {
+      throw BlobStorageError(.corrupted, "A time has more nanoseconds than a second.")
+    }
+    return FileTime(seconds: seconds, nanoseconds: nanoseconds)
   }
 }

@@ -83,7 +83,7 @@ extension Importer {
     report.fileCount += 1
     report.newFileCount += 1
     report.storedByteCount += Int64(
-      RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCount))
+      RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCountTypical))
     guard chunkCount > 1 else { return }
     report.storedByteCount += Int64(
       RecordHeader.recordByteCount(

@@ -83,10 +83,9 @@ struct BaseSearch: Sendable {
     hint == .alreadyCompressed && CompressibilityProbe.verdict(on: plain, hint: hint) == .noise
   }
 
-  /// Whether a chunk that has no base is joined with others untried: it is small, and looks like encoding pays.
+  /// Whether a chunk that has no base is joined with others untried: it looks like encoding pays.
   func joins(_ plain: RawSpan, hint: CompressibilityHint) -> Bool {
-    codec.kind == .zstd && 1...FrameBuilder.memberByteCountMax ~= plain.byteCount
-      && CompressibilityProbe.verdict(on: plain, hint: hint) == .encode
+    codec.kind == .zstd && !plain.isEmpty && CompressibilityProbe.verdict(on: plain, hint: hint) == .encode
   }
 
   /// The features of a chunk that may profit from a base; nil when it cannot.

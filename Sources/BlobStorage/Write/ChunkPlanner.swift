@@ -65,6 +65,9 @@ package final class ChunkPlanner: Sendable {
     self.search = search
   }
 
+  /// By which codec chunks are encoded.
+  var codec: CodecChoice { search.codec }
+
   /// The same for another codec.
   func with(_ codec: CodecChoice) -> ChunkPlanner {
     ChunkPlanner(
@@ -78,7 +81,7 @@ package final class ChunkPlanner: Sendable {
   ///   - key: where the blob will go. The key's current version may be similar.
   ///   - looksUp: whether chunks are looked up in any case. If not, a small blob that is compressed already takes no
   ///     view, and appending the plan may throw `needsLookup`.
-  ///   - joins: whether a small blob that is new is left to be joined with others, and not encoded.
+  ///   - joins: whether new chunks without a base are left to be joined with others, and not encoded.
   /// - Complexity: one view of the catalog for a blob of one chunk, unless the current version has several.
   package func plan(
     _ bytes: RawSpan, key: [UInt8], looksUp: Bool = true, joins: Bool = false
@@ -103,14 +106,7 @@ package final class ChunkPlanner: Sendable {
       Job(hint: hint, assurance: .commit, key: key, isOnly: drafts.count == 1))
     var guesses = BaseSearch.Guesses()
     let chunks = try drafts.mapped { (draft) throws(BlobStorageError) in
-      if joins, draft.range.count == bytes.byteCount, draft.standing == .missing, draft.found.isEmpty,
-        search.joins(bytes, hint: hint)
-      {
-        return ChunkPlan.Chunk(
-          digest: draft.digest, range: draft.range, encoded: nil, isToBeJoined: true,
-          features: draft.features ?? features(draft, bytes, hint))
-      }
-      return try encode(draft, bytes, hint, &guesses)
+      return try encode(draft, bytes, hint, &guesses, joins: joins)
     }
     return ChunkPlan(
       digest: digest, byteCount: bytes.byteCount, chunks: chunks, hint: hint, codec: search.codec,
@@ -119,10 +115,12 @@ package final class ChunkPlanner: Sendable {
 
   /// Plans a part of a blob, and calls `body` with one chunk after the other: only one at a time is held encoded.
   ///
-  /// - Parameter previous: what the blob's key holds so far.
+  /// - Parameters:
+  ///   - previous: what the blob's key holds so far.
+  ///   - joins: whether new chunks without a base are left to be joined, and not encoded.
   /// - Returns: a lease of what the chunks share and are encoded against, with ``Assurance/leases`` only.
   func plan(
-    _ batch: Cutter.Batch, previous: PreviousVersion?, _ assurance: Assurance,
+    _ batch: Cutter.Batch, previous: PreviousVersion?, _ assurance: Assurance, joins: Bool = false,
     _ body: (ChunkPlan.Chunk, _ plain: RawSpan) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> LeaseFile.Hold? {
     guard let ranges = OneOrMore(contentsOf: batch.chunks) else { return nil }
@@ -137,7 +135,8 @@ package final class ChunkPlanner: Sendable {
     do throws(BlobStorageError) {
       var guesses = BaseSearch.Guesses()
       for draft in drafts {
-        try body(try encode(draft, bytes, batch.hint, &guesses), bytes.extracting(draft.range))
+        let chunk = try encode(draft, bytes, batch.hint, &guesses, joins: joins)
+        try body(chunk, bytes.extracting(draft.range))
       }
     } catch {
       if let hold { leases.release(hold) }
@@ -205,14 +204,19 @@ extension ChunkPlanner {
 
   private func encode(
     _ draft: Draft, _ bytes: RawSpan, _ hint: CompressibilityHint,
-    _ guesses: inout BaseSearch.Guesses
+    _ guesses: inout BaseSearch.Guesses, joins: Bool
   ) throws(BlobStorageError) -> ChunkPlan.Chunk {
     guard draft.standing == .missing else {
       return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: nil)
     }
+    let plain = bytes.extracting(draft.range)
+    let features = draft.features ?? features(draft, bytes, hint)
+    if joins, draft.found.isEmpty, search.joins(plain, hint: hint) {
+      return ChunkPlan.Chunk(
+        digest: draft.digest, range: draft.range, encoded: nil, isToBeJoined: true, features: features)
+    }
     let encoded = try search.encode(
-      draft.digest, bytes.extracting(draft.range), hint: hint,
-      features: draft.features ?? features(draft, bytes, hint), draft.found, &guesses)
+      draft.digest, plain, hint: hint, features: features, draft.found, &guesses)
     return ChunkPlan.Chunk(digest: draft.digest, range: draft.range, encoded: encoded)
   }
 }

@@ -98,27 +98,34 @@ package struct JoinedChunks: Sendable {
 ///
 /// Each group is encoded as soon as it is full. So a thread can do that before the commit that appends it.
 package struct FrameBuilder: ~Copyable {
-  /// Longer chunks compress well enough alone.
-  package static let memberByteCountMax = 64 << 10
-  /// Plain bytes after which a frame ends: what reading one member costs at most.
-  static let plainByteCountMax = 256 << 10
+  /// Plain bytes of a frame of small blobs: what reading one of them costs at most.
+  package static let plainByteCountMax = 256 << 10
+  /// Plain bytes of a frame of chunks that follow each other in one blob, and of frames that were encoded harder.
+  package static let longPlainByteCountMax = Limits.frameByteCountMax
 
   private let choice: CodecChoice
   private let codecs: CodecPool
+  private let plainByteCountMax: Int
   private var group = JoinedChunks()
   private var metaByteCount = FrameRecord.fixedByteCountMax
 
-  init(_ choice: CodecChoice, _ codecs: CodecPool) {
+  init(_ choice: CodecChoice, _ codecs: CodecPool, plainByteCountMax: Int = FrameBuilder.plainByteCountMax) {
     self.choice = choice
     self.codecs = codecs
+    self.plainByteCountMax = plainByteCountMax
   }
 
   /// Whether a chunk that would be stored like this had better be joined with others. What is noise, or is encoded against
   /// another chunk, is not.
   static func takes(_ record: ChunkRecord) -> Bool {
-    guard 1...memberByteCountMax ~= record.plainByteCount, record.base == nil else { return false }
+    guard record.plainByteCount > 0, record.base == nil else { return false }
     return record.codecNumber == CodecKind.zstd.rawValue
       || record.plainByteCount < ChunkEncoder.plainByteCountMin
+  }
+
+  /// Whether a planned chunk is stored anew, and had better be joined with others.
+  static func takes(_ chunk: ChunkPlan.Chunk) -> Bool {
+    chunk.isToBeJoined || chunk.encoded.map { takes($0.record) } ?? false
   }
 
   /// Adds a chunk. Returns a group that had no more room for it.
@@ -130,7 +137,7 @@ package struct FrameBuilder: ~Copyable {
       digest: digest, plainByteCount: plain.byteCount, features: features
     ).metaByteCount
     var full: JoinedChunks?
-    if group.plain.count + plain.byteCount > Self.plainByteCountMax
+    if group.plain.count + plain.byteCount > plainByteCountMax
       || metaByteCount + added > Limits.recordMetaByteCountMax
     {
       full = try end()

@@ -36,7 +36,7 @@ struct StoreFolderTests {
     #expect(disk.calls.contains { $0.kind == .allocate && $0.detail.hasPrefix("/store/reserve ") })
     for code in [BlobStorageError.Code.io, .readOnly, .corrupted] {
       #expect(runCount(failing: code) == 1)
-      #expect(try reserveByteCount() == 1 << 20)
+      #expect(try reserveByteCount() == 512 << 10)
     }
     var isThere: [Bool] = []
     let answer = try folder.withReserve { () throws(BlobStorageError) -> Int in
@@ -49,7 +49,7 @@ struct StoreFolderTests {
     // Without one there is nothing more to try.
     #expect(runCount(failing: .noSpace) == 1)
     try folder.keepReserve()
-    #expect(try reserveByteCount() == 1 << 20)
+    #expect(try reserveByteCount() == 512 << 10)
     #expect(runCount(failing: .noSpace) == 2)
   }
 

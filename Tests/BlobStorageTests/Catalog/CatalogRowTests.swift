@@ -218,13 +218,13 @@ struct CatalogRowTests {
   func similar() throws {
     let place = try CatalogPlace()
     var pack = SamplePack(PackPlace.header())
-    let digests = (0..<250).map { Digest.of([UInt8($0), 1, 2, 3]) }
+    let digests = (0..<340).map { Digest.of([UInt8($0 & 0xff), UInt8($0 >> 8), 2, 3]) }
     for (number, digest) in digests.enumerated() {
       pack.append(
         SampleRecord(
           content: .chunk(
             ChunkRecord(digest: digest, plainByteCount: 4, codecNumber: 0, features: Self.features)),
-          payload: [UInt8(number), 1, 2, 3]))
+          payload: [UInt8(number & 0xff), UInt8(number >> 8), 2, 3]))
     }
     try place.apply(pack, 0..<pack.records.count)
     func youngest() throws -> Digest? {
@@ -240,10 +240,10 @@ struct CatalogRowTests {
         }
       }
     }
-    #expect(try youngest() == digests[249])
-    try retract(249..<250)
-    #expect(try youngest() == digests[248])
-    try retract(11..<249)
+    #expect(try youngest() == digests[339])
+    try retract(339..<340)
+    #expect(try youngest() == digests[338])
+    try retract(11..<339)
     #expect(try youngest() == digests[10])
     // Those before were pushed out, though their chunks are there.
     try retract(10..<11)

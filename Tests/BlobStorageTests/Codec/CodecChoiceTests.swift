@@ -10,7 +10,7 @@ struct CodecChoiceTests {
     #expect(CodecKind(rawValue: 3) == nil)
   }
 
-  @Test(arguments: [(CodecKind.none, [0, 0, 0]), (.zstd, [1, 3, 19]), (.zlib, [1, 6, 9])])
+  @Test(arguments: [(CodecKind.none, [0, 0, 0]), (.zstd, [1, 4, 19]), (.zlib, [1, 6, 9])])
   func aWordStandsForALevelOfEachCodec(kind: CodecKind, levels: [Int]) throws {
     #expect(try [.fast, .default, .max].map { try CodecChoice(kind, level: $0).level } == levels)
     #expect(try CodecChoice(kind).level == levels[1])

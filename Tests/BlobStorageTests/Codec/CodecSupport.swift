@@ -40,4 +40,18 @@ extension ChunkDecoder {
     if let failure { throw failure }
     return Array(output[..<count])
   }
+
+  func decodedBeginning(_ stored: [UInt8], count: Int) throws(BlobStorageError) -> [UInt8] {
+    var output = [UInt8](repeating: 0xA5, count: count + 64)
+    var failure: BlobStorageError?
+    output.withUnsafeMutableBytes { output in
+      do throws(BlobStorageError) {
+        try decodeBeginning(
+          stored.span.bytes, into: UnsafeMutableRawBufferPointer(rebasing: output[..<count]))
+      } catch { failure = error }
+    }
+    if let failure { throw failure }
+    precondition(output[count...].allSatisfy { $0 == 0xA5 }, "the decoder wrote past its output")
+    return Array(output[..<count])
+  }
 }

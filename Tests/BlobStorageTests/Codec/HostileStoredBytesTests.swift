@@ -93,6 +93,46 @@ struct HostileStoredBytesTests {
     }
   }
 
+  @Test func theBeginningOfAFrameIsDecodedWithoutTheRest() throws {
+    var seed = SplitMix64(seed: 9)
+    let plain = seed.text(1 << 20)
+    let stored = try ChunkEncoder().encoded(plain, by: .zstd).bytes
+    let decoder = ChunkDecoder()
+    for count in [1, 1_000, 128 << 10, 128 << 10 + 1, 700_000, plain.count] {
+      #expect(try decoder.decodedBeginning(stored, count: count) == Array(plain[..<count]), "\(count)")
+    }
+    // What stands behind the last byte that is wanted does not count, but for the shape of the whole.
+    var damaged = stored
+    damaged[stored.count - 1_000] ^= 1
+    #expect(try decoder.decodedBeginning(damaged, count: 100_000) == Array(plain[..<100_000]))
+    for (bytes, count, what) in [
+      (stored, plain.count + 1, "more than there is"), (Array(stored.dropLast()), 100_000, "cut at the end"),
+      (Array(stored[..<20_000]), 500_000, "cut in the middle"),
+      (stored + [0], 100_000, "a byte behind the end"),
+      ([], 1, "nothing"), (seed.bytes(5_000), 1_000, "noise"),
+    ] {
+      let error = #expect(throws: BlobStorageError.self, "\(what)") {
+        try decoder.decodedBeginning(bytes, count: count)
+      }
+      #expect(error?.code == .corrupted, "\(what)")
+    }
+    // A decoder that failed decodes the next frame.
+    #expect(try decoder.decodedBeginning(stored, count: 5) == Array(plain[..<5]))
+    #expect(try decoder.decoded(stored, by: .zstd, count: plain.count) == plain)
+  }
+
+  @Test func aWindowLongerThanAFrameIsRefusedWhenOnlyTheBeginningIsWanted() throws {
+    var seed = SplitMix64(seed: 10)
+    var stored = try ChunkEncoder().encoded(seed.text(1 << 20), by: .zstd).bytes
+    // RFC 8878, 3.1.1.1.2: the exponent of the window, over 10, is in the upper five bits of the byte behind the descriptor.
+    #expect(stored[4] & 0x20 == 0, "a window descriptor follows")
+    stored[5] = 12 << 3
+    let error = #expect(throws: BlobStorageError.self) {
+      try ChunkDecoder().decodedBeginning(stored, count: 1_000)
+    }
+    #expect(error?.code == .corrupted)
+  }
+
   @Test func aPlainChunkHasExactlyItsCount() {
     expectCorrupted([1, 2, 3], by: .none, count: 2, "longer")
     expectCorrupted([1, 2, 3], by: .none, count: 4, "shorter")

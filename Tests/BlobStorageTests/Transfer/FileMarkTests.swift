@@ -19,7 +19,8 @@ struct FileMarkTests {
     let mark = FileMark(Self.status(), readFrom: Self.later)
     let read = try #require(FileMark(metadata: mark.metadata))
     #expect(read == mark)
-    #expect(mark.metadata.count == 44)
+    // The tag, length and inode, a time of 5 + 4 bytes, and one of 1 + 4 bytes.
+    #expect(mark.metadata.count == 4 + 2 + 9 + 5)
     for mark in [mark, read] {
       #expect(mark.matches(Self.status()))
       #expect(!mark.matches(Self.status(byteCount: 6)))
@@ -55,16 +56,23 @@ struct FileMarkTests {
     #expect(FileMark(status, readFrom: start).matches(status) == (milliseconds > 2_000))
   }
 
-  @Test("of the first layout still tells the time, and matches nothing")
-  func firstLayout() throws {
-    let mark = FileMark(Self.status(), readFrom: Self.later)
-    let first = Array("FIL1".utf8) + mark.metadata[4..<32]
-    let read = try #require(FileMark(metadata: first))
-    #expect(!read.matches(Self.status()))
-    #expect(read.changed == nil)
-    // What an export restores.
-    #expect(FileMark(metadata: read.metadata) == read)
-    for wrong in [first.dropLast(), first + [0], mark.metadata.dropLast(), mark.metadata + [0]] {
+  @Test("holds any times, and is refused when it is cut short, is longer, or has too many nanoseconds")
+  func layout() throws {
+    for (modified, changed) in [
+      (Int64.min, 1 << 62), (1 << 62, Int64.min), (-1, 0), (0, -1), (1 << 40, 1 << 40),
+    ] {
+      let status = Self.status(
+        byteCount: .max, inode: .max, modified: FileTime(seconds: modified, nanoseconds: 0),
+        changed: FileTime(seconds: changed, nanoseconds: 999_999_999))
+      let mark = FileMark(status, readFrom: FileTime(seconds: .max, nanoseconds: 999_999_999))
+      #expect(FileMark(metadata: mark.metadata) == mark)
+    }
+    let metadata = FileMark(Self.status(), readFrom: Self.later).metadata
+    var wrongTag = metadata
+    wrongTag[3] = UInt8(ascii: "2")
+    var tooMany = metadata
+    tooMany.replaceSubrange(metadata.count - 4..<metadata.count, with: [0, 0xca, 0x9a, 0x3b])
+    for wrong in [metadata.dropLast(), metadata + [0], wrongTag, tooMany] {
       #expect(FileMark(metadata: Array(wrong)) == nil)
     }
   }

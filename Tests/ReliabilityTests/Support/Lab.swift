@@ -100,6 +100,7 @@ final class Lab: @unchecked Sendable {
     environment.commitPatienceSeconds = commitPatienceSeconds
     // All that streams in goes through the pipeline.
     environment.streamHeadByteCount = 1
+    environment.streamBatchByteCount = 1 << 20
     return environment
   }
 

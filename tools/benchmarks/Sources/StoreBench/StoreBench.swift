@@ -19,6 +19,7 @@ enum StoreBench {
     case ("small", 6): try await measureSmall(words)
     case ("gets", 4): try getAgain(words[1], path: words[2], seconds: number(words[3]))
     case ("range", 3): try await readRanges(words[1], count: number(words[2]))
+    case ("members", 3): try getMembers(words[1], count: number(words[2]))
     case ("readback", 2): try await readAll(words[1])
     case ("digest", 3): try measureDigest(words[1], length: number(words[2]))
     case ("fill", 4): try await fill(words[1], chunkCount: number(words[2]), isText: words[3] == "on")
@@ -120,6 +121,24 @@ func readRanges(_ path: String, count: Int) async throws -> [String: Any] {
   for reader in readers { reader.close() }
   try await store.close()
   return ["range": durations.microseconds]
+}
+
+/// Blobs of about 4 KB that were imported with others, in random order, each twice in a row.
+func getMembers(_ path: String, count: Int) async throws -> [String: Any] {
+  let store = try BlockingBlobStore.open(at: path)
+  var numbers = SplitMix64(state: 1)
+  let keys = try await versions(in: store.store).filter { 3_500..<4_700 ~= $0.byteCount }.map(\.key)
+    .shuffled(using: &numbers).prefix(count)
+  guard !keys.isEmpty else { throw Failure(reason: "no blob has about 4 KB") }
+  var (first, again) = (Durations(), Durations())
+  for key in keys {
+    let data = try first.time { try store.data(forKey: key) }
+    guard try again.time({ try store.data(forKey: key) }) == data, data != nil else {
+      throw Failure(reason: "a blob came back wrong")
+    }
+  }
+  try store.close()
+  return ["first": first.microseconds, "again": again.microseconds]
 }
 
 /// All versions of all keys, read once: the CPU time of it.
