@@ -19,12 +19,8 @@ let package = Package(
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.5.0"),
-    .package(url: "https://github.com/apple/swift-crypto", from: "3.10.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.6.0"),
-    .package(url: "https://github.com/apple/swift-nio", from: "2.81.0"),
-    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.29.0"),
     .package(url: "https://github.com/apple/swift-system", from: "1.4.0"),
-    .package(url: "https://github.com/swift-server/async-http-client", from: "1.20.0"),
   ],
   targets: [
     .systemLibrary(
@@ -33,13 +29,17 @@ let package = Package(
       name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
     .systemLibrary(
       name: "CLMDB", pkgConfig: "lmdb", providers: [.apt(["liblmdb-dev"]), .brew(["lmdb"])]),
+    // SHA-256 where CryptoKit is not.
+    .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
+    // HTTP and TLS. macOS has it.
+    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
     // Slow in debug builds: -O3 needs unsafeFlags, and those forbid using this package as a dependency.
     .target(name: "CBlobKernels"),
     .target(
       name: "BlobStorage",
       dependencies: [
         "CBlobKernels", "CZstd", "CZlib", "CLMDB",
-        .product(name: "Crypto", package: "swift-crypto"),
+        .target(name: "CCrypto", condition: .when(platforms: [.linux])),
         .product(name: "Logging", package: "swift-log"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
@@ -60,13 +60,7 @@ let package = Package(
     .target(
       name: "BlobStorageS3",
       dependencies: [
-        "BlobStorage", "BlobStorageSharing",
-        .product(name: "AsyncHTTPClient", package: "async-http-client"),
-        .product(name: "Crypto", package: "swift-crypto"),
-        .product(name: "Logging", package: "swift-log"),
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOHTTP1", package: "swift-nio"),
-        .product(name: "NIOSSL", package: "swift-nio-ssl"),
+        "BlobStorage", "BlobStorageSharing", "CCurl",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
@@ -104,14 +98,15 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    // A server with TLS, for tests.
+    .systemLibrary(
+      name: "CSSL", path: "Tests/CSSL", pkgConfig: "libssl",
+      providers: [.apt(["libssl-dev"]), .brew(["openssl"])]),
     .testTarget(
       name: "BlobStorageS3Tests",
       dependencies: [
-        "BlobStorageS3", "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport", "blobtool",
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOHTTP1", package: "swift-nio"),
-        .product(name: "NIOPosix", package: "swift-nio"),
-        .product(name: "NIOSSL", package: "swift-nio-ssl"),
+        "BlobStorageS3", "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport", "CCurl", "CSSL",
+        "blobtool",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),

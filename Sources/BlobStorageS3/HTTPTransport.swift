@@ -1,23 +1,20 @@
-import AsyncHTTPClient
 import BlobStorage
 import BlobStorageSharing
+import CCurl
 import Dispatch
-import NIOCore
-import NIOHTTP1
-import NIOPosix
-import NIOSSL
+import Foundation
+import Synchronization
 import SystemPackage
 
-/// Sends a request and waits for the response on the caller's thread: the one place where blocking callers meet event
-/// loops.
+/// Sends requests and waits for their responses on the callers' threads, by libcurl.
 ///
-/// The caller's thread reads the body and waits; event loops wait for the network only. The caller's thread is never an
-/// event loop's or the concurrency runtime's.
+/// A connection serves one request at a time and is kept for the next, so a slow request delays no other. Redirects are
+/// not followed.
 package final class HTTPTransport: Sendable {
   /// Timeouts.
   package struct Patience: Sendable {
     package var connecting: Duration
-    /// The longest silence between two bytes, and between request and response.
+    /// The longest silence between two bytes, and between request and response. It ends up to a second late.
     package var silence: Duration
 
     package init(connecting: Duration = .seconds(10), silence: Duration = .seconds(60)) {
@@ -28,8 +25,17 @@ package final class HTTPTransport: Sendable {
 
   /// The most connections; more requests wait.
   private static let connectionCountMax = 32
+  /// Object stores close idle connections sooner or later. Here it happens when another request ends.
+  private static let idleMax = Duration.seconds(60)
+  /// The length of curl's buffers, one for each direction.
+  private static let bufferByteCount = 256 << 10
 
-  private let client: HTTPClient
+  private let certificates: FilePath?
+  private let proxy: S3Proxy?
+  private let patience: Patience
+  /// Idle handles, the last used last.
+  private let idle = Mutex<[EasyHandle]>([])
+  private let room = DispatchSemaphore(value: connectionCountMax)
 
   /// A transport for one object store.
   ///
@@ -37,79 +43,105 @@ package final class HTTPTransport: Sendable {
   package init(
     certificates: FilePath?, proxy: S3Proxy?, patience: Patience
   ) throws(BlobStorageError) {
-    var configuration = HTTPClient.Configuration(
-      redirectConfiguration: .disallow,
-      timeout: .init(
-        connect: TimeAmount(patience.connecting), read: TimeAmount(patience.silence),
-        write: TimeAmount(patience.silence)),
-      decompression: .disabled)
-    // Concurrent requests use separate connections, so a slow one delays no other.
-    configuration.httpVersion = .http1Only
-    configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connectionCountMax
-    configuration.connectionPool.retryConnectionEstablishment = false
     if let certificates {
-      var tls = TLSConfiguration.makeClientConfiguration()
-      do {
-        tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(certificates.string))
-      } catch {
+      let text = FileManager.default.contents(atPath: certificates.string)
+      guard let text, text.range(of: Data("-----BEGIN ".utf8)) != nil else {
         throw BlobStorageError(
           .invalidArgument, "Cannot read certificates at '\(certificates)' (AWS_CA_BUNDLE).",
           path: certificates.string)
       }
-      configuration.tlsConfiguration = tls
     }
-    if let proxy {
-      let authorization = proxy.user.map {
-        HTTPClient.Authorization.basic(username: $0, password: proxy.password?.text ?? "")
-      }
-      configuration.proxy = .server(host: proxy.host, port: proxy.port, authorization: authorization)
-    }
-    client = HTTPClient(
-      eventLoopGroupProvider: .shared(MultiThreadedEventLoopGroup.singleton), configuration: configuration)
+    self.certificates = certificates
+    self.proxy = proxy
+    self.patience = patience
   }
-
-  // The client must be shut down before it is freed; it keeps itself alive until then.
-  deinit { client.shutdown { _ in } }
 
   /// Sends one request and returns its response, whatever its status.
   ///
   /// - Parameter answerByteCountMax: The longest response body; a longer one fails.
   package func send(
-    method: String, url: String, headers: HTTPHeaders, body: ObjectContent?, answerByteCountMax: Int
+    method: String, url: String, headers: [(name: String, value: String)], body: ObjectContent?,
+    answerByteCountMax: Int
   ) throws(TransportFailure) -> HTTPAnswer {
-    var headers = headers
-    // An object store may respond before it has the whole body, and disconnect. The client (1.37) would then return a
-    // connection that its pool has forgotten, which ends the process. A connection marked `close` is never returned.
-    if body != nil { headers.replaceOrAdd(name: "Connection", value: "close") }
-    let upload = body.map { _ in Upload(on: client.eventLoopGroup.any()) }
-    let collector = AnswerCollector(byteCountMax: answerByteCountMax, upload: upload)
-    let task: HTTPClient.Task<HTTPAnswer>
-    do {
-      let request = try HTTPClient.Request(
-        url: url, method: HTTPMethod(rawValue: method), headers: headers,
-        body: upload.flatMap { upload in body.map { upload.requestBody(byteCount: $0.bodyByteCount) } })
-      task = client.execute(request: request, delegate: collector)
-    } catch {
-      upload?.end(nil)
-      throw TransportFailure(error)
+    guard headers.allSatisfy({ $0.value.utf8.allSatisfy { $0 >= 0x20 && $0 != 0x7F } }) else {
+      throw .local(
+        BlobStorageError(
+          .invalidArgument,
+          "The access key or the session token has a line break or another control character in it: check "
+            + "AWS_ACCESS_KEY_ID and AWS_SESSION_TOKEN, or the profile."))
     }
-    if let upload, let body {
-      task.futureResult.whenComplete { _ in upload.end(nil) }
-      do { try upload.run(body) } catch {
-        // Close the connection, so that the server does not take half a request for a whole one.
-        task.fail(reason: TransportFailure.source(error))
-      }
+    room.wait()
+    defer { room.signal() }
+    guard let handle = idle.withLock({ $0.popLast() }) ?? EasyHandle() else {
+      throw .local(BlobStorageError(.io, "libcurl cannot be used: there may be no memory for it."))
     }
-    do { return try task.futureResult.wait() } catch {
-      if let refusal = collector.refusal { return refusal }
-      throw TransportFailure(error)
+    handle.reset()
+    setConnection(handle)
+    handle.set(CURLOPT_URL, url)
+    // The signature covers the path as it is.
+    handle.set(CURLOPT_PATH_AS_IS, 1)
+    if let body {
+      handle.set(CURLOPT_UPLOAD, 1)
+      handle.setBodyByteCount(body.byteCount)
+      // Do not wait for a permission that not every object store sends.
+      handle.addHeader("Expect:")
+    }
+    handle.set(CURLOPT_CUSTOMREQUEST, method)
+    // A header without a value ends with a semicolon for curl.
+    for header in headers {
+      handle.addHeader(header.value.isEmpty ? "\(header.name);" : "\(header.name): \(header.value)")
+    }
+    let transfer = Transfer(
+      body: body, answerByteCountMax: answerByteCountMax, silence: patience.silence)
+    let code = handle.perform(transfer)
+    if code == CURLE_OK {
+      keep(handle)
+      return transfer.answer
+    }
+    // The connection is closed, and curl may keep other state of the failed request: the handle goes.
+    if let refusal = transfer.refusal { return refusal }
+    if let failure = transfer.failure { throw failure }
+    if code == CURLE_PARTIAL_FILE, let byteCount = transfer.answer.byteCount {
+      throw .cut("it ended after \(transfer.answer.body.count) of \(byteCount) bytes")
+    }
+    throw TransportFailure(
+      code, text: handle.text(code), errorNumber: handle.information(CURLINFO_OS_ERRNO),
+      proxyStatus: handle.information(CURLINFO_HTTP_CONNECTCODE))
+  }
+
+  private func setConnection(_ handle: EasyHandle) {
+    handle.set(CURLOPT_NOSIGNAL, 1)
+    handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1)
+    handle.set(CURLOPT_CONNECTTIMEOUT_MS, max(1, Int(patience.connecting / .milliseconds(1))))
+    handle.set(CURLOPT_BUFFERSIZE, Self.bufferByteCount)
+    handle.set(CURLOPT_UPLOAD_BUFFERSIZE, Self.bufferByteCount)
+    // The other connections have handles of their own.
+    handle.set(CURLOPT_MAXCONNECTS, 1)
+    if let certificates {
+      handle.set(CURLOPT_CAINFO, certificates.string)
+      handle.clear(CURLOPT_CAPATH)
+    }
+    // The configuration has read the variables for proxies: curl must not.
+    handle.set(CURLOPT_NOPROXY, "")
+    guard let proxy else { return handle.set(CURLOPT_PROXY, "") }
+    let host = proxy.host.contains(":") ? "[\(proxy.host)]" : proxy.host
+    handle.set(CURLOPT_PROXY, "http://\(host):\(proxy.port)")
+    handle.set(CURLOPT_HTTPPROXYTUNNEL, 1)
+    handle.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+    if let user = proxy.user {
+      handle.set(CURLOPT_PROXYUSERNAME, user)
+      handle.set(CURLOPT_PROXYPASSWORD, proxy.password?.text ?? "")
     }
   }
-}
 
-extension TimeAmount {
-  fileprivate init(_ duration: Duration) {
-    let (seconds, attoseconds) = duration.components
-    self = .nanoseconds(seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+  /// Returns a handle to the pool, and frees those that were idle for long.
+  private func keep(_ handle: EasyHandle) {
+    // Freed outside the lock: this may wait for the network.
+    _ = idle.withLock { idle in
+      let stale = Array(idle.prefix { ContinuousClock.now - $0.lastUse > Self.idleMax })
+      idle.removeFirst(stale.count)
+      idle.append(handle)
+      return stale
+    }
   }
 }

@@ -1,7 +1,6 @@
 import BlobStorage
 import BlobStorageSharing
 import Foundation
-import NIOHTTP1
 import Synchronization
 
 /// Sends S3 requests. Signs each attempt, and retries failures that may pass.
@@ -63,8 +62,8 @@ package final class S3Client: Sendable {
   ///
   /// A retried request may have taken effect the first time.
   ///
-  /// - Throws: The object store's refusal or the network's failure in one sentence, after all attempts; `cancelled`
-  ///   instead of another attempt, if the task was.
+  /// - Throws: The object store's refusal or the network's failure in one sentence, after all attempts; `cancelled` if
+  ///   the task was: the request may have taken effect.
   package func send(
     _ request: Request, accepts: (HTTPAnswer) -> Bool = { _ in false }
   ) throws(BlobStorageError) -> HTTPAnswer {
@@ -119,7 +118,7 @@ package final class S3Client: Sendable {
       let answer = try transport.send(
         method: request.method,
         url: "\(scheme)://\(authority)\(signed.path)\(query.isEmpty ? "" : "?\(query)")",
-        headers: HTTPHeaders(headers.map { ($0.name, $0.value) }), body: request.body,
+        headers: headers, body: request.body,
         answerByteCountMax: max(request.answerByteCountMax, Self.refusalByteCountMax))
       state.withLock { $0.wasAnswered = true }
       return .success(answer)
@@ -149,18 +148,6 @@ package final class S3Client: Sendable {
     return BlobStorageError(
       error.code, message, key: error.key, digest: error.digest, pack: error.pack, offset: error.offset,
       path: error.path, errno: error.errno)
-  }
-}
-
-extension ObjectContent {
-  /// Hashes all bytes with SHA-256, in hexadecimal.
-  fileprivate func sha256() throws(BlobStorageError) -> String {
-    var stream = DigestStream(.sha256)
-    try forEachPiece(byteCount: Upload.pieceByteCount) { (piece) throws(BlobStorageError) in
-      stream.update(piece.bytes)
-      return true
-    }
-    return stream.finalize().withUnsafeBytes { Hex.text($0) }
   }
 }
 

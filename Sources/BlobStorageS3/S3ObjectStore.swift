@@ -28,10 +28,10 @@ package final class S3ObjectStore: ObjectStore {
   package func put(
     _ name: String, _ content: ObjectContent, ifAbsent: Bool
   ) throws(BlobStorageError) -> ObjectPutOutcome {
-    guard content.bodyByteCount <= Self.objectByteCountMax else {
+    guard content.byteCount <= Self.objectByteCountMax else {
       throw BlobStorageError(
         .limitExceeded,
-        "'\(name)' has \(content.bodyByteCount) bytes: an object has at most \(Self.objectByteCountMax).")
+        "'\(name)' has \(content.byteCount) bytes: an object has at most \(Self.objectByteCountMax).")
     }
     var request = S3Client.Request("PUT", name)
     request.body = content

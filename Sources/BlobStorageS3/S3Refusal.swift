@@ -146,7 +146,7 @@ extension TransportFailure {
     case .tooLong:
       return BlobStorageError(
         .io, "\(service) answered \(request.text(configuration)) with more bytes than were asked for.")
-    case .source(let error): return error
+    case .local(let error): return error
     }
   }
 }

@@ -1,5 +1,4 @@
 import BlobStorage
-import Crypto
 import Foundation
 
 /// Signs requests with AWS Signature Version 4, in a header.
@@ -72,7 +71,7 @@ package struct SignatureV4: Sendable {
 
   /// The digest of a body in memory, in hexadecimal.
   package static func bodyDigest(of body: [UInt8]) -> String {
-    SHA256.hash(data: body).withUnsafeBytes { Hex.text($0) }
+    Digest.of(body, by: .sha256).withUnsafeBytes { Hex.text($0) }
   }
 
   /// The value of the `Authorization` header.
@@ -85,21 +84,17 @@ package struct SignatureV4: Sendable {
   package func signature(of request: Request, at time: UTCTime) -> String {
     let digest = Self.bodyDigest(of: Array(request.canonicalText.utf8))
     let text = [Self.algorithm, time.basicText, scope(on: time.day), digest].joined(separator: "\n")
-    return Hex.text(Self.code(of: text, key: signingKey(on: time.day)))
+    return Hex.text(Digest.authenticationCode(of: Array(text.utf8), key: signingKey(on: time.day)))
   }
 
   /// Derives the key for one day, region and service from the secret key.
   package func signingKey(on day: String) -> [UInt8] {
     [day, region, service, "aws4_request"].reduce(Array("AWS4\(credentials.secretKey.text)".utf8)) {
-      Self.code(of: $1, key: $0)
+      Digest.authenticationCode(of: Array($1.utf8), key: $0)
     }
   }
 
   private static let algorithm = "AWS4-HMAC-SHA256"
 
   private func scope(on day: String) -> String { "\(day)/\(region)/\(service)/aws4_request" }
-
-  private static func code(of text: String, key: [UInt8]) -> [UInt8] {
-    Array(HMAC<SHA256>.authenticationCode(for: Array(text.utf8), using: SymmetricKey(data: key)))
-  }
 }

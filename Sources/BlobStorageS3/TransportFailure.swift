@@ -1,8 +1,5 @@
-import AsyncHTTPClient
 import BlobStorage
-import NIOCore
-import NIOPosix
-import NIOSSL
+import CCurl
 import SystemPackage
 
 /// Why a request got no response.
@@ -21,14 +18,14 @@ package enum TransportFailure: Error, Sendable {
   case cut(String)
   /// The response is longer than its limit.
   case tooLong
-  /// The body could not be read.
-  case source(BlobStorageError)
+  /// This side ended the request: the body could not be read, or the task was cancelled.
+  case local(BlobStorageError)
 
   /// Whether a retry may succeed.
   package var isTransient: Bool {
     switch self {
     case .refused, .unknownHost, .timeout, .cut: true
-    case .certificate, .proxy, .tooLong, .source: false
+    case .certificate, .proxy, .tooLong, .local: false
     }
   }
 
@@ -36,62 +33,29 @@ package enum TransportFailure: Error, Sendable {
   package var isBeforeContact: Bool {
     switch self {
     case .refused, .unknownHost, .certificate, .proxy: true
-    case .timeout, .cut, .tooLong, .source: false
+    case .timeout, .cut, .tooLong, .local: false
     }
   }
 
-  /// Translates the client's error.
-  package init(_ error: any Error) {
-    switch error {
-    case let error as TransportFailure: self = error
-    case let error as HTTPClientError: self.init(client: error)
-    case let error as NIOConnectionError: self.init(connection: error)
-    case let error as NIOSSLExtraError:
-      self = .certificate(isOtherHost: error == .failedToValidateHostname)
-    case let error as NIOSSLError:
-      if case .handshakeFailed = error, "\(error)".contains("CERTIFICATE") {
-        self = .certificate(isOtherHost: "\(error)".contains("HOSTNAME"))
-      } else {
-        self = .cut("TLS: \(error)")
-      }
-    case let error as IOError:
-      let reason = IOErrorText.text(error.errnoCode)
-      self = IOErrorText.isOfConnecting(error.errnoCode) ? .refused(reason) : .cut(reason)
-    case is ChannelError: self = .timeout
-    default: self = .cut("\(error)")
+  /// Translates curl's code.
+  ///
+  /// - Parameters:
+  ///   - text: curl's description of the failure.
+  ///   - errorNumber: The system's error, 0 if there was none.
+  ///   - proxyStatus: What a proxy answered to `CONNECT`, 0 without one.
+  package init(_ code: CURLcode, text: String, errorNumber: Int = 0, proxyStatus: Int = 0) {
+    let reason = errorNumber == 0 ? text : "\(Errno(rawValue: CInt(truncatingIfNeeded: errorNumber)))"
+    switch code {
+    case _ where proxyStatus == 407: self = .proxy("it requires a user and a password")
+    case _ where proxyStatus >= 300: self = .proxy("it did not let the connection through")
+    case CURLE_COULDNT_RESOLVE_HOST: self = .unknownHost
+    case CURLE_COULDNT_RESOLVE_PROXY: self = .refused("the proxy's host is not known")
+    case CURLE_COULDNT_CONNECT: self = .refused(reason)
+    // All libraries for TLS that curl knows are quoted with "does not match target host name" or the like.
+    case CURLE_PEER_FAILED_VERIFICATION: self = .certificate(isOtherHost: text.contains("target host"))
+    case CURLE_SSL_CACERT_BADFILE: self = .certificate(isOtherHost: false)
+    case CURLE_OPERATION_TIMEDOUT: self = .timeout
+    default: self = .cut(reason)
     }
-  }
-
-  private init(client error: HTTPClientError) {
-    switch error {
-    case .connectTimeout, .readTimeout, .writeTimeout, .deadlineExceeded, .tlsHandshakeTimeout,
-      .getConnectionFromPoolTimeout, .httpProxyHandshakeTimeout, .socksHandshakeTimeout:
-      self = .timeout
-    case .proxyAuthenticationRequired: self = .proxy("it requires a user and a password")
-    case .invalidProxyResponse: self = .proxy("it did not let the connection through")
-    default: self = .cut(error.shortDescription)
-    }
-  }
-
-  private init(connection error: NIOConnectionError) {
-    if error.connectionErrors.isEmpty, error.dnsAError != nil || error.dnsAAAAError != nil {
-      self = .unknownHost
-    } else if let first = error.connectionErrors.first?.error {
-      let reason = (first as? IOError).map { IOErrorText.text($0.errnoCode) } ?? "\(first)"
-      self = if case .connectTimeout? = first as? ChannelError { .timeout } else { .refused(reason) }
-    } else {
-      self = .refused("\(error)")
-    }
-  }
-}
-
-/// Describes system errors.
-private enum IOErrorText {
-  static func text(_ number: CInt) -> String { "\(Errno(rawValue: number))" }
-
-  /// Whether the connection failed. Otherwise the server may have received data.
-  static func isOfConnecting(_ number: CInt) -> Bool {
-    [.connectionRefused, .networkUnreachable, .noRouteToHost, .addressNotAvailable]
-      .contains(Errno(rawValue: number))
   }
 }

@@ -2,9 +2,8 @@ import BlobStorage
 import BlobStorageS3
 import BlobStorageSharing
 import BlobStorageTestSupport
+import CCurl
 import Foundation
-import NIOCore
-import NIOHTTP1
 import SystemPackage
 import Testing
 
@@ -39,11 +38,12 @@ struct FaultTests {
       switch number {
       case 0: .refusal(500, "InternalError")
       case 1: .reply(502, [], "<html>")
-      case 2: .hangUp
-      case 3: .cut(200, byteCount: 100, "<")
-      case 4: .reply(429)
-      case 5: .refusal(400, "RequestTimeout")
-      case 6: .refusal(409, "ConditionalRequestConflict")
+      // A kept connection may end at any time: the first of these is no fault.
+      case 2, 3: .hangUp
+      case 4: .cut(200, byteCount: 100, "<")
+      case 5: .reply(429)
+      case 6: .refusal(400, "RequestTimeout")
+      case 7: .refusal(409, "ConditionalRequestConflict")
       default: .reply(200)
       }
     }
@@ -68,6 +68,21 @@ struct FaultTests {
     let server = try ScriptedServer { _, _ in .refusal(503, "SlowDown") }
     let flag = CancellationFlag()
     let scripted = try Scripted("http://127.0.0.1:\(server.port)", whilePausing: { flag.cancel() })
+    let failure = CancellationFlag.$current.withValue(flag) {
+      Self.failure { _ = try Self.put(scripted.store) }
+    }
+    #expect(failure?.code == .cancelled)
+    #expect(server.requests.count == 1)
+  }
+
+  @Test("is waited for no longer by a task that was cancelled")
+  func cancelledInFlight() throws {
+    let flag = CancellationFlag()
+    let server = try ScriptedServer { _, _ in
+      flag.cancel()
+      return .silence
+    }
+    let scripted = try Scripted(server)
     let failure = CancellationFlag.$current.withValue(flag) {
       Self.failure { _ = try Self.put(scripted.store) }
     }
@@ -184,11 +199,27 @@ struct FaultTests {
 
   @Test("ends a connection: it is unknown what has arrived, except if there was no connection")
   func reset() {
-    func isBeforeContact(_ number: Errno) -> Bool {
-      TransportFailure(IOError(errnoCode: number.rawValue, reason: "it failed")).isBeforeContact
+    func isBeforeContact(_ code: CURLcode) -> Bool {
+      TransportFailure(code, text: "it failed").isBeforeContact
     }
-    for number: Errno in [.connectionReset, .brokenPipe] { #expect(!isBeforeContact(number)) }
-    for number: Errno in [.connectionRefused, .noRouteToHost] { #expect(isBeforeContact(number)) }
+    for code in [CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE] {
+      #expect(!isBeforeContact(code))
+    }
+    for code in [CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST] { #expect(isBeforeContact(code)) }
+  }
+
+  @Test("hangs up over TLS while it is sent something: this process gets an error and no signal")
+  func hangUp() throws {
+    let server = try ScriptedServer(certificate: .localhost, answersEarly: true) { _, _ in .hangUp }
+    let path = FilePath(
+      FileManager.default.temporaryDirectory.appending(path: "certificate-\(UUID()).pem").path)
+    try ServerCertificate.localhost.chain.write(toFile: path.string, atomically: true, encoding: .utf8)
+    defer { try? FileManager.default.removeItem(atPath: path.string) }
+    let scripted = try Scripted("https://localhost:\(server.port)", certificates: path)
+    let content = ObjectContent.bytes([UInt8](repeating: 7, count: 20 << 20))
+    let failure = Self.failure { _ = try scripted.store.put("packs/x", content, ifAbsent: true) }
+    #expect(failure?.code == .unreachable)
+    #expect(server.requests.count == 10)
   }
 
   @Test("goes away: it is waited for as long as for any fault")
@@ -274,14 +305,26 @@ struct FaultTests {
     #expect(server.requests.map(\.body.count) == [1_000])
   }
 
-  @Test("is told that a connection ends with what is stored, and only that")
+  @Test("gets requests that follow each other on one connection")
   func connections() throws {
     let server = try ScriptedServer { _, request in .reply(request.method == "GET" ? 206 : 200) }
     let scripted = try Scripted(server)
     #expect(try Self.put(scripted.store) == .stored)
     try scripted.store.delete("packs/x")
     _ = Self.failure { _ = try scripted.store.get("packs/x", 0..<1) }
-    #expect(server.requests.map { $0.header("Connection")?.lowercased() == "close" } == [true, false, false])
+    #expect(server.requests.map(\.method) == ["PUT", "DELETE", "GET"])
+    #expect(server.connectionCount == 1)
+  }
+
+  @Test("closes a kept connection: what is put is sent again on another, whole and without a pause")
+  func keptConnection() throws {
+    let server = try ScriptedServer { number, _ in number == 1 ? .hangUp : .reply(200) }
+    let scripted = try Scripted(server)
+    try scripted.store.delete("packs/x")
+    #expect(try Self.put(scripted.store) == .stored)
+    #expect(server.requests.map(\.body) == [[], Self.bytes, Self.bytes])
+    #expect(server.connectionCount == 2)
+    #expect(scripted.pauses.isEmpty)
   }
 
   @Test(

@@ -1,5 +1,4 @@
 import CBlobKernels
-import Crypto
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials
@@ -20,20 +19,17 @@ extension Digest {
   package static func of(_ bytes: RawSpan, by algorithm: Algorithm) -> Digest {
     switch algorithm {
     case .blake3:
-      Digest(blake3Into: { target in bytes.withUnsafeBytes { bs_blake3($0.baseAddress, $0.count, target) } })
-    case .sha256:
-      bytes.withUnsafeBytes { SHA256.hash(data: $0) }.withUnsafeBytes {
-        Digest(algorithm: .sha256, bytes: $0)
-      }
+      Digest(.blake3) { target in bytes.withUnsafeBytes { bs_blake3($0.baseAddress, $0.count, target) } }
+    case .sha256: SHA256State.digest(of: bytes)
     }
   }
 
   /// What `body` writes into the 32 bytes it is given.
-  init(blake3Into body: (UnsafeMutablePointer<UInt8>) -> Void) {
+  init(_ algorithm: Algorithm, into body: (UnsafeMutablePointer<UInt8>) -> Void) {
     var words: Words = (0, 0, 0, 0)
     withUnsafeMutablePointer(to: &words) { pointer in
       pointer.withMemoryRebound(to: UInt8.self, capacity: Self.byteCount) { body($0) }
     }
-    self.init(algorithm: .blake3, words: words)
+    self.init(algorithm: algorithm, words: words)
   }
 }

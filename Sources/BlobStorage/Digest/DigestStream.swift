@@ -1,20 +1,19 @@
 import CBlobKernels
-import Crypto
 
 /// A digest of bytes that come bit by bit.
 ///
-/// A value, but not `Sendable`, because swift-crypto's functions are not: a copy goes on by itself, one
-/// thread at a time uses it. Updates may have any length; from 16 KiB up they run at full speed.
+/// A value, but not `Sendable`: a copy goes on by itself, one thread at a time uses it. Updates may have any length;
+/// from 16 KiB up they run at full speed.
 package struct DigestStream {
   /// Exactly one of the two is there, so that each can be changed in place.
   private var blake3: Blake3State?
-  private var sha256: SHA256?
+  private var sha256: SHA256State?
 
   /// A stream that has seen no bytes.
   package init(_ algorithm: Digest.Algorithm) {
     switch algorithm {
     case .blake3: blake3 = Blake3State()
-    case .sha256: sha256 = SHA256()
+    case .sha256: sha256 = SHA256State()
     }
   }
 
@@ -24,14 +23,14 @@ package struct DigestStream {
       if !isKnownUniquelyReferenced(&blake3) { blake3 = blake3?.copy() }
       blake3?.update(bytes)
     } else {
-      bytes.withUnsafeBytes { sha256?.update(bufferPointer: $0) }
+      if !isKnownUniquelyReferenced(&sha256) { sha256 = sha256?.copy() }
+      sha256?.update(bytes)
     }
   }
 
   /// The digest of all bytes so far; the stream can go on.
   package func finalize() -> Digest {
-    if let blake3 { return blake3.finalize() }
-    return (sha256 ?? SHA256()).finalize().withUnsafeBytes { Digest(algorithm: .sha256, bytes: $0) }
+    blake3?.finalize() ?? (sha256 ?? SHA256State()).finalize()
   }
 }
 
@@ -59,6 +58,6 @@ private final class Blake3State {
   }
 
   func finalize() -> Digest {
-    Digest(blake3Into: { bs_blake3_finalize(OpaquePointer(memory), $0) })
+    Digest(.blake3) { bs_blake3_finalize(OpaquePointer(memory), $0) }
   }
 }

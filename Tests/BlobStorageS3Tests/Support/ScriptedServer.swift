@@ -1,8 +1,5 @@
 import BlobStorage
-import NIOCore
-import NIOHTTP1
-import NIOPosix
-import NIOSSL
+import Foundation
 import Synchronization
 
 /// An HTTP server on loopback that does what a test says, right or wrong.
@@ -10,10 +7,24 @@ final class ScriptedServer: Sendable {
   struct Request: Sendable {
     var method: String
     var uri: String
-    var headers: HTTPHeaders
     var body: [UInt8] = []
+    private var headers: [(name: String, value: String)]
 
-    func header(_ name: String) -> String? { headers.first(name: name) }
+    /// A request from its first line and its headers.
+    init?(_ head: [UInt8]) {
+      let lines = String(decoding: head, as: UTF8.self).split(separator: "\r\n")
+      let words = lines.first?.split(separator: " ") ?? []
+      guard words.count == 3 else { return nil }
+      method = String(words[0])
+      uri = String(words[1])
+      headers = lines.dropFirst().map { line in
+        let name = line.prefix { $0 != ":" }
+        return (name.lowercased(), line.dropFirst(name.count + 1).trimmingCharacters(in: .whitespaces))
+      }
+    }
+
+    /// The first header named `name`.
+    func header(_ name: String) -> String? { headers.first { $0.name == name.lowercased() }?.value }
   }
 
   enum Answer: Sendable {
@@ -36,7 +47,7 @@ final class ScriptedServer: Sendable {
     }
   }
 
-  private let channel: any Channel
+  private let socket: ServerSocket
   private let log: Log
 
   /// A server whose answer to each request, the first being number 0, is what the script says.
@@ -48,37 +59,61 @@ final class ScriptedServer: Sendable {
   ) throws {
     let log = Log()
     self.log = log
-    let tls = try certificate.map { certificate in
-      try NIOSSLContext(
-        configuration: .makeServerConfiguration(
-          certificateChain: try NIOSSLCertificate.fromPEMBytes(Array(certificate.chain.utf8)).map {
-            .certificate($0)
-          },
-          privateKey: .privateKey(try NIOSSLPrivateKey(bytes: Array(certificate.key.utf8), format: .pem))))
+    socket = try ServerSocket(certificate: certificate) { connection in
+      log.connectionCount.withLock { $0 += 1 }
+      while Self.serveOne(connection, log, answersEarly: answersEarly, script) {}
     }
-    channel = try ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-      .childChannelInitializer { channel in
-        channel.eventLoop.makeCompletedFuture {
-          let pipeline = channel.pipeline.syncOperations
-          if let tls { try pipeline.addHandler(NIOSSLServerHandler(context: tls)) }
-          try pipeline.configureHTTPServerPipeline(withErrorHandling: false)
-          try pipeline.addHandler(Handler(log: log, answersEarly: answersEarly, script: script))
-        }
-      }
-      .bind(host: "127.0.0.1", port: 0).wait()
   }
 
-  deinit { channel.close(promise: nil) }
-
-  var port: Int { channel.localAddress?.port ?? 0 }
+  var port: Int { socket.port }
 
   /// What came so far, each request when it was answered.
   var requests: [Request] { log.requests.withLock { $0 } }
+
+  /// How many connections have been made so far.
+  var connectionCount: Int { log.connectionCount.withLock { $0 } }
+
+  /// Answers one request. Returns whether the connection goes on.
+  private static func serveOne(
+    _ connection: ServerConnection, _ log: Log, answersEarly: Bool, _ script: (Int, Request) -> Answer
+  ) -> Bool {
+    guard let head = connection.read(through: Array("\r\n\r\n".utf8)), var request = Request(head) else {
+      return false
+    }
+    let byteCount = request.header("Content-Length").flatMap { Int($0) } ?? 0
+    if answersEarly {
+      guard answer(script(log.add(request), request), on: connection) else { return false }
+      return connection.read(count: byteCount) != nil
+    }
+    guard let body = connection.read(count: byteCount) else { return false }
+    request.body = body
+    return answer(script(log.add(request), request), on: connection)
+  }
+
+  private static func answer(_ answer: Answer, on connection: ServerConnection) -> Bool {
+    func write(_ status: Int, _ headers: [(String, String)], _ body: [UInt8]) {
+      let lines = ["HTTP/1.1 \(status) Scripted"] + headers.map { "\($0.0): \($0.1)" } + ["", ""]
+      connection.write(Array(lines.joined(separator: "\r\n").utf8) + body)
+    }
+    switch answer {
+    case .reply(let status, let headers, let body):
+      write(status, headers + [("Content-Length", "\(body.utf8.count)")], Array(body.utf8))
+    case .bytes(let status, let headers, let body):
+      write(status, headers + [("Content-Length", "\(body.count)")], body)
+    case .cut(let status, let byteCount, let body):
+      write(status, [("Content-Length", "\(byteCount)")], Array(body.utf8))
+      return false
+    case .hangUp: return false
+    case .silence: break
+    }
+    return true
+  }
 }
 
 /// What came to a server, on all its connections.
 private final class Log: Sendable {
   let requests = Mutex<[ScriptedServer.Request]>([])
+  let connectionCount = Mutex(0)
 
   /// Notes a request and gives it its number.
   func add(_ request: ScriptedServer.Request) -> Int {
@@ -86,64 +121,5 @@ private final class Log: Sendable {
       $0.append(request)
       return $0.count - 1
     }
-  }
-}
-
-private final class Handler: ChannelInboundHandler {
-  typealias InboundIn = HTTPServerRequestPart
-  typealias OutboundOut = HTTPServerResponsePart
-
-  private let log: Log
-  private let answersEarly: Bool
-  private let script: @Sendable (Int, ScriptedServer.Request) -> ScriptedServer.Answer
-  private var request: ScriptedServer.Request?
-
-  init(
-    log: Log, answersEarly: Bool,
-    script: @escaping @Sendable (Int, ScriptedServer.Request) -> ScriptedServer.Answer
-  ) {
-    self.log = log
-    self.answersEarly = answersEarly
-    self.script = script
-  }
-
-  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    switch unwrapInboundIn(data) {
-    case .head(let head):
-      request = .init(method: head.method.rawValue, uri: head.uri, headers: head.headers)
-      if answersEarly { answer(context) }
-    case .body(let buffer): request?.body.append(contentsOf: buffer.readableBytesView)
-    case .end: answer(context)
-    }
-  }
-
-  func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
-
-  private func answer(_ context: ChannelHandlerContext) {
-    guard let request else { return }
-    self.request = nil
-    switch script(log.add(request), request) {
-    case .reply(let status, let headers, let body):
-      write(context, status, headers + [("Content-Length", "\(body.utf8.count)")], ByteBuffer(string: body))
-      context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
-    case .bytes(let status, let headers, let body):
-      write(context, status, headers + [("Content-Length", "\(body.count)")], ByteBuffer(bytes: body))
-      context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
-    case .cut(let status, let byteCount, let body):
-      write(context, status, [("Content-Length", "\(byteCount)")], ByteBuffer(string: body))
-      context.flush()
-      context.close(promise: nil)
-    case .hangUp: context.close(promise: nil)
-    case .silence: break
-    }
-  }
-
-  private func write(
-    _ context: ChannelHandlerContext, _ status: Int, _ headers: [(String, String)], _ body: ByteBuffer
-  ) {
-    let head = HTTPResponseHead(
-      version: .http1_1, status: .init(statusCode: status), headers: HTTPHeaders(headers))
-    context.write(wrapOutboundOut(.head(head)), promise: nil)
-    context.write(wrapOutboundOut(.body(.byteBuffer(body))), promise: nil)
   }
 }

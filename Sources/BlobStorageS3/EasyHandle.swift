@@ -1,0 +1,80 @@
+import CCurl
+
+/// Owns a handle of libcurl, with its connection to the server.
+///
+/// One thread at a time uses it. Options that cannot be set fail the next request.
+final class EasyHandle: @unchecked Sendable {
+  // Unchecked: the pool lends it to one request at a time.
+  private let handle: UnsafeMutableRawPointer
+  private let errorText: UnsafeMutablePointer<CChar>
+  private var headers: UnsafeMutablePointer<curl_slist>?
+  private var failure = CURLE_OK
+  /// When the last request ended.
+  private(set) var lastUse = ContinuousClock.now
+
+  private static let isStarted = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
+
+  /// - Returns: nil if there is no memory for it.
+  init?() {
+    guard Self.isStarted, let handle = curl_easy_init() else { return nil }
+    self.handle = handle
+    errorText = .allocate(capacity: Int(CURL_ERROR_SIZE))
+  }
+
+  deinit {
+    bs_curl_cleanup(handle)
+    curl_slist_free_all(headers)
+    errorText.deallocate()
+  }
+
+  /// Forgets all options, and keeps the connection.
+  func reset() {
+    curl_easy_reset(handle)
+    curl_slist_free_all(headers)
+    headers = nil
+    failure = CURLE_OK
+    errorText.pointee = 0
+    require(bs_curl_set_error_buffer(handle, errorText))
+    require(bs_curl_set_close_on_exec(handle))
+  }
+
+  func set(_ option: CURLoption, _ value: Int) { require(bs_curl_set_long(handle, option, value)) }
+
+  func set(_ option: CURLoption, _ text: String) { require(bs_curl_set_text(handle, option, text)) }
+
+  /// Removes curl's default. An option that this curl lacks has none.
+  func clear(_ option: CURLoption) { _ = bs_curl_set_text(handle, option, nil) }
+
+  /// Sets the length of the request's body.
+  func setBodyByteCount(_ byteCount: Int64) {
+    require(bs_curl_set_offset(handle, CURLOPT_INFILESIZE_LARGE, curl_off_t(byteCount)))
+  }
+
+  /// Adds a header line. A name with a colon and no value removes a header that curl would send.
+  func addHeader(_ line: String) {
+    guard let longer = curl_slist_append(headers, line) else { return require(CURLE_OUT_OF_MEMORY) }
+    headers = longer
+  }
+
+  /// Performs the request that the options describe, and returns curl's code.
+  func perform(_ transfer: Transfer) -> CURLcode {
+    require(bs_curl_set_headers(handle, headers))
+    return withExtendedLifetime(transfer) {
+      require(
+        bs_curl_set_callbacks(handle, Transfer.callbacks, Unmanaged.passUnretained(transfer).toOpaque()))
+      let code = failure == CURLE_OK ? bs_curl_perform(handle) : failure
+      lastUse = .now
+      return code
+    }
+  }
+
+  /// A number that curl knows about the last request; 0 if it does not.
+  func information(_ number: CURLINFO) -> Int { bs_curl_long(handle, number) }
+
+  /// Describes the failure of the last request.
+  func text(_ code: CURLcode) -> String {
+    errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
+  }
+
+  private func require(_ code: CURLcode) { if failure == CURLE_OK { failure = code } }
+}
