@@ -3,12 +3,11 @@
 /// A name is visible to others only with its writer's lock held and its header written. Every call may run on any
 /// thread.
 package protocol Backend: Sendable {
-  /// What the store has had written down of its packs; nil where they are published, which has a log of its own.
+  /// What the store has had written down of its packs. A record is durable once its pack is synced.
+  ///
+  /// Nil where packs are published for other machines to read, which has a log of its own. A record is durable once its
+  /// pack is published, and no machine may change or remove a published pack alone.
   var census: CensusFile? { get }
-
-  /// Whether packs are published for other machines to read. A record is durable once its pack is published then, and
-  /// no machine may change or remove a published pack alone. In a folder a record is durable once its pack is synced.
-  var publishes: Bool { get }
 
   /// The packs that are there, and those that were retired and not yet removed. What has left the store by the
   /// census is not among the first.
@@ -80,7 +79,6 @@ extension Backend {
     of store: StoreHeader
   ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>) { ([], []) }
 
-  package var publishes: Bool { false }
   package func localPackNames() throws(BlobStorageError) -> (live: [PackName], retired: [PackName]) {
     try packNames()
   }

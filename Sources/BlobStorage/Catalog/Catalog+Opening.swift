@@ -82,7 +82,7 @@ extension Catalog {
 
   /// Takes `lock` exclusively. Returns false after some seconds: the process that holds it may be stopped.
   func lockWithPatience() throws(BlobStorageError) -> Bool {
-    if isPublished { return try lock(.exclusive, wait: true) }
+    if tails == nil { return try lock(.exclusive, wait: true) }
     return try lockFile?.lock(.exclusive, withinSeconds: patienceSeconds) ?? false
   }
 
@@ -295,7 +295,7 @@ extension Catalog {
     do throws(BlobStorageError) {
       guard
         try last.environment.read({ (transaction) throws(BlobStorageError) in
-          try transaction.countsOnMediumOnly(forcesSealed: !isPublished)
+          try transaction.countsOnMediumOnly(forcesSealed: tails != nil)
         })
       else { return }
       var generation = state.generation

@@ -38,7 +38,9 @@ package final class Catalog: Sendable {
   let stripeTurns = StripeTurns()
   /// The live table; nil without one. Then every commit settles at once.
   package let live: LiveHolder
-  /// The records of open packs that the catalog lacks.
+  /// The records of open packs that the catalog lacks. Nil where packs are published: commits go to the catalog at once.
+  /// Such packs cannot be set aside, so a rebuild keeps what was found damaged in them. Until they are published, they
+  /// need not be on the medium.
   package let tails: Tails?
   /// When this process last checked that the live table still has its name.
   let lastLook = Atomic<UInt64>(0)
@@ -74,7 +76,6 @@ package final class Catalog: Sendable {
 
   let randomNumber: @Sendable () -> UInt64
   let clock: WallClock
-  let isPublished: Bool
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   let prepare: @Sendable () throws(BlobStorageError) -> Void
   /// What is done when another generation is in use from now on.
@@ -95,8 +96,6 @@ package final class Catalog: Sendable {
   /// Opens the catalog in `folder`, made when it is missing, and rebuilt with `fill` when it cannot be used.
   ///
   /// - Parameters:
-  ///   - isPublished: whether its packs are published. Such packs cannot be set aside, so a rebuild keeps what was
-  ///     found damaged in them. Until they are published, they need not be on the medium.
   ///   - prepare: downloads what a later `fill` needs, before any lock is taken.
   ///   - fill: applies all packs. It recovers dead writers' packs, or leaves all packs as they are.
   ///   - recoverDeadPacks: applies what a usable catalog lacks, while no other process writes. It calls its second
@@ -104,7 +103,7 @@ package final class Catalog: Sendable {
   package init(
     folder: FilePath, files: any FileSystem, store: StoreHeader, identity: MediumIdentity, mapByteCount: Int,
     logger: Logger, randomNumber: @escaping @Sendable () -> UInt64 = randomUInt64,
-    clock: WallClock = .system, isPublished: Bool = false, patienceSeconds: Double = 10,
+    clock: WallClock = .system, patienceSeconds: Double = 10,
     stripePatienceSeconds: Double = 30,
     live: LiveHolder = LiveHolder(), tails: Tails? = nil,
     prepare: @escaping @Sendable () throws(BlobStorageError) -> Void = {},
@@ -119,7 +118,6 @@ package final class Catalog: Sendable {
     self.logger = logger
     self.randomNumber = randomNumber
     self.clock = clock
-    self.isPublished = isPublished
     self.patienceSeconds = patienceSeconds
     self.stripePatienceSeconds = stripePatienceSeconds
     self.live = live
@@ -145,14 +143,14 @@ package final class Catalog: Sendable {
         try files.open(folder.appending("users"), .openOrCreate)
       )
     } catch {
-      guard error.isRefusal, !isPublished else { throw error }
+      guard error.isRefusal, tails != nil else { throw error }
       refusal = error
     }
     lockFile = locks?.lock
     usersFile = locks?.users
     if refusal == nil {
       do throws(BlobStorageError) { try openShared() } catch {
-        guard error.isRefusal, !isPublished else { throw error }
+        guard error.isRefusal, tails != nil else { throw error }
         refusal = error
       }
     }

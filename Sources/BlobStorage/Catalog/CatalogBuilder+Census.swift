@@ -24,7 +24,11 @@ extension CatalogBuilder {
     guard !missing.isEmpty else { return }
     let census = try backend.census?.read()
     for row in missing {
-      guard let census, row.wasDurable || census.pack(row.name) != nil, !census.hasLeft(row.name) else {
+      // What was published is looked for later, without a lock.
+      let isKnown =
+        census.map { (row.wasDurable || $0.pack(row.name) != nil) && !$0.hasLeft(row.name) }
+        ?? (row.durableByteCount > 0)
+      guard isKnown else {
         throw BlobStorageError(
           .catalogDamaged, "Pack \(row.name) is in the catalog and not in the store.")
       }
@@ -195,7 +199,6 @@ extension CatalogBuilder {
   func fillFromPublished(
     _ environment: Environment, except local: Set<PackName>
   ) throws(BlobStorageError) {
-    guard backend.publishes else { return }
     for name in try backend.knownPackNames().sorted() where !local.contains(name) {
       // Removed since it was heard of: what is needed of it lies in another.
       guard let file = try backend.openPack(name) else { continue }

@@ -15,9 +15,9 @@ package struct CatalogBuilder: Sendable {
   /// Says up to where the records of living writers' packs count.
   let live: LiveHolder
 
-  package init(
+  init(
     backend: any Backend, codecs: CodecPool, store: StoreHeader, logger: Logger,
-    weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000, live: LiveHolder = LiveHolder()
+    weaknesses: Weaknesses, recordCountOfBatch: Int, live: LiveHolder
   ) {
     self.live = live
     precondition(recordCountOfBatch > 0, "a transaction takes a record or more")
@@ -97,12 +97,8 @@ package struct CatalogBuilder: Sendable {
     let rows = try environment.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
     let known = Dictionary(rows.map { ($0.row.name, $0.row) }, uniquingKeysWith: { first, _ in first })
     let present = Set(names.live).union(names.retired)
-    // What was published is looked for later, without a lock.
     // On a full disk the file of a retired pack may have gone before its records: the next collection takes care of it.
-    let isElsewhere = { (row: PackRow) in
-      backend.publishes ? row.durableByteCount > 0 : row.state == .retired
-    }
-    try checkLost(rows.map(\.row).filter { !present.contains($0.name) && !isElsewhere($0) })
+    try checkLost(rows.map(\.row).filter { !present.contains($0.name) && $0.state != .retired })
     if let found = known.values.first(where: { $0.isLost && present.contains($0.name) }) {
       throw BlobStorageError(.catalogDamaged, "Pack \(found.name) was lost and is there again.")
     }
@@ -182,7 +178,7 @@ package struct CatalogBuilder: Sendable {
         let isKnown = try transaction.updatePack(name) { row in
           row.isSealed = true
           row.isPoisoned = false
-          if !backend.publishes { row.durableByteCount = sealed }
+          if backend.census != nil { row.durableByteCount = sealed }
         }
         if isKnown { try transaction.bumpEpoch() }
         try transaction.setCacheLacksKeys()
@@ -335,7 +331,7 @@ package struct CatalogBuilder: Sendable {
       for record in records {
         // Behind a gap the records go on further on.
         changed.appliedByteCount = record.offset
-        try transaction.apply(record, from: number, &changed, isTakenIn: backend.publishes)
+        try transaction.apply(record, from: number, &changed)
       }
       try transaction.setPackRow(number, changed)
     }

@@ -101,7 +101,7 @@ package final class Tails: Sendable {
   private let time: PassingTime
   let weaknesses: Weaknesses
 
-  init(
+  package init(
     backend: any Backend, codecs: CodecPool, store: StoreHeader, time: PassingTime,
     weaknesses: Weaknesses = []
   ) {

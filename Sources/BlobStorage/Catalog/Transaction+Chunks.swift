@@ -107,13 +107,13 @@ extension WriteTransaction {
   }
 
   /// Marks a chunk as damaged: the next put of the same bytes stores it again.
-  func setSuspect(_ digest: Digest, _ row: ChunkRow) throws(BlobStorageError) {
+  package func setSuspect(_ digest: Digest, _ row: ChunkRow) throws(BlobStorageError) {
     var suspect = row
     suspect.isSuspect = true
     try setChunkRow(digest, suspect, insteadOf: row)
   }
 
-  func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
+  package func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       if let row { try put(.manifests, key, row) } else { try remove(.manifests, key) }
     }

@@ -27,8 +27,6 @@ extension Engine {
 
   /// The same, with the packs' names and the times of uncertain keys. What the census lacks is added to it.
   package func knownLosses() throws(BlobStorageError) -> KnownLosses {
-    let builder = CatalogBuilder(
-      backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses)
     let losses = try builder.compareCensus(with: catalog)
     uncertain.set(losses.uncertainKeys)
     return losses

@@ -202,19 +202,9 @@ extension Engine {
     if durability == .durable, let watermark { try writer.synchronize(watermark) }
   }
 
-  /// For a change that has found nothing to do: what it found was perhaps made by an attempt that could not publish it,
-  /// or by a relaxed change of this process or another.
+  /// For a change that has found nothing to do.
   func makeDurableWhatIsThere(_ durability: Durability) throws(BlobStorageError) {
-    guard durability == .durable else { return }
-    if writer.publishes { return try writer.rollOver() }
-    let open = try catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
-    }
-    for name in open where try !writer.synchronizeOther(name) {
-      throw BlobStorageError(
-        .poisoned, "A sync of pack \(name) has failed: close the store wherever it is open, and try again.",
-        pack: name.description)
-    }
+    if durability == .durable { try sharing.synchronizeFound(writer) }
   }
 }
 

@@ -12,6 +12,7 @@ package final class Engine: Sendable {
   package let codec: CodecChoice
   package let backend: any Backend
   package let catalog: Catalog
+  let builder: CatalogBuilder
   package let codecs: CodecPool
   package let packs: PackFiles
   package let chunks: ChunkSource
@@ -148,21 +149,16 @@ package final class Engine: Sendable {
     let backend = opened.backend
     self.backend = backend
     let live = LiveHolder()
-    let builder = CatalogBuilder(
+    builder = CatalogBuilder(
       backend: backend, codecs: codecs, store: header, logger: configuration.logger, weaknesses: weaknesses,
       recordCountOfBatch: environment.recordCountOfBatch, live: live)
-    let tails =
-      backend.publishes
-      ? nil
-      : Tails(
-        backend: backend, codecs: codecs, store: header, time: environment.time, weaknesses: weaknesses)
-    catalog = try folder.withReserve { () throws(BlobStorageError) in
+    catalog = try folder.withReserve { [builder] () throws(BlobStorageError) in
       try Catalog(
         folder: environment.catalogFolder ?? folder.catalog, files: environment.catalogFiles, store: header,
         identity: identity, mapByteCount: environment.mapByteCount,
         logger: configuration.logger, randomNumber: environment.randomNumber, clock: environment.clock,
-        isPublished: backend.publishes, patienceSeconds: environment.patienceSeconds,
-        stripePatienceSeconds: environment.stripePatienceSeconds, live: live, tails: tails,
+        patienceSeconds: environment.patienceSeconds,
+        stripePatienceSeconds: environment.stripePatienceSeconds, live: live, tails: opened.tails,
         prepare: { () throws(BlobStorageError) in try backend.prefetchFooters() },
         fill: { (database, mends) throws(BlobStorageError) in
           if mends { try builder.fill(database) } else { try builder.look(database) }
@@ -279,9 +275,12 @@ package final class Engine: Sendable {
     try sharing.synchronize(writer)
   }
 
+  /// Whether the store alone decides about its packs, and no other machine has them.
+  var ownsPacks: Bool { sharing.place == nil }
+
   /// - Throws: `invalidArgument` where machines share the packs.
   func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError) {
-    guard backend.publishes else { return }
+    if ownsPacks { return }
     throw BlobStorageError(.invalidArgument, refusal(), path: information.path)
   }
 

@@ -17,7 +17,10 @@ package struct LocalFolder: PackLocation {
       folder: folder.packs, asideFolder: folder.aside, files: folder.files,
       weaknesses: setting.environment.weaknesses, census: folder.census)
     try backend.removeLeftovers()
-    return OpenedPacks(backend: backend) { parts in LocalSharing(catalog: parts.catalog) }
+    let tails = Tails(
+      backend: backend, codecs: setting.codecs, store: setting.header, time: setting.environment.time,
+      weaknesses: setting.environment.weaknesses)
+    return OpenedPacks(backend: backend, tails: tails) { parts in LocalSharing(catalog: parts.catalog) }
   }
 }
 
@@ -35,6 +38,17 @@ package struct LocalSharing: Sharing {
     if let watermark = try session.commit(on: [], { _ in }).watermark { try session.synchronize(watermark) }
   }
 
+  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
+    let open = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
+    }
+    for name in open where try !session.synchronizeOther(name) {
+      throw BlobStorageError(
+        .poisoned, "A sync of pack \(name) has failed: close the store wherever it is open, and try again.",
+        pack: name.description)
+    }
+  }
+
   package func extend() -> ExtensionReport { ExtensionReport() }
   package func extendForMissing() -> Bool { false }
   package func completeCatalog() -> Bool { false }
@@ -49,6 +63,7 @@ package struct LocalSharing: Sharing {
   ) -> CollectionReport? { nil }
 
   package func missingPacks(_ rows: [PackRow]) -> Set<PackName>? { nil }
+  package func distrust(_ pack: UInt32, except whole: [PackRecord]) -> Set<Digest>? { nil }
   package func readAnew(_ pack: PackName) -> Bool { true }
 }
 
@@ -59,8 +74,12 @@ package struct LocalPublisher: PackPublisher {
 
   package func joinStream(_ session: WriterSession, _ leases: LeaseFile) -> UInt64? { nil }
 
-  package func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) -> Int64 {
-    byteCount
+  package func seal(_ writer: PackWriter, of session: WriterSession) throws(BlobStorageError) -> Int64 {
+    try session.makeWhole(writer)
+  }
+
+  package func giveUp(_ writer: PackWriter, _ cause: BlobStorageError, of session: WriterSession) -> Int64 {
+    writer.writtenByteCount
   }
 
   package func precedes(_ pack: PackName, _ session: WriterSession) -> Bool { false }

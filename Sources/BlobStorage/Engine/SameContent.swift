@@ -28,7 +28,7 @@ struct SameContent {
       guard let current = try transaction.currentVersion(ofKey: key),
         current.row.byteCount == byteCount,
         let manifest = try transaction.manifestToShare(current.row.digest),
-        try Self.canCountOn(manifest.place, engine, transaction)
+        try engine.writer.canRefer(to: manifest.place, transaction)
       else { return nil }
       return current
     }
@@ -127,23 +127,12 @@ struct SameContent {
   private func areThereToShare(_ digests: [Digest]) throws(BlobStorageError) -> Bool {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for digest in digests.sorted() {
-        guard let row = try transaction.chunkToShare(digest) else { return false }
-        guard try Self.canCountOn(row.place, engine, transaction) else { return false }
-        guard let base = row.base else { continue }
-        guard let baseRow = try transaction.chunkRow(base),
-          try Self.canCountOn(baseRow.place, engine, transaction)
+        guard let row = try transaction.chunkToShare(digest),
+          try engine.planner.canRefer(to: row, transaction)
         else { return false }
       }
       return true
     }
-  }
-
-  /// Whether a ref may rely on what lies there, whatever becomes of the version: other machines may have dropped that.
-  private static func canCountOn(
-    _ place: Place, _ engine: Engine, _ transaction: ReadTransaction
-  ) throws(BlobStorageError) -> Bool {
-    if !engine.writer.publishes { return true }
-    return try engine.writer.canRefer(to: place, transaction)
   }
 
   private func nextBatch(of group: inout ArraySlice<ChunkEntry>, at offset: inout Int64) -> Batch? {

@@ -12,10 +12,15 @@ package protocol PackLocation: Sendable {
 /// The packs of a store, and the way to its collaborator once the catalog is open.
 package struct OpenedPacks: Sendable {
   package let backend: any Backend
+  /// By which a commit is visible before the catalog has it; nil where commits go to the catalog at once.
+  package let tails: Tails?
   package let sharing: @Sendable (StoreParts) -> any Sharing
 
-  package init(backend: any Backend, sharing: @escaping @Sendable (StoreParts) -> any Sharing) {
+  package init(
+    backend: any Backend, tails: Tails? = nil, sharing: @escaping @Sendable (StoreParts) -> any Sharing
+  ) {
     self.backend = backend
+    self.tails = tails
     self.sharing = sharing
   }
 }
@@ -67,6 +72,10 @@ package protocol Sharing: CatalogExtender {
   /// Makes all durable that a session has committed.
   func synchronize(_ session: WriterSession) throws(BlobStorageError)
 
+  /// Makes durable what a change has found done already: a change that could not publish it has left it perhaps, or a
+  /// relaxed change of this process or another.
+  func synchronizeFound(_ session: WriterSession) throws(BlobStorageError)
+
   /// Extends the catalog by all that was published, and removed, before the call.
   @discardableResult
   func extend() throws(BlobStorageError) -> ExtensionReport
@@ -78,6 +87,12 @@ package protocol Sharing: CatalogExtender {
 
   /// The packs that should be published and are not; nil where the census tells which packs are lost.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>?
+
+  /// Counts the chunks and manifests of a damaged pack as missing, except for whole records, so that the next put of
+  /// the same bytes stores them again.
+  ///
+  /// - Returns: the chunks; nil where a damaged pack is set aside.
+  func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<Digest>?
 
   /// Makes the next reads of a pack fetch what other machines read; false if its ends differ from the copy here.
   func readAnew(_ pack: PackName) throws(BlobStorageError) -> Bool

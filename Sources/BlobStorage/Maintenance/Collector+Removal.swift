@@ -195,7 +195,7 @@ extension Collector {
       try mark()
       // What rebasing adds is live, and in packs of its own.
       let rows = try engine.catalog.packRows()
-      try rebase()
+      try removal.rebase(self)
       return rows
     }
     let rows = try engine.catalog.packRows()

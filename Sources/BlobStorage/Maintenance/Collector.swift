@@ -31,7 +31,7 @@ package final class Collector {
 
   package let engine: Engine
   package let options: CollectionOptions
-  private let removal: any PackRemoval
+  let removal: any PackRemoval
   package let progress: ProgressHandler
   var marker: Marker
   /// Marks and candidates go by the numbers of this generation of the catalog.
@@ -93,7 +93,7 @@ package final class Collector {
         try engine.recoverDeadWriters()
         if let count = options.archivedCountMax {
           // A refused caller has dropped nothing.
-          if !engine.backend.publishes { try checkSyncs() }
+          try checkSyncs()
           _ = try engine.keep(upTo: count, prefix: "", .durable)
         }
         try engine.writer.rollOver()
@@ -106,7 +106,7 @@ package final class Collector {
     }
     addObstacles(rows)
     var candidates = try plan(rows.filter { sealed.contains($0.number) })
-    if !engine.backend.publishes, !options.isDryRun { try checkSyncs() }
+    if !options.isDryRun { try checkSyncs() }
     // What hides other records may not be on the medium: first it is copied to where it is.
     if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {
@@ -159,8 +159,6 @@ package final class Collector {
 
   /// Lets bases go that cost more than they save, by storing what depends on them again.
   func rebase() throws(BlobStorageError) {
-    // One machine alone does not see what others are about to encode against a base.
-    if engine.backend.publishes { return }
     guard marker.unreadable.isEmpty else { return }
     progress(WorkProgress(phase: "rebasing"))
     var rebasing = Rebasing(engine, isDryRun: options.isDryRun)
@@ -318,6 +316,9 @@ package protocol PackRemoval {
   /// Ends what a collection that was killed has begun.
   func finishLast(_ collector: Collector) throws(BlobStorageError)
 
+  /// Makes bases garbage that cost more than they save. Everything live is marked.
+  func rebase(_ collector: Collector) throws(BlobStorageError)
+
   /// Adds to the report why nothing may be removed.
   func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector)
 
@@ -334,6 +335,8 @@ package struct LocalRemoval: PackRemoval {
   package var condemned: Set<PackName> { [] }
 
   package func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast() }
+
+  package func rebase(_ collector: Collector) throws(BlobStorageError) { try collector.rebase() }
 
   package func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
     collector.addAbsent()

@@ -27,10 +27,7 @@ extension Engine {
 
   /// Recovers the packs of dead writers.
   func recoverDeadWriters() throws(BlobStorageError) {
-    let builder = CatalogBuilder(
-      backend: backend, codecs: codecs, store: header, logger: logger, weaknesses: weaknesses,
-      live: catalog.live)
-    try catalog.maintain { (environment) throws(BlobStorageError) in
+    try catalog.maintain { [builder] (environment) throws(BlobStorageError) in
       try builder.recoverDeadPacks(environment) {}
     }
   }

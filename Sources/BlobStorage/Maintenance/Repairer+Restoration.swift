@@ -14,12 +14,10 @@ extension Repairer {
   /// - Returns: false when the catalog could not be read.
   func restoreKnownState() throws(BlobStorageError) -> Bool {
     var isRestored = true
-    let builder = CatalogBuilder(
-      backend: engine.backend, codecs: engine.codecs, store: engine.header, logger: engine.logger)
     let session = engine.newSession()
     do throws(BlobStorageError) {
       try engine.catalog.withSecond { (environment) throws(BlobStorageError) in
-        try builder.fillWithoutRecovery(environment)
+        try engine.builder.fillWithoutRecovery(environment)
       } _: { (known, packs) throws(BlobStorageError) in
         var last: [UInt8]?
         repeat {

@@ -29,10 +29,9 @@ struct Repairer {
     let misnamed = try restoreNames()
     let before = try engine.catalog.packRows().map(\.row)
     let missing = try verifier.missingPacks(before).subtracting(misnamed)
-    let isPublished = engine.backend.publishes
     // Of these packs the catalog had every record: what it knows is restored.
     var vouched: Set<PackName> = []
-    if !isPublished, try restoreKnownState() {
+    if engine.ownsPacks, try restoreKnownState() {
       vouched = Set(before.lazy.filter { !$0.hasLostRecords }.map(\.name))
     }
     // Only the catalog knows the records of lost packs.
@@ -49,8 +48,8 @@ struct Repairer {
       findings += result.findings
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
-      if isDamaged, isPublished {
-        lost.formUnion(try distrust(number, except: result.whole))
+      if isDamaged, let distrusted = try engine.sharing.distrust(number, except: result.whole) {
+        lost.formUnion(distrusted)
       } else if isDamaged, result.hasUnknownRecords {
         report.hasLaterRecords = true
         engine.logger.error("Pack \(row.name) has records of a later build: repair the store with that.")
@@ -136,46 +135,5 @@ struct Repairer {
     }
     try engine.packs.forget { $0 == name }
     return try engine.backend.setAsidePack(name)
-  }
-
-  // MARK: A damaged pack that is published: no machine has it whole, and no machine may remove it
-
-  private static let countOfCommit = 1_000
-
-  /// Marks chunks and manifests of a pack as missing, except for whole records, so that the next put of the same bytes
-  /// stores them again.
-  ///
-  /// - Returns: the chunks.
-  func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<Digest> {
-    let offsets = Set(whole.map(\.offset))
-    var chunks: [Digest] = []
-    var manifests: [Digest] = []
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.forEachChunk { (digest, row) in
-        if row.place.pack == pack, !offsets.contains(row.place.offset) { chunks.append(digest) }
-        return true
-      }
-      try transaction.forEachManifest { (digest, row) in
-        if row.place.pack == pack, !offsets.contains(row.place.offset) { manifests.append(digest) }
-        return true
-      }
-    }
-    for part in chunks.parts(of: Self.countOfCommit) {
-      try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        for digest in part {
-          guard let row = try transaction.chunkRow(digest), row.place.pack == pack else { continue }
-          try transaction.setSuspect(digest, row)
-        }
-      }
-    }
-    for part in manifests.parts(of: Self.countOfCommit) {
-      try engine.catalog.write { (transaction) throws(BlobStorageError) in
-        for digest in part {
-          guard let row = try transaction.manifestRow(digest), row.place.pack == pack else { continue }
-          try transaction.setManifestRow(digest, nil)
-        }
-      }
-    }
-    return Set(chunks)
   }
 }

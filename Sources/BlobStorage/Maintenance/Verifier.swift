@@ -77,7 +77,7 @@ struct Verifier {
 
   /// Has the catalog remember which chunks cannot be read: gc removes nothing then, and the next put heals them.
   private func rememberDamage(_ report: VerificationReport) throws(BlobStorageError) {
-    guard !engine.backend.publishes else { return }
+    guard engine.ownsPacks else { return }
     for damage in report.damaged where !damage.keys.isEmpty {
       if let digest = damage.digest { _ = try unlessCorrupted(try engine.chunks.bytes(digest)) }
     }
@@ -284,7 +284,7 @@ struct Verifier {
           needed = nil
         }
         // Garbage may outlive its base. What was healed by another copy stays in a published pack until that goes.
-        if isOnlyBase || engine.backend.publishes, let digest,
+        if isOnlyBase || !engine.ownsPacks, let digest,
           try !isCurrent(record, digest, pack, engine)
         {
           continue

@@ -20,10 +20,6 @@ package final class PackWriter {
   /// file's length does not change. To readers the zeros are a torn tail.
   package var fillByteCount = 0
 
-  /// Whether sealing syncs the pack. A pack that is to be published need not be synced: no durable call has returned
-  /// yet, and a process that finds it after a power cut checks it.
-  package var synchronizes = true
-
   private var buffer = GrowingBuffer()
   /// Blocks of the footer, and what the next one lists.
   private var blocks: [(header: PackFooter.BlockHeader, content: [UInt8])] = []
@@ -270,7 +266,7 @@ package final class PackWriter {
 
   /// Syncs, writes the footer and syncs again: the pack never changes again. Returns its length.
   @discardableResult
-  package func seal() throws(BlobStorageError) -> Int64 {
+  package func seal(synchronizes: Bool = true) throws(BlobStorageError) -> Int64 {
     try flush()
     try endBlock()
     // A footer says that all before it is there: it must not reach the medium first.

@@ -99,9 +99,7 @@ package final class Importer {
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // The process that stored an unchanged file may not have made it durable.
-      if report.unchangedFileCount > 0 || engine.writer.publishes {
-        try engine.makeDurableWhatIsThere(options.durability)
-      }
+      if report.unchangedFileCount > 0 { try engine.makeDurableWhatIsThere(.durable) }
     } else {
       tell(force: true)
     }

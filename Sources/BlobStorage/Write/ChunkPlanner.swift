@@ -307,11 +307,11 @@ extension ChunkPlanner {
     _ row: ChunkRow, _ view: ReadTransaction, _ unsynced: inout Set<PackName>
   ) throws(BlobStorageError) -> Bool {
     if try canRefer(to: row, view) { return true }
-    // What others have not published yet is not waited for.
-    guard !writer.publishes else { return false }
     var places = [row.place]
     if let base = row.base, let baseRow = try view.chunkRow(base) { places.append(baseRow.place) }
     for place in places where !(try writer.canRefer(to: place, view)) {
+      // What others have not published yet is not waited for.
+      guard try writer.stays(at: place, view) else { return false }
       if let pack = try view.packRow(place.pack) { unsynced.insert(pack.name) }
     }
     return true

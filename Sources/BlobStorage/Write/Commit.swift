@@ -348,8 +348,7 @@ extension WriterSession.Commit {
       guard let base = row.base, let baseRow = try transaction.chunkRow(base) else { return true }
       if try canRefer(to: baseRow.place) { return true }
     }
-    // What others have not published yet is stored again.
-    guard isLookedUp || session.publishes else {
+    guard isLookedUp else {
       throw BlobStorageError(.needsLookup, "The pack of a chunk has to be synced first.")
     }
     return false

@@ -11,10 +11,17 @@ package protocol PackPublisher: Sendable {
   /// Waits until the session may write, and begin a pack if it has none. Called without locks.
   func admit(_ session: WriterSession) throws(BlobStorageError)
 
-  /// Accepts a sealed pack. If packs are published, the publisher closes the file, which gives up the pack's lock.
+  /// Seals a full pack.
   ///
-  /// - Returns: how many bytes of the pack are durable already.
-  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) -> Int64
+  /// - Returns: how many bytes of it are durable. If none are yet, the publisher keeps the file, whose lock shows that the
+  ///   writer lives, and closes it.
+  func seal(_ writer: PackWriter, of session: WriterSession) throws(BlobStorageError) -> Int64
+
+  /// Gives up a pack that cannot be written or sealed. Called with or without the append lock.
+  ///
+  /// - Returns: how many bytes of it are durable, if nothing has failed but the seal.
+  @discardableResult
+  func giveUp(_ writer: PackWriter, _ cause: BlobStorageError, of session: WriterSession) -> Int64
 
   /// Whether a pack is always durable before anything that the session writes from now on.
   func precedes(_ pack: PackName, _ session: WriterSession) -> Bool

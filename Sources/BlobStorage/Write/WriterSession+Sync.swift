@@ -120,12 +120,9 @@ extension WriterSession {
 
   /// Forces a pack to the medium that this session does not write to.
   ///
-  /// Where packs are published nothing is forced: what others have not published is stored again instead.
-  ///
   /// - Returns: false when an earlier sync of the pack has failed, which no later one makes good.
   @discardableResult
   package func synchronizeOther(_ name: PackName) throws(BlobStorageError) -> Bool {
-    if publishes { return true }
     guard let file = try backend.openPack(name) else { return true }
     defer { file.close() }
     // Not the file's length: its writer may have filled it ahead.
@@ -190,7 +187,7 @@ extension WriterSession {
       guard let byteCount else { throw lost(writer.name) }
       try synchronizeNames()
       // What another thread's sync of the pack has lost, this one does not tell.
-      if !publishes { try checkNotPoisoned() }
+      try checkNotPoisoned()
       enter(.sealed(writer.name, recordsEnd: writer.byteCount))
       return byteCount
     } catch {
@@ -220,12 +217,11 @@ extension WriterSession {
   }
 
   func seal(_ writer: PackWriter) {
-    var isSealing = true
+    var sealed: Int64?
     do throws(BlobStorageError) {
-      let byteCount = try makeWhole(writer)
-      let durableByteCount = publisher.add(writer.name, writer.file, byteCount: byteCount, of: self)
+      let durableByteCount = try publisher.seal(writer, of: self)
+      sealed = durableByteCount
       finishSealing(writer.name, durableByteCount)
-      isSealing = false
       _ = try catalog.write { (transaction) throws(BlobStorageError) in
         try transaction.updatePack(writer.name) { row in
           row.isSealed = true
@@ -237,19 +233,19 @@ extension WriterSession {
     } catch {
       // All records are visible. The next opening writes the footer.
       logger.warning("Pack \(writer.name) was not sealed.", metadata: ["reason": "\(error.message)"])
-      if isSealing { locked { $0.sealFailure = error } }
       if error.code == .poisoned { locked { $0.poison = error } }
-      if publishes, isSealing { poisonUnpublished(writer, error) }
-      if isSealing {
-        finishSealing(writer.name, error.code == .poisoned || publishes ? 0 : writer.writtenByteCount)
+      if sealed == nil {
+        locked { $0.sealFailure = error }
+        let durableByteCount = publisher.giveUp(writer, error, of: self)
+        finishSealing(writer.name, error.code == .poisoned ? 0 : durableByteCount)
       }
       let name = writer.name
       // Dropping a slot is a system call, so the closure hands it out.
       _ = locked { $0.slots.removeValue(forKey: name) }
       if error.code == .poisoned { markPoisoned(writer.name) }
     }
-    // One that is to be published stays locked until it is.
-    if !publishes { writer.file.close() }
+    // Until a pack is durable, its publisher keeps the file.
+    if sealed != 0 { writer.file.close() }
   }
 
   /// Marks a pack whose truncation may not survive a power cut, for all writers.
@@ -450,15 +446,8 @@ extension WriterSession {
     return locked { $0.isIdle ? $0.nextSequence : nil }
   }
 
-  /// A pack that cannot be sealed keeps all later ones from being published, until the next opening seals it.
-  func poisonUnpublished(_ writer: PackWriter, _ cause: BlobStorageError) {
-    let error = BlobStorageError(
-      .poisoned,
-      "Pack \(writer.name) cannot be written (\(cause.message)): open the store anew, which publishes what is left.",
-      pack: writer.name.description, path: cause.path, errno: cause.errno)
-    locked { if $0.poison == nil { $0.poison = error } }
-    writer.file.close()
-  }
+  /// Ends all writing of this session, unless something has ended it before. Called with or without the append lock.
+  package func poison(_ error: BlobStorageError) { locked { $0.poison = $0.poison ?? error } }
 
   /// Leaves packs whose records are published but could not be settled, on a full disk for example. They are forced to
   /// the medium. The next process to open the store settles them.

@@ -42,8 +42,6 @@ package final class WriterSession: Sendable {
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
   package let publisher: any PackPublisher
-  /// Whether a record is durable once its pack is published, in the order of the packs, and not once it is synced.
-  package let publishes: Bool
 
   init(
     writerID: UInt64, store: StoreHeader, backend: any Backend, catalog: Catalog, codecs: CodecPool,
@@ -53,7 +51,6 @@ package final class WriterSession: Sendable {
     number = Atomic(writerID)
     self.store = store
     self.backend = backend
-    publishes = backend.publishes
     self.catalog = catalog
     self.codecs = codecs
     self.clock = clock
@@ -454,7 +451,7 @@ package final class WriterSession: Sendable {
       failure = writer.failure ?? error
     }
     locked { $0.endCut(of: writer.name, failure: failure) }
-    if publishes { poisonUnpublished(writer, cause) }
+    publisher.giveUp(writer, cause, of: self)
     logger.error("Pack \(writer.name) cannot be written.", metadata: ["reason": "\(cause.message)"])
   }
 
@@ -530,9 +527,7 @@ extension WriterSession {
     let header = PackHeader(
       name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
       digestAlgorithm: store.digestAlgorithm, created: time)
-    let writer = try PackWriter(header: header, backend: backend, codecs: codecs)
-    if publishes { writer.synchronizes = false }
-    return writer
+    return try PackWriter(header: header, backend: backend, codecs: codecs)
   }
 
   /// Begins the next pack of a store whose packs are published as objects.

@@ -11,6 +11,10 @@ struct SharedRemoval: PackRemoval {
 
   func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast(store) }
 
+  func rebase(_ collector: Collector) {
+    // One machine alone does not see what others are about to encode against a base.
+  }
+
   func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector) {
     // Absent chunks do not count here: the collector marks again before it removes anything.
     collector.addMissing(rows, store.backend)

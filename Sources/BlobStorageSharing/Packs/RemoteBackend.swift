@@ -61,8 +61,6 @@ package final class RemoteBackend: Backend {
   /// Ends the prefetching threads.
   func close() { readAhead.close() }
 
-  package var publishes: Bool { true }
-
   /// Registers a callback for packs evicted from the local cache. An open file keeps their bytes on the disk.
   package func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
     fetches.cache.whenRoomIsMade(body)

@@ -34,8 +34,22 @@ final class SharedWriter: PackPublisher {
     return put
   }
 
-  func add(_ pack: PackName, _ file: any File, byteCount: Int64, of session: WriterSession) -> Int64 {
-    publisher.add(Publisher.Item(name: pack, file: file, byteCount: byteCount), of: session)
+  /// Does not sync the pack: no durable call has returned yet, and a process that finds it after a power cut checks it.
+  func seal(_ writer: PackWriter, of session: WriterSession) throws(BlobStorageError) -> Int64 {
+    let byteCount = try writer.seal(synchronizes: false)
+    publisher.add(
+      Publisher.Item(name: writer.name, file: writer.file, byteCount: byteCount), of: session)
+    return 0
+  }
+
+  /// The pack keeps all later ones from being published, until the next opening seals it.
+  func giveUp(_ writer: PackWriter, _ cause: BlobStorageError, of session: WriterSession) -> Int64 {
+    session.poison(
+      BlobStorageError(
+        .poisoned,
+        "Pack \(writer.name) cannot be written (\(cause.message)): open the store anew, which publishes what is left.",
+        pack: writer.name.description, path: cause.path, errno: cause.errno))
+    writer.file.close()
     return 0
   }
 

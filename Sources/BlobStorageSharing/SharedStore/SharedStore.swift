@@ -78,6 +78,8 @@ package final class SharedStore: Sharing {
     if let failure = try adoptLeftSpool() { throw failure }
   }
 
+  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) { try session.rollOver() }
+
   /// Publishes packs that dead processes left, and returns why some could not be published. Those stay, and reads do
   /// not wait for them.
   @discardableResult
@@ -118,6 +120,45 @@ package final class SharedStore: Sharing {
     return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
       .union(listing.missing)
   }
+
+  /// No machine may change or remove a published pack alone. So this
+  /// machine stops relying on what is damaged in it.
+  package func distrust(
+    _ pack: UInt32, except whole: [PackRecord]
+  ) throws(BlobStorageError) -> Set<Digest>? {
+    let offsets = Set(whole.map(\.offset))
+    var chunks: [Digest] = []
+    var manifests: [Digest] = []
+    try parts.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.forEachChunk { (digest, row) in
+        if row.place.pack == pack, !offsets.contains(row.place.offset) { chunks.append(digest) }
+        return true
+      }
+      try transaction.forEachManifest { (digest, row) in
+        if row.place.pack == pack, !offsets.contains(row.place.offset) { manifests.append(digest) }
+        return true
+      }
+    }
+    for part in chunks.parts(of: Self.distrustedCountOfCommit) {
+      try parts.catalog.write { (transaction) throws(BlobStorageError) in
+        for digest in part {
+          guard let row = try transaction.chunkRow(digest), row.place.pack == pack else { continue }
+          try transaction.setSuspect(digest, row)
+        }
+      }
+    }
+    for part in manifests.parts(of: Self.distrustedCountOfCommit) {
+      try parts.catalog.write { (transaction) throws(BlobStorageError) in
+        for digest in part {
+          guard let row = try transaction.manifestRow(digest), row.place.pack == pack else { continue }
+          try transaction.setManifestRow(digest, nil)
+        }
+      }
+    }
+    return Set(chunks)
+  }
+
+  private static let distrustedCountOfCommit = 1_000
 
   package func readAnew(_ pack: PackName) throws(BlobStorageError) -> Bool {
     backend.forgetRecords(pack)

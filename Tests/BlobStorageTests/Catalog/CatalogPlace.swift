@@ -19,10 +19,14 @@ final class CatalogPlace {
 
   /// The catalog of that folder; empty if it is made or has to be made anew.
   static func open(in temporary: TemporaryFolder, mapByteCount: Int = 1 << 24) throws -> Catalog {
-    try Catalog(
+    let backend = FolderBackend(
+      folder: temporary.path.appending("packs"), asideFolder: temporary.path.appending("aside"),
+      files: SystemFiles())
+    return try Catalog(
       folder: temporary.path.appending("catalog"), files: SystemFiles(), store: store,
       identity: MediumIdentity(boot: "boot", mount: "mount"),
-      mapByteCount: mapByteCount, logger: StoreConfiguration().logger, fill: { _, _ in },
+      mapByteCount: mapByteCount, logger: StoreConfiguration().logger,
+      tails: Tails(backend: backend, codecs: CodecPool(), store: store, time: .system), fill: { _, _ in },
       recoverDeadPacks: { _, _ in }
     )
   }
