@@ -11,9 +11,13 @@ final class Transfer {
   /// Why the transfer was ended from here.
   private(set) var failure: TransportFailure?
 
+  /// The most bytes of headers, including those of interim responses.
+  private static let headerByteCountMax = 64 << 10
+
   private let body: ObjectContent?
   private var sentByteCount: Int64 = 0
   private let answerByteCountMax: Int
+  private var headerByteCount = 0
   private let silence: Duration
   /// The bytes that have moved so far, and when the last of them did.
   private var moved: (byteCount: Int64, time: ContinuousClock.Instant) = (0, .now)
@@ -49,8 +53,13 @@ final class Transfer {
     return true
   }
 
-  private func receiveHeader(_ bytes: UnsafeRawBufferPointer) {
+  private func receiveHeader(_ bytes: UnsafeRawBufferPointer) -> Bool {
     moved.time = .now
+    headerByteCount += bytes.count
+    guard headerByteCount <= Self.headerByteCountMax else {
+      failure = .tooLong
+      return false
+    }
     let line = String(decoding: bytes, as: UTF8.self)
     if line.hasPrefix("HTTP/") {
       // Each response begins with a status line, and interim responses (1xx) come before the last.
@@ -62,6 +71,7 @@ final class Transfer {
       let end = value.lastIndex { !$0.isWhitespace }.map { value.index(after: $0) } ?? value.startIndex
       if answer.headers[name] == nil { answer.headers[name] = String(value[..<end]) }
     }
+    return true
   }
 
   private func receive(_ bytes: UnsafeRawBufferPointer) -> Bool {
@@ -87,8 +97,7 @@ final class Transfer {
   /// What curl calls, with a transfer as the context.
   static let callbacks = bs_curl_callbacks(
     header: { bytes, _, count, context in
-      of(context)?.receiveHeader(UnsafeRawBufferPointer(start: bytes, count: count))
-      return count
+      of(context)?.receiveHeader(UnsafeRawBufferPointer(start: bytes, count: count)) == true ? count : 0
     },
     write: { bytes, _, count, context in
       of(context)?.receive(UnsafeRawBufferPointer(start: bytes, count: count)) == true ? count : 0

@@ -174,6 +174,15 @@ struct FaultTests {
     #expect(server.requests.count == 1)
   }
 
+  @Test("may not answer with more headers than any answer has")
+  func tooManyHeaders() throws {
+    let headers = (0..<100).map { ("x-\($0)", String(repeating: "x", count: 1_000)) }
+    let server = try ScriptedServer { _, _ in .reply(200, headers) }
+    let failure = Self.failure { _ = try Self.put(Scripted(server).store) }
+    #expect(failure?.message.contains("more bytes") == true)
+    #expect(server.requests.count == 1)
+  }
+
   @Test("may not answer with something that is no listing")
   func noListing() throws {
     let server = try ScriptedServer { _, _ in .reply(200, [], "<html></html>") }
@@ -316,13 +325,16 @@ struct FaultTests {
     #expect(server.connectionCount == 1)
   }
 
-  @Test("closes a kept connection: what is put is sent again on another, whole and without a pause")
+  @Test("closes a kept connection: a file is sent again on another, whole and without a pause")
   func keptConnection() throws {
+    // Longer than several of curl's buffers.
+    let bytes = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 / 7) }
     let server = try ScriptedServer { number, _ in number == 1 ? .hangUp : .reply(200) }
     let scripted = try Scripted(server)
     try scripted.store.delete("packs/x")
-    #expect(try Self.put(scripted.store) == .stored)
-    #expect(server.requests.map(\.body) == [[], Self.bytes, Self.bytes])
+    let file = ObjectContent.file(MemoryFile(bytes), byteCount: Int64(bytes.count))
+    #expect(try scripted.store.put("packs/x", file, ifAbsent: true) == .stored)
+    #expect(server.requests.map { $0.body == ($0.method == "PUT" ? bytes : []) } == [true, true, true])
     #expect(server.connectionCount == 2)
     #expect(scripted.pauses.isEmpty)
   }
