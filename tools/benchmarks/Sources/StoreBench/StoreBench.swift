@@ -19,7 +19,7 @@ enum StoreBench {
     case ("small", 6): try await measureSmall(words)
     case ("gets", 4): try getAgain(words[1], path: words[2], seconds: number(words[3]))
     case ("range", 3): try await readRanges(words[1], count: number(words[2]))
-    case ("members", 3): try getMembers(words[1], count: number(words[2]))
+    case ("members", 3): try await getMembers(words[1], count: number(words[2]))
     case ("readback", 2): try await readAll(words[1])
     case ("digest", 3): try measureDigest(words[1], length: number(words[2]))
     case ("fill", 4): try await fill(words[1], chunkCount: number(words[2]), isText: words[3] == "on")
