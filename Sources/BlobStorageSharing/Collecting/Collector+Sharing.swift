@@ -119,12 +119,14 @@ extension Collector {
     guard backend.collections == mine else { throw Self.another }
     let gone = try evacuated(mine)
     guard !gone.isEmpty else { return }
-    guard let done = try log.remove(gone.map(\.row.name), after: mine, by: mine.collector) else {
+    let emptied = Set(gone.map(\.row.name))
+    let ends = backend.lastListing?.ends(without: emptied) ?? []
+    guard let done = try log.remove(emptied, ends: ends, after: mine, by: mine.collector) else {
       throw Self.another
     }
     backend.adopt(done)
     account(gone)
-    for candidate in gone { try backend.objects.delete(SharedNames.pack(candidate.row.name)) }
+    for name in emptied.sorted() + ends { try backend.objects.delete(SharedNames.pack(name)) }
     for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
     try Membership.removeAcks(before: mine.epoch + 1, backend.objects)
     try engine.catchUp()

@@ -79,7 +79,7 @@ struct WriterWait {
       guard now == before else {
         throw BlobStorageError(
           .busy,
-          "\(now.machine) is still writing what it began before the collection: collect again later to continue."
+          "\(now.process.machine) is still writing what it began before the collection: collect again later to continue."
         )
       }
     }
@@ -87,13 +87,14 @@ struct WriterWait {
       guard canFence else {
         throw BlobStorageError(
           .busy,
-          "\(waited[writer].flatMap { $0 }?.machine ?? "A machine") is registered and does not answer: "
+          "\(waited[writer].flatMap { $0 }?.process.machine ?? "A machine") is registered and does not answer: "
             + "run it once more and collect again, or delete \(SharedNames.writer(writer)) in"
             + " \(backend.objects.place) if it is gone for good."
         )
       }
       let outcome = try Fencing.fence(
-        writer, removed: mine.removed, by: mine.collector, backend.objects, storeID: backend.storeID)
+        writer, published: waited[writer].flatMap { $0 }?.publishedSequence ?? 0, removed: mine.removed,
+        by: mine.collector, backend.objects, storeID: backend.storeID)
       guard case .fenced = outcome else {
         throw BlobStorageError(.busy, "A machine keeps publishing: collect again later to continue.")
       }

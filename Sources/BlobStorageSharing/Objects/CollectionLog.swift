@@ -58,10 +58,12 @@ package struct CollectionLog: Sendable {
   /// Their live records must be published in other packs. All writers must have acknowledged the condemnation, have
   /// left, or be fenced.
   ///
-  /// - Parameter known: the collector's own condemnation.
+  /// - Parameters:
+  ///   - ends: end marks of writers all of whose packs are removed. From now on the log shows how many there were.
+  ///   - known: the collector's own condemnation.
   /// - Returns: nil if another collector has condemned since. Then nothing may be deleted.
   package func remove(
-    _ names: some Sequence<PackName>, after known: Collections, by collector: UInt64
+    _ names: some Sequence<PackName>, ends: [PackName] = [], after known: Collections, by collector: UInt64
   ) throws(BlobStorageError) -> Collections? {
     precondition(
       known.isStanding && known.collector == collector, "only the collector that condemned last removes")
@@ -71,6 +73,7 @@ package struct CollectionLog: Sendable {
       next.condemned.remove(name)
       next.removed.insert(name)
     }
+    for name in ends { next.removed.insert(name) }
     return try put(&next, collector)
   }
 

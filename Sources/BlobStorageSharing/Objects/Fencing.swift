@@ -2,23 +2,31 @@ import BlobStorage
 
 /// An object that takes the name of a writer's next pack, so that the writer can publish neither it nor any later one.
 ///
-/// Writers publish in sequence by conditional put. A writer that finds a fence reports no success.
+/// Writers publish in sequence by conditional put. A writer that finds a fence reports no success. A writer that leaves
+/// fences itself: this *end mark* shows that its last pack is missing if that is lost.
 package struct Fence: Hashable, Sendable {
   /// Shorter than any pack, so that a listing shows which objects are fences.
   package static let byteCount = SharedObject.byteCountMin + 8
+  /// The length of an end mark.
+  package static let endByteCount = SharedObject.byteCountMin
 
   package var name: PackName
-  /// The writer number of the collector that put it.
-  package var collector: UInt64
+  /// The writer number of the collector that put it; nil if its own writer ended.
+  package var collector: UInt64?
 
-  package init(_ name: PackName, by collector: UInt64) {
+  package init(_ name: PackName, by collector: UInt64?) {
     self.name = name
     self.collector = collector
   }
 
+  /// Whether an object of this length under a pack's name is a fence.
+  package static func hasLength(_ byteCount: Int64) -> Bool {
+    byteCount == Int64(Self.byteCount) || byteCount == Int64(endByteCount)
+  }
+
   package func encoded(storeID: [UInt8]) -> [UInt8] {
     var body = ByteWriter(capacity: 8)
-    body.integer(collector)
+    if let collector { body.integer(collector) }
     return SharedObject(
       .fence, number: name.sequence, storeID: storeID, writer: name.writer, body: body.bytes
     ).encoded()
@@ -30,13 +38,14 @@ package struct Fence: Hashable, Sendable {
   package init(_ bytes: [UInt8], _ name: PackName, storeID: [UInt8]) throws(BlobStorageError) {
     let path = SharedNames.pack(name)
     let object = try SharedObject(bytes, .fence, storeID: storeID, name: path)
-    guard object.writer == name.writer, object.number == name.sequence else {
+    guard object.writer == name.writer, object.number == name.sequence, [0, 8].contains(object.body.count)
+    else {
       throw BlobStorageError(.corrupted, "The object \(path) is a fence for another name.", path: path)
     }
     self.name = name
-    collector = try bridge(object.body) { (raw) throws(BlobStorageError) in
+    collector = try bridge(object.body) { (raw) throws(BlobStorageError) -> UInt64? in
       var reader = ByteReader(raw)
-      return try reader.integer()
+      return raw.isEmpty ? nil : try reader.integer()
     }
   }
 }
@@ -56,16 +65,20 @@ package enum Fencing {
   ///
   /// List packs afterwards: the writer may have published one more.
   ///
-  /// - Parameter removed: the removed packs as of the caller's condemnation. They are not listed, and were published.
+  /// - Parameters:
+  ///   - published: the last sequence that the writer is known to have published. Its pack may be lost.
+  ///   - removed: the removed packs as of the caller's condemnation. They are not listed, and were published.
+  ///   - collector: nil for a writer that has ended.
   package static func fence(
-    _ writer: UInt64, removed: RemovedPacks, by collector: UInt64, _ objects: any ObjectStore,
-    storeID: [UInt8], weaknesses: Weaknesses = []
+    _ writer: UInt64, published: UInt32 = 0, removed: RemovedPacks, by collector: UInt64?,
+    _ objects: any ObjectStore, storeID: [UInt8], weaknesses: Weaknesses = []
   ) throws(BlobStorageError) -> Outcome {
-    var last: UInt32 = weaknesses.contains(.fencesByListing) ? 0 : removed.last(of: writer) ?? 0
+    var last: UInt32 =
+      weaknesses.contains(.fencesByListing) ? 0 : max(published, removed.last(of: writer) ?? 0)
     for entry in try objects.listAll(SharedNames.packs(of: writer)) {
       guard let name = SharedNames.packName(entry.name), !removed.contains(name) else { continue }
       // A writer that was fenced before has published nothing behind that fence.
-      if entry.byteCount == Int64(Fence.byteCount), try isFence(name, objects, storeID) {
+      if Fence.hasLength(entry.byteCount), try isFence(name, objects, storeID) {
         return .fenced(name.sequence)
       }
       last = max(last, name.sequence)
@@ -89,9 +102,15 @@ package enum Fencing {
     _ name: PackName, _ objects: any ObjectStore, _ storeID: [UInt8]
   ) throws(BlobStorageError) -> Bool {
     guard let (bytes, byteCount) = try objects.tail(SharedNames.pack(name), byteCount: Fence.byteCount),
-      byteCount == Int64(Fence.byteCount)
+      Fence.hasLength(byteCount)
     else { return false }
-    _ = try Fence(bytes, name, storeID: storeID)
-    return true
+    do throws(BlobStorageError) {
+      _ = try Fence(bytes, name, storeID: storeID)
+      return true
+    } catch {
+      // A stray object takes the name, too, but only a fence stays.
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
   }
 }

@@ -8,7 +8,7 @@ package struct Membership: Sendable {
   package let writer: UInt64
   private let objects: any ObjectStore
   private let storeID: [UInt8]
-  private let machine: String
+  private let process: WriterProcess
   private var lifeCount: UInt64 = 0
 
   /// Registers a writer, and reads the log.
@@ -16,29 +16,32 @@ package struct Membership: Sendable {
   /// - Parameter known: the state known before. The writer relies on no pack that the result condemns or removes.
   /// - Returns: the newest state. The writer has acknowledged its condemnation, because it wrote nothing before.
   package static func join(
-    _ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, machine: String,
+    _ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess,
     known: Collections = Collections()
   ) throws(BlobStorageError) -> (membership: Membership, collections: Collections) {
-    var membership = Membership(objects, storeID: storeID, writer: writer, machine: machine)
-    try membership.renewRegistration(known)
+    var membership = Membership(objects, storeID: storeID, writer: writer, process: process)
+    try membership.renewRegistration(known, publishedSequence: 0)
     let collections = try CollectionLog(objects, storeID: storeID).read(after: known)
     if collections.isStanding { try membership.pass(collections.epoch) }
     return (membership, collections)
   }
 
   /// A writer that has registered or is about to.
-  package init(_ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, machine: String) {
+  package init(_ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess) {
     self.objects = objects
     self.storeID = storeID
     self.writer = writer
-    self.machine = machine
+    self.process = process
   }
 
   /// Renews the registration with a higher count, so that collectors see that this writer lives.
-  package mutating func renewRegistration(_ known: Collections) throws(BlobStorageError) {
+  package mutating func renewRegistration(
+    _ known: Collections, publishedSequence: UInt32
+  ) throws(BlobStorageError) {
     lifeCount += 1
     let registration = WriterRegistration(
-      writer: writer, seenNumber: known.number, lifeCount: lifeCount, machine: machine)
+      writer: writer, seenNumber: known.number, lifeCount: lifeCount, publishedSequence: publishedSequence,
+      process: process)
     _ = try objects.put(
       SharedNames.writer(writer), .bytes(registration.encoded(storeID: storeID)), ifAbsent: false)
   }
@@ -49,8 +52,18 @@ package struct Membership: Sendable {
     _ = try objects.put(SharedNames.ack(epoch, writer), .bytes(ack.encoded()), ifAbsent: false)
   }
 
-  /// Ends the registration. Everything is published, and the number is never used again.
-  package func leave() throws(BlobStorageError) { try objects.delete(SharedNames.writer(writer)) }
+  /// Puts the end mark, then ends the registration. Everything is published, and the number is never used again.
+  ///
+  /// - Parameters:
+  ///   - last: the last published sequence; 0 for none, or if the log or a fence shows how many there were.
+  package func leave(publishedSequence last: UInt32) throws(BlobStorageError) {
+    if 1..<UInt32.max ~= last {
+      let end = Fence(PackName(writer: writer, sequence: last + 1), by: nil)
+      _ = try objects.put(
+        SharedNames.pack(end.name), .bytes(end.encoded(storeID: storeID)), ifAbsent: true)
+    }
+    try objects.delete(SharedNames.writer(writer))
+  }
 
   // MARK: For collectors
 
@@ -67,6 +80,24 @@ package struct Membership: Sendable {
       try objects.listAll(SharedNames.acks(of: epoch)).compactMap {
         SharedNames.ackWriter($0.name, epoch: epoch)
       })
+  }
+
+  /// The last sequences that registered writers say they have published. List packs afterwards.
+  ///
+  /// - Complexity: one listing, and one get for each registered writer.
+  package static func publishedSequences(
+    _ objects: any ObjectStore, storeID: [UInt8]
+  ) throws(BlobStorageError) -> [UInt64: UInt32] {
+    var sequences: [UInt64: UInt32] = [:]
+    for writer in try writers(objects) {
+      do throws(BlobStorageError) {
+        sequences[writer] = try registration(of: writer, objects, storeID: storeID)?.publishedSequence
+      } catch {
+        // A registration that cannot be read promises nothing.
+        guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      }
+    }
+    return sequences
   }
 
   /// The registration of a writer; nil if it has left.

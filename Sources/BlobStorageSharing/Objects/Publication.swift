@@ -25,7 +25,7 @@ package enum Publication {
     guard let (tail, byteCount) = try objects.tail(path, byteCount: Fence.byteCount) else {
       return .published
     }
-    if byteCount == Int64(Fence.byteCount) {
+    if Fence.hasLength(byteCount) {
       _ = try Fence(tail, name, storeID: storeID)
       return .fenced
     }

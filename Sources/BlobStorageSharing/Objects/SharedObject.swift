@@ -22,10 +22,10 @@ package struct SharedObject: Hashable, Sendable {
     /// The allowed lengths of a body.
     var bodyByteCounts: ClosedRange<Int> {
       switch self {
-      case .registration: 10...10 + Limits.machineNameByteCountMax
+      case .registration: 26...26 + Limits.machineNameByteCountMax
       case .collection: 16...Limits.collectionByteCountMax - SharedObject.byteCountMin
       case .ack: 0...0
-      case .fence: 8...8
+      case .fence: 0...8
       }
     }
   }
@@ -70,22 +70,25 @@ package struct SharedObject: Hashable, Sendable {
   /// - Throws: `corrupted` for other bytes or another store's object; `unsupportedFormat` for a later format version.
   package init(_ bytes: [UInt8], _ kind: Kind, storeID: [UInt8], name: String) throws(BlobStorageError) {
     do throws(BlobStorageError) {
-      self = try bridge(bytes) { (raw) throws(BlobStorageError) in try Self(raw, kind) }
+      self = try bridge(bytes) { (raw) throws(BlobStorageError) in try Self(raw, kind, storeID) }
     } catch {
       throw BlobStorageError(
         error.code, "The object \(name) is not a \(kind.noun): \(error.message)", path: name)
     }
-    guard self.storeID == storeID else {
-      throw BlobStorageError(.corrupted, "The object \(name) belongs to another store.", path: name)
-    }
   }
 
-  private init(_ bytes: UnsafeRawBufferPointer, _ kind: Kind) throws(BlobStorageError) {
+  private init(
+    _ bytes: UnsafeRawBufferPointer, _ kind: Kind, _ storeID: [UInt8]
+  ) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
     guard try reader.bytes(8).elementsEqual(kind.rawValue.utf8) else {
       throw BlobStorageError(.corrupted, "it begins with other bytes.")
     }
     let version: UInt16 = try reader.integer()
+    // All versions have the store's ID in this place. Another store's object says nothing about this one.
+    guard bytes.dropFirst(16).prefix(16).elementsEqual(storeID) else {
+      throw BlobStorageError(.corrupted, "it belongs to another store.")
+    }
     guard version == StoreHeader.formatVersion else {
       throw StoreHeader.unsupported(version, "object")
     }
@@ -98,7 +101,7 @@ package struct SharedObject: Hashable, Sendable {
     try reader.reserved(2)
     self.kind = kind
     number = try reader.integer()
-    storeID = Array(try reader.bytes(16))
+    self.storeID = Array(try reader.bytes(16))
     writer = try reader.integer()
     body = Array(try reader.bytes(bytes.count - 4 - Self.headByteCount))
   }

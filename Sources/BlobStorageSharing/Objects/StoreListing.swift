@@ -8,12 +8,15 @@ package struct StoreListing: Sendable {
   package var collections: Collections
   /// The packs and their lengths. Condemned packs are included: they are read, but no new put relies on them.
   package var packs: [PackName: Int64] = [:]
-  /// The sequence of each fenced writer's fence.
+  /// The sequence of each fenced writer's fence. A writer that has left has fenced itself.
   package var fences: [UInt64: UInt32] = [:]
+  /// The writers among these that have left.
+  package var ended: Set<UInt64> = []
   /// Objects of removed packs, by a delete that was lost or a put that came late. Any machine may delete them.
   package var leftovers: [PackName] = []
-  /// Packs that are neither listed nor removed, though later ones are listed: their objects were deleted. No collection
-  /// may remove anything. Holds at most the first ``missingCountMax``.
+  /// Packs that are neither listed nor removed, though later ones or a fence are listed, or their writer's registration
+  /// names them: their objects were deleted. No collection may remove anything. Holds at most the first
+  /// ``missingCountMax``.
   package var missing: [PackName] = []
 
   /// The most missing packs to name.
@@ -22,9 +25,11 @@ package struct StoreListing: Sendable {
 
   /// Lists the packs and reads the log until both agree.
   ///
+  /// - Parameter published: the last sequences that writers are known to have published.
   /// - Complexity: one request for each page of packs, and two for the log.
   package static func read(
-    _ objects: any ObjectStore, storeID: [UInt8], known: Collections, weaknesses: Weaknesses = []
+    _ objects: any ObjectStore, storeID: [UInt8], known: Collections, published: [UInt64: UInt32] = [:],
+    weaknesses: Weaknesses = []
   ) throws(BlobStorageError) -> StoreListing {
     let log = CollectionLog(objects, storeID: storeID)
     var before = try log.read(after: known)
@@ -35,7 +40,7 @@ package struct StoreListing: Sendable {
       let isOutdated = after.removed != before.removed
       before = after
       if isOutdated { continue }
-      let listing = StoreListing(entries, after)
+      let listing = StoreListing(entries, after, published)
       // Pages are not from one moment: a later page may have a pack whose predecessor came after an earlier page.
       if weaknesses.contains(.acceptsGaps) || listing.missing.isEmpty || listing.missing == gaps {
         return listing
@@ -45,17 +50,28 @@ package struct StoreListing: Sendable {
     throw BlobStorageError(.busy, "Other machines kept removing packs during the listing: try again.")
   }
 
-  private init(_ entries: [ObjectPage.Entry], _ collections: Collections) {
+  /// The end marks of writers that have no pack but these.
+  package func ends(without names: Set<PackName>) -> [PackName] {
+    let living = Set(packs.keys.lazy.filter { !names.contains($0) }.map(\.writer))
+    return ended.subtracting(living).sorted().compactMap { writer in
+      fences[writer].map { PackName(writer: writer, sequence: $0) }
+    }
+  }
+
+  private init(
+    _ entries: [ObjectPage.Entry], _ collections: Collections, _ published: [UInt64: UInt32]
+  ) {
     self.collections = collections
-    var sequences: [UInt64: [UInt32]] = [:]
+    var sequences: [UInt64: [UInt32]] = published.mapValues { _ in [] }
     for entry in entries {
       guard let name = SharedNames.packName(entry.name) else { continue }
       if collections.removed.contains(name) {
         leftovers.append(name)
       } else {
         sequences[name.writer, default: []].append(name.sequence)
-        if entry.byteCount == Int64(Fence.byteCount) {
+        if Fence.hasLength(entry.byteCount) {
           fences[name.writer] = min(name.sequence, fences[name.writer] ?? .max)
+          if entry.byteCount == Int64(Fence.endByteCount) { ended.insert(name.writer) }
         } else {
           packs[name] = entry.byteCount
         }
@@ -68,6 +84,7 @@ package struct StoreListing: Sendable {
         // No pack follows the last possible one.
         next = sequence == .max ? sequence : sequence + 1
       }
+      if let last = published[writer], last >= next, last < .max { addMissing(writer, next..<last + 1) }
     }
   }
 

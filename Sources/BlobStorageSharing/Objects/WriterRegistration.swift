@@ -7,14 +7,19 @@ package struct WriterRegistration: Hashable, Sendable {
   package var seenNumber: UInt32
   /// Grows with each renewal, so that collectors see that the writer lives.
   package var lifeCount: UInt64
-  /// The machine's name; informational.
-  package var machine: String
+  /// The last sequence that it had published by then.
+  package var publishedSequence: UInt32
+  /// Which process it is; for people.
+  package var process: WriterProcess
 
-  package init(writer: UInt64, seenNumber: UInt32, lifeCount: UInt64, machine: String) {
+  package init(
+    writer: UInt64, seenNumber: UInt32, lifeCount: UInt64, publishedSequence: UInt32, process: WriterProcess
+  ) {
     self.writer = writer
     self.seenNumber = seenNumber
     self.lifeCount = lifeCount
-    self.machine = machine
+    self.publishedSequence = publishedSequence
+    self.process = process
   }
 
   /// The machine's name, cut to the room for it.
@@ -29,9 +34,12 @@ package struct WriterRegistration: Hashable, Sendable {
   }
 
   func encoded(storeID: [UInt8]) -> [UInt8] {
-    let name = Self.nameBytes(machine)
-    var body = ByteWriter(capacity: 10 + name.count)
+    let name = Self.nameBytes(process.machine)
+    var body = ByteWriter(capacity: 26 + name.count)
     body.integer(lifeCount)
+    body.integer(publishedSequence)
+    body.integer(process.number)
+    body.integer(process.began)
     body.integer(UInt16(name.count))
     body.raw(name)
     return SharedObject(
@@ -45,21 +53,42 @@ package struct WriterRegistration: Hashable, Sendable {
   init(_ bytes: [UInt8], writer: UInt64, storeID: [UInt8]) throws(BlobStorageError) {
     let name = SharedNames.writer(writer)
     let object = try SharedObject(bytes, .registration, storeID: storeID, name: name)
-    let (lifeCount, machine) = try bridge(object.body) {
-      (raw) throws(BlobStorageError) -> (UInt64, [UInt8]) in
+    var (lifeCount, publishedSequence, number, began): (UInt64, UInt32, UInt32, UInt64) = (0, 0, 0, 0)
+    let machine = try bridge(object.body) { (raw) throws(BlobStorageError) -> [UInt8] in
       var reader = ByteReader(raw)
-      let lifeCount: UInt64 = try reader.integer()
+      lifeCount = try reader.integer()
+      publishedSequence = try reader.integer()
+      number = try reader.integer()
+      began = try reader.integer()
       let machine = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
       try reader.finish()
-      return (lifeCount, machine)
+      return machine
     }
-    guard object.writer == writer, let text = String(validating: machine, as: UTF8.self) else {
+    guard object.writer == writer, began < Stamp.timeMax,
+      let text = String(validating: machine, as: UTF8.self)
+    else {
       throw BlobStorageError(
         .corrupted, "The object \(name) is not the registration of that writer.", path: name)
     }
     self.writer = writer
     seenNumber = object.number
     self.lifeCount = lifeCount
-    self.machine = text
+    self.publishedSequence = publishedSequence
+    process = WriterProcess(machine: text, number: number, began: began)
+  }
+}
+
+/// The process of a writer, for people.
+package struct WriterProcess: Hashable, Sendable {
+  package var machine: String
+  /// The process ID.
+  package var number: UInt32
+  /// When it registered, in milliseconds since 1970.
+  package var began: UInt64
+
+  package init(machine: String, number: UInt32 = 0, began: UInt64 = 0) {
+    self.machine = machine
+    self.number = number
+    self.began = began
   }
 }

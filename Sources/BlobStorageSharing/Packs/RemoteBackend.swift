@@ -28,6 +28,8 @@ package final class RemoteBackend: Backend {
   private let torn = Mutex<Set<PackName>>([])
   /// Whether puts rely on condemned packs like on others. A collector does, because it copies live records out of them.
   private let countsOnCondemned: Bool
+  /// Whether each listing looks for packs that only the registration of their writer names.
+  private let asksWriters: Bool
 
   /// The length of a pack's end that the first request fetches: most footers are shorter.
   static let tailByteCount = 256 << 10
@@ -38,9 +40,10 @@ package final class RemoteBackend: Backend {
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
     files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = [],
-    countsOnCondemned: Bool = false
+    isForCollector: Bool = false
   ) {
-    self.countsOnCondemned = countsOnCondemned || weaknesses.contains(.pardonsSharedPacks)
+    asksWriters = isForCollector
+    countsOnCondemned = isForCollector || weaknesses.contains(.pardonsSharedPacks)
     self.objects = objects
     self.storeID = storeID
     self.width = width
@@ -87,8 +90,16 @@ package final class RemoteBackend: Backend {
   ///
   /// The result has every pack that was published before the call, unless it was removed. It has no fences, and no pack
   /// behind one.
-  package func publishedPacks() throws(BlobStorageError) -> StoreListing {
-    var listing = try StoreListing.read(objects, storeID: storeID, known: collections)
+  ///
+  /// - Parameter asksWriters: whether to look for packs that only the registration of their writer names. That costs one
+  ///   more listing, and one get for each registered writer.
+  package func publishedPacks(asksWriters: Bool = false) throws(BlobStorageError) -> StoreListing {
+    // Before the listing, which then has all packs that a registration names.
+    let published =
+      asksWriters || self.asksWriters
+      ? try Membership.publishedSequences(objects, storeID: storeID) : [:]
+    var listing = try StoreListing.read(
+      objects, storeID: storeID, known: collections, published: published)
     if !listing.fences.isEmpty {
       listing.packs = listing.packs.filter { $0.key.sequence < listing.fences[$0.key.writer] ?? .max }
     }
@@ -293,7 +304,7 @@ package final class RemoteBackend: Backend {
     if let copy = try footers.open(name) { return copy.byteCount }
     let object = SharedNames.pack(name)
     guard let (tail, byteCount) = try objects.tail(object, byteCount: Self.tailByteCount),
-      byteCount != Int64(Fence.byteCount)
+      !Fence.hasLength(byteCount)
     else { return nil }
     var isGone = false
     var failure: BlobStorageError?

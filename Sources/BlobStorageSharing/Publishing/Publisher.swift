@@ -80,6 +80,9 @@ final class Publisher: Sendable {
     if hasThread { Thread.start(named: "blob-publish") { [self] in run() } } else { run() }
   }
 
+  /// The last published sequence under the current number.
+  var publishedSequence: UInt32 { state.withLock { $0.publishedSequence } }
+
   /// Whether a pack and all before it are published.
   func hasPublished(_ name: PackName) -> Bool { state.withLock { $0.isPublished(name) } }
 

@@ -24,12 +24,14 @@ package final class SharedMember: Sendable {
   private let newNumber: @Sendable () -> UInt64
   private let silenceSecondsMax: Double
   private let time: PassingTime
+  private let clock: WallClock
   private let state = Mutex(State())
 
   /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.
   init(
     backend: RemoteBackend, catalog: Catalog, locks: WriterLocks, leases: LeaseFile?,
-    silenceSecondsMax: Double, time: PassingTime, newNumber: @escaping @Sendable () -> UInt64
+    silenceSecondsMax: Double, time: PassingTime, clock: WallClock,
+    newNumber: @escaping @Sendable () -> UInt64
   ) {
     self.backend = backend
     self.catalog = catalog
@@ -37,6 +39,7 @@ package final class SharedMember: Sendable {
     self.leases = leases
     self.silenceSecondsMax = silenceSecondsMax
     self.time = time
+    self.clock = clock
     self.newNumber = newNumber
   }
 
@@ -59,7 +62,10 @@ package final class SharedMember: Sendable {
     var state = State()
     state.mark = mark
     let (membership, collections) = try Membership.join(
-      backend.objects, storeID: backend.storeID, writer: writer, machine: ProcessInfo.processInfo.hostName,
+      backend.objects, storeID: backend.storeID, writer: writer,
+      process: WriterProcess(
+        machine: ProcessInfo.processInfo.hostName,
+        number: UInt32(clamping: ProcessInfo.processInfo.processIdentifier), began: clock.now()),
       known: backend.collections)
     backend.adopt(collections)
     if !collections.condemned.isEmpty || !collections.removed.isEmpty {
@@ -74,10 +80,10 @@ package final class SharedMember: Sendable {
   }
 
   /// Renews the registration, so that collectors see that the writer lives.
-  package func renewRegistration() throws(BlobStorageError) {
+  package func renewRegistration(publishedSequence: UInt32) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       guard !state.hasLeft else { return }
-      try state.membership?.renewRegistration(backend.collections)
+      try state.membership?.renewRegistration(backend.collections, publishedSequence: publishedSequence)
     }
   }
 
@@ -132,7 +138,7 @@ package final class SharedMember: Sendable {
       if isRenewed { state = new }
       guard let unused else { return }
       do throws(BlobStorageError) {
-        try unused.leave()
+        try unused.leave(publishedSequence: 0)
         locks.remove(unused.writer)
       } catch {
         // No process publishes under that number any more, and a collector will fence it.
@@ -142,11 +148,16 @@ package final class SharedMember: Sendable {
   }
 
   /// Ends the registration of a writer that writes no more. Everything is published, or never can be.
-  func leave() throws(BlobStorageError) {
+  ///
+  /// - Parameter publishedSequence: the last published sequence; 0 for none, or if the writer is fenced.
+  func leave(publishedSequence: UInt32) throws(BlobStorageError) {
     try locked { (state) throws(BlobStorageError) in
       state.hasLeft = true
       guard let membership = state.membership else { return }
-      try membership.leave()
+      // The log names removed packs for good.
+      let last = PackName(writer: membership.writer, sequence: publishedSequence)
+      try membership.leave(
+        publishedSequence: backend.collections.removed.contains(last) ? 0 : publishedSequence)
       locks.remove(membership.writer)
       state.mark?.close()
     }

@@ -105,14 +105,14 @@ final class SharedWriter: PackPublisher {
       repeat { try session.rollOver() } while !session.end(closed, ifPublished: publisher.isDone(before:))
     } catch {
       // The writer publishes nothing more, so no collector needs to wait for it.
-      if error.code == .fenced { leave() }
+      if error.code == .fenced { leave(publishedSequence: 0) }
       throw error
     }
-    leave()
+    leave(publishedSequence: publisher.publishedSequence)
   }
 
-  private func leave() {
-    do throws(BlobStorageError) { try member.leave() } catch {
+  private func leave(publishedSequence: UInt32) {
+    do throws(BlobStorageError) { try member.leave(publishedSequence: publishedSequence) } catch {
       // The next opening of the state folder, or a collector, ends the registration.
       logger.warning("The writer is still registered.", metadata: ["reason": "\(error.message)"])
     }

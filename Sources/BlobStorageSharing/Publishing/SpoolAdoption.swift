@@ -89,8 +89,24 @@ struct SpoolAdoption {
     }
   }
 
+  /// Ends the registration of a dead writer, after a mark behind the last pack that it is known to have published.
   private func leave(_ writer: UInt64) throws(BlobStorageError) {
-    try Membership(backend.objects, storeID: backend.storeID, writer: writer, machine: "").leave()
+    var last =
+      try parts.catalog.packRows().lazy.map(\.row)
+      .filter { $0.name.writer == writer && $0.durableByteCount > 0 }.map(\.name.sequence).max() ?? 0
+    last = max(
+      last, backend.lastListing?.packs.keys.lazy.filter { $0.writer == writer }.map(\.sequence).max() ?? 0)
+    if let fence = backend.lastListing?.fences[writer], fence > last { last = 0 }
+    if backend.collections.removed.contains(PackName(writer: writer, sequence: last)) { last = 0 }
+    if last > 0 {
+      // It may have published more than this machine remembers.
+      _ = try Fencing.fence(
+        writer, published: last, removed: backend.collections.removed, by: nil, backend.objects,
+        storeID: backend.storeID)
+    }
+    try Membership(
+      backend.objects, storeID: backend.storeID, writer: writer, process: WriterProcess(machine: "")
+    ).leave(publishedSequence: 0)
   }
 
   private mutating func adopt(_ writer: UInt64, _ names: [PackName]) throws(BlobStorageError) {

@@ -36,7 +36,7 @@ extension Engine {
         objects: objects, storeID: setting.header.storeID, folder: folder.path, asideFolder: folder.aside,
         files: folder.files, cacheByteCountMax: max(configuration.cacheByteCountMax, 64 << 20),
         width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses,
-        countsOnCondemned: isForCollector)
+        isForCollector: isForCollector)
       try backend.removeLeftovers()
       let locks = WriterLocks(
         folder: folder.members, files: folder.files, bootIdentity: setting.identity.text)
@@ -107,7 +107,7 @@ extension SharedStore {
       if let failure, session.ending != nil { throw failure }
       if let writer = session.publisher as? SharedWriter {
         if failure == nil { try writer.renewIfFenced(session) }
-        try writer.member.renewRegistration()
+        try writer.member.renewRegistration(publishedSequence: writer.publisher.publishedSequence)
       }
       if let failure { throw failure }
       try acknowledgeCondemnation(engine)

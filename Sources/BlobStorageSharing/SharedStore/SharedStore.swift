@@ -67,7 +67,8 @@ package final class SharedStore: Sharing {
     let silenceSecondsMax = leases == nil ? .infinity : remote.silenceSecondsMax
     let member = SharedMember(
       backend: backend, catalog: parts.catalog, locks: locks, leases: leases,
-      silenceSecondsMax: silenceSecondsMax, time: environment.time, newNumber: environment.randomNumber)
+      silenceSecondsMax: silenceSecondsMax, time: environment.time, clock: environment.clock,
+      newNumber: environment.randomNumber)
     return SharedWriter(publisher, member, logger)
   }
 
@@ -116,7 +117,7 @@ package final class SharedStore: Sharing {
 
   package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>? {
     let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
-    let listing = try backend.publishedPacks()
+    let listing = try backend.publishedPacks(asksWriters: true)
     return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
       .union(listing.missing)
   }

@@ -63,5 +63,15 @@ struct RemotePlace {
     get throws { Array(objects.objects["store", default: []].dropFirst(32).prefix(16)) }
   }
 
-  var packNames: [String] { objects.names.filter { $0.hasPrefix("packs/") } }
+  /// The packs, and the fences of collectors.
+  var packNames: [String] {
+    objects.objects.filter { $0.key.hasPrefix("packs/") && $0.value.count != Fence.endByteCount }.keys
+      .sorted()
+  }
+
+  /// The end marks of writers that have left.
+  var endNames: [String] {
+    objects.objects.filter { $0.key.hasPrefix("packs/") && $0.value.count == Fence.endByteCount }.keys
+      .sorted()
+  }
 }

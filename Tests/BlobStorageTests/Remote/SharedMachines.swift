@@ -34,7 +34,16 @@ struct SharedMachines {
         silenceSecondsMax: silence))
   }
 
-  func names(_ prefix: String) -> [String] { store.objects.keys.filter { $0.hasPrefix(prefix) }.sorted() }
+  /// The objects below a prefix, except end marks of writers that have left.
+  func names(_ prefix: String) -> [String] {
+    let ends = endNames
+    return store.objects.keys.filter { $0.hasPrefix(prefix) && !ends.contains($0) }.sorted()
+  }
+
+  /// The end marks.
+  var endNames: [String] {
+    store.objects.filter { $0.key.hasPrefix("packs/") && $0.value.count == Fence.endByteCount }.keys.sorted()
+  }
 
   /// Everything is there on a machine that knows nothing, and nothing else.
   func check(_ expected: [String: [UInt8]], _ moment: String, verifies: Bool = true) throws {

@@ -11,9 +11,10 @@ struct SharedFormatTests {
   private static func samples() throws -> [(name: String, bytes: [UInt8], read: ([UInt8]) throws -> Void)] {
     let place = SharedPlace()
     let pack = PackName(writer: 5, sequence: 3)
-    _ = try Membership.join(place.objects, storeID: storeID, writer: 5, machine: "Rechner ü")
+    _ = try Membership.join(
+      place.objects, storeID: storeID, writer: 5, process: WriterProcess(machine: "Rechner ü"))
     _ = try #require(try place.log.condemn([pack], after: Collections(), by: 9))
-    _ = try Membership.join(place.objects, storeID: storeID, writer: 6, machine: "")
+    _ = try Membership.join(place.objects, storeID: storeID, writer: 6, process: WriterProcess(machine: ""))
     _ = try Fencing.fence(5, removed: RemovedPacks(), by: 9, place.objects, storeID: storeID)
     let fence = PackName(writer: 5, sequence: 1)
     let names: [(String, ([UInt8]) throws -> Void)] = [
@@ -76,10 +77,11 @@ struct SharedFormatTests {
   func longName() throws {
     let place = SharedPlace()
     let machine = String(repeating: "ü", count: 200)
-    _ = try Membership.join(place.objects, storeID: Self.storeID, writer: 5, machine: machine)
+    _ = try Membership.join(
+      place.objects, storeID: Self.storeID, writer: 5, process: WriterProcess(machine: machine))
     let found = try #require(
       try Membership.registration(of: 5, place.objects, storeID: Self.storeID))
-    #expect(found.machine == String(repeating: "ü", count: 127))
+    #expect(found.process.machine == String(repeating: "ü", count: 127))
   }
 
   @Test("names are spelled in one way")

@@ -20,13 +20,14 @@ struct SharingTests {
     let mine = try #require(try place.log.condemn([name(3, 1)], after: Collections(), by: 9))
     let calls = Calls()
     place.objects.setHook { (call) throws(BlobStorageError) in calls.append(call) }
-    let (member, collections) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
+    let (member, collections) = try Membership.join(
+      place.objects, storeID: id, writer: 5, process: WriterProcess(machine: "a"))
     #expect(calls.all.first == "put writers/0000000000000005")
     #expect(calls.all.last == "put acks/00000001/0000000000000005")
     #expect(collections == mine)
     #expect(try Membership.writers(place.objects) == [5])
     #expect(try Membership.passed(1, place.objects) == [5])
-    try member.leave()
+    try member.leave(publishedSequence: 0)
     #expect(try Membership.writers(place.objects).isEmpty)
     try Membership.removeAcks(before: 2, place.objects)
     #expect(try Membership.passed(1, place.objects).isEmpty)
@@ -35,9 +36,10 @@ struct SharingTests {
   @Test("a sign of life changes the registration")
   func life() throws {
     let place = SharedPlace()
-    var (member, _) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
+    var (member, _) = try Membership.join(
+      place.objects, storeID: id, writer: 5, process: WriterProcess(machine: "a"))
     let first = try Membership.registration(of: 5, place.objects, storeID: id)
-    try member.renewRegistration(Collections())
+    try member.renewRegistration(Collections(), publishedSequence: 0)
     #expect(try Membership.registration(of: 5, place.objects, storeID: id) != first)
     #expect(try Membership.registration(of: 6, place.objects, storeID: id) == nil)
   }
@@ -45,7 +47,8 @@ struct SharingTests {
   @Test("acks of earlier condemnations are taken away, and no others")
   func acks() throws {
     let place = SharedPlace()
-    let (member, _) = try Membership.join(place.objects, storeID: id, writer: 5, machine: "a")
+    let (member, _) = try Membership.join(
+      place.objects, storeID: id, writer: 5, process: WriterProcess(machine: "a"))
     for epoch in UInt32(1)...3 { try member.pass(epoch) }
     try Membership.removeAcks(before: 2, place.objects)
     #expect(try Membership.passed(1, place.objects).isEmpty)
@@ -249,7 +252,8 @@ struct SharingTests {
     let place = SharedPlace(faults)
     let writers = Array(UInt64(1)...5)
     let members = try writers.map { writer in
-      try Membership.join(place.objects, storeID: id, writer: writer, machine: "a").membership
+      try Membership.join(place.objects, storeID: id, writer: writer, process: WriterProcess(machine: "a"))
+        .membership
     }
     #expect(try Membership.writers(place.objects) == writers)
     var collections = Collections()

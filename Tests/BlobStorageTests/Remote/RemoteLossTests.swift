@@ -1,0 +1,99 @@
+import BlobStorage
+import BlobStorageSharing
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+@Suite("A pack that another program deleted")
+struct RemoteLossTests {
+  private let machines: SharedMachines
+
+  init() throws { machines = try SharedMachines() }
+
+  /// Runs a process of its own, as a command does, and returns the packs that it published.
+  private func command(_ machine: String, _ body: (Engine) throws -> Void) throws -> [String] {
+    let before = Set(machines.names("packs/"))
+    let engine = try machines.engine(machine)
+    try body(engine)
+    try engine.close()
+    return machines.names("packs/").filter { !before.contains($0) }
+  }
+
+  private func missing(_ object: String) throws -> String {
+    "Pack \(try #require(SharedNames.packName(object))) is missing, and no collection has removed it."
+  }
+
+  // MARK: Noticing
+
+  @Test("is missed by machines that never saw it, though it was the only one of its writer")
+  func only() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    _ = try command("one") { _ = try $0.put("kept", bytes, PutOptions()) }
+    let drop = try command("two") { _ = try $0.delete(["kept"], .durable) }
+    #expect(drop.count == 1)
+    machines.store.set(drop[0], nil)
+    let fresh = try machines.engine("three")
+    // The delete is undone, and that is noticed.
+    #expect(try fresh.data("kept", nil) == Data(bytes))
+    let name = try #require(SharedNames.packName(drop[0]))
+    #expect(try fresh.verify().damaged.map(\.pack) == ["\(name)"])
+    #expect(try fresh.collectGarbage(SharedMachines.everything).obstacles == [try missing(drop[0])])
+    #expect(machines.names("collections/") == [])
+  }
+
+  @Test("is missed though its writer was killed, and another process ended the registration")
+  func killed() throws {
+    var dying: Engine? = try machines.engine("one")
+    _ = try dying?.put("kept", Array("text".utf8), PutOptions())
+    dying = nil
+    #expect(machines.names("writers/").count == 1)
+    try machines.engine("one").close()
+    #expect(machines.names("writers/") == [])
+    let pack = machines.names("packs/")
+    machines.store.set(pack[0], nil)
+    let fresh = try machines.engine("two")
+    #expect(try fresh.verify().damaged.count == 1)
+    #expect(try fresh.collectGarbage(SharedMachines.everything).obstacles == [try missing(pack[0])])
+  }
+
+  @Test(
+    "is missed while its writer lives, and a collector's fence does not take its name",
+    arguments: [true, false])
+  func living(_ isFenced: Bool) throws {
+    var random = SplitMix64.announced()
+    let living = try machines.engine("one")
+    _ = try living.put("kept", Array("text".utf8), PutOptions())
+    living.runPeriodicWork()
+    let pack = machines.names("packs/")
+    _ = try command("two") { engine in
+      for key in ["a", "gone"] { _ = try engine.put(key, random.bytes(20_000), PutOptions()) }
+      _ = try engine.delete(["gone"], .durable)
+      // The first collection fences the silent writer when the pack is there, and the second misses it.
+      if isFenced {
+        let report = try engine.collectGarbage(SharedMachines.everything)
+        #expect(report.obstacles == [])
+      }
+      machines.store.set(pack[0], nil)
+      #expect(try engine.verify().damaged.isEmpty == false)
+      let report = try engine.collectGarbage(SharedMachines.everything)
+      #expect(report.obstacles == [try missing(pack[0])])
+    }
+    #expect(try machines.engine("three").verify().damaged.count == 1)
+  }
+
+  @Test("is told apart from the packs of a writer that were all removed: its end mark goes with the last")
+  func ends() throws {
+    var random = SplitMix64.announced()
+    _ = try command("one") { _ = try $0.put("gone", random.bytes(20_000), PutOptions()) }
+    #expect(machines.endNames.count == 1)
+    _ = try command("two") { engine in
+      _ = try engine.delete(["gone"], .durable)
+      for _ in 0..<2 {
+        #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+      }
+    }
+    #expect(machines.names("packs/") == [] && machines.endNames == [])
+    try machines.check([:], "when all is removed")
+  }
+}
