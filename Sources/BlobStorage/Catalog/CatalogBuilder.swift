@@ -343,7 +343,9 @@ package struct CatalogBuilder: Sendable {
   private func addUnreadable(
     _ name: PackName, _ error: BlobStorageError, in environment: Environment
   ) throws(BlobStorageError) {
-    guard error.code == .corrupted else { throw error }
+    guard error.code == .corrupted || backend.census == nil && error.code == .unsupportedFormat else {
+      throw error
+    }
     logger.error("Pack \(name) cannot be read.", metadata: ["reason": "\(error.message)"])
     try environment.write { (transaction) throws(BlobStorageError) in
       let isKnown = try transaction.updatePack(name) { row in

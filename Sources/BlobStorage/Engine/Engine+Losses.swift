@@ -22,11 +22,12 @@ package final class UncertainKeys: Sendable {
 }
 
 extension Engine {
-  /// The losses that are not accepted yet. Stores whose packs are published report none.
+  /// The losses that are not accepted yet. A shared store knows of what its last extension found.
   package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try knownLosses()) }
 
   /// The same, with the packs' names and the times of uncertain keys. What the census lacks is added to it.
   package func knownLosses() throws(BlobStorageError) -> KnownLosses {
+    if let losses = try sharing.losses() { return losses }
     let losses = try builder.compareCensus(with: catalog)
     uncertain.set(losses.uncertainKeys)
     return losses

@@ -62,6 +62,8 @@ package struct LocalSharing: Sharing {
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
   ) -> CollectionReport? { nil }
 
+  package func losses() -> KnownLosses? { nil }
+  package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) {}
   package func missingPacks(_ rows: [PackRow]) -> Set<PackName>? { nil }
   package func distrust(_ pack: UInt32, except whole: [PackRecord]) -> Set<Digest>? { nil }
   package func readAnew(_ pack: PackName) -> Bool { true }

@@ -85,6 +85,12 @@ package protocol Sharing: CatalogExtender {
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> CollectionReport?
 
+  /// What the last extension missed or could not read; nil where the census tells what is lost.
+  func losses() throws(BlobStorageError) -> KnownLosses?
+
+  /// Makes all machines forget lost packs, and damaged ones whose whole records were published again.
+  func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError)
+
   /// The packs that should be published and are not; nil where the census tells which packs are lost.
   func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>?
 

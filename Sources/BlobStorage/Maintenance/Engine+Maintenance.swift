@@ -113,8 +113,10 @@ extension Engine {
 
   /// Records durably that losses are accepted: the rest of the store is complete. The caller holds the collection
   /// lock.
-  func acceptLosses() throws(BlobStorageError) {
-    guard let census = backend.census else { return }
+  ///
+  /// - Parameter replaced: damaged packs of a shared store whose whole records were published again.
+  func acceptLosses(replaced: Set<PackName> = []) throws(BlobStorageError) {
+    guard let census = backend.census else { return try sharing.acceptLosses(self, replaced: replaced) }
     let losses = try knownLosses()
     guard !losses.isEmpty else { return }
     let unreadable = Set(try census.read().unreadablePacks)

@@ -5,7 +5,7 @@ import Logging
 /// next put of lost bytes then stores them again.
 ///
 /// Nothing is removed: a damaged pack goes to the folder `set-aside`, whole. Where packs are published it stays where
-/// it is, and what is damaged in it is no more relied on by this machine.
+/// it is, and what is damaged in it is no more relied on by this machine. Once its loss is accepted, gc removes it.
 struct Repairer {
   let engine: Engine
   private let progress: ProgressHandler
@@ -39,6 +39,8 @@ struct Repairer {
     let rows = try engine.catalog.packRows()
     var findings: [Verifier.Finding] = []
     var lost: Set<Digest> = []
+    // Published packs whose whole records are in other packs by now.
+    var replaced: Set<PackName> = []
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
@@ -48,11 +50,17 @@ struct Repairer {
       findings += result.findings
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
-      if isDamaged, let distrusted = try engine.sharing.distrust(number, except: result.whole) {
-        lost.formUnion(distrusted)
-      } else if isDamaged, result.hasUnknownRecords {
+      if isDamaged, result.hasUnknownRecords {
         report.hasLaterRecords = true
         engine.logger.error("Pack \(row.name) has records of a later build: repair the store with that.")
+      } else if isDamaged, let distrusted = try engine.sharing.distrust(number, except: result.whole) {
+        lost.formUnion(distrusted)
+        if acceptsLosses, missing.contains(row.name) {
+          try copy(try knownRecords(of: row.name), of: row.name)
+        } else if acceptsLosses, row.isDamaged {
+          try copy(result.whole, of: row.name)
+          replaced.insert(row.name)
+        }
       } else if isDamaged, !missing.contains(row.name) {
         // Of records that neither copy has, the keys are not known, unless the catalog had all of them.
         if row.hasLostRecords, !vouched.contains(row.name) {
@@ -68,7 +76,7 @@ struct Repairer {
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
     report.losses = try engine.losses()
     // Before versions are looked through: what only a lost pack had is missing from then on.
-    if acceptsLosses { try engine.acceptLosses() }
+    if acceptsLosses, !report.hasLaterRecords { try engine.acceptLosses(replaced: replaced) }
     report.packCount = try engine.catalog.packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<Digest> = []
@@ -117,22 +125,43 @@ struct Repairer {
     return Set(empty)
   }
 
-  /// Copies what can be read of a pack into a new one, which is on the medium before the old one is set aside.
-  private func save(_ whole: [PackRecord], _ name: PackName) throws(BlobStorageError) -> String {
-    if !whole.isEmpty {
-      let session = engine.newSession()
-      var copies = try Compaction(of: name, engine: engine, to: session, isChecked: true)
-      for record in whole {
+  /// Copies records of a pack into a new one, which is durable on return.
+  private func copy(_ whole: [PackRecord], of name: PackName) throws(BlobStorageError) {
+    guard !whole.isEmpty else { return }
+    let session = engine.newSession()
+    var copies = try Compaction(of: name, engine: engine, to: session, isChecked: true)
+    for record in whole {
+      switch record.content {
+      case .ref(let ref): try copies.copy(.written(.ref(ref)))
+      case .drop(let drop): try copies.copy(.written(.drop(drop)))
+      case .chunk, .manifest: try copies.copy(.copy(record))
+      case .skipped: break
+      }
+    }
+    try copies.finish()
+    try session.close()
+  }
+
+  /// The refs and drops of a lost pack, if this machine has its footer.
+  private func knownRecords(of name: PackName) throws(BlobStorageError) -> [PackRecord] {
+    var known: [PackRecord] = []
+    do throws(BlobStorageError) {
+      try engine.scan(name) { record in
         switch record.content {
-        case .ref(let ref): try copies.copy(.written(.ref(ref)))
-        case .drop(let drop): try copies.copy(.written(.drop(drop)))
-        case .chunk, .manifest: try copies.copy(.copy(record))
-        case .skipped: break
+        case .ref, .drop: known.append(record)
+        case .chunk, .manifest, .skipped: break
         }
       }
-      try copies.finish()
-      try session.rollOver()
+    } catch {
+      guard error.code == .corrupted || error.code == .packGone else { throw error }
+      return []
     }
+    return known
+  }
+
+  /// Copies what can be read of a pack into a new one, before the old one is set aside.
+  private func save(_ whole: [PackRecord], _ name: PackName) throws(BlobStorageError) -> String {
+    try copy(whole, of: name)
     try engine.packs.forget { $0 == name }
     return try engine.backend.setAsidePack(name)
   }

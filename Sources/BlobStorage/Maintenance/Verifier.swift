@@ -210,7 +210,9 @@ struct Verifier {
       }
     } catch {
       if error.code == .packGone { return try resultOfGone(row) }
-      guard error.code == .corrupted else { throw error }
+      // Another machine may have a later build.
+      result.hasUnknownRecords = !engine.ownsPacks && error.code == .unsupportedFormat
+      guard error.code == .corrupted || result.hasUnknownRecords else { throw error }
       find(nil, error.offset ?? 0, error.message)
       return result
     }

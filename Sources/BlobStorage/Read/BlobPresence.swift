@@ -22,7 +22,8 @@ struct BlobPresence: Sendable {
     lostPacks = Set(rows.filter { $0.row.isLost || lost.contains($0.row.name) }.map(\.number))
     // No row says what was in a pack that has left the store.
     let isAnySetAside = try census?.read().hasSetAside ?? false
-    looksAtChunks = hasSuspects || isAnySetAside || !lost.isEmpty || rows.contains { $0.row.isDamaged }
+    looksAtChunks =
+      hasSuspects || isAnySetAside || !lost.isEmpty || rows.contains { $0.row.isDamaged || $0.row.isLost }
   }
 
   /// Whether the blob can be read, as far as that is known.

@@ -50,7 +50,7 @@ extension BlobStore {
 
   /// The losses that were not accepted. While there are any, answers may be out of date.
   ///
-  /// Always empty for a store in a bucket; ``verify(isQuick:readsBlobs:progress:)`` finds what such a store lacks.
+  /// Of a store in a bucket it says what this machine knows; ``verify(isQuick:readsBlobs:progress:)`` looks again.
   public func losses() async throws(BlobStorageError) -> StoreLosses {
     try await run { (engine) throws(BlobStorageError) in try engine.losses() }
   }

@@ -62,7 +62,7 @@ extension Collector {
         && !backend.collections.removed.contains(row.name)
     }
     for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
-      report.obstacles.append("Pack \(name) is missing, and no collection has removed it.")
+      report.obstacles.append("Pack \(name) is missing: run repair.")
     }
   }
 
@@ -96,13 +96,8 @@ extension Collector {
   private func removeJoined(_ planned: [Candidate], _ removal: SharedRemoval) throws(BlobStorageError) {
     let backend = removal.store.backend
     let canFence = try removal.store.remote.maintainer() == nil
-    let entry = PendingLogEntry(engine.folder)
-    let log =
-      canFence
-      ? CollectionLog(backend.objects, storeID: backend.storeID)
-      : CollectionLog(backend.objects, storeID: backend.storeID) { (number, bytes) throws(BlobStorageError) in
-        try entry.keep(number, bytes)
-      }
+    if canFence { try checkConditionalPuts(backend.objects) }
+    let log = try removal.store.log(of: engine)
     let collections = backend.collections
     let names = planned.lazy.map(\.row.name).filter { !collections.removed.contains($0) }
     let condemned = try log.condemn(
@@ -130,6 +125,28 @@ extension Collector {
     for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
     try Membership.removeAcks(before: mine.epoch + 1, backend.objects)
     try engine.catchUp()
+  }
+
+  /// Tests again what a fence needs: the bucket may have moved behind another service, or the service was updated.
+  ///
+  /// - Throws: `invalidArgument` if the object store ignores `If-None-Match`.
+  private func checkConditionalPuts(_ objects: any ObjectStore) throws(BlobStorageError) {
+    guard let header = try objects.get(SharedNames.store, 0..<1_024) else {
+      throw BlobStorageError(
+        .notAStore, "The object `store` is missing in \(objects.place): restore it before you collect.",
+        path: objects.place)
+    }
+    // The same bytes: a service that stores them changes nothing.
+    let probe = ConditionalPutProbe(
+      roundCount: 2, contenderCount: 4, isInline: engine.environment.worksInline)
+    guard try objects.put(SharedNames.store, .bytes(header), ifAbsent: true) == .exists,
+      try probe.run(on: objects, below: objects.trialFolder) == .holds
+    else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "The object store in \(objects.place) ignores If-None-Match now, and nothing was collected: reach it as when"
+          + " the store was created, or copy the store into a new one.", path: objects.place)
+    }
   }
 
   /// Copies live records out of condemned packs, and returns the packs that nothing needs any more.

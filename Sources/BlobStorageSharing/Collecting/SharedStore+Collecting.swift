@@ -9,6 +9,59 @@ extension SharedStore {
     _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> CollectionReport? {
     try engine.checkOpen()
+    try checkCollects(engine)
+    // Lock before opening: two processes must not extend the collector's catalog at once.
+    let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
+    defer { withExtendedLifetime(lock) {} }
+    // Publish first: other machines do not know unpublished drops.
+    if !options.isDryRun { try engine.writer.rollOver() }
+    let report = try withCollector(engine) { (own) throws(BlobStorageError) in
+      try collect(by: own, engine, options, progress)
+    }
+    if !options.isDryRun { try engine.catchUp() }
+    return report
+  }
+
+  /// Puts a log entry by which all machines treat lost packs, and damaged ones that were replaced, as removed. The
+  /// caller holds the collection lock.
+  ///
+  /// A late put of such a pack is a leftover, like one of any removed pack.
+  package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
+    try checkCollects(engine)
+    let known = try Set(catchUp.run().missing).union(replaced)
+    try withCollector(engine) { (own) throws(BlobStorageError) in
+      guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
+      let log = try store.log(of: own)
+      for _ in 0..<Self.attemptCountMax {
+        // It lists the gaps anew: a pack may have come back.
+        let listing = try store.backend.publishedPacks()
+        let lost = known.filter { replaced.contains($0) || listing.isMissing($0) }
+          .filter { !listing.collections.removed.contains($0) }
+        guard !lost.isEmpty || !listing.gaps.isEmpty else { return }
+        let accepted = try log.accept(
+          lost, listing.gaps, after: listing.collections, by: own.writer.writerID)
+        if accepted != nil { return }
+      }
+      throw BlobStorageError(.busy, "Other machines keep collecting garbage: accept the loss again later.")
+    }
+    try catchUp.run()
+  }
+
+  private static let attemptCountMax = 16
+
+  /// The log as a collector writes it. Without conditional puts it keeps each entry before it puts it.
+  func log(of collector: Engine) throws(BlobStorageError) -> CollectionLog {
+    guard try remote.maintainer() != nil else {
+      return CollectionLog(backend.objects, storeID: backend.storeID)
+    }
+    let entry = PendingLogEntry(collector.folder)
+    return CollectionLog(backend.objects, storeID: backend.storeID) {
+      (number, bytes) throws(BlobStorageError) in try entry.keep(number, bytes)
+    }
+  }
+
+  /// - Throws: `invalidArgument` if only another state folder may write the log.
+  private func checkCollects(_ engine: Engine) throws(BlobStorageError) {
     let place = remote.objects.place
     if let maintainer = try remote.maintainer(),
       try !StateFolder(engine.folder, remote.objects).isOf(maintainer)
@@ -19,11 +72,12 @@ extension SharedStore {
           + " lacks conditional put: run gc there, with the state folder that created the store.",
         path: place)
     }
-    // Lock before opening: two processes must not extend the collector's catalog at once.
-    let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
-    defer { withExtendedLifetime(lock) {} }
-    // Publish first: other machines do not know unpublished drops.
-    if !options.isDryRun { try engine.writer.rollOver() }
+  }
+
+  /// Calls `body` with the engine that collects, which has a state folder of its own.
+  private func withCollector<T>(
+    _ engine: Engine, _ body: (Engine) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
     var remote = remote
     remote.configuration.intervalSeconds = 0
     remote.configuration.cacheByteCountMax = 0
@@ -32,17 +86,12 @@ extension SharedStore {
       path: engine.folder.path.appending("collector").string,
       configuration: StoreConfiguration(logger: logger, cacheByteCountMax: 0),
       environment: collectorEnvironment(engine), remote: remote)
-    var outcome: Result<CollectionReport, BlobStorageError>
-    do throws(BlobStorageError) {
-      outcome = .success(try collect(by: own, engine, options, progress))
-    } catch { outcome = .failure(error) }
+    let outcome = Result { () throws(BlobStorageError) in try body(own) }
     do throws(BlobStorageError) { try own.close() } catch {
       // Its published packs stay, and the next collection continues.
       logger.warning("A collection did not finish.", metadata: ["reason": "\(error.message)"])
     }
-    let report = try outcome.get()
-    if !options.isDryRun { try engine.catchUp() }
-    return report
+    return try outcome.get()
   }
 
   private func collect(

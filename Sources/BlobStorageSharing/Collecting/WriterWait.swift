@@ -102,7 +102,16 @@ struct WriterWait {
     }
   }
 
+  /// The registration of a writer. One that cannot be read stands for a writer, too: a later build may renew it.
   private func registration(_ writer: UInt64) throws(BlobStorageError) -> WriterRegistration? {
-    try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
+    do throws(BlobStorageError) {
+      return try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
+    } catch {
+      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      let bytes = try backend.objects.get(SharedNames.writer(writer), 0..<1_024) ?? []
+      return WriterRegistration(
+        writer: writer, seenNumber: 0, lifeCount: UInt64(CRC32C.checksum(bytes.span.bytes)),
+        publishedSequence: 0, process: WriterProcess(machine: "A writer of an unknown machine"))
+    }
   }
 }

@@ -30,6 +30,8 @@ package final class CatchUp: Sendable {
     /// Published packs that were applied in part.
     var partial: Set<PackName> = []
     var unpublished: Set<PackName> = []
+    /// Published packs that an earlier listing lacked.
+    var lost: Set<PackName> = []
     var state: State
   }
 
@@ -152,22 +154,34 @@ package final class CatchUp: Sendable {
     let known = try known()
     // List the spool first: a pack that left it before was published, so the listing has it.
     let local = Set(try backend.localPackNames().live)
-    let listing = try backend.publishedPacks()
-    report.missing = listing.missing
-    tell(listing.missing)
-    let listed = Set(listing.packs.keys)
-    // The listing has the packs with copies of their live records. A pack that is merely absent is damage, which reads
-    // report.
-    let isFenced = { (name: PackName) in listing.fences[name.writer].map { $0 <= name.sequence } ?? false }
-    let gone = known.complete.union(known.partial).filter {
-      listing.collections.removed.contains($0) || isFenced($0)
+    let published = known.complete.union(known.partial).subtracting(local)
+    var listing = try backend.publishedPacks()
+    if !listing.isComplete(for: published.subtracting(known.lost)) {
+      // A pack counts as lost only if two listings lack it.
+      listing = try backend.publishedPacks()
     }
+    let lost = published.filter { listing.isMissing($0) }
+    backend.setLost(lost)
+    report.missing = lost.union(listing.missing).sorted()
+    tell(report.missing)
+    let listed = Set(listing.packs.keys)
+    // The listing has the packs with copies of their live records.
+    let gone = known.complete.union(known.partial).filter {
+      listing.collections.removed.contains($0) || listing.isFenced($0)
+    }
+    let isFenced = { [listing] (name: PackName) in listing.isFenced(name) }
     knowsFenced.store(known.unpublished.contains(where: isFenced), ordering: .relaxed)
-    // Retire before applying, so that new packs replace the places of retired ones.
+    // Retire and mark before applying, so that new packs replace the places of retired and lost ones.
     try retire(gone)
+    try mark(lost, insteadOf: known.lost)
     // Includes packs that were applied in part, and packs whose process published them without recording it.
     let incomplete = listed.subtracting(known.complete).subtracting(local)
-    let applied = try apply(incomplete)
+    let (applied, strays) = try apply(incomplete)
+    if !strays.isEmpty {
+      // Gaps before a pack of another store are none.
+      backend.ignore(strays)
+      return false
+    }
     report.newPackCount += applied.subtracting(known.partial).subtracting(known.unpublished).count
     guard applied == incomplete else { return false }
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
@@ -208,6 +222,7 @@ package final class CatchUp: Sendable {
     try catalog.read { (transaction) throws(BlobStorageError) in
       var known = Known(state: try catalogState(transaction))
       for (_, row) in try transaction.packRows() {
+        if row.isLost { known.lost.insert(row.name) }
         if row.durableByteCount == 0 {
           known.unpublished.insert(row.name)
         } else if row.isSealed {
@@ -220,9 +235,11 @@ package final class CatchUp: Sendable {
     }
   }
 
-  /// Applies packs to the catalog, and returns those that still existed.
-  private func apply(_ names: Set<PackName>) throws(BlobStorageError) -> Set<PackName> {
-    guard !names.isEmpty else { return [] }
+  /// Applies packs to the catalog, and returns those that still existed, and those of other stores.
+  private func apply(
+    _ names: Set<PackName>
+  ) throws(BlobStorageError) -> (applied: Set<PackName>, strays: Set<PackName>) {
+    guard !names.isEmpty else { return ([], []) }
     var intake = PublishedIntake(
       builder, into: catalog, afterGroup: { () throws(BlobStorageError) in try CancellationFlag.check() })
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
@@ -234,7 +251,7 @@ package final class CatchUp: Sendable {
     try intake.finish()
     // Chunks may have moved, and chunks that were missing may exist.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
-    return intake.applied
+    return (intake.applied, intake.strays)
   }
 
   /// Rebuilds the catalog if a pack that exists only on this machine is gone.
@@ -252,6 +269,22 @@ package final class CatchUp: Sendable {
     try catalog.rebuild(
       because: BlobStorageError(
         .catalogDamaged, "Pack \(lost) is in the catalog, but neither in the spool nor published."))
+  }
+
+  /// Marks lost packs, so that new puts store their chunks again, and unmarks packs that are listed again.
+  private func mark(_ lost: Set<PackName>, insteadOf known: Set<PackName>) throws(BlobStorageError) {
+    let changed = lost.symmetricDifference(known)
+    guard !changed.isEmpty else { return }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      for name in changed {
+        try transaction.updatePack(name) { row in
+          row.isLost = lost.contains(name)
+          // A rebuild while the pack was lost has condemned it.
+          if !row.isLost, row.state == .condemned, backend.isCountedOn(name) { row.state = .live }
+        }
+      }
+      try transaction.bumpEpoch()
+    }
   }
 
   /// Marks removed packs as retired.

@@ -12,6 +12,8 @@ import Logging
 struct PublishedIntake {
   /// Packs whose records are all in the catalog.
   private(set) var applied: Set<PackName> = []
+  /// Packs of other stores, which are left alone.
+  private(set) var strays: Set<PackName> = []
 
   private let builder: CatalogBuilder
   private let catalog: Catalog
@@ -92,15 +94,19 @@ struct PublishedIntake {
     guard !isOutdated else { return }
     let scanner = try PackScanner(file: file, name: name, codecs: builder.codecs, store: builder.store)
     let byteCount = try file.status().byteCount
-    let header: PackHeader
-    do { header = try scanner.headerOrSubstitute().header } catch {
-      try addUnreadable(name, error, byteCount)
+    if try isStray(file) {
+      builder.logger.error("Pack \(name) belongs to another store and is left alone.")
+      strays.insert(name)
       return
     }
-    guard header.storeID == builder.store.storeID, header.digestAlgorithm == builder.store.digestAlgorithm
-    else {
-      builder.logger.error("Pack \(name) belongs to another store and is left alone.")
-      applied.insert(name)
+    let header: PackHeader
+    do throws(BlobStorageError) {
+      header = try scanner.headerOrSubstitute().header
+      guard header.digestAlgorithm == builder.store.digestAlgorithm else {
+        throw BlobStorageError(.corrupted, "The pack uses another digest than its store.")
+      }
+    } catch {
+      try addUnreadable(name, error, byteCount)
       return
     }
     packs.append(Pack(header: header, byteCount: byteCount))
@@ -275,11 +281,20 @@ struct PublishedIntake {
     row.isDamaged = !outcome.gaps.isEmpty
   }
 
-  /// Adds a damaged row for a pack with an unreadable header. It stops collections, because refs may be in it.
+  /// Whether a file has an undamaged header of another store, whatever its name and format version.
+  private func isStray(_ file: any File) throws(BlobStorageError) -> Bool {
+    let bytes = try file.bytesThere(at: 0, PackHeader.byteCount)
+    return bytes.count == PackHeader.byteCount && bytes.starts(with: PackHeader.magic)
+      && bytes.withUnsafeBytes(\.endsWithChecksum)
+      && !bytes.dropFirst(16).prefix(16).elementsEqual(builder.store.storeID)
+  }
+
+  /// Adds a damaged row for a pack with an unreadable header, or one of a later build. It stops collections, because
+  /// refs may be in it.
   private mutating func addUnreadable(
     _ name: PackName, _ error: BlobStorageError, _ byteCount: Int64
   ) throws(BlobStorageError) {
-    guard error.code == .corrupted else { throw error }
+    guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
     builder.logger.error("Pack \(name) cannot be read.", metadata: ["reason": "\(error.message)"])
     try catalog.write { (transaction) throws(BlobStorageError) in
       guard try transaction.packNumber(name) == nil else { return }

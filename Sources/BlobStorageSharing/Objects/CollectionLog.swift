@@ -18,27 +18,42 @@ package struct CollectionLog: Sendable {
 
   /// Reads the newest state of the log.
   ///
+  /// It ignores objects with other names than an entry's, and objects behind a gap that are no entries of this store.
+  ///
   /// - Complexity: one listing of the entries after `known`, and one get if there are any.
   package func read(after known: Collections) throws(BlobStorageError) -> Collections {
     let first = known.number > 0 ? SharedNames.collection(known.number) : nil
-    let entries = try objects.listAll(SharedNames.collections, after: first)
     var number = known.number
-    for entry in entries {
-      guard let found = SharedNames.collectionNumber(entry.name), found == number + 1 else {
+    for entry in try objects.listAll(SharedNames.collections, after: first) {
+      guard let found = SharedNames.collectionNumber(entry.name) else { continue }
+      if found == number + 1 {
+        number = found
+      } else if try isEntry(found) {
         throw BlobStorageError(
           .corrupted,
-          "The store's collections have \(entry.name) after entry \(number): an object is missing, or does"
-            + " not belong there.",
+          "The store's log has \(entry.name) after entry \(number): restore the object that is missing between.",
           path: entry.name)
       }
-      number = found
     }
-    guard number > known.number else { return known }
+    return number > known.number ? try entry(number) : known
+  }
+
+  private func entry(_ number: UInt32) throws(BlobStorageError) -> Collections {
     let name = SharedNames.collection(number)
     guard let bytes = try objects.whole(name, .collection) else {
       throw BlobStorageError(.corrupted, "The object \(name) is listed, but it does not exist.", path: name)
     }
     return try Collections(bytes, number: number, storeID: storeID)
+  }
+
+  private func isEntry(_ number: UInt32) throws(BlobStorageError) -> Bool {
+    do throws(BlobStorageError) {
+      _ = try entry(number)
+      return true
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      return false
+    }
   }
 
   /// Appends an entry that condemns more packs.
@@ -75,6 +90,22 @@ package struct CollectionLog: Sendable {
     }
     for name in ends { next.removed.insert(name) }
     return try put(&next, collector)
+  }
+
+  /// Appends an entry that accepts losses: all machines then treat these packs as removed.
+  ///
+  /// A collector that condemned before gives up, because its entry is not the last any more.
+  ///
+  /// - Returns: nil if another machine has appended an entry after `known`.
+  package func accept(
+    _ names: some Sequence<PackName>, _ gaps: [(writer: UInt64, sequences: ClosedRange<UInt32>)],
+    after known: Collections, by machine: UInt64
+  ) throws(BlobStorageError) -> Collections? {
+    var next = known
+    for name in names { next.removed.insert(name) }
+    for gap in gaps { next.removed.insert(gap.sequences, of: gap.writer) }
+    next.condemned = next.condemned.filter { !next.removed.contains($0) }
+    return try put(&next, machine)
   }
 
   private func put(_ next: inout Collections, _ collector: UInt64) throws(BlobStorageError) -> Collections? {

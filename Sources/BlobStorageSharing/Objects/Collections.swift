@@ -4,8 +4,8 @@ import BlobStorage
 /// shared store".
 ///
 /// Each entry holds the whole state after it, so the last one suffices. Entries are conditional puts, numbered from 1
-/// without gaps, and never deleted, so all readers agree on their order. An entry either condemns packs, or removes
-/// packs that the entry before condemned.
+/// without gaps, and never deleted, so all readers agree on their order. An entry condemns packs, removes packs that the
+/// entry before condemned, or accepts that packs are lost.
 package struct Collections: Hashable, Sendable {
   /// The number of entries.
   package var number: UInt32 = 0
@@ -58,7 +58,7 @@ package struct Collections: Hashable, Sendable {
         let condemnedCount: UInt32 = try reader.integer()
         let writerCount: UInt32 = try reader.integer()
         try reader.reserved(4)
-        guard 1...number ~= epoch, Int(condemnedCount) <= reader.remainingByteCount / PackName.byteCount
+        guard epoch <= number, Int(condemnedCount) <= reader.remainingByteCount / PackName.byteCount
         else {
           throw BlobStorageError(.corrupted, "its numbers are impossible.")
         }

@@ -18,9 +18,12 @@ package struct ConditionalPutProbe: Sendable {
 
   package var roundCount: Int
   package var contenderCount: Int
+  /// Whether the puts run one after the other, for simulations. That finds only stores that ignore the condition.
+  package var isInline: Bool
 
-  package init(roundCount: Int = 8, contenderCount: Int = 8) {
+  package init(roundCount: Int = 8, contenderCount: Int = 8, isInline: Bool = false) {
     precondition(roundCount > 0 && contenderCount > 1, "a race has two or more, once or more")
+    self.isInline = isInline
     self.roundCount = roundCount
     self.contenderCount = contenderCount
   }
@@ -55,13 +58,20 @@ package struct ConditionalPutProbe: Sendable {
     let outcomes = Mutex<[Int: Result<ObjectPutOutcome, BlobStorageError>]>([:])
     let group = DispatchGroup()
     for contender in 0..<contenderCount {
-      group.enter()
-      // Each put has its own thread: a pool would run only some of them at once.
-      Thread {
+      let put = { @Sendable in
         let outcome = Result { () throws(BlobStorageError) in
           try store.put(name, .bytes(Self.content(contender)), ifAbsent: true)
         }
         outcomes.withLock { $0[contender] = outcome }
+      }
+      if isInline {
+        put()
+        continue
+      }
+      group.enter()
+      // Each put has its own thread: a pool would run only some of them at once.
+      Thread {
+        put()
         group.leave()
       }.start()
     }

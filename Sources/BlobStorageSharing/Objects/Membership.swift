@@ -110,7 +110,8 @@ package struct Membership: Sendable {
 
   /// Deletes the acks of condemnations before `epoch`: no collector waits for them.
   package static func removeAcks(before epoch: UInt32, _ objects: any ObjectStore) throws(BlobStorageError) {
-    for entry in try objects.listAll(SharedNames.acks) where entry.name < SharedNames.acks(of: epoch) {
+    for entry in try objects.listAll(SharedNames.acks) {
+      guard let own = SharedNames.ackEpoch(entry.name), own < epoch else { continue }
       try objects.delete(entry.name)
     }
   }

@@ -19,22 +19,21 @@ package struct RemovedPacks: Hashable, Sendable {
   /// The highest removed sequence of a writer.
   package func last(of writer: UInt64) -> UInt32? { ranges[writer]?.last?.upperBound }
 
-  package mutating func insert(_ name: PackName) {
-    guard !contains(name) else { return }
-    var own = ranges[name.writer] ?? []
-    let index = Self.firstIndex(own, endingFrom: name.sequence)
-    var range = name.sequence...name.sequence
-    var replaced = index..<index
-    if index > 0, own[index - 1].upperBound + 1 == name.sequence {
-      range = own[index - 1].lowerBound...range.upperBound
-      replaced = index - 1..<replaced.upperBound
+  package mutating func insert(_ name: PackName) { insert(name.sequence...name.sequence, of: name.writer) }
+
+  /// Inserts a range of sequences. Sequences begin at 1.
+  package mutating func insert(_ range: ClosedRange<UInt32>, of writer: UInt64) {
+    var own = ranges[writer] ?? []
+    // All ranges that overlap or touch it become one.
+    let first = Self.firstIndex(own, endingFrom: range.lowerBound - 1)
+    var (last, union) = (first, range)
+    while last < own.count, UInt64(own[last].lowerBound) <= UInt64(range.upperBound) + 1 {
+      union =
+        min(union.lowerBound, own[last].lowerBound)...max(union.upperBound, own[last].upperBound)
+      last += 1
     }
-    if index < own.count, name.sequence + 1 == own[index].lowerBound {
-      range = range.lowerBound...own[index].upperBound
-      replaced = replaced.lowerBound..<index + 1
-    }
-    own.replaceSubrange(replaced, with: [range])
-    ranges[name.writer] = own
+    own.replaceSubrange(first..<last, with: [union])
+    ranges[writer] = own
   }
 
   /// The index of the first range that ends at or after `sequence`.

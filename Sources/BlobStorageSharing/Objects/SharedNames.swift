@@ -41,6 +41,15 @@ package enum SharedNames {
     integer(name, after: acks(of: epoch))
   }
 
+  /// The condemnation that an ack's name means, or nil.
+  package static func ackEpoch(_ name: String) -> UInt32? {
+    guard name.hasPrefix(acks),
+      let epoch = Hex.integer(UInt32.self, name.dropFirst(acks.count).prefix(8)),
+      ackWriter(name, epoch: epoch) != nil
+    else { return nil }
+    return epoch
+  }
+
   private static func integer<T: FixedWidthInteger & UnsignedInteger>(_ name: String, after prefix: String)
     -> T?
   {

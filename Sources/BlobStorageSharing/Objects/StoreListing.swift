@@ -18,6 +18,8 @@ package struct StoreListing: Sendable {
   /// names them: their objects were deleted. No collection may remove anything. Holds at most the first
   /// ``missingCountMax``.
   package var missing: [PackName] = []
+  /// All of them, by the sequences of a writer.
+  package private(set) var gaps: [(writer: UInt64, sequences: ClosedRange<UInt32>)] = []
 
   /// The most missing packs to name.
   package static let missingCountMax = 1_000
@@ -25,11 +27,13 @@ package struct StoreListing: Sendable {
 
   /// Lists the packs and reads the log until both agree.
   ///
-  /// - Parameter published: the last sequences that writers are known to have published.
+  /// - Parameters:
+  ///   - published: the last sequences that writers are known to have published.
+  ///   - strays: packs of other stores, which are ignored.
   /// - Complexity: one request for each page of packs, and two for the log.
   package static func read(
     _ objects: any ObjectStore, storeID: [UInt8], known: Collections, published: [UInt64: UInt32] = [:],
-    weaknesses: Weaknesses = []
+    strays: Set<PackName> = [], weaknesses: Weaknesses = []
   ) throws(BlobStorageError) -> StoreListing {
     let log = CollectionLog(objects, storeID: storeID)
     var before = try log.read(after: known)
@@ -40,7 +44,7 @@ package struct StoreListing: Sendable {
       let isOutdated = after.removed != before.removed
       before = after
       if isOutdated { continue }
-      let listing = StoreListing(entries, after, published)
+      let listing = StoreListing(entries, after, published, strays)
       // Pages are not from one moment: a later page may have a pack whose predecessor came after an earlier page.
       if weaknesses.contains(.acceptsGaps) || listing.missing.isEmpty || listing.missing == gaps {
         return listing
@@ -49,6 +53,17 @@ package struct StoreListing: Sendable {
     }
     throw BlobStorageError(.busy, "Other machines kept removing packs during the listing: try again.")
   }
+
+  /// Whether a fence keeps the pack from being part of the store.
+  package func isFenced(_ name: PackName) -> Bool { fences[name.writer].map { $0 <= name.sequence } ?? false }
+
+  /// Whether a pack that was published is neither listed nor removed.
+  package func isMissing(_ name: PackName) -> Bool {
+    packs[name] == nil && !collections.removed.contains(name) && !isFenced(name)
+  }
+
+  /// Whether none of these published packs is missing.
+  package func isComplete(for names: Set<PackName>) -> Bool { !names.contains { isMissing($0) } }
 
   /// The end marks of writers that have no pack but these.
   package func ends(without names: Set<PackName>) -> [PackName] {
@@ -59,12 +74,13 @@ package struct StoreListing: Sendable {
   }
 
   private init(
-    _ entries: [ObjectPage.Entry], _ collections: Collections, _ published: [UInt64: UInt32]
+    _ entries: [ObjectPage.Entry], _ collections: Collections, _ published: [UInt64: UInt32],
+    _ strays: Set<PackName>
   ) {
     self.collections = collections
     var sequences: [UInt64: [UInt32]] = published.mapValues { _ in [] }
     for entry in entries {
-      guard let name = SharedNames.packName(entry.name) else { continue }
+      guard let name = SharedNames.packName(entry.name), !strays.contains(name) else { continue }
       if collections.removed.contains(name) {
         leftovers.append(name)
       } else {
@@ -100,6 +116,8 @@ package struct StoreListing: Sendable {
   }
 
   private mutating func append(_ writer: UInt64, _ sequences: Range<UInt32>) {
+    guard !sequences.isEmpty else { return }
+    gaps.append((writer, sequences.lowerBound...sequences.upperBound - 1))
     for sequence in sequences.prefix(Self.missingCountMax - missing.count) {
       missing.append(PackName(writer: writer, sequence: sequence))
     }

@@ -24,6 +24,10 @@ package final class RemoteBackend: Backend {
   /// The newest state of the log that this process has read.
   private let knownCollections = Mutex(Collections())
   private let listing = Mutex<StoreListing?>(nil)
+  /// Published packs whose objects are gone, as of the last extension. New puts do not rely on them.
+  private let lost = Mutex<Set<PackName>>([])
+  /// Objects with names of packs that are packs of other stores.
+  private let strays = Mutex<Set<PackName>>([])
   /// Published packs whose copy in the spool a power cut has torn.
   private let torn = Mutex<Set<PackName>>([])
   /// Whether puts rely on condemned packs like on others. A collector does, because it copies live records out of them.
@@ -99,7 +103,8 @@ package final class RemoteBackend: Backend {
       asksWriters || self.asksWriters
       ? try Membership.publishedSequences(objects, storeID: storeID) : [:]
     var listing = try StoreListing.read(
-      objects, storeID: storeID, known: collections, published: published)
+      objects, storeID: storeID, known: collections, published: published,
+      strays: strays.withLock { $0 })
     if !listing.fences.isEmpty {
       listing.packs = listing.packs.filter { $0.key.sequence < listing.fences[$0.key.writer] ?? .max }
     }
@@ -124,9 +129,19 @@ package final class RemoteBackend: Backend {
   func publishedByteCount(_ name: PackName) -> Int64? { lengths.withLock { $0[name] } }
 
   package func isCountedOn(_ name: PackName) -> Bool {
-    countsOnCondemned
+    if lost.withLock({ $0.contains(name) }) { return false }
+    return countsOnCondemned
       || knownCollections.withLock { !$0.condemned.contains(name) && !$0.removed.contains(name) }
   }
+
+  /// Ignores packs of other stores from now on.
+  func ignore(_ names: Set<PackName>) {
+    strays.withLock { $0.formUnion(names) }
+    for name in names { footers.forget(name) }
+  }
+
+  /// Remembers which published packs are gone.
+  func setLost(_ names: Set<PackName>) { lost.withLock { $0 = names } }
 
   /// The newest state of the log that this process has read.
   package var collections: Collections { knownCollections.withLock { $0 } }

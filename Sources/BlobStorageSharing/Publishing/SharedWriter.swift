@@ -60,7 +60,7 @@ final class SharedWriter: PackPublisher {
   ) throws(BlobStorageError) -> Bool {
     guard let row = try transaction.packRow(place.pack) else { return false }
     // A condemned pack counts too: its live records are copied before it goes.
-    return row.durableByteCount > place.offset || precedes(row.name, session)
+    return row.durableByteCount > place.offset && !row.isLost || precedes(row.name, session)
   }
 
   /// Seals the pack of a commit and waits until it is published. Concurrent callers share a pack.

@@ -57,10 +57,14 @@ struct SpoolAdoption {
     let names = Dictionary(grouping: try backend.localPackNames().live, by: \.writer)
     for writer in names.keys.sorted() {
       try attempt(writer) { (adoption) throws(BlobStorageError) in
-        try adoption.adopt(writer, (names[writer] ?? []).sorted())
-        if !adoption.unfinished.contains(writer), !adoption.ended.contains(writer) {
-          try adoption.leave(writer)
+        // A published pack may lie in the spool unlocked while its writer lives.
+        let isDead = try adoption.locks.ifDead(writer) { () throws(BlobStorageError) in
+          try adoption.adopt(writer, (names[writer] ?? []).sorted())
+          if !adoption.unfinished.contains(writer), !adoption.ended.contains(writer) {
+            try adoption.leave(writer)
+          }
         }
+        if !isDead { adoption.unfinished.insert(writer) }
       }
     }
     if isRebuildDue { try parts.catalog.rebuild(because: nil) }

@@ -28,6 +28,22 @@ struct WriterLocks: Sendable {
     return try file.bytesThere(at: 0, identity.count + 1) == identity
   }
 
+  /// Calls `body` unless the writer lives. No other process takes the writer for dead meanwhile.
+  ///
+  /// A writer without a file has ended, or lost it in a power cut.
+  ///
+  /// - Returns: false if the writer lives.
+  func ifDead(_ writer: UInt64, _ body: () throws(BlobStorageError) -> Void) throws(BlobStorageError) -> Bool
+  {
+    var isDone: Bool?
+    try owned.visit(Hex.text(writer)) { (_, isDead) throws(BlobStorageError) in
+      isDone = isDead
+      if isDead { try body() }
+    }
+    if isDone == nil { try body() }
+    return isDone ?? true
+  }
+
   func remove(_ writer: UInt64) {
     // A file that stays only costs a look for a registration.
     files.discard(path(writer))

@@ -113,6 +113,19 @@ package final class SharedStore: Sharing {
     throw BlobStorageError(.corrupted, "\(reason) It was not removed from the store.", pack: "\(pack)")
   }
 
+  // MARK: Losses
+
+  package func losses() throws(BlobStorageError) -> KnownLosses? {
+    var losses = KnownLosses()
+    var lost = Set(backend.lastListing?.missing ?? [])
+    for (_, row) in try parts.catalog.packRows() where row.isLost || row.isDamaged {
+      if row.isLost { lost.insert(row.name) } else { losses.damagedPacks.append(row.name) }
+    }
+    losses.lostPacks = lost.sorted()
+    losses.damagedPacks.sort()
+    return losses
+  }
+
   // MARK: Verifying
 
   package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>? {

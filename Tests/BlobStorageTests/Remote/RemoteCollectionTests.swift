@@ -372,4 +372,50 @@ struct RemoteCollectionTests {
     #expect(machines.names("packs/") == [packs[0], packs[2]])
     #expect(machines.names("collections/") == [])
   }
+
+  @Test(
+    "condemns nothing once the object store ignores the condition of puts, which held when it was created")
+  func conditionLost() throws {
+    var random = SplitMix64.announced()
+    let one = try machines.engine("one")
+    let bytes = random.bytes(30_000)
+    _ = try one.put("kept", bytes, PutOptions())
+    _ = try one.put("gone", random.bytes(30_000), PutOptions())
+    _ = try one.delete(["gone"], .durable)
+    let before = machines.store.objects
+    let error = #expect(throws: BlobStorageError.self) {
+      try machines.engine("two", UnconditionalStore(store: machines.store)).collectGarbage(
+        SharedMachines.everything)
+    }
+    #expect(error?.code == .invalidArgument)
+    #expect(error?.message.contains("If-None-Match") == true)
+    #expect(machines.store.objects == before)
+    #expect(try machines.engine("two").collectGarbage(SharedMachines.everything).deletedPackCount == 1)
+    #expect(machines.names("probe/") == [])
+  }
+}
+
+/// A service before the object store that drops the condition of puts.
+private struct UnconditionalStore: ObjectStore {
+  let store: SimulatedObjectStore
+
+  func put(
+    _ name: String, _ content: ObjectContent, ifAbsent: Bool
+  ) throws(BlobStorageError) -> ObjectPutOutcome { try store.put(name, content, ifAbsent: false) }
+
+  func get(_ name: String, _ range: Range<Int64>) throws(BlobStorageError) -> [UInt8]? {
+    try store.get(name, range)
+  }
+
+  func tail(
+    _ name: String, byteCount: Int
+  ) throws(BlobStorageError) -> (bytes: [UInt8], byteCount: Int64)? {
+    try store.tail(name, byteCount: byteCount)
+  }
+
+  func list(_ prefix: String, after name: String?) throws(BlobStorageError) -> ObjectPage {
+    try store.list(prefix, after: name)
+  }
+
+  func delete(_ name: String) throws(BlobStorageError) { try store.delete(name) }
 }

@@ -20,7 +20,7 @@ struct RemoteLossTests {
   }
 
   private func missing(_ object: String) throws -> String {
-    "Pack \(try #require(SharedNames.packName(object))) is missing, and no collection has removed it."
+    "Pack \(try #require(SharedNames.packName(object))) is missing: run repair."
   }
 
   // MARK: Noticing
@@ -66,7 +66,7 @@ struct RemoteLossTests {
     _ = try living.put("kept", Array("text".utf8), PutOptions())
     living.runPeriodicWork()
     let pack = machines.names("packs/")
-    _ = try command("two") { engine in
+    _ = try command("two") { (engine) throws in
       for key in ["a", "gone"] { _ = try engine.put(key, random.bytes(20_000), PutOptions()) }
       _ = try engine.delete(["gone"], .durable)
       // The first collection fences the silent writer when the pack is there, and the second misses it.
@@ -87,7 +87,7 @@ struct RemoteLossTests {
     var random = SplitMix64.announced()
     _ = try command("one") { _ = try $0.put("gone", random.bytes(20_000), PutOptions()) }
     #expect(machines.endNames.count == 1)
-    _ = try command("two") { engine in
+    _ = try command("two") { (engine) throws in
       _ = try engine.delete(["gone"], .durable)
       for _ in 0..<2 {
         #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
@@ -95,5 +95,111 @@ struct RemoteLossTests {
     }
     #expect(machines.names("packs/") == [] && machines.endNames == [])
     try machines.check([:], "when all is removed")
+  }
+
+  // MARK: Not relying on it
+
+  @Test("is not relied on by a machine that knows it: the same bytes are stored again, and read everywhere")
+  func putAgain() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    let living = try machines.engine("one")
+    _ = try living.put("a", bytes, PutOptions())
+    let pack = machines.names("packs/")
+    _ = try command("two") { (engine) throws in #expect(try engine.data("a", nil) == Data(bytes)) }
+    let object = machines.store.peek(pack[0])
+    machines.store.set(pack[0], nil)
+    _ = try command("two") { (engine) throws in
+      #expect(try engine.losses().lostPacks.map { "packs/\($0).pack" } == pack)
+      _ = try engine.put("b", bytes, PutOptions())
+    }
+    let fresh = try machines.engine("three")
+    #expect(try fresh.data("b", nil) == Data(bytes))
+    // Nothing is lost when another program brings the pack back.
+    machines.store.set(pack[0], object)
+    _ = try command("two") { (engine) throws in
+      #expect(try engine.losses().isEmpty)
+      #expect(try engine.data("a", nil) == Data(bytes))
+    }
+  }
+
+  @Test("is not taken for lost because one listing lacked it")
+  func lackedOnce() throws {
+    let living = try machines.engine("one")
+    _ = try living.put("a", Array("text".utf8), PutOptions())
+    let pack = machines.names("packs/")
+    let two = try machines.engine("two")
+    let object = machines.store.peek(pack[0])
+    let listings = CallCount()
+    let store = machines.store
+    store.setHook { call in
+      guard call.kind == .list, call.name == SharedNames.packs else { return }
+      store.set(pack[0], listings.next() == 1 ? nil : object)
+    }
+    #expect(try two.catchUp().missing == [])
+    store.setHook(nil)
+    #expect(listings.value == 2)
+    #expect(try two.losses().isEmpty)
+  }
+
+  // MARK: Accepting the loss
+
+  @Test("no longer stops collections once one machine has accepted its loss, also if it comes back later")
+  func accepted() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    let packs = try command("one") { (engine) throws in
+      _ = try engine.put("kept", bytes, PutOptions())
+      _ = try engine.put("lost", random.bytes(20_000), PutOptions())
+    }
+    for machine in ["two", "four"] {
+      _ = try command(machine) { (engine) throws in #expect(try engine.data("lost", nil) != nil) }
+    }
+    let object = machines.store.peek(packs[1])
+    machines.store.set(packs[1], nil)
+    _ = try command("two") { (engine) throws in
+      let obstacle = try missing(packs[1])
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [obstacle])
+      #expect(try engine.repair().dropped == [])
+      #expect(machines.names("collections/") == [])
+      let report = try engine.repair(acceptsLosses: true)
+      #expect(report.dropped.map(\.key) == ["lost"])
+      #expect(report.losses.lostPacks.map { "packs/\($0).pack" } == [packs[1]])
+    }
+    for machine in ["two", "three", "four"] {
+      _ = try command(machine) { (engine) throws in
+        #expect(try engine.losses().isEmpty)
+        #expect(try engine.keys("", after: nil, limit: 10).map(\.key) == ["kept"])
+        #expect(try engine.verify().damaged == [])
+        #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+      }
+    }
+    machines.store.set(packs[1], object)
+    _ = try command("three") { (engine) throws in
+      #expect(try engine.keys("", after: nil, limit: 10).map(\.key) == ["kept"])
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+    }
+    #expect(machines.store.peek(packs[1]) == nil)
+    try machines.check(["kept": bytes], "after the loss was accepted")
+  }
+
+  @Test("or replaced by other bytes no longer stops collections once that is accepted")
+  func replaced() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    _ = try command("one") { _ = try $0.put("kept", bytes, PutOptions()) }
+    let name = SharedNames.pack(PackName(writer: 5, sequence: 1))
+    machines.store.set(name, random.bytes(500))
+    _ = try command("two") { (engine) throws in
+      #expect(try engine.collectGarbage(SharedMachines.everything).obstacles.count == 1)
+      _ = try engine.repair(acceptsLosses: true)
+    }
+    for machine in ["two", "three"] {
+      _ = try command(machine) { (engine) throws in
+        #expect(try engine.collectGarbage(SharedMachines.everything).obstacles == [])
+      }
+    }
+    #expect(machines.store.peek(name) == nil)
+    try machines.check(["kept": bytes], "after the loss was accepted")
   }
 }

@@ -4,6 +4,7 @@ import BlobStorageTestSupport
 import Dispatch
 import Foundation
 import Synchronization
+import SystemPackage
 import Testing
 
 @Suite("Writers of a store that machines share")
@@ -54,6 +55,24 @@ struct RemoteMemberTests {
     try living.close()
     try beside.close()
     #expect(machines.names("writers/") == [])
+  }
+
+  @Test("that live stay registered, though another process finds a published pack of theirs in the spool")
+  func publishedInSpool() throws {
+    let living = try machines.engine("one")
+    _ = try living.put("a", Array("first".utf8), PutOptions())
+    let pack = try #require(machines.names("packs/").first)
+    // As it stands between the answer of the put and the move to the cache.
+    let path = machines.temporary.path.appending("one").appending(pack).string
+    #expect(!FileManager.default.fileExists(atPath: path))
+    try Data(try #require(machines.store.peek(pack))).write(to: URL(filePath: path))
+    let beside = try machines.engine("one")
+    #expect(machines.names("writers/").count == 1)
+    #expect(machines.endNames == [])
+    _ = try living.put("b", Array("second".utf8), PutOptions())
+    try beside.close()
+    try living.close()
+    try machines.check(["a": Array("first".utf8), "b": Array("second".utf8)], "after both")
   }
 
   @Test("that are dead and not registered any more publish nothing")

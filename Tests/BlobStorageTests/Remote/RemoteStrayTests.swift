@@ -1,0 +1,95 @@
+import BlobStorage
+import BlobStorageSharing
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+@Suite("A stray object in a store that machines share")
+struct RemoteStrayTests {
+  private let machines: SharedMachines
+
+  init() throws { machines = try SharedMachines() }
+
+  /// A fresh machine reads, writes and collects, and a collection reports these obstacles.
+  private func use(_ key: String, _ expected: inout [String: [UInt8]], obstacleCount: Int = 0) throws {
+    var random = SplitMix64(seed: UInt64(expected.count))
+    let engine = try machines.engine("machine \(key)")
+    for (key, bytes) in expected { #expect(try engine.data(key, nil) == Data(bytes)) }
+    expected[key] = random.bytes(20_000)
+    _ = try engine.put(key, expected[key] ?? [], PutOptions())
+    _ = try engine.put("gone", random.bytes(20_000), PutOptions())
+    _ = try engine.delete(["gone"], .durable)
+    let report = try engine.collectGarbage(SharedMachines.everything)
+    #expect(report.obstacles.count == obstacleCount, "\(report.obstacles)")
+    #expect((report.deletedPackCount > 0) == (obstacleCount == 0))
+    try engine.close()
+  }
+
+  @Test(
+    "stops no machine",
+    arguments: [
+      "collections/", "collections/readme", "collections/0000ffff", "packs/", "packs/readme",
+      "packs/1-1.pack",
+      "writers/", "writers/readme", "writers/00000000000000aa", "acks/", "acks/readme",
+      "acks/00000001/readme",
+      "acks/00000001/00000000000000aa", "readme", "unknown/readme",
+    ])
+  func stray(_ name: String) throws {
+    for bytes in [[], Array("text".utf8), [UInt8](repeating: 7, count: 1_000)] {
+      var expected: [String: [UInt8]] = [:]
+      let machines = try SharedMachines()
+      let tests = RemoteStrayTests(machines)
+      try tests.use("before", &expected)
+      machines.store.set(name, bytes)
+      try tests.use("beside", &expected)
+      try machines.check(expected, "beside \(name)")
+      // Only what may be a registration or an ack is taken for one, and goes with the collection.
+      let goes = name == "writers/00000000000000aa" || name == "acks/00000001/00000000000000aa"
+      #expect(machines.store.peek(name) == (goes ? nil : bytes), "\(name)")
+    }
+  }
+
+  private init(_ machines: SharedMachines) { self.machines = machines }
+
+  private func packHeader(_ name: PackName, storeID: [UInt8], version: UInt16) -> [UInt8] {
+    var bytes = PackHeader(name: name, storeID: storeID, digestAlgorithm: .blake3, created: 1).encoded()
+    withUnsafeBytes(of: version.littleEndian) { bytes.replaceSubrange(8..<10, with: $0) }
+    var writer = ByteWriter(capacity: bytes.count)
+    writer.raw(Array(bytes.dropLast(4)))
+    writer.checksum()
+    return writer.bytes
+  }
+
+  @Test(
+    "that is a pack of another store is left alone, whatever its version", arguments: [2, 99] as [UInt16])
+  func otherStore(_ version: UInt16) throws {
+    var expected: [String: [UInt8]] = [:]
+    try use("before", &expected)
+    // Its predecessors are not missed.
+    let name = PackName(writer: 0xaa, sequence: 5)
+    let bytes = packHeader(name, storeID: [UInt8](repeating: 9, count: 16), version: version) + [1, 2, 3]
+    machines.store.set(SharedNames.pack(name), bytes)
+    try use("beside", &expected)
+    try machines.check(expected, "beside a pack of another store")
+    #expect(machines.store.peek(SharedNames.pack(name)) == bytes)
+  }
+
+  @Test("that is a pack of a later build stops collections, and nothing else")
+  func laterBuild() throws {
+    var expected: [String: [UInt8]] = [:]
+    try use("before", &expected)
+    let name = PackName(writer: 0xaa, sequence: 1)
+    let storeID = Array(machines.store.peek(SharedNames.store)?.dropFirst(32).prefix(16) ?? [])
+    machines.store.set(
+      SharedNames.pack(name),
+      packHeader(name, storeID: storeID, version: 99) + [UInt8](repeating: 1, count: 99))
+    try use("beside", &expected, obstacleCount: 1)
+    let engine = try machines.engine("other")
+    #expect(try engine.verify().damaged.map(\.pack).allSatisfy { $0 == "\(name)" })
+    // This build cannot tell what is in it, so it accepts no loss.
+    #expect(try engine.repair(acceptsLosses: true).hasLaterRecords)
+    #expect(try engine.collectGarbage(SharedMachines.everything).obstacles.count == 1)
+    for (key, bytes) in expected { #expect(try engine.data(key, nil) == Data(bytes)) }
+    #expect(machines.store.peek(SharedNames.pack(name)) != nil)
+  }
+}
