@@ -3,7 +3,7 @@
 /// For each of a chunk's three keys there is an entry of 6 bytes in a bucket: 16 bits of the key and the first 32 of
 /// the digest. A bucket holds the youngest ``bucketCountMax`` entries, which fill half a page. So the table is bounded: at
 /// most 25 MB, enough for the 1.3 million youngest chunks. More buckets would reach further, and cost each store more:
-/// a bucket takes 13 bytes besides its entries. A chance match costs a try, and a stale entry finds nothing: both are harmless.
+/// each bucket takes 13 bytes more than its entries. A chance match costs a try, and a stale entry finds nothing: both are harmless.
 extension ReadTransaction {
   fileprivate static let bucketBitCount = 12
   fileprivate static let bucketCountMax = 330

@@ -44,7 +44,7 @@ package final class ChunkDecoder {
 
   /// Fills `plain` with the first of the bytes that `stored` is the zstd encoding of.
   ///
-  /// Takes a window of at most ``Limits/frameByteCountMax`` bytes besides, whatever `stored` holds.
+  /// Allocates a window of at most ``Limits/frameByteCountMax`` bytes, whatever `stored` holds.
   ///
   /// - Throws: `corrupted` if `stored` is no such encoding, or ends before `plain` is full.
   package func decodeBeginning(

@@ -23,7 +23,7 @@ struct Compaction: ~Copyable {
   private var members: [PackRecord] = []
   private var frames: FrameReader
   private var builder: FrameBuilder
-  /// Joins what is left of long frames.
+  /// Joins the live members of partly dead long frames.
   private var longBuilder: FrameBuilder
 
   /// - Parameters:
