@@ -1,6 +1,6 @@
 /// Hides a text from logs: every way of printing it shows that it is hidden.
 ///
-/// Use ``text`` only to sign or send it. Errors and logs that print a value with a secret inside do not show it.
+/// Use `text` only to sign or send it. Errors and logs that print a value with a secret inside do not show it.
 public struct Secret: Hashable, Sendable, CustomStringConvertible, CustomDebugStringConvertible,
   CustomReflectable
 {

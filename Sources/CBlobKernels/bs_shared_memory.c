@@ -9,6 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__APPLE__) && !defined(F_OFD_SETLK)
+// The kernel has had these since macOS 10.11, but the headers of some SDKs do not name them.
+#define F_OFD_SETLK 90
+#define F_OFD_SETLKW 91
+#endif
+
 ssize_t bs_map(int fd, size_t byte_count, uint64_t **words) {
   void *memory = mmap(NULL, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return -(ssize_t)errno;

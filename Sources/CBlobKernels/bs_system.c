@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #if defined(__APPLE__)
+#include <sys/mount.h>
+#include <sys/param.h>
 #include <sys/sysctl.h>
 #elif defined(__linux__)
 #include <sys/syscall.h>
@@ -203,11 +205,19 @@ static void fill(const struct stat *from, bs_status *to) {
 }
 
 ssize_t bs_available_at(const char *path, int64_t *byte_count) {
+#if defined(__APPLE__)
+  // The counts of its statvfs have 32 bits, and end at 16 TiB.
+  struct statfs raw;
+  if (statfs(path, &raw) < 0) return -(ssize_t)errno;
+  uint64_t block_byte_count = raw.f_bsize;
+#else
   struct statvfs raw;
   if (statvfs(path, &raw) < 0) return -(ssize_t)errno;
+  uint64_t block_byte_count = raw.f_frsize;
+#endif
   uint64_t product;
   // Also for root: f_bfree counts up to 16 MiB that ext4 keeps for its own metadata and gives to no one.
-  int overflows = __builtin_mul_overflow((uint64_t)raw.f_bavail, (uint64_t)raw.f_frsize, &product);
+  int overflows = __builtin_mul_overflow((uint64_t)raw.f_bavail, block_byte_count, &product);
   *byte_count = overflows || product > INT64_MAX ? INT64_MAX : (int64_t)product;
   return 0;
 }

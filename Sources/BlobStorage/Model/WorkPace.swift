@@ -32,9 +32,7 @@ public struct WorkPace: Sendable {
   /// Knows nothing yet.
   public init() {}
 
-  /// Learns from a report.
-  ///
-  /// - Parameter now: seconds on any clock that does not jump.
+  /// Learns from a report. `now` is in seconds, on any clock that does not jump.
   public mutating func update(_ progress: WorkProgress, at now: Double) {
     guard let before = latest, before.phase == progress.phase, progress.doneCount >= before.doneCount,
       progress.doneByteCount >= before.doneByteCount

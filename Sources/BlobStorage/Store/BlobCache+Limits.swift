@@ -21,7 +21,7 @@ extension BlobCache {
     try await run { (core) throws(BlobStorageError) in try core.trim() }
   }
 
-  /// Adopts keys that were put around the cache, with ``BlobStore/put(_:_:options:)``, as just used, and brings the
+  /// Adopts keys that were put around the cache, with ``BlobStore/put(_:_:options:progress:)``, as just used, and brings the
   /// folder below its limits.
   public func adopt(_ keys: [String]) async throws(BlobStorageError) {
     try await run { (core) throws(BlobStorageError) in try core.adopt(keys) }
@@ -63,8 +63,9 @@ extension BlobStore {
   ///
   /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
   ///
-  /// - Parameter evictsExistingKeys: whether the cache may evict keys that the store had before it was a cache. An
-  ///   existing cache evicts anyway. ``cacheForecast(prefix:limits:)`` says what would go.
+  /// With `evictsExistingKeys` the cache may evict keys that the store had before it was a cache. An existing cache
+  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` says what would go.
+  ///
   /// - Throws: `invalidArgument` for limits out of range and for a store with a cache under another prefix. Also for a
   ///   store that is not a cache yet and whose keys may not be evicted.
   public func cache(

@@ -98,7 +98,7 @@ public final class BlobCache: Sendable {
     try await run { (core) throws(BlobStorageError) in try core.put(items) }
   }
 
-  /// Stores bytes under a key as ``BlobStore/put(_:_:options:)`` does, in room that the cache makes first.
+  /// Stores bytes under a key as ``BlobStore/put(_:_:options:progress:)`` does, in room that the cache makes first.
   ///
   /// Unlike ``set(_:to:priority:lifetime:)``, a put that is refused leaves the key's earlier value.
   ///

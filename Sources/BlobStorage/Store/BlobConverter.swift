@@ -43,7 +43,7 @@ extension String: BlobConvertible {
 extension BlobStore {
   /// Stores a value as the current version of a key. A value that cannot be converted changes nothing.
   ///
-  /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:_:options:)`` throws.
+  /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:_:options:progress:)`` throws.
   @discardableResult
   public func set<Value: BlobConvertible>(
     _ key: String, toValue value: Value, options: PutOptions = PutOptions()

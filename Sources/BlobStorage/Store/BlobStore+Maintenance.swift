@@ -35,8 +35,9 @@ extension BlobStore {
   /// Rebuilds the catalog from the packs. Saves the whole records of damaged packs and sets those packs aside, so that
   /// the next put of the same bytes heals what was lost.
   ///
-  /// - Parameter acceptsLosses: whether to accept losses for good. Then versions that cannot be read are dropped, their
-  ///   keys answer with the version before them, if there is one, and ``losses()`` is empty.
+  /// `acceptsLosses` accepts losses for good: it drops versions that cannot be read. Their keys then answer with the
+  /// version before, if there is one, and ``losses()`` is empty.
+  ///
   /// - Durability: the acceptance is on the medium on return.
   public func repair(
     acceptsLosses: Bool = false, progress: ProgressHandler? = nil
@@ -84,7 +85,8 @@ extension BlobStore {
   /// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping
   /// it would free. Nil when it is not in the store.
   ///
-  /// - Parameter listCountMax: the maximum number of holders and sharers to list. All are counted.
+  /// Lists at most `listCountMax` holders and as many sharers, and counts all.
+  ///
   /// - Complexity: follows every version of the store to its chunks.
   public func usage(
     of subject: Usage.Subject, listCountMax: Int = 100
@@ -94,9 +96,8 @@ extension BlobStore {
     }
   }
 
-  /// Where the space went, what saved some, and which keys take most.
+  /// Where the space went, what saved some, and which keys take most: at most `keyCountMax` of them.
   ///
-  /// - Parameter keyCountMax: how many keys are listed.
   /// - Complexity: follows every version to its chunks three times. Memory grows by some bits for each chunk, and not
   ///   with the number of keys.
   public func report(

@@ -5,6 +5,8 @@ extension BlobStore {
   ///
   /// - Parameters:
   ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
+  ///   - content: the bytes, a file, an open descriptor or a closure.
+  ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
   ///   - progress: receives the bytes of long content that were read, and the total if it is known.
   /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `busy`, `poisoned`, `io`, `cancelled`;
   ///   the key is then unchanged. In a store in a bucket a durable put also throws why it cannot be published, or
@@ -42,7 +44,8 @@ extension BlobStore {
 
   /// Stores several blobs in one commit: all of them or none. Meant for many small ones.
   ///
-  /// - Parameter options: its metadata is ignored; the items have their own.
+  /// Ignores the metadata of `options`, because each item has its own.
+  ///
   /// - Returns: one result per item, in their order.
   @discardableResult
   public func put(
@@ -53,7 +56,8 @@ extension BlobStore {
 
   /// Makes several changes in one commit: all of them or none. A batch of deletions succeeds on a full disk.
   ///
-  /// - Parameter changes: at most one per key.
+  /// There is at most one change for each key.
+  ///
   /// - Returns: for each change, in their order, what a put stored, and nil for a deletion.
   /// - Throws: `conditionFailed` when a condition does not hold; `invalidArgument` for conditions in a store in a
   ///   bucket.
@@ -110,7 +114,6 @@ extension BlobStore {
 
   /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
   ///
-  /// - Parameter archivedCount: 0 or more.
   /// - Throws: `invalidArgument` for a negative count; nothing was changed.
   @discardableResult
   public func keep(

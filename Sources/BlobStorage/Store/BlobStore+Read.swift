@@ -5,8 +5,7 @@ extension BlobStore {
   ///
   /// A blob of up to 64 KiB that is in the page cache is read on the caller's thread, without a hop to another.
   ///
-  /// - Parameter verification: what the bytes are compared with.
-  /// - Throws: `corrupted` when the bytes are damaged or missing.
+  /// - Throws: `corrupted` when the bytes are damaged or missing. See ``Verification``.
   public func data(
     forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
   ) async throws(BlobStorageError) -> Data? {
@@ -15,8 +14,6 @@ extension BlobStore {
   }
 
   /// The bytes with that digest; nil when the store has no such blob.
-  ///
-  /// - Parameter verification: what the bytes are compared with.
   public func data(
     for digest: Digest, verification: Verification = .digest
   ) async throws(BlobStorageError) -> Data? {

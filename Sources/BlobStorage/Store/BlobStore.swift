@@ -21,7 +21,8 @@ public final class BlobStore: Sendable {
 
   /// Creates an empty store and opens it.
   ///
-  /// - Parameter path: a folder that is empty or does not exist. Missing parents are created.
+  /// `path` is a folder that is empty or does not exist. Missing parents are created.
+  ///
   /// - Throws: `storeExists`, `notAStore` for a path that holds anything else, `invalidArgument`; nothing was changed.
   /// - Durability: the store is on the medium on return.
   public static func create(

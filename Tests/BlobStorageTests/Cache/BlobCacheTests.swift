@@ -4,7 +4,7 @@ import Synchronization
 import SystemPackage
 import Testing
 
-// As it stands in README.md, and compiled.
+// As it stands on the page Caching.
 func thumbnail(of name: String, at folder: String, make: @escaping @Sendable () throws -> Data) async throws
   -> Data
 {
@@ -322,8 +322,8 @@ struct BlobCacheTests {
     #expect(reserved > closed + 100_000)
   }
 
-  @Test("the README's example does what its comments say, and stands there")
-  func readme() async throws {
+  @Test("the page's example does what its comments say, and stands there")
+  func example() async throws {
     let made = Counter()
     for _ in 0..<2 {
       let data = try await thumbnail(of: "x", at: path) {
@@ -335,7 +335,8 @@ struct BlobCacheTests {
     #expect(made.count == 1)
     let here = URL(fileURLWithPath: #filePath)
     let text = try String(
-      contentsOf: here.appending(path: "../../../../README.md").standardized, encoding: .utf8)
+      contentsOf: here.appending(path: "../../../../Sources/BlobStorage/BlobStorage.docc/Caching.md")
+        .standardized, encoding: .utf8)
     let source = try String(contentsOf: here, encoding: .utf8)
     let start = try #require(source.range(of: "func thumbnail("))
     let end = try #require(source.range(of: "\n}\n"))

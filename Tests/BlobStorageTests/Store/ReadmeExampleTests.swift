@@ -3,34 +3,29 @@ import Foundation
 import SystemPackage
 import Testing
 
-// As it stands in README.md, and compiled.
-func remember(in folder: String, film: String) async throws -> [BlobVersion] {
+// As it stands in README.md, but for the folder.
+private func notes(in folder: String) async throws {
   let store = try await BlobStore.create(at: folder)
-  try await store.set("notes/today", to: Data("first".utf8))
-  try await store.archive("notes/today", andSet: Data("second".utf8))  // the first stays in the history
-
-  try await store.put("film", .file(film))  // any size, in bounded memory
-  if let reader = try await store.reader(forKey: "film") {
-    let part = try await reader.read(1_000..<2_000)  // reads only the chunks that the range touches
-    print(part.count)
-    reader.close()
+  try await store.set("today", to: Data("first".utf8))  // durable when it returns
+  try await store.archive("today", andSet: Data("second".utf8))  // the first stays in the history
+  for version in try await store.versions(of: "today") {  // newest first
+    print(version.created, version.byteCount, version.digest)
   }
-
-  let versions = try await store.versions(of: "notes/today")  // newest first
-  try await store.keepInAllKeys(upTo: 0)  // only current versions from now on
-  _ = try await store.collectGarbage()
+  if let data = try await store.data(forKey: "today") { print(String(decoding: data, as: UTF8.self)) }
+  try await store.keepInAllKeys(upTo: 0)  // drops archived versions
+  print("freed", try await store.collectGarbage().freedByteCount, "bytes")
   try await store.close()
-  return versions
 }
 
 @Suite struct ReadmeExampleTests {
   @Test("the README's example does what its comments say")
   func runs() async throws {
     let folder = try TemporaryFolder()
-    let film = folder.path.appending("film").string
-    try Data(repeating: 7, count: 100_000).write(to: URL(fileURLWithPath: film))
-    let versions = try await remember(in: folder.path.appending("store").string, film: film)
-    #expect(versions.map(\.byteCount) == [6, 5])
+    let path = folder.path.appending("notes.store").string
+    try await notes(in: path)
+    let store = try await BlobStore.open(at: path)
+    #expect(try await store.versions(of: "today").map(\.byteCount) == [6])
+    try await store.close()
   }
 
   @Test("the README holds the example of this file, line by line")
@@ -39,8 +34,11 @@ func remember(in folder: String, film: String) async throws -> [BlobVersion] {
     let readme = try String(
       contentsOf: here.appending(path: "../../../../README.md").standardized, encoding: .utf8)
     let source = try String(contentsOf: here, encoding: .utf8)
-    let start = try #require(source.range(of: "func remember("))
+    let start = try #require(source.range(of: "async throws {\n"))
     let end = try #require(source.range(of: "\n}\n"))
-    #expect(readme.contains(source[start.lowerBound..<end.upperBound]))
+    let lines = source[start.upperBound..<end.lowerBound].split(separator: "\n").map {
+      $0.dropFirst(2).replacing("at: folder", with: "at: \"notes.store\"")
+    }
+    #expect(readme.contains(lines.joined(separator: "\n")))
   }
 }
