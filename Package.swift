@@ -31,8 +31,8 @@ let package = Package(
       name: "CLMDB", pkgConfig: "lmdb", providers: [.apt(["liblmdb-dev"]), .brew(["lmdb"])]),
     // SHA-256 where CryptoKit is not.
     .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
-    // HTTP and TLS. macOS has it.
-    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    // HTTP and TLS. Needs the headers of libcurl (Debian's libcurl4-openssl-dev) to build. macOS has it.
+    .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl", .when(platforms: [.macOS]))]),
     // Slow in debug builds: -O3 needs unsafeFlags, and those forbid using this package as a dependency.
     .target(name: "CBlobKernels"),
     .target(

@@ -1,3 +1,4 @@
+import BlobStorage
 import CCurl
 
 /// Owns a handle of libcurl, with its connection to the server.
@@ -12,25 +13,33 @@ final class EasyHandle: @unchecked Sendable {
   /// When the last request ended.
   private(set) var lastUse = ContinuousClock.now
 
-  private static let isStarted = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
+  /// Why libcurl cannot be used, if it cannot.
+  private static let refusal = bs_curl_start().map { String(cString: $0) }
 
-  /// - Returns: nil if there is no memory for it.
-  init?() {
-    guard Self.isStarted, let handle = curl_easy_init() else { return nil }
+  /// Loads libcurl, the first time.
+  ///
+  /// - Throws: if there is no libcurl, or no memory.
+  init() throws(BlobStorageError) {
+    if let refusal = Self.refusal {
+      throw BlobStorageError(.io, "Cannot load libcurl (\(refusal)): install the package libcurl4.")
+    }
+    guard let handle = bs_curl_open() else {
+      throw BlobStorageError(.io, "libcurl has no memory: close other programs and try again.")
+    }
     self.handle = handle
     errorText = .allocate(capacity: Int(CURL_ERROR_SIZE))
   }
 
   deinit {
-    bs_curl_cleanup(handle)
-    curl_slist_free_all(headers)
+    bs_curl_close(handle)
+    bs_curl_free(headers)
     errorText.deallocate()
   }
 
   /// Forgets all options, and keeps the connection.
   func reset() {
-    curl_easy_reset(handle)
-    curl_slist_free_all(headers)
+    bs_curl_reset(handle)
+    bs_curl_free(headers)
     headers = nil
     failure = CURLE_OK
     errorText.pointee = 0
@@ -52,7 +61,7 @@ final class EasyHandle: @unchecked Sendable {
 
   /// Adds a header line. A name with a colon and no value removes a header that curl would send.
   func addHeader(_ line: String) {
-    guard let longer = curl_slist_append(headers, line) else { return require(CURLE_OUT_OF_MEMORY) }
+    guard let longer = bs_curl_append(headers, line) else { return require(CURLE_OUT_OF_MEMORY) }
     headers = longer
   }
 
@@ -73,7 +82,7 @@ final class EasyHandle: @unchecked Sendable {
 
   /// Describes the failure of the last request.
   func text(_ code: CURLcode) -> String {
-    errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
+    errorText.pointee == 0 ? String(cString: bs_curl_text(code)) : String(cString: errorText)
   }
 
   private func require(_ code: CURLcode) { if failure == CURLE_OK { failure = code } }

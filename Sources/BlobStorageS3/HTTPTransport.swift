@@ -30,6 +30,7 @@ package final class HTTPTransport: Sendable {
   /// The length of curl's buffers, one for each direction.
   private static let bufferByteCount = 256 << 10
 
+  private let isSecure: Bool
   private let certificates: FilePath?
   private let proxy: S3Proxy?
   private let patience: Patience
@@ -39,9 +40,10 @@ package final class HTTPTransport: Sendable {
 
   /// A transport for one object store.
   ///
+  /// - Parameter isSecure: Whether it speaks HTTPS. Otherwise it speaks HTTP, and never anything else.
   /// - Throws: if the certificates cannot be read.
   package init(
-    certificates: FilePath?, proxy: S3Proxy?, patience: Patience
+    isSecure: Bool, certificates: FilePath?, proxy: S3Proxy?, patience: Patience
   ) throws(BlobStorageError) {
     if let certificates {
       let text = FileManager.default.contents(atPath: certificates.string)
@@ -51,6 +53,7 @@ package final class HTTPTransport: Sendable {
           path: certificates.string)
       }
     }
+    self.isSecure = isSecure
     self.certificates = certificates
     self.proxy = proxy
     self.patience = patience
@@ -72,9 +75,7 @@ package final class HTTPTransport: Sendable {
     }
     room.wait()
     defer { room.signal() }
-    guard let handle = idle.withLock({ $0.popLast() }) ?? EasyHandle() else {
-      throw .local(BlobStorageError(.io, "libcurl cannot be used: there may be no memory for it."))
-    }
+    let handle = try idleHandle()
     handle.reset()
     setConnection(handle)
     handle.set(CURLOPT_URL, url)
@@ -109,8 +110,14 @@ package final class HTTPTransport: Sendable {
       proxyStatus: handle.information(CURLINFO_HTTP_CONNECTCODE))
   }
 
+  private func idleHandle() throws(TransportFailure) -> EasyHandle {
+    if let handle = idle.withLock({ $0.popLast() }) { return handle }
+    do throws(BlobStorageError) { return try EasyHandle() } catch { throw .local(error) }
+  }
+
   private func setConnection(_ handle: EasyHandle) {
     handle.set(CURLOPT_NOSIGNAL, 1)
+    handle.set(CURLOPT_PROTOCOLS, Int(isSecure ? CURLPROTO_HTTPS : CURLPROTO_HTTP))
     handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1)
     handle.set(CURLOPT_CONNECTTIMEOUT_MS, max(1, Int(patience.connecting / .milliseconds(1))))
     handle.set(CURLOPT_BUFFERSIZE, Self.bufferByteCount)

@@ -55,7 +55,8 @@ package final class S3Client: Sendable {
     self.surroundings = surroundings
     signature = SignatureV4(credentials: configuration.credentials, region: configuration.region)
     transport = try HTTPTransport(
-      certificates: configuration.certificates, proxy: configuration.proxy, patience: patience)
+      isSecure: configuration.endpoint.isSecure, certificates: configuration.certificates,
+      proxy: configuration.proxy, patience: patience)
   }
 
   /// Sends a request, with retries. Returns a response with a status below 300 or one that `accepts` allows.

@@ -139,4 +139,41 @@ struct RefusalTests {
       request.header("Proxy-Authorization") == "Basic \(Data("user:very-secret".utf8).base64EncodedString())")
     #expect(server.requests.count == 1)
   }
+
+  @Test("unless the proxy connects: then the object store gets the requests, without the proxy's password")
+  func throughProxy() throws {
+    // The proxy and, once connected, the object store.
+    let server = try ScriptedServer { _, request in .reply(request.method == "CONNECT" ? 200 : 204) }
+    let configuration = try ConfigurationTests.configuration(
+      ConfigurationTests.keys.merging(
+        [
+          "http_proxy": "http://user:very-secret@127.0.0.1:\(server.port)",
+          "AWS_ENDPOINT_URL": "http://service.invalid",
+        ]) { $1 })
+    let scripted = try Scripted("http://service.invalid", proxy: configuration.proxy)
+    for name in ["x", "y"] { try scripted.store.delete(name) }
+    #expect(
+      server.requests.map { "\($0.method) \($0.uri)" }
+        == ["CONNECT service.invalid:80", "DELETE /bucket/p/x", "DELETE /bucket/p/y"])
+    #expect(server.requests.dropFirst().allSatisfy { $0.header("Proxy-Authorization") == nil })
+    #expect(server.requests.first?.header("Authorization") == nil)
+  }
+
+  @Test(
+    "before any connection, for a URL of another protocol than the endpoint's",
+    arguments: [(true, "http"), (false, "https"), (false, "ftp")])
+  func protocols(isSecure: Bool, scheme: String) throws {
+    let server = try ScriptedServer { _, _ in .reply(200) }
+    let transport = try HTTPTransport(
+      isSecure: isSecure, certificates: nil, proxy: nil, patience: .init(silence: .milliseconds(200)))
+    #expect {
+      try transport.send(
+        method: "GET", url: "\(scheme)://127.0.0.1:\(server.port)/", headers: [], body: nil,
+        answerByteCountMax: 100)
+    } throws: {
+      guard case .cut(let reason)? = $0 as? TransportFailure else { return false }
+      return reason.contains("rotocol")
+    }
+    #expect(server.connectionCount == 0)
+  }
 }

@@ -103,6 +103,19 @@ struct ToolRefusalTests {
     #expect(server.requests.isEmpty)
   }
 
+  #if os(Linux)
+    @Test("that there is no libcurl")
+    func noCurl() throws {
+      let folder = FileManager.default.temporaryDirectory.appending(path: "libraries-\(UUID())")
+      try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(at: folder) }
+      try Data("no library".utf8).write(to: folder.appending(path: "libcurl.so.4"))
+      Self.check(
+        try Self.run(["list"], ["AWS_ENDPOINT_URL": "http://127.0.0.1:1", "LD_LIBRARY_PATH": folder.path]),
+        "install the package libcurl4")
+    }
+  #endif
+
   // MARK: Running
 
   struct Outcome {
