@@ -13,12 +13,17 @@ struct CacheChoice {
     var byteCount: Int64
     var garbageByteCount: Int64
     var coldByteCount: Int64 = 0
+    /// Cold blobs that it holds a part of, and how much of those that are not evicted yet lies in other packs.
+    var digests: [Digest] = []
+    var elsewhereByteCount: Int64 = 0
 
     var freedByteCount: Int64 { min(byteCount, max(0, garbageByteCount) + coldByteCount) }
     var keptByteCount: Int64 { byteCount - freedByteCount }
     /// Packs that free about the same share of themselves are equal, and then the older goes: else packs of small
     /// values, whose refs weigh more, would stay for ever.
     var rank: Int { Int((share * 12).rounded()) }
+    /// Whether far more would be evicted for it than it frees: it has the lists of many long blobs, for example.
+    var isCostly: Bool { elsewhereByteCount / 3 > freedByteCount }
     private var share: Double { byteCount > 0 ? Double(freedByteCount) / Double(byteCount) : 1 }
   }
 
@@ -69,6 +74,10 @@ struct CacheChoice {
         let places = try transaction.places(of: digest, chunks: long[digest])
         placesByDigest[digest] = places
         for (pack, byteCount) in places { packs[pack]?.coldByteCount += byteCount }
+        for (pack, byteCount) in Self.elsewhere(places) {
+          packs[pack]?.digests.append(digest)
+          packs[pack]?.elsewhereByteCount += byteCount
+        }
       }
     }
     var choice = CacheChoice()
@@ -76,17 +85,23 @@ struct CacheChoice {
     var kept: Int64 = 0
     let sorted = packs.sorted { ($0.value.rank, $1.key) > ($1.value.rank, $0.key) }
     let largeByteCount = limits.packByteCountTarget * 8
-    for (number, pack) in sorted {
-      if freed >= goal { break }
+    var rest = Array(sorted.map(\.key).reversed())
+    var evicted: Set<Digest> = []
+    while freed < goal, let number = takeBest(of: &rest, packs), let pack = packs[number] {
       // As a whole, a large one would take far more keys along than have to go: below, it is copied from.
       if copiesLarge, pack.byteCount >= largeByteCount, freed + pack.freedByteCount > goal { continue }
       // Of a pack without records nothing is left to free but its file.
-      guard pack.freedByteCount > 0 || pack.byteCount == 0,
+      guard pack.freedByteCount > 0 || pack.byteCount == 0, !pack.isCostly || !copiesLarge,
         kept + pack.keptByteCount <= limits.copiedByteCountMax
       else { continue }
       choice.packs.insert(number)
       freed += pack.freedByteCount
       kept += pack.keptByteCount
+      for digest in pack.digests where evicted.insert(digest).inserted {
+        for (pack, byteCount) in Self.elsewhere(placesByDigest[digest] ?? []) {
+          packs[pack]?.elsewhereByteCount -= byteCount
+        }
+      }
     }
     for (number, pack) in sorted where copiesLarge && pack.byteCount >= largeByteCount {
       // One at a time, and for a sixteenth of it at least.
@@ -111,6 +126,23 @@ struct CacheChoice {
         })
     }
     return (choice, freed, isAll)
+  }
+
+  /// For each pack that holds a part of a blob, the bytes of the other parts.
+  private static func elsewhere(_ places: [(pack: UInt32, byteCount: Int64)]) -> [UInt32: Int64] {
+    let whole = places.reduce(0) { $0 + $1.byteCount }
+    return Dictionary(places.map { ($0.pack, $0.byteCount) }, uniquingKeysWith: +).mapValues { whole - $0 }
+  }
+
+  /// Takes a pack out of a list that has the best at its end. Of packs that free the same share, that is the one whose
+  /// blobs have least in other packs. So neighbours go, where long blobs lie in several packs.
+  private static func takeBest(of rest: inout [UInt32], _ packs: [UInt32: Pack]) -> UInt32? {
+    guard let last = rest.last.flatMap({ packs[$0] }) else { return nil }
+    let equal = rest.indices.reversed().prefix { packs[rest[$0]]?.rank == last.rank }
+    let best = equal.min {
+      (packs[rest[$0]]?.elsewhereByteCount ?? 0) < (packs[rest[$1]]?.elsewhereByteCount ?? 0)
+    }
+    return best.map { rest.remove(at: $0) }
   }
 
   private static let smallPackCountMax = 12

@@ -77,6 +77,22 @@ struct CacheImportTests {
     #expect(try cache.excess() < 5)
   }
 
+  @Test("leaves as many long blobs of a copy as have room, whose lists lie in one pack")
+  func copyOfLongBlobs() throws {
+    let sourcePlace = try StorePlace()
+    let source = try sourcePlace.engine()
+    var random = SplitMix64.announced()
+    for index in 0..<15 { _ = try source.put("f\(10 + index)", .data(random.noise(1_000_000)), .relaxed) }
+    let place = try CachePlace(CacheLimits(byteCountMax: 10_000_000))
+    // A copy refuses versions of the future.
+    place.clock.move(seconds: Int64(Date().timeIntervalSince1970) - 1_700_000_000)
+    let cache = try place.cache()
+    #expect(try Copier(from: source, to: cache.engine, CopyOptions(), nil).run().newVersionCount == 15)
+    _ = try cache.trim()
+    #expect(try cache.excess() <= 0)
+    #expect(try (0..<15).count { try cache.contains("f\(10 + $0)") } >= 7)
+  }
+
   @Test("leaves out what is too long for a value, and takes away what its key had")
   func tooLong() throws {
     let place = try CachePlace()
