@@ -79,8 +79,15 @@ extension Collector {
     let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
     defer { engine.leases.endPut(put) }
     do throws(BlobStorageError) {
+      let canFence = try removal.store.remote.maintainer() == nil
+      var wait = WriterWait(
+        backend.collections, backend, own: engine.writer.writerID, canFence: canFence,
+        time: engine.environment.time)
+      // Without conditional puts there is no other collector.
+      if canFence { try wait.yield(seconds: options.waitSeconds, progress: progress) }
       try engine.writer.join()
-      try removeJoined(planned, removal)
+      if canFence { try checkConditionalPuts(backend.objects) }
+      try removeJoined(planned, removal, &wait)
     } catch {
       if error.code == .fenced { throw Self.another }
       guard error.code == .packGone else { throw error }
@@ -93,10 +100,10 @@ extension Collector {
     }
   }
 
-  private func removeJoined(_ planned: [Candidate], _ removal: SharedRemoval) throws(BlobStorageError) {
+  private func removeJoined(
+    _ planned: [Candidate], _ removal: SharedRemoval, _ wait: inout WriterWait
+  ) throws(BlobStorageError) {
     let backend = removal.store.backend
-    let canFence = try removal.store.remote.maintainer() == nil
-    if canFence { try checkConditionalPuts(backend.objects) }
     let log = try removal.store.log(of: engine)
     let collections = backend.collections
     let names = planned.lazy.map(\.row.name).filter { !collections.removed.contains($0) }
@@ -106,9 +113,7 @@ extension Collector {
     backend.adopt(mine)
     var fenced: Set<UInt64> = []
     if !engine.weaknesses.contains(.removesBeforeAllPassed) {
-      var wait = WriterWait(
-        mine, backend, own: engine.writer.writerID, canFence: canFence, time: engine.environment.time)
-      fenced = try wait.run(seconds: options.waitSeconds, progress: progress, removal.waiting)
+      fenced = try wait.run(mine, seconds: options.waitSeconds, progress: progress, removal.waiting)
     }
     if !engine.weaknesses.contains(.removesByOldListing) { try engine.catchUp() }
     guard backend.collections == mine else { throw Self.another }

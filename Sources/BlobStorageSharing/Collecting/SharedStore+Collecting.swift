@@ -79,9 +79,8 @@ extension SharedStore {
     _ engine: Engine, _ body: (Engine) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var remote = remote
-    remote.configuration.intervalSeconds = 0
     remote.configuration.cacheByteCountMax = 0
-    remote.isForCollector = true
+    remote.life = life
     let own = try Engine(
       path: engine.folder.path.appending("collector").string,
       configuration: StoreConfiguration(logger: logger, cacheByteCountMax: 0),

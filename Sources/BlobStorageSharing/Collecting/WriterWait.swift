@@ -9,7 +9,7 @@ struct WriterWait {
   /// The pause between listings of the acks.
   private static let pauseSeconds = 0.1...2.0
 
-  private let mine: Collections
+  private var mine: Collections
   private let backend: RemoteBackend
   private let own: UInt64
   private let canFence: Bool
@@ -17,33 +17,69 @@ struct WriterWait {
   /// Writers that have neither acknowledged nor left, with their registrations when the wait began.
   private var waited: [UInt64: WriterRegistration?] = [:]
   private var fenced: Set<UInt64> = []
+  /// The collector that ``yield(seconds:progress:)`` has waited for in vain.
+  private var silent: [UInt64: WriterRegistration] = [:]
 
   /// - Parameters:
+  ///   - known: the log as of now.
   ///   - own: the collector's own number.
   ///   - canFence: whether the object store has conditional puts.
   init(
-    _ mine: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
+    _ known: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
   ) {
     self.canFence = canFence
     self.time = time
-    self.mine = mine
+    mine = known
     self.backend = backend
     self.own = own
+  }
+
+  /// Waits for the collector of an unfinished collection to finish, or to show no sign of life for so long.
+  ///
+  /// To condemn meanwhile would end a collection that may take longer than the time between two.
+  ///
+  /// - Throws: `busy` if it lives.
+  mutating func yield(seconds: Double, progress: ProgressHandler) throws(BlobStorageError) {
+    guard mine.isStanding, mine.collector != own, let before = try registration(mine.collector) else {
+      return
+    }
+    let end = time.now() + seconds * Self.patience
+    var pause = Self.pauseSeconds.lowerBound
+    while true {
+      try CancellationFlag.check()
+      progress(WorkProgress(phase: "waiting", doneCount: 0, totalCount: 1))
+      guard let now = try registration(mine.collector) else { return }
+      guard now == before else {
+        throw BlobStorageError(
+          .busy, "\(now.process.machine) is collecting garbage: collect again when it has finished.")
+      }
+      guard time.now() < end else {
+        // It has had its time.
+        silent[mine.collector] = now
+        return
+      }
+      time.wait(pause)
+      pause = min(pause * 1.5, Self.pauseSeconds.upperBound)
+    }
   }
 
   /// Waits, then fences silent writers. Returns all writers that are fenced, by any collector.
   ///
   /// - Throws: `busy` when a writer lives and has not acknowledged.
   mutating func run(
-    seconds: Double, progress: ProgressHandler, _ waiting: (Collections) throws(BlobStorageError) -> Void
+    _ condemned: Collections, seconds: Double, progress: ProgressHandler,
+    _ waiting: (Collections) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Set<UInt64> {
+    mine = condemned
     // List fences after the condemnation: fences of packs removed by then mean nothing.
     let fences = try backend.publishedPacks().fences
     for writer in try Membership.writers(backend.objects) where writer != own {
       if fences[writer] != nil {
         fenced.insert(writer)
       } else {
-        waited.updateValue(try registration(writer), forKey: writer)
+        let before: WriterRegistration?
+        if let known = silent[writer] { before = known } else { before = try registration(writer) }
+        waited.updateValue(before, forKey: writer)
       }
     }
     let totalCount = waited.count
@@ -60,7 +96,7 @@ struct WriterWait {
       let registered = Set(try Membership.writers(backend.objects))
       waited = waited.filter { registered.contains($0.key) }
       if waited.isEmpty { break }
-      guard time.now() < end else {
+      guard time.now() < end, waited.contains(where: { silent[$0.key] == nil }) else {
         try fenceTheSilent()
         break
       }

@@ -9,7 +9,8 @@ package struct Membership: Sendable {
   private let objects: any ObjectStore
   private let storeID: [UInt8]
   private let process: WriterProcess
-  private var lifeCount: UInt64 = 0
+  /// Grows with each sign of life.
+  var lifeCount: UInt64 = 1
 
   /// Registers a writer, and reads the log.
   ///
@@ -19,8 +20,8 @@ package struct Membership: Sendable {
     _ objects: any ObjectStore, storeID: [UInt8], writer: UInt64, process: WriterProcess,
     known: Collections = Collections()
   ) throws(BlobStorageError) -> (membership: Membership, collections: Collections) {
-    var membership = Membership(objects, storeID: storeID, writer: writer, process: process)
-    try membership.renewRegistration(known, publishedSequence: 0)
+    let membership = Membership(objects, storeID: storeID, writer: writer, process: process)
+    try membership.register(known, publishedSequence: 0)
     let collections = try CollectionLog(objects, storeID: storeID).read(after: known)
     if collections.isStanding { try membership.pass(collections.epoch) }
     return (membership, collections)
@@ -39,6 +40,11 @@ package struct Membership: Sendable {
     _ known: Collections, publishedSequence: UInt32
   ) throws(BlobStorageError) {
     lifeCount += 1
+    try register(known, publishedSequence: publishedSequence)
+  }
+
+  /// Puts the registration.
+  func register(_ known: Collections, publishedSequence: UInt32) throws(BlobStorageError) {
     let registration = WriterRegistration(
       writer: writer, seenNumber: known.number, lifeCount: lifeCount, publishedSequence: publishedSequence,
       process: process)

@@ -63,10 +63,18 @@ final class Publisher: Sendable {
     self.logger = logger
   }
 
+  /// Publishes for this session from now on.
+  func serve(_ session: WriterSession) { state.withLock { $0.session = session } }
+
+  /// Whether the session has ended: it publishes nothing more.
+  var hasEnded: Bool {
+    let (ending, session) = state.withLock { ($0.ending, $0.session) }
+    return ending != nil || session?.ending != nil
+  }
+
   /// Queues a sealed pack, and starts to publish it if it is the next.
-  func add(_ item: Item, of session: WriterSession) {
+  func add(_ item: Item) {
     let begins = state.withLock { state in
-      state.session = session
       state.waiting[item.name.sequence] = item
       guard !state.isRunning, state.ending == nil, state.next != nil else { return false }
       state.beginRun()

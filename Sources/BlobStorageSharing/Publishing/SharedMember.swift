@@ -8,6 +8,8 @@ package final class SharedMember: Sendable {
     var membership: Membership?
     var mark: (any File)?
     var hasLeft = false
+    /// Whether a sign of life is under way.
+    var isRenewing = false
     var passedEpoch: UInt32 = 0
     /// The last condemnation that was seen, and the last stream that had begun by then.
     var seenEpoch: UInt32 = 0
@@ -25,7 +27,9 @@ package final class SharedMember: Sendable {
   private let silenceSecondsMax: Double
   private let time: PassingTime
   private let clock: WallClock
-  private let state = Mutex(State())
+  /// Held while the writer registers, changes its number or leaves. Signs of life do not wait for that.
+  private let change = Mutex(())
+  private let state = Monitor(State())
 
   /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.
   init(
@@ -49,12 +53,16 @@ package final class SharedMember: Sendable {
 
   /// Registers the writer, and makes the catalog rely on no condemned or removed pack. Idempotent.
   func join(_ writer: UInt64) throws(BlobStorageError) {
-    try locked { (state) throws(BlobStorageError) in
-      if state.hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
-      if state.membership != nil { return }
+    try change.withLock { (_) throws(BlobStorageError) in
+      let (isJoined, hasLeft, known) = state.withLock { ($0.membership != nil, $0.hasLeft, $0.mark) }
+      if hasLeft { throw BlobStorageError(.closed, "The store was closed.") }
+      if isJoined { return }
       // Keep the lock even if registering fails: another process must not take the writer for dead.
-      if state.mark == nil { state.mark = try locks.make(writer) }
-      state = try registered(writer, state.mark)
+      var mark = known
+      if mark == nil { mark = try locks.make(writer) }
+      state.withLock { [mark] in $0.mark = mark }
+      let new = try registered(writer, mark)
+      state.withLock { $0 = new }
     }
   }
 
@@ -79,12 +87,20 @@ package final class SharedMember: Sendable {
     return state
   }
 
-  /// Renews the registration, so that collectors see that the writer lives.
-  package func renewRegistration(publishedSequence: UInt32) throws(BlobStorageError) {
-    try locked { (state) throws(BlobStorageError) in
-      guard !state.hasLeft else { return }
-      try state.membership?.renewRegistration(backend.collections, publishedSequence: publishedSequence)
+  /// Renews the registration, so that collectors see that the writer lives. Waits for nothing but the put.
+  func renewRegistration(publishedSequence: UInt32) throws(BlobStorageError) {
+    let membership = state.withLock { state -> Membership? in
+      guard !state.hasLeft, !state.isRenewing else { return nil }
+      state.isRenewing = state.membership != nil
+      state.membership?.lifeCount += 1
+      return state.membership
     }
+    guard let membership else { return }
+    defer {
+      state.withLock { $0.isRenewing = false }
+      state.wakeAll()
+    }
+    try membership.register(backend.collections, publishedSequence: publishedSequence)
   }
 
   /// The last stream that had begun when a condemnation was first seen. It may rely on condemned packs.
@@ -100,11 +116,9 @@ package final class SharedMember: Sendable {
 
   /// Acknowledges a condemnation: nothing unpublished relies on a condemned pack.
   func pass(_ epoch: UInt32) throws(BlobStorageError) {
-    try locked { (state) throws(BlobStorageError) in
-      guard !state.hasLeft else { return }
-      try state.membership?.pass(epoch)
-      state.passedEpoch = epoch
-    }
+    guard let membership = state.withLock({ $0.hasLeft ? nil : $0.membership }) else { return }
+    try membership.pass(epoch)
+    state.withLock { $0.passedEpoch = max($0.passedEpoch, epoch) }
   }
 
   /// Whether a collector has fenced the writer, as far as the last listing shows.
@@ -127,43 +141,42 @@ package final class SharedMember: Sendable {
   /// - Parameter takeOver: moves the writer to the new number, and returns false if the old one has unpublished packs.
   /// - Returns: whether the writer has a new number.
   func renew(_ takeOver: (UInt64) -> Bool) throws(BlobStorageError) -> Bool {
-    var isRenewed = false
-    try locked { (state) throws(BlobStorageError) in
+    try change.withLock { (_) throws(BlobStorageError) in
       // A stream that begins now joins before its first lookup, so it waits for this lock.
-      guard !state.hasLeft, let old = state.membership, leases?.hasPuts(upTo: .max) != true else { return }
+      guard let old = state.withLock({ $0.hasLeft ? nil : $0.membership }),
+        leases?.hasPuts(upTo: .max) != true
+      else { return false }
       let writer = newNumber()
       let new = try registered(writer, locks.make(writer))
-      isRenewed = takeOver(writer)
-      let unused = isRenewed ? old : new.membership
-      if isRenewed { state = new }
-      guard let unused else { return }
+      let isRenewed = takeOver(writer)
+      // A sign of life under way must not register the old number anew.
+      if isRenewed { state.withLock(when: { !$0.isRenewing }) { $0 = new } }
+      guard let unused = isRenewed ? old : new.membership else { return isRenewed }
       do throws(BlobStorageError) {
         try unused.leave(publishedSequence: 0)
         locks.remove(unused.writer)
       } catch {
         // No process publishes under that number any more, and a collector will fence it.
       }
+      return isRenewed
     }
-    return isRenewed
   }
 
   /// Ends the registration of a writer that writes no more. Everything is published, or never can be.
   ///
   /// - Parameter publishedSequence: the last published sequence; 0 for none, or if the writer is fenced.
   func leave(publishedSequence: UInt32) throws(BlobStorageError) {
-    try locked { (state) throws(BlobStorageError) in
-      state.hasLeft = true
-      guard let membership = state.membership else { return }
+    try change.withLock { (_) throws(BlobStorageError) in
+      // A sign of life under way must not register the writer anew.
+      state.withLock { $0.hasLeft = true }
+      let (membership, mark) = state.withLock(when: { !$0.isRenewing }) { ($0.membership, $0.mark) }
+      guard let membership else { return }
       // The log names removed packs for good.
       let last = PackName(writer: membership.writer, sequence: publishedSequence)
       try membership.leave(
         publishedSequence: backend.collections.removed.contains(last) ? 0 : publishedSequence)
       locks.remove(membership.writer)
-      state.mark?.close()
+      mark?.close()
     }
-  }
-
-  private func locked(_ body: (inout State) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    try state.withLock { (state) throws(BlobStorageError) in try body(&state) }
   }
 }

@@ -5,17 +5,28 @@ import Logging
 final class SharedWriter: PackPublisher {
   let publisher: Publisher
   let member: SharedMember
+  private let life: LifeSigns
   private let logger: Logger
 
-  init(
-    _ publisher: Publisher, _ member: SharedMember, _ logger: Logger
-  ) {
+  init(_ publisher: Publisher, _ member: SharedMember, _ life: LifeSigns, _ logger: Logger) {
     self.publisher = publisher
     self.member = member
+    self.life = life
     self.logger = logger
   }
 
-  func join(_ session: WriterSession) throws(BlobStorageError) { try member.join(session.writerID) }
+  func join(_ session: WriterSession) throws(BlobStorageError) {
+    publisher.serve(session)
+    // Signs of life begin before the first one is due.
+    life.add(self)
+    try member.join(session.writerID)
+  }
+
+  /// Shows collectors that the writer lives. One that has ended shows nothing: no collector need wait for it.
+  func renewRegistration() throws(BlobStorageError) {
+    guard !publisher.hasEnded else { return }
+    try member.renewRegistration(publishedSequence: publisher.publishedSequence)
+  }
 
   func admit(_ session: WriterSession) throws(BlobStorageError) {
     try join(session)
@@ -38,7 +49,7 @@ final class SharedWriter: PackPublisher {
   func seal(_ writer: PackWriter, of session: WriterSession) throws(BlobStorageError) -> Int64 {
     let byteCount = try writer.seal(synchronizes: false)
     publisher.add(
-      Publisher.Item(name: writer.name, file: writer.file, byteCount: byteCount), of: session)
+      Publisher.Item(name: writer.name, file: writer.file, byteCount: byteCount))
     return 0
   }
 

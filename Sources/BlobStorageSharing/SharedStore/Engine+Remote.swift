@@ -9,8 +9,10 @@ extension Engine {
     package var configuration: RemoteConfiguration
     /// Seconds without contact after which a writer checks for a fence before it writes.
     package var silenceSecondsMax: Double
-    /// Whether the engine only collects. It then relies on condemned packs like on others.
-    var isForCollector = false
+    /// The signs of life of the store that the engine collects for; nil if it does more than collect. A collector
+    /// relies on condemned packs like on others.
+    var life: LifeSigns?
+    var isForCollector: Bool { life != nil }
     /// The bytes of the object `store` behind the header.
     private var extra: [UInt8] = []
 
@@ -88,9 +90,12 @@ extension Engine {
     try shared?.acknowledgeCondemnation(self)
   }
 
-  /// Does the periodic work of an open store: publishes what was written, extends the catalog, renews the registration
-  /// and acknowledges condemnations.
+  /// Does the periodic work of an open store: publishes what was written, extends the catalog and acknowledges
+  /// condemnations.
   package func runPeriodicWork() { shared?.runPeriodicWork(self) }
+
+  /// Shows collectors that this process lives.
+  package func renewRegistrations() { shared?.life.renewAll() }
 }
 
 extension SharedStore {
@@ -102,14 +107,9 @@ extension SharedStore {
       // A machine that can publish nothing more still reads.
       do throws(BlobStorageError) { try session.rollOver() } catch { failure = error }
       try catchUp.run()
-      // Collectors need not wait for a writer that has ended. One that merely cannot publish now renews its
-      // registration, but acknowledges nothing.
-      if let failure, session.ending != nil { throw failure }
-      if let writer = session.publisher as? SharedWriter {
-        if failure == nil { try writer.renewIfFenced(session) }
-        try writer.member.renewRegistration(publishedSequence: writer.publisher.publishedSequence)
-      }
+      // A writer that cannot publish acknowledges nothing.
       if let failure { throw failure }
+      if let writer = session.publisher as? SharedWriter { try writer.renewIfFenced(session) }
       try acknowledgeCondemnation(engine)
       try adoptLeftSpool()
     } catch {

@@ -12,6 +12,8 @@ package final class SharedStore: Sharing {
   let remote: Engine.Remote
   package let catchUp: CatchUp
   let locks: WriterLocks
+  /// Signs of life of this store's writers. A collector shares those of the store that it collects for.
+  let life: LifeSigns
   /// Whether packs of dead processes could not be published yet.
   private let hasLeftSpool = Atomic<Bool>(false)
   private let timer = Mutex<(any DispatchSourceTimer)?>(nil)
@@ -25,6 +27,11 @@ package final class SharedStore: Sharing {
     self.locks = locks
     self.parts = parts
     catchUp = CatchUp(parts, backend)
+    life =
+      remote.life
+      ?? LifeSigns(
+        intervalSeconds: remote.configuration.intervalSeconds,
+        hasThread: !parts.setting.environment.worksInline, parts.setting.logger)
     backend.whenRoomIsMade { [weak packs = parts.packs] names in packs?.forget(names) }
   }
 
@@ -41,7 +48,7 @@ package final class SharedStore: Sharing {
     try catchUp.run()
     try adoptSpool()
     let seconds = remote.configuration.intervalSeconds
-    guard seconds > 0, !environment.worksInline else { return }
+    guard seconds > 0, !environment.worksInline, !remote.isForCollector else { return }
     timer.withLock { $0 = Self.timer(of: engine, seconds: seconds) }
   }
 
@@ -56,6 +63,7 @@ package final class SharedStore: Sharing {
 
   package func close() {
     timer.withLock { $0.take() }?.cancel()
+    if remote.life == nil { life.close() }
     backend.close()
   }
 
@@ -69,7 +77,7 @@ package final class SharedStore: Sharing {
       backend: backend, catalog: parts.catalog, locks: locks, leases: leases,
       silenceSecondsMax: silenceSecondsMax, time: environment.time, clock: environment.clock,
       newNumber: environment.randomNumber)
-    return SharedWriter(publisher, member, logger)
+    return SharedWriter(publisher, member, life, logger)
   }
 
   // MARK: Publishing

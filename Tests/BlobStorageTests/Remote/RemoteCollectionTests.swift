@@ -225,7 +225,9 @@ struct RemoteCollectionTests {
         _ = try one.delete(["old"], .durable)
         let error = #expect(throws: BlobStorageError.self) {
           try one.collectGarbage(SharedMachines.everything) { progress in
-            if progress.phase == "waiting" { two.runPeriodicWork() }
+            guard progress.phase == "waiting" else { return }
+            two.runPeriodicWork()
+            two.renewRegistrations()
           }
         }
         #expect(error?.code == .busy)

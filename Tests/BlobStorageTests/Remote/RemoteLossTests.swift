@@ -64,7 +64,7 @@ struct RemoteLossTests {
     var random = SplitMix64.announced()
     let living = try machines.engine("one")
     _ = try living.put("kept", Array("text".utf8), PutOptions())
-    living.runPeriodicWork()
+    living.renewRegistrations()
     let pack = machines.names("packs/")
     _ = try command("two") { (engine) throws in
       for key in ["a", "gone"] { _ = try engine.put(key, random.bytes(20_000), PutOptions()) }

@@ -173,6 +173,7 @@ struct RemoteMemberTests {
       if request == "put", name.hasPrefix("packs/") { objects.trouble([.refused]) }
     }
     engine.runPeriodicWork()
+    engine.renewRegistrations()
     #expect(objects.objects[registered] != before)
     #expect(objects.names.filter { $0.hasPrefix("acks/") } == [])
     objects.beforeRequests(nil)
@@ -275,6 +276,7 @@ struct RemoteMemberTests {
     let before = place.objects.objects[registered]
     #expect(before != nil)
     engine.runPeriodicWork()
+    engine.renewRegistrations()
     #expect(place.objects.objects[registered] == before)
     #expect(try engine.data("theirs", nil) == Data("text".utf8))
     #expect(failure { try engine.close() }?.code == .fenced)

@@ -39,6 +39,10 @@ final class MachineSimulation: @unchecked Sendable {
   /// On which machine each actor's processes run.
   private var places: [Int] = []
   private var lives: [Life?] = []
+  private var engines: [Int: Engine] = [:]
+  /// When each actor's process shows next that it lives.
+  private var signs: [Int: Double] = [:]
+  private var isShowingLife: Set<Int> = []
   private var scheduler: Scheduler?
   private var policy: MachinePolicy?
   private var failure: String?
@@ -168,8 +172,20 @@ final class MachineSimulation: @unchecked Sendable {
       trace(actor, "\(call)")
       policy?.beginRequest()
       scheduler?.waitForTurn()
+      showLife(actor)
       do { try checkOrder(call) } catch { fail("machine of actor \(actor), \(call): \(error)") }
     }
+  }
+
+  /// As a timer of its own does, beside everything else: also while the process makes another request.
+  private func showLife(_ actor: Int) {
+    guard let engine = engines[actor], lives[actor]?.isAlive == true, seconds >= signs[actor, default: 0],
+      isShowingLife.insert(actor).inserted
+    else { return }
+    defer { isShowingLife.remove(actor) }
+    signs[actor] = seconds + 5
+    engine.renewRegistrations()
+    count("signs of life")
   }
 
   /// What must hold before a request about a pack.
@@ -216,6 +232,8 @@ final class MachineSimulation: @unchecked Sendable {
   private func work(_ life: Life) throws {
     let engine = try life.machine.open(life.process, life.client, waitingPackCountMax: below(3))
     storeID = engine.header.storeID
+    engines[life.actor] = engine
+    defer { engines[life.actor] = nil }
     var actor = MachineActor(self, life, engine)
     try actor.run()
   }
