@@ -8,6 +8,7 @@ final class EasyHandle: @unchecked Sendable {
   // Unchecked: the pool lends it to one request at a time.
   private let handle: UnsafeMutableRawPointer
   private let errorText: UnsafeMutablePointer<CChar>
+  private let connection: UnsafeMutablePointer<curl_socket_t>
   private var headers: UnsafeMutablePointer<curl_slist>?
   private var failure = CURLE_OK
   /// When the last request ended.
@@ -28,12 +29,15 @@ final class EasyHandle: @unchecked Sendable {
     }
     self.handle = handle
     errorText = .allocate(capacity: Int(CURL_ERROR_SIZE))
+    connection = .allocate(capacity: 1)
+    connection.initialize(to: CURL_SOCKET_BAD)
   }
 
   deinit {
     bs_curl_close(handle)
     bs_curl_free(headers)
     errorText.deallocate()
+    connection.deallocate()
   }
 
   /// Forgets all options, and keeps the connection.
@@ -44,7 +48,7 @@ final class EasyHandle: @unchecked Sendable {
     failure = CURLE_OK
     errorText.pointee = 0
     require(bs_curl_set_error_buffer(handle, errorText))
-    require(bs_curl_set_close_on_exec(handle))
+    require(bs_curl_set_connection(handle, connection))
   }
 
   func set(_ option: CURLoption, _ value: Int) { require(bs_curl_set_long(handle, option, value)) }
@@ -68,6 +72,8 @@ final class EasyHandle: @unchecked Sendable {
   /// Performs the request that the options describe, and returns curl's code.
   func perform(_ transfer: Transfer) -> CURLcode {
     require(bs_curl_set_headers(handle, headers))
+    transfer.handle = self
+    defer { transfer.handle = nil }
     return withExtendedLifetime(transfer) {
       require(
         bs_curl_set_callbacks(handle, Transfer.callbacks, Unmanaged.passUnretained(transfer).toOpaque()))
@@ -76,6 +82,12 @@ final class EasyHandle: @unchecked Sendable {
       return code
     }
   }
+
+  /// Acknowledges the headers of a response at once.
+  ///
+  /// Some servers, such as Ceph's, send a short body only after that (Nagle's algorithm), and Linux delays it by 40 ms
+  /// on a connection that is used again.
+  func acknowledge() { bs_curl_acknowledge(connection.pointee) }
 
   /// A number that curl knows about the last request; 0 if it does not.
   func information(_ number: CURLINFO) -> Int { bs_curl_long(handle, number) }

@@ -10,6 +10,8 @@ final class Transfer {
   private(set) var answer = HTTPAnswer(status: 0, headers: [:], body: [])
   /// Why the transfer was ended from here.
   private(set) var failure: TransportFailure?
+  /// What performs the request, meanwhile.
+  var handle: EasyHandle?
 
   /// The most bytes of headers, including those of interim responses.
   private static let headerByteCountMax = 64 << 10
@@ -70,6 +72,9 @@ final class Transfer {
       let value = line[line.index(after: colon)...].trimmingPrefix { $0.isWhitespace }
       let end = value.lastIndex { !$0.isWhitespace }.map { value.index(after: $0) } ?? value.startIndex
       if answer.headers[name] == nil { answer.headers[name] = String(value[..<end]) }
+    } else {
+      // The empty line at their end.
+      handle?.acknowledge()
     }
     return true
   }

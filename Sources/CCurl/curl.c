@@ -2,9 +2,12 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #define FUNCTIONS(X)                                                                                               \
   X(global_init) X(easy_init) X(easy_cleanup) X(easy_reset) X(easy_perform) X(easy_setopt) X(easy_getinfo)         \
@@ -57,14 +60,15 @@ CURLcode bs_curl_set_error_buffer(CURL *handle, char *buffer) {
   return curl.easy_setopt(handle, CURLOPT_ERRORBUFFER, buffer);
 }
 
-static int close_on_exec(void *context, curl_socket_t socket, curlsocktype purpose) {
-  (void)context;
+static int use_connection(void *context, curl_socket_t socket, curlsocktype purpose) {
   (void)purpose;
+  *(curl_socket_t *)context = socket;
   return fcntl(socket, F_SETFD, FD_CLOEXEC) == 0 ? CURL_SOCKOPT_OK : CURL_SOCKOPT_ERROR;
 }
 
-CURLcode bs_curl_set_close_on_exec(CURL *handle) {
-  return curl.easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, close_on_exec);
+CURLcode bs_curl_set_connection(CURL *handle, curl_socket_t *connection) {
+  CURLcode code = curl.easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, use_connection);
+  return code == CURLE_OK ? curl.easy_setopt(handle, CURLOPT_SOCKOPTDATA, connection) : code;
 }
 
 CURLcode bs_curl_set_callbacks(CURL *handle, struct bs_curl_callbacks callbacks, void *context) {
@@ -126,6 +130,15 @@ void bs_curl_close(CURL *handle) {
   bool was_pending = block_sigpipe(&before);
   curl.easy_cleanup(handle);
   unblock_sigpipe(&before, was_pending);
+}
+
+void bs_curl_acknowledge(curl_socket_t connection) {
+#ifdef TCP_QUICKACK
+  int on = 1;
+  setsockopt(connection, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof(on));
+#else
+  (void)connection;
+#endif
 }
 
 long bs_curl_long(CURL *handle, CURLINFO info) {

@@ -23,8 +23,8 @@ CURLcode bs_curl_set_text(CURL *handle, CURLoption option, const char *value);
 CURLcode bs_curl_set_offset(CURL *handle, CURLoption option, curl_off_t value);
 CURLcode bs_curl_set_headers(CURL *handle, struct curl_slist *headers);
 CURLcode bs_curl_set_error_buffer(CURL *handle, char *buffer);
-// Keeps connections from the programs that this process starts.
-CURLcode bs_curl_set_close_on_exec(CURL *handle);
+// Stores the newest connection in `connection`, and keeps it from the programs that this process starts.
+CURLcode bs_curl_set_connection(CURL *handle, curl_socket_t *connection);
 
 // What curl calls during a transfer, each with the same context.
 struct bs_curl_callbacks {
@@ -36,6 +36,9 @@ struct bs_curl_callbacks {
 };
 
 CURLcode bs_curl_set_callbacks(CURL *handle, struct bs_curl_callbacks callbacks, void *context);
+
+// Acknowledges at once what has come on a connection.
+void bs_curl_acknowledge(curl_socket_t connection);
 
 // A number that curl knows about the last request; 0 if it does not.
 long bs_curl_long(CURL *handle, CURLINFO info);
