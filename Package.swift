@@ -83,7 +83,6 @@ let package = Package(
       name: "BlobStorageTests",
       dependencies: [
         "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport", "CBlobKernels", "CacheTrial",
-        "image-cache",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       exclude: ["Format/blake3.py", "Format/second_reader.py"], swiftSettings: strict),
@@ -122,17 +121,6 @@ let package = Package(
     .executableTarget(
       name: "CacheTrial", dependencies: ["BlobStorage", .product(name: "Logging", package: "swift-log")],
       path: "Tests/CacheTrial", swiftSettings: strict),
-    // Puts and reads objects of a pack's length. No product; `tools/bench machines` measures by it.
-    .executableTarget(
-      name: "WireTrial",
-      dependencies: [
-        "BlobStorage", "BlobStorageS3", "BlobStorageSharing",
-        .product(name: "SystemPackage", package: "swift-system"),
-      ],
-      path: "Tests/WireTrial", swiftSettings: strict),
-    // An example, and no product: images kept as they are, thumbnails made once.
-    .executableTarget(
-      name: "image-cache", dependencies: ["BlobStorage"], path: "tools/image-cache", swiftSettings: strict),
     // Runs the tool that is built beside it as a process; it sees nothing of its inside. Of the library it uses a
     // decoder, for screenshots.
     .testTarget(

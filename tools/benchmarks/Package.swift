@@ -8,7 +8,11 @@ let package = Package(
   dependencies: [.package(name: "blob-storage", path: "../..")],
   targets: [
     .executableTarget(
-      name: "StoreBench", dependencies: [.product(name: "BlobStorage", package: "blob-storage")])
+      name: "StoreBench",
+      dependencies: [
+        .product(name: "BlobStorage", package: "blob-storage"),
+        .product(name: "BlobStorageS3", package: "blob-storage"),
+      ])
   ],
   swiftLanguageModes: [.v6]
 )

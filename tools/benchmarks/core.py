@@ -85,19 +85,16 @@ class Bench:
     def build(self):
         """Puts StoreBench, the peers and the tool on the path of commands."""
         self.say("building: some minutes the first time")
-        folders = [self.swift(HERE), self.swift(REPOSITORY, "--product", "blobtool")]
-        self.run(["g++", "-std=c++17", "-O2", "-Wall", HERE / "peers.cpp", "-o", folders[0] / "peers", "-lrocksdb",
+        # As one package: what both programs stand on is compiled once.
+        for words in ([], ["--product", "blobtool"]):
+            done = subprocess.run(["swift", "build", "-c", "release", "--package-path", HERE, *words],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode != 0:
+                raise SystemExit(f"{done.stdout}\ntools/bench: the build failed")
+        programs = HERE / ".build/release"
+        self.run(["g++", "-std=c++17", "-O2", "-Wall", HERE / "peers.cpp", "-o", programs / "peers", "-lrocksdb",
                   "-llmdb", "-lsqlite3", "-pthread"])
-        os.environ["PATH"] = ":".join(map(str, [*folders, os.environ["PATH"]]))
-
-    @staticmethod
-    def swift(package, *words):
-        """Builds a package; returns the folder of its programs."""
-        words = ["swift", "build", "-c", "release", "--package-path", package, *words]
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"{done.stdout}\ntools/bench: the build failed")
-        return package / ".build/release"
+        os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
 
     def run(self, words, environment=None, discard=False):
         """Runs a command to its end and measures it with its children."""

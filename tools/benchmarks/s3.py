@@ -26,7 +26,6 @@ class Bucket:
         from botocore.config import Config
 
         self.bench = bench
-        self.trial = bench.swift(REPOSITORY, "--product", "WireTrial") / "WireTrial"
         os.environ.update(re.findall(r"export (\w+)=(.*)", bench.run([REPOSITORY / "tools/engine", "up"]).output))
         self.prefix = f"bench-{os.getpid()}-{time.monotonic_ns()}"
         self.client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"], config=Config(
@@ -87,11 +86,13 @@ def machines(bench):
         for name, count in (("import-first", 1), ("import-second", 200)):
             bucket.tool("sync", name)
             before = bucket.requests()
-            usage = bench.run([bucket.trial, "ranges", *bucket.at(name), "import", count])
+            place, state = bucket.at(name)
+            usage = bench.run(["StoreBench", "range", place, count, state])
             asked[count] = bucket.requests() - before
-        bench.add("64 KiB range not held here", OURS, usage.json()["medianms"], "ms", usage)
+        bench.add("64 KiB range not held here", OURS, usage.json()["range"]["median"] / 1e3, "ms", usage)
         bench.add("64 KiB range not held here: requests", OURS, (asked[200] - asked[1]) / 199, "")
-        bench.run([bucket.trial, "fill", *bucket.at("chunks"), bench.count(10**6)])
+        place, state = bucket.at("chunks")
+        bench.run(["StoreBench", "fill", place, bench.count(10**6), "off", state])
         usage = bucket.tool("sync", "chunks-new")
         bench.add("catching up", OURS, usage.seconds, "s", usage)
     with contextlib.closing(Bucket(bench)) as bucket:

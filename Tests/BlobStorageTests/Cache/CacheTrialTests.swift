@@ -4,42 +4,42 @@ import Foundation
 import SystemPackage
 import Testing
 
-/// The trial that `tools/cache-trial` runs for minutes, for seconds; and the example with images.
+/// The trial that `tools/cache-trial` runs for minutes, for seconds.
 @Suite("A cache of several processes")
 struct CacheTrialTests {
-  /// A program that was built beside the tests.
-  private static func program(_ name: String) throws -> String {
+  /// The trial's program, which was built beside the tests.
+  private static func program() throws -> String {
     let places =
       [Bundle.main.bundleURL, URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()]
       + Bundle.allBundles.map { $0.bundleURL.deletingLastPathComponent() }
     return try #require(
-      places.map { $0.appending(path: name).path }.first { FileManager.default.isExecutableFile(atPath: $0) },
-      "\(name) is not built beside the tests")
+      places.map { $0.appending(path: "CacheTrial").path }.first {
+        FileManager.default.isExecutableFile(atPath: $0)
+      },
+      "CacheTrial is not built beside the tests")
   }
 
-  /// Starts a program of which nothing is read.
-  private static func start(_ name: String, _ arguments: [String]) throws -> Process {
+  /// Starts a worker of which nothing is read.
+  private static func work(_ arguments: [String]) throws -> Process {
     let process = Process()
-    process.executableURL = URL(fileURLWithPath: try program(name))
-    process.arguments = arguments
+    process.executableURL = URL(fileURLWithPath: try program())
+    process.arguments = ["work"] + arguments
     process.standardOutput = FileHandle.nullDevice
     try process.run()
     return process
   }
 
-  private static func run(
-    _ name: String, _ arguments: [String], environment: [String: String] = [:]
-  ) throws -> (status: Int32, output: String) {
+  /// Runs the trial to its end, and returns what it measured.
+  private static func run(_ arguments: [String]) throws -> Result {
     let process = Process()
-    process.executableURL = URL(fileURLWithPath: try program(name))
-    process.arguments = arguments
-    process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
+    process.executableURL = URL(fileURLWithPath: try program())
+    process.arguments = ["run"] + arguments
     let output = Pipe()
     process.standardOutput = output
     try process.run()
-    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    let bytes = output.fileHandleForReading.readDataToEndOfFile()
     process.waitUntilExit()
-    return (process.terminationStatus, text)
+    return try JSONDecoder().decode(Result.self, from: bytes)
   }
 
   private struct Result: Decodable {
@@ -57,10 +57,8 @@ struct CacheTrialTests {
   func trial() throws {
     let folder = try TemporaryFolder()
     let seed = TestSeed.announce()
-    let (_, output) = try Self.run(
-      "CacheTrial",
-      ["run", folder.path.appending("store").string, "12000000", "800", "3", "250", "0.9", "\(seed)"])
-    let result = try JSONDecoder().decode(Result.self, from: Data(output.utf8))
+    let result = try Self.run(
+      [folder.path.appending("store").string, "12000000", "800", "3", "250", "0.9", "\(seed)"])
     #expect(result.excessPercentage < 5)
     #expect(result.wrongCount == 0)
     #expect(result.evictedCount > 0)
@@ -77,13 +75,12 @@ struct CacheTrialTests {
     }
     let roundCount = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] == nil ? 5 : 100
     for round in 0..<roundCount {
-      let workers = try (0..<2).map { try Self.start("CacheTrial", ["work"] + words(1_000_000) + ["\($0)"]) }
+      let workers = try (0..<2).map { try Self.work(words(1_000_000) + ["\($0)"]) }
       // The first fill the cache: later ones are killed while they make room.
       usleep(UInt32.random(in: 20_000...(round == 0 ? 2_000_000 : 400_000), using: &random))
       for worker in workers { kill(worker.processIdentifier, SIGKILL) }
       for worker in workers { worker.waitUntilExit() }
-      let (_, output) = try Self.run("CacheTrial", ["run"] + words(60))
-      let result = try JSONDecoder().decode(Result.self, from: Data(output.utf8))
+      let result = try Self.run(words(60))
       // What is measured at most includes the time before the first put after the kill.
       #expect(result.excessPercentage < 5)
       #expect(result.wrongCount == 0)
@@ -103,7 +100,7 @@ struct CacheTrialTests {
     let place = folder.path.string
     process.arguments = [
       "-c",
-      "unshare -m bash -c 'mount -t tmpfs -o size=9m none \(place) && exec \(try Self.program("CacheTrial")) run "
+      "unshare -m bash -c 'mount -t tmpfs -o size=9m none \(place) && exec \(try Self.program()) run "
         + "\(place)/store 20000000 300 1 150 0.9 1' 2> /dev/null",
     ]
     let output = Pipe()
@@ -117,25 +114,5 @@ struct CacheTrialTests {
     #expect(result.wrongCount == 0)
     #expect(result.refusedCount == 0)
     #expect(result.evictedCount > 0)
-  }
-
-  @Test("in the example keeps images as they are and makes each thumbnail once")
-  func images() throws {
-    let folder = try TemporaryFolder()
-    let images = folder.path.appending("images").string
-    try FileManager.default.createDirectory(atPath: images, withIntermediateDirectories: true)
-    var random = SplitMix64(seed: 1)
-    for name in ["a.png", "b.jpg"] {
-      try Data(random.bytes(50_000)).write(to: URL(filePath: "\(images)/\(name)"))
-    }
-    let arguments = [folder.path.appending("store").string, "20000000", "\(images)/a.png", "\(images)/b.jpg"]
-    let thumbnailer = ["IMAGE_CACHE_THUMBNAILER": "head -c 100"]
-    let first = try Self.run("image-cache", arguments, environment: thumbnailer)
-    #expect(first.status == 0)
-    #expect(first.output.contains("shrinking"))
-    let second = try Self.run("image-cache", arguments, environment: ["IMAGE_CACHE_THUMBNAILER": "false"])
-    #expect(second.status == 0)
-    #expect(!second.output.contains("shrinking"))
-    #expect(second.output.contains("a.png: 50000 bytes, thumbnail 100"))
   }
 }

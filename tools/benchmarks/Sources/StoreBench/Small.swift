@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageS3
 import Foundation
 import Synchronization
 
@@ -95,10 +96,14 @@ func getAgain(_ folder: String, path: String, seconds: Int) throws -> [String: A
 
 /// Fills a store with so many chunks of 1 KiB on average: large blobs of random bytes, and for every hundred chunks
 /// a small one. As text the bytes are letters, such that encoding pays, and similarity gives every chunk features.
-func fill(_ path: String, chunkCount: Int, isText: Bool) async throws -> [String: Any] {
+func fill(_ place: String, chunkCount: Int, isText: Bool, state: String?) async throws -> [String: Any] {
   let options = StoreOptions(
     chunkByteCountAverage: 1 << 10, codec: isText ? .zstd : .none, usesSimilarity: isText)
-  let store = try BlockingBlobStore.create(at: path, options: options)
+  let store =
+    if let state {
+      try await BlobStore.create(
+        in: S3Configuration(location: S3Location(place)), state: state, options: options)
+    } else { try await BlobStore.create(at: place, options: options) }
   let smallCount = chunkCount / 100
   var filling = Durations()
   var numbers = SplitMix64(state: 1)
@@ -107,15 +112,15 @@ func fill(_ path: String, chunkCount: Int, isText: Bool) async throws -> [String
     var data = numbers.data(byteCount: min(left, 64 << 20))
     // Five bits of eight: letters, so to speak.
     if isText { for index in data.indices { data[index] = 0x60 | data[index] & 0x1f } }
-    _ = try filling.time { try store.put("large/\(left)", .data(data), options: .relaxed) }
+    _ = try await filling.time { try await store.put("large/\(left)", .data(data), options: .relaxed) }
   }
   for start in stride(from: 0, to: smallCount, by: 1_000) {
     let items = (start..<min(start + 1_000, smallCount)).map {
       PutItem(key: "small/\($0)", data: smallData($0))
     }
-    _ = try filling.time { try store.put(items, options: .relaxed) }
+    _ = try await filling.time { try await store.put(items, options: .relaxed) }
   }
-  try filling.time { try store.close() }
+  try await filling.time { try await store.close() }
   return ["seconds": filling.sum]
 }
 

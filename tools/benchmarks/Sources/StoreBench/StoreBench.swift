@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageS3
 import Foundation
 
 /// Measures the store inside one process, one piece of work a run, and prints a JSON object.
@@ -18,11 +19,13 @@ enum StoreBench {
     switch (words.first, words.count) {
     case ("small", 6): try await measureSmall(words)
     case ("gets", 4): try getAgain(words[1], path: words[2], seconds: number(words[3]))
-    case ("range", 3): try await readRanges(words[1], count: number(words[2]))
+    case ("range", 3...4): try await readRanges(words[1], count: number(words[2]), state: words.dropFirst(3).first)
     case ("members", 3): try await getMembers(words[1], count: number(words[2]))
     case ("readback", 2): try await readAll(words[1])
     case ("digest", 3): try measureDigest(words[1], length: number(words[2]))
-    case ("fill", 4): try await fill(words[1], chunkCount: number(words[2]), isText: words[3] == "on")
+    case ("fill", 4...5):
+      try await fill(
+        words[1], chunkCount: number(words[2]), isText: words[3] == "on", state: words.dropFirst(4).first)
     case ("growth", 2): try await measureGrowth(words[1])
     default: throw Failure(reason: "usage: tools/bench prints the command lines")
     }
@@ -36,6 +39,12 @@ func number(_ word: String) throws -> Int {
 
 struct Failure: Error {
   var reason: String
+}
+
+/// Opens the store at a path, or the one in a bucket for a machine that has its state in a folder.
+func openStore(_ place: String, state: String?) async throws -> BlobStore {
+  guard let state else { return try await BlobStore.open(at: place) }
+  return try await BlobStore.open(S3Configuration(location: S3Location(place)), state: state)
 }
 
 /// How long each of many equal pieces of work took.
@@ -99,14 +108,15 @@ func measureDigest(_ path: String, length: Int) throws -> [String: Any] {
   return ["bytesPerSecond": Double(bytes.count) * 1e6 / Double(used), "sink": Int(sink)]
 }
 
-/// Random 64 KiB of blobs that lie in the page cache: of up to 64 versions that are long enough.
-func readRanges(_ path: String, count: Int) async throws -> [String: Any] {
+/// Random 64 KiB of up to 64 versions that are long enough. In a folder they lie in the page cache, in a bucket this
+/// machine has not read them before.
+func readRanges(_ place: String, count: Int, state: String?) async throws -> [String: Any] {
   let length = Int64(64 << 10)
-  let store = try await BlobStore.open(at: path)
+  let store = try await openStore(place, state: state)
   var readers: [BlobReader] = []
   for version in try await versions(in: store) where version.byteCount > 2 * length && readers.count < 64 {
     guard let reader = try await store.reader(forKey: version.key, version: version.id) else { continue }
-    try await reader.stream { _ in }
+    if state == nil { try await reader.stream { _ in } }
     readers.append(reader)
   }
   guard !readers.isEmpty else { throw Failure(reason: "no blob is long enough") }
