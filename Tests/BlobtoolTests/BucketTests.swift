@@ -97,6 +97,9 @@ struct BucketTests {
     _ = try await expect(0, ["verify", "--quick"])
     _ = try await expect(0, ["repair"])
     _ = try await expect(0, ["sync"])
+    #expect(
+      try await expect(1, ["gc", "--fence", "0123456789abcdef"]).errors
+        .contains("No writer 0123456789abcdef is registered"))
     _ = try await expect(0, ["export", "out"])
     #expect(workshop.contents("out/a") == noise(300_000, seed: 1))
     _ = try await expect(0, ["delete", "a"])

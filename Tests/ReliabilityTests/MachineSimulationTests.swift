@@ -27,7 +27,9 @@ struct MachineSimulationTests {
     }
     // One seed alone need not have all of it.
     if kind == .usual, !Soak.isOn {
-      for name in ["checks", "collections", "kills", "packs removed", "power cuts"] {
+      for name in [
+        "checks", "collections", "kills", "packs removed", "power cuts", "forced fences", "signs of life",
+      ] {
         #expect(counts[name, default: 0] > 0, "\(name)")
       }
     }

@@ -9,6 +9,10 @@ extension Engine {
   ) throws(BlobStorageError) -> CollectionReport {
     let recompression = options.recompresses ? try Recompression(self, options, progress) : nil
     if let report = try sharing.collect(self, options, progress) { return report }
+    guard options.fencedWriters.isEmpty else {
+      throw BlobStorageError(
+        .invalidArgument, "Only writers of a store in a bucket can be fenced: end the process instead.")
+    }
     var report = try Collector(self, options, progress).run()
     if report.obstacles.isEmpty { try recompression?.run(&report) }
     return report

@@ -40,6 +40,9 @@ public struct CollectionOptions: Sendable, Hashable {
   /// Seconds after which recompressing ends, as soon as the packs under way are done; nil for no limit. The next run
   /// goes on.
   public var secondsMax: Double?
+  /// Writers of a store in a bucket to end before that, as messages name them: 16 digits each. For one that will never
+  /// finish what it writes. What it was told to be durable stays; its other changes fail as `fenced`.
+  public var fencedWriters: Set<String> = []
   /// Live bytes to copy before the old packs are removed.
   package var batchByteCountMax = Limits.packByteCountTarget
   /// Whether space is kept for a collection on a full disk.

@@ -106,7 +106,9 @@ extension Collector {
     let backend = removal.store.backend
     let log = try removal.store.log(of: engine)
     let collections = backend.collections
-    let names = planned.lazy.map(\.row.name).filter { !collections.removed.contains($0) }
+    // Puts store again what is condemned. So condemn no more while a writer holds up what is.
+    let isHeldUp = try isHeldUp(collections, backend)
+    let names = planned.lazy.map(\.row.name).filter { !isHeldUp && !collections.removed.contains($0) }
     let condemned = try log.condemn(
       names.prefix(Self.condemnedCountMax), after: collections, by: engine.writer.writerID)
     guard let mine = condemned else { throw Self.another }
@@ -130,6 +132,18 @@ extension Collector {
     for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
     try Membership.removeAcks(before: mine.epoch + 1, backend.objects)
     try engine.catchUp()
+  }
+
+  /// Whether a living writer has not acknowledged the last condemnation, whose packs are not removed yet.
+  private func isHeldUp(
+    _ collections: Collections, _ backend: RemoteBackend
+  ) throws(BlobStorageError) -> Bool {
+    guard !collections.condemned.isEmpty else { return false }
+    let passed = try Membership.passed(collections.epoch, backend.objects)
+    return try Membership.writers(backend.objects).contains { writer in
+      writer != engine.writer.writerID && !passed.contains(writer)
+        && backend.lastListing?.fences[writer] == nil
+    }
   }
 
   /// Tests again what a fence needs: the bucket may have moved behind another service, or the service was updated.

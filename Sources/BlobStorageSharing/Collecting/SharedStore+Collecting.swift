@@ -97,12 +97,47 @@ extension SharedStore {
     by own: Engine, _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
   ) throws(BlobStorageError) -> CollectionReport {
     guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
+    if !options.isDryRun {
+      for writer in options.fencedWriters.sorted() { try store.fence(writer, for: own) }
+    }
     let removal = SharedRemoval(store: store) { [self] (collections) throws(BlobStorageError) in
       // This process is also a writer, and acknowledges.
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
     return try Collector(own, options, progress, removal: removal).run()
+  }
+
+  /// Ends a writer because its user says so, although it may live: it publishes nothing more, and no collector waits
+  /// for it.
+  ///
+  /// - Parameter text: its number, as messages name it.
+  private func fence(_ text: String, for collector: Engine) throws(BlobStorageError) {
+    guard try remote.maintainer() == nil else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "No writer can be fenced in \(remote.objects.place), which lacks conditional puts: end its process, and"
+          + " delete \(SharedNames.writers + text) if it is gone for good.")
+    }
+    let writer = Hex.integer(UInt64.self, text)
+    guard let writer, Hex.text(writer) == text,
+      try remote.objects.tail(SharedNames.writer(writer), byteCount: 1) != nil
+    else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "No writer \(text) is registered in \(remote.objects.place): name one as gc does, with 16 digits.")
+    }
+    // All that is removed by now was published.
+    try collector.catchUp()
+    let published = try Membership.publishedSequences(
+      remote.objects, storeID: backend.storeID, of: [writer])[writer]
+    let outcome = try Fencing.fence(
+      writer, published: published ?? 0, removed: backend.collections.removed, by: collector.writer.writerID,
+      remote.objects, storeID: backend.storeID)
+    guard case .fenced = outcome else {
+      throw BlobStorageError(.busy, "Writer \(text) keeps publishing: fence it again.")
+    }
+    try remote.objects.delete(SharedNames.writer(writer))
   }
 
   private func collectorEnvironment(_ engine: Engine) -> Engine.Environment {

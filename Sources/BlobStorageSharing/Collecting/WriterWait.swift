@@ -51,7 +51,7 @@ struct WriterWait {
       guard let now = try registration(mine.collector) else { return }
       guard now == before else {
         throw BlobStorageError(
-          .busy, "\(now.process.machine) is collecting garbage: collect again when it has finished.")
+          .busy, "\(now.process.text) is collecting garbage: collect again when it has finished.")
       }
       guard time.now() < end else {
         // It has had its time.
@@ -115,7 +115,8 @@ struct WriterWait {
       guard now == before else {
         throw BlobStorageError(
           .busy,
-          "\(now.process.machine) is still writing what it began before the collection: collect again later to continue."
+          "\(now.process.text) is still writing what it began before the collection: collect again later to continue,"
+            + " or end it with `gc --fence \(Hex.text(writer))`."
         )
       }
     }
@@ -123,7 +124,7 @@ struct WriterWait {
       guard canFence else {
         throw BlobStorageError(
           .busy,
-          "\(waited[writer].flatMap { $0 }?.process.machine ?? "A machine") is registered and does not answer: "
+          "\(waited[writer].flatMap { $0 }?.process.text ?? "A machine") is registered and does not answer: "
             + "run it once more and collect again, or delete \(SharedNames.writer(writer)) in"
             + " \(backend.objects.place) if it is gone for good."
         )

@@ -88,14 +88,14 @@ package struct Membership: Sendable {
       })
   }
 
-  /// The last sequences that registered writers say they have published. List packs afterwards.
+  /// The last sequences that these writers say they have published, if they are registered. List packs afterwards.
   ///
-  /// - Complexity: one listing, and one get for each registered writer.
+  /// - Complexity: one get for each writer.
   package static func publishedSequences(
-    _ objects: any ObjectStore, storeID: [UInt8]
+    _ objects: any ObjectStore, storeID: [UInt8], of writers: [UInt64]
   ) throws(BlobStorageError) -> [UInt64: UInt32] {
     var sequences: [UInt64: UInt32] = [:]
-    for writer in try writers(objects) {
+    for writer in writers {
       do throws(BlobStorageError) {
         sequences[writer] = try registration(of: writer, objects, storeID: storeID)?.publishedSequence
       } catch {

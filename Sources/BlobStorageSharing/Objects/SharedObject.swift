@@ -22,7 +22,7 @@ package struct SharedObject: Hashable, Sendable {
     /// The allowed lengths of a body.
     var bodyByteCounts: ClosedRange<Int> {
       switch self {
-      case .registration: 26...26 + Limits.machineNameByteCountMax
+      case .registration: 28...28 + 2 * Limits.machineNameByteCountMax
       case .collection: 16...Limits.collectionByteCountMax - SharedObject.byteCountMin
       case .ack: 0...0
       case .fence: 0...8

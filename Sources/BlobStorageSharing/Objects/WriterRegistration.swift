@@ -22,7 +22,7 @@ package struct WriterRegistration: Hashable, Sendable {
     self.process = process
   }
 
-  /// The machine's name, cut to the room for it.
+  /// A text, cut to the room for it.
   static func nameBytes(_ machine: String) -> [UInt8] {
     // Cut between characters: a cut inside one would not be valid UTF-8.
     var name: [UInt8] = []
@@ -34,14 +34,16 @@ package struct WriterRegistration: Hashable, Sendable {
   }
 
   func encoded(storeID: [UInt8]) -> [UInt8] {
-    let name = Self.nameBytes(process.machine)
-    var body = ByteWriter(capacity: 26 + name.count)
+    let texts = [process.machine, process.command].map(Self.nameBytes)
+    var body = ByteWriter(capacity: 28 + texts[0].count + texts[1].count)
     body.integer(lifeCount)
     body.integer(publishedSequence)
     body.integer(process.number)
     body.integer(process.began)
-    body.integer(UInt16(name.count))
-    body.raw(name)
+    for text in texts {
+      body.integer(UInt16(text.count))
+      body.raw(text)
+    }
     return SharedObject(
       .registration, number: seenNumber, storeID: storeID, writer: writer, body: body.bytes
     ).encoded()
@@ -54,18 +56,20 @@ package struct WriterRegistration: Hashable, Sendable {
     let name = SharedNames.writer(writer)
     let object = try SharedObject(bytes, .registration, storeID: storeID, name: name)
     var (lifeCount, publishedSequence, number, began): (UInt64, UInt32, UInt32, UInt64) = (0, 0, 0, 0)
-    let machine = try bridge(object.body) { (raw) throws(BlobStorageError) -> [UInt8] in
+    let texts = try bridge(object.body) { (raw) throws(BlobStorageError) -> [[UInt8]] in
       var reader = ByteReader(raw)
       lifeCount = try reader.integer()
       publishedSequence = try reader.integer()
       number = try reader.integer()
       began = try reader.integer()
-      let machine = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
+      var texts: [[UInt8]] = []
+      for _ in 0..<2 { texts.append(Array(try reader.bytes(Int(try reader.integer(UInt16.self))))) }
       try reader.finish()
-      return machine
+      return texts
     }
     guard object.writer == writer, began < Stamp.timeMax,
-      let text = String(validating: machine, as: UTF8.self)
+      let machine = String(validating: texts[0], as: UTF8.self),
+      let command = String(validating: texts[1], as: UTF8.self)
     else {
       throw BlobStorageError(
         .corrupted, "The object \(name) is not the registration of that writer.", path: name)
@@ -74,21 +78,6 @@ package struct WriterRegistration: Hashable, Sendable {
     seenNumber = object.number
     self.lifeCount = lifeCount
     self.publishedSequence = publishedSequence
-    process = WriterProcess(machine: text, number: number, began: began)
-  }
-}
-
-/// The process of a writer, for people.
-package struct WriterProcess: Hashable, Sendable {
-  package var machine: String
-  /// The process ID.
-  package var number: UInt32
-  /// When it registered, in milliseconds since 1970.
-  package var began: UInt64
-
-  package init(machine: String, number: UInt32 = 0, began: UInt64 = 0) {
-    self.machine = machine
-    self.number = number
-    self.began = began
+    process = WriterProcess(machine: machine, number: number, command: command, began: began)
   }
 }

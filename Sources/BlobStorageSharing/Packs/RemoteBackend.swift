@@ -101,7 +101,7 @@ package final class RemoteBackend: Backend {
     // Before the listing, which then has all packs that a registration names.
     let published =
       asksWriters || self.asksWriters
-      ? try Membership.publishedSequences(objects, storeID: storeID) : [:]
+      ? try Membership.publishedSequences(objects, storeID: storeID, of: Membership.writers(objects)) : [:]
     var listing = try StoreListing.read(
       objects, storeID: storeID, known: collections, published: published,
       strays: strays.withLock { $0 })

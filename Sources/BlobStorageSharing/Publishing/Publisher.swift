@@ -16,7 +16,7 @@ final class Publisher: Sendable {
 
   /// The error of a writer that another machine has fenced.
   static let fenced =
-    "Another machine collected garbage and waited for this writer too long: "
+    "Another machine collected garbage and has fenced this writer, which it had waited for too long: "
     + "what was not reported done was not stored; open the store anew and do it again."
 
   private let backend: RemoteBackend

@@ -1,5 +1,4 @@
 import BlobStorage
-import Foundation
 import Synchronization
 
 /// Makes collectors of a shared store wait for one writer, from before its first lookup until everything is published.
@@ -71,10 +70,7 @@ package final class SharedMember: Sendable {
     state.mark = mark
     let (membership, collections) = try Membership.join(
       backend.objects, storeID: backend.storeID, writer: writer,
-      process: WriterProcess(
-        machine: ProcessInfo.processInfo.hostName,
-        number: UInt32(clamping: ProcessInfo.processInfo.processIdentifier), began: clock.now()),
-      known: backend.collections)
+      process: .own(clock), known: backend.collections)
     backend.adopt(collections)
     if !collections.condemned.isEmpty || !collections.removed.isEmpty {
       try catalog.write { (transaction) throws(BlobStorageError) in
@@ -87,11 +83,14 @@ package final class SharedMember: Sendable {
     return state
   }
 
-  /// Renews the registration, so that collectors see that the writer lives. Waits for nothing but the put.
+  /// Renews the registration, so that collectors see that the writer lives, unless it is known to be fenced. Waits for
+  /// nothing but the put.
   func renewRegistration(publishedSequence: UInt32) throws(BlobStorageError) {
     let membership = state.withLock { state -> Membership? in
-      guard !state.hasLeft, !state.isRenewing else { return nil }
-      state.isRenewing = state.membership != nil
+      guard !state.hasLeft, !state.isRenewing, let writer = state.membership?.writer,
+        backend.lastListing?.fences[writer] == nil
+      else { return nil }
+      state.isRenewing = true
       state.membership?.lifeCount += 1
       return state.membership
     }

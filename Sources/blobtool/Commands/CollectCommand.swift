@@ -18,6 +18,12 @@ struct CollectCommand: StoreCommand {
   @Option(help: ArgumentHelp("Before that, keep up to N archived versions of every key.", valueName: "n"))
   var keep: Int?
 
+  @Option(
+    help: ArgumentHelp(
+      "In a bucket, first end a writer that gc names and that will never finish; what it was told to be durable stays.",
+      valueName: "writer"))
+  var fence: [String] = []
+
   @Flag(help: "Then encode chunks once more, as hard as the codec can.")
   var recompress = false
 
@@ -28,15 +34,16 @@ struct CollectCommand: StoreCommand {
 
   func validate() throws {
     guard keep ?? 0 >= 0 else { throw ValidationError("--keep is 0 or more") }
+    if dryRun, !fence.isEmpty { throw ValidationError("--fence and --dry-run exclude each other") }
     if time != nil, !recompress { throw ValidationError("--time is for --recompress") }
   }
 
   func perform(on store: BlobStore) async throws {
-    let report = try await shared.withProgress { meter in
-      try await store.collectGarbage(
-        CollectionOptions(
-          isDryRun: dryRun, archivedCountMax: keep, recompresses: recompress, secondsMax: time?.seconds),
-        progress: meter.handler)
+    var options = CollectionOptions(
+      isDryRun: dryRun, archivedCountMax: keep, recompresses: recompress, secondsMax: time?.seconds)
+    options.fencedWriters = Set(fence)
+    let report = try await shared.withProgress { [options] meter in
+      try await store.collectGarbage(options, progress: meter.handler)
     }
     if shared.json {
       try JSONText.print(Output(report, recompresses: recompress))

@@ -12,7 +12,8 @@ struct SharedFormatTests {
     let place = SharedPlace()
     let pack = PackName(writer: 5, sequence: 3)
     _ = try Membership.join(
-      place.objects, storeID: storeID, writer: 5, process: WriterProcess(machine: "Rechner ü"))
+      place.objects, storeID: storeID, writer: 5,
+      process: WriterProcess(machine: "Rechner ü", number: 4, command: "tool put", began: 9))
     _ = try #require(try place.log.condemn([pack], after: Collections(), by: 9))
     _ = try Membership.join(place.objects, storeID: storeID, writer: 6, process: WriterProcess(machine: ""))
     _ = try Fencing.fence(5, removed: RemovedPacks(), by: 9, place.objects, storeID: storeID)

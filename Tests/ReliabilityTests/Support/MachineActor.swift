@@ -321,9 +321,15 @@ struct MachineActor {
   // MARK: Collecting
 
   private mutating func collect() throws {
-    let options = CollectionOptions(
+    var options = CollectionOptions(
       isDryRun: simulation.chance(5), garbageShareMin: simulation.pick([0, 0.25, 0.6]),
       waitSeconds: simulation.pick([0, 0, 0.2, 3]))
+    if simulation.chance(10),
+      let writer = simulation.registeredWriters.randomElement(using: &simulation.random)
+    {
+      options.fencedWriters = [writer]
+      simulation.count("forced fences")
+    }
     trace("collect \(options.garbageShareMin), \(options.waitSeconds) s")
     do throws(BlobStorageError) {
       let report = try engine.collectGarbage(options)

@@ -319,6 +319,11 @@ final class MachineSimulation: @unchecked Sendable {
 
   // MARK: For actors
 
+  /// As messages of gc name them.
+  var registeredWriters: [String] {
+    store.objects.keys.sorted().compactMap { SharedNames.writerNumber($0).map { Hex.text($0) } }
+  }
+
   func below(_ count: Int) -> Int { Int.random(in: 0..<count, using: &random) }
   func chance(_ percent: Int) -> Bool { below(100) < percent }
   func pick<T>(_ some: [T]) -> T { some[below(some.count)] }
