@@ -10,6 +10,7 @@ import Testing
 struct CrashTests {
   struct Scenario: Sendable, CustomTestStringConvertible {
     let name: String
+    var options = Lab.options
     var setUp: @Sendable (Lab) throws -> Void = { _ in }
     let act: @Sendable (Lab) throws -> Void
     var testDescription: String { name }
@@ -126,6 +127,15 @@ struct CrashTests {
         guard report.recompressedPackCount > 0 else { throw Broken("nothing was encoded anew") }
       }
     },
+    Scenario(
+      name: "a collection that joins versions with their bases", options: RecompressionTests.similar,
+      setUp: similarVersions
+    ) { lab in
+      try lab.session { engine in
+        let report = try engine.collectGarbage(CollectionOptions(recompresses: true))
+        guard report.recompressedPackCount > 0 else { throw Broken("nothing was encoded anew") }
+      }
+    },
     Scenario(name: "two collections and a put between", setUp: garbageInEveryPack) { lab in
       try lab.session { engine in
         _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
@@ -166,7 +176,7 @@ struct CrashTests {
 
   @Test("leave a store in which nothing is lost", arguments: scenarios)
   func enumerate(_ scenario: Scenario) throws {
-    let origin = try Lab()
+    let origin = try Lab(scenario.options)
     try scenario.setUp(origin)
     let whole = try origin.copy()
     let before = whole.disk.mutationCount
@@ -198,7 +208,7 @@ struct CrashTests {
     let expected: Set<TableStep> = [.publish, .announce, .enter, .leave, .replace]
     var steps: Set<TableStep> = []
     for scenario in Self.all where steps != expected {
-      let lab = try Lab()
+      let lab = try Lab(scenario.options)
       try scenario.setUp(lab)
       try scenario.act(lab)
       steps.formUnion(lab.disk.calls.filter { $0.mutationNumber != nil }.compactMap(\.step))
@@ -289,6 +299,20 @@ struct CrashTests {
       try lab.session { engine in
         for index in 0..<4 {
           try lab.put(engine, [("t\(number)\(index)", text.dropFirst(index * 5_000).prefix(5_000))])
+        }
+      }
+    }
+  }
+
+  /// Versions of two keys, in packs of their own, of which the later ones have the first as their base.
+  @Sendable static func similarVersions(_ lab: Lab) throws {
+    for number in 0..<2 {
+      try lab.session { engine in
+        for version in 0..<3 {
+          let text =
+            RecompressionTests.text(UInt64(number), 2_500)
+            + RecompressionTests.text(UInt64(50 + version), 150)
+          try lab.put(engine, [("v\(number)", text)], archives: true)
         }
       }
     }

@@ -21,10 +21,25 @@ struct RecompressionTests {
     return Data(text.utf8.prefix(byteCount))
   }
 
+  static let similar = StoreOptions(chunkByteCountAverage: 16 << 10)
+
   private static func lab() throws -> Lab {
     let lab = try Lab(StoreOptions(chunkByteCountAverage: 16 << 10, usesSimilarity: false))
     lab.packByteCountTarget = 96 << 10
     return lab
+  }
+
+  /// Rows of chunks that have a base, and of members of frames.
+  private static func counts(_ engine: Engine) throws -> (based: Int, framed: Int) {
+    var counts = (based: 0, framed: 0)
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.forEachChunk { (_, row) in
+        if row.base != nil { counts.based += 1 }
+        if row.frameOffset != nil { counts.framed += 1 }
+        return true
+      }
+    }
+    return counts
   }
 
   /// A store of several sealed packs.
@@ -70,19 +85,61 @@ struct RecompressionTests {
     }
     try lab.session { engine in
       #expect(try engine.collectGarbage(Self.options).recompressedPackCount > 0)
-      var memberCount = 0
-      try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.forEachChunk { (_, row) in
-          if row.frameOffset != nil { memberCount += 1 }
-          return true
-        }
-      }
-      #expect(memberCount == keys.count)
+      #expect(try Self.counts(engine).framed == keys.count)
       try lab.delete(engine, Array(keys.prefix(10)))
       #expect(try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount == 10)
       for (index, key) in keys.enumerated().dropFirst(10) {
         #expect(try engine.data(key, nil) == Self.text(UInt64(index), 2_500))
       }
+    }
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
+  @Test("joins versions with what they are encoded against, and none has a base any more")
+  func bases() throws {
+    let lab = try Lab(Self.similar)
+    func version(_ key: Int, _ number: Int) -> Data {
+      Self.text(UInt64(key), 2_000) + Self.text(UInt64(1_000 + key * 10 + number), 80)
+        + Self.text(UInt64(key + 90), 500)
+    }
+    for number in 0..<4 {
+      // The other keys lie between a version and the next.
+      try lab.session { try lab.put($0, (0..<10).map { ("\($0)", version($0, number)) }, archives: true) }
+    }
+    try lab.session { engine in
+      _ = try engine.collectGarbage(in: Set(try engine.catalog.packRows().map(\.number)))
+      #expect(try Self.counts(engine).based == 30)
+      let before = try Self.recordsByteCount(engine)
+      let estimate = try engine.collectGarbage(CollectionOptions(isDryRun: true, recompresses: true))
+      let report = try engine.collectGarbage(Self.options)
+      #expect(report.obstacles == [] && report.recompressedPackCount == estimate.recompressedPackCount)
+      #expect(report.recompressionSavedByteCount > before / 8)
+      #expect(report.freedByteCount == before - (try Self.recordsByteCount(engine)))
+      #expect(try Self.counts(engine) == (based: 0, framed: 40))
+    }
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
+  @Test("encodes a long chunk again against its base, which it keeps")
+  func longBases() throws {
+    let lab = try Lab(StoreOptions(chunkByteCountAverage: 64 << 10))
+    try lab.session { try lab.put($0, [("a", Self.text(1, 50_000) + Self.text(2, 10_000))], archives: true) }
+    try lab.session { try lab.put($0, [("a", Self.text(1, 50_000) + Self.text(3, 10_000))], archives: true) }
+    try lab.session { engine in
+      var stored: [Int] = []
+      func addStored() throws {
+        try engine.catalog.read { (transaction) throws(BlobStorageError) in
+          try transaction.forEachChunk { (_, row) in
+            if row.base != nil { stored.append(row.storedByteCount) }
+            return true
+          }
+        }
+      }
+      try addStored()
+      #expect(try engine.collectGarbage(Self.options).recompressedPackCount > 0)
+      try addStored()
+      try #require(stored.count == 2)
+      #expect(stored[1] < stored[0])
     }
     try lab.checkInvariants(afterPowerCut: false)
   }

@@ -63,10 +63,6 @@ package final class Collector {
       throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more.")
     }
     try engine.checkOpen()
-    if scope != nil {
-      try engine.requireOwnPacks(
-        "Making room is not possible yet for a store of objects (\(engine.information.path)).")
-    }
     self.removal = removal
     self.engine = engine
     self.options = options

@@ -12,9 +12,11 @@ struct Compaction: ~Copyable {
   private let joins: Bool
   /// Chunks that wait to be encoded together.
   private var groups: Reencoder.Reader
+  /// Chunks of the pack that are put in order together.
+  private var window: [PackRecord] = []
   private var waiting: [Reencoder.Group] = []
   private var waitingByteCount = 0
-  private static let waitingByteCountMax = 8 << 20
+  private static let waitingByteCountMax = 16 << 20
   private var committedByteCount: Int64
   /// Refs and drops that wait for others, so that they share a record.
   private var written: [CommitRecord.Entry] = []
@@ -57,26 +59,28 @@ struct Compaction: ~Copyable {
   mutating func copy(_ record: PackContent.Kept) throws(BlobStorageError) {
     switch record {
     case .copy(let record):
-      if reencoder != nil, Reencoder.takes(record) {
-        if let full = try groups.add(record) {
-          waiting.append(full)
-          waitingByteCount += full.plainByteCount
-        }
-        if waitingByteCount >= Self.waitingByteCountMax { try reencode() }
+      if reencoder != nil, case .chunk = record.content {
+        window.append(record)
+        if window.count >= Reencoder.windowCount { try finish() }
       } else {
         try copyAsItIs(record)
       }
     case .written(let entry):
       written.append(entry)
       writtenByteCount += entry.memoryByteCount
-      if writtenByteCount >= CommitRecord.byteCountTarget { try finish() }
+      // Refs name the chunks of their own commit by places: those of a window wait for it.
+      if writtenByteCount >= (reencoder == nil ? 1 : 16) * CommitRecord.byteCountTarget { try finish() }
     }
     if session.addedByteCount - committedByteCount > session.commitByteCountMax {
       // Refs name the chunks of their own commit by places.
       try finish()
-      _ = try session.commit(on: []) { _ in }
-      committedByteCount = session.addedByteCount
+      try commit()
     }
+  }
+
+  private mutating func commit() throws(BlobStorageError) {
+    _ = try session.commit(on: []) { _ in }
+    committedByteCount = session.addedByteCount
   }
 
   private mutating func copyAsItIs(_ record: PackRecord) throws(BlobStorageError) {
@@ -98,7 +102,22 @@ struct Compaction: ~Copyable {
     if let alone { try join(record, alone) }
   }
 
-  /// Appends the chunks that wait, in fewer bytes if possible.
+  /// Appends the chunks of the window, in fewer bytes if possible.
+  private mutating func reencodeWindow() throws(BlobStorageError) {
+    let clusters = Reencoder.clusters(of: window, joins: joins)
+    window = []
+    for cluster in clusters {
+      if let full = try groups.add(cluster) {
+        waiting.append(full)
+        waitingByteCount += full.plainByteCount
+      }
+      if waitingByteCount >= Self.waitingByteCountMax { try reencode() }
+    }
+    if let last = groups.end() { waiting.append(last) }
+    try reencode()
+  }
+
+  /// Appends the groups that wait.
   private mutating func reencode() throws(BlobStorageError) {
     guard let reencoder, !waiting.isEmpty else { return }
     try CancellationFlag.check()
@@ -113,12 +132,12 @@ struct Compaction: ~Copyable {
       savedByteCount += Int64(group.byteCount)
       for part in parts { savedByteCount -= Int64(try session.append(part)) }
     }
+    if session.addedByteCount - committedByteCount > session.commitByteCountMax { try commit() }
   }
 
   /// Appends chunks, and refs and drops, that wait for others.
   mutating func finish() throws(BlobStorageError) {
-    if let last = groups.end() { waiting.append(last) }
-    try reencode()
+    try reencodeWindow()
     try endFrame()
     for rest in [try builder.end(), try longBuilder.end()] { if let rest { try append(rest) } }
     if !written.isEmpty { try session.append(commit: written) }

@@ -7,20 +7,29 @@ extension Engine {
   package func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> CollectionReport {
-    let recompression = options.recompresses ? try Recompression(self, options, progress) : nil
     if let report = try sharing.collect(self, options, progress) { return report }
     guard options.fencedWriters.isEmpty else {
       throw BlobStorageError(
         .invalidArgument, "Only writers of a store in a bucket can be fenced: end the process instead.")
     }
-    var report = try Collector(self, options, progress).run()
+    return try collectGarbage(options, progress, by: LocalRemoval())
+  }
+
+  /// Collects garbage, and then encodes chunks once more if `options` ask for it.
+  package func collectGarbage(
+    _ options: CollectionOptions, _ progress: ProgressHandler?, by removal: any PackRemoval
+  ) throws(BlobStorageError) -> CollectionReport {
+    let recompression =
+      options.recompresses ? try Recompression(self, options, progress, by: removal) : nil
+    var report = try Collector(self, options, progress, removal: removal).run()
     if report.obstacles.isEmpty { try recompression?.run(&report) }
     return report
   }
 
   /// Removes these packs, by their numbers, after copying their live records.
   package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> CollectionReport {
-    try Collector(self, CollectionOptions(garbageShareMin: 0, waitSeconds: 5), nil, scope: packs).run()
+    try requireOwnPacks("Making room is not possible yet for a store of objects (\(information.path)).")
+    return try Collector(self, CollectionOptions(garbageShareMin: 0, waitSeconds: 5), nil, scope: packs).run()
   }
 
   /// Whether small chunks are joined when they are copied. Values of a cache are read one by one, and evicted one by one.

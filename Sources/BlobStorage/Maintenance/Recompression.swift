@@ -1,8 +1,8 @@
 /// Encodes the chunks of sealed packs once more, most profitable packs first: ``Reencoder``.
 ///
 /// It takes a few packs at a time through the same steps as a collection of their garbage (``Collector``). So each round
-/// is whole, readers and writers go on, and a run that was ended goes on with the next. No pack is marked as done: a
-/// sample of its chunks tells whether anything is to be gained.
+/// is whole, readers and writers go on, and a run that was ended goes on with the next. In a bucket, copies are published
+/// before the old packs go. No pack is marked as done: a sample of its chunks tells whether anything is to be gained.
 struct Recompression {
   /// What the sample of a pack promises.
   private struct Prospect {
@@ -15,26 +15,28 @@ struct Recompression {
   /// A pack of which less can be saved is left alone.
   private static let shareMin = 0.01
   /// Places of a pack that are sampled, and plain bytes of each.
-  private static let spotCount = 8
-  private static let spotByteCount = 256 << 10
+  private static let spotCount = 4
+  private static let spotByteCount = 512 << 10
   /// The part of a limited time that looking at packs may take.
   private static let lookingShare = 0.1
-  /// Stored bytes of one round, during which no writer can share what its packs have.
+  /// Stored bytes of one round, during which no writer can share what its packs have. In a bucket, another collector
+  /// fences this one if it takes too long.
   private static let roundByteCountMax: Int64 = 256 << 20
+  private static let sharedRoundByteCountMax: Int64 = 128 << 20
 
   private let engine: Engine
   private let options: CollectionOptions
   private let progress: ProgressHandler
+  private let removal: any PackRemoval
   private let reencoder: Reencoder
   private let start: Double
 
   /// Nil for a store that encodes nothing.
   init?(
-    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
+    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, by removal: any PackRemoval
   ) throws(BlobStorageError) {
-    try engine.requireOwnPacks(
-      "Recompressing is not possible yet for a store of objects (\(engine.information.path)).")
     guard let reencoder = try Reencoder(engine) else { return nil }
+    self.removal = removal
     self.engine = engine
     self.options = options
     self.progress = progress ?? { _ in }
@@ -58,8 +60,9 @@ struct Recompression {
         WorkProgress(phase: "recompressing", doneByteCount: doneByteCount, totalByteCount: total))
       let round = nextRound(from: &rest, doneByteCount)
       let collector = try Collector(
-        engine, CollectionOptions(garbageShareMin: 0, waitSeconds: options.waitSeconds), nil,
-        scope: Set(round.map(\.number)))
+        engine, CollectionOptions(garbageShareMin: 0, waitSeconds: options.waitSeconds),
+        { [progress] in if $0.phase == "waiting" { progress($0) } }, scope: Set(round.map(\.number)),
+        removal: removal)
       collector.reencoder = reencoder
       report.add(round: try collector.run())
       doneByteCount += round.reduce(0) { $0 + $1.byteCount }
@@ -77,7 +80,8 @@ struct Recompression {
   ) -> [Prospect] {
     let seconds = max(engine.environment.time.now() - start, 0.001)
     let possible = Double(doneByteCount) / seconds * min(secondsLeft, 1e9)
-    let byteCountMax = min(Self.roundByteCountMax, Int64(min(possible, 1e18)))
+    let limit = engine.ownsPacks ? Self.roundByteCountMax : Self.sharedRoundByteCountMax
+    let byteCountMax = min(limit, Int64(min(possible, 1e18)))
     var round: [Prospect] = []
     var byteCount: Int64 = 0
     while let next = rest.first, round.isEmpty || byteCount + next.byteCount <= byteCountMax {
@@ -119,23 +123,13 @@ struct Recompression {
   /// What share of a pack's records could be saved, by a sample of its chunks.
   private func savedShare(_ row: PackRow) throws(BlobStorageError) -> Double {
     guard let file = try engine.packs.file(row.name) else { return 0 }
-    var sample: [PackRecord] = []
-    var (index, restOfSpot) = (0, 0)
-    let stride = max(1, row.recordCount / Self.spotCount)
-    try engine.scan(row.name) { record in
-      if index.isMultiple(of: stride) { restOfSpot = Self.spotByteCount }
-      index += 1
-      guard restOfSpot > 0, case .chunk(let chunk) = record.content else { return }
-      restOfSpot -= chunk.plainByteCount
-      sample.append(record)
-    }
-    var reader = Reencoder.Reader(file, row.name, engine.chunks, joins: try engine.joinsWhatItCopies())
+    let joins = try engine.joinsWhatItCopies()
+    var reader = Reencoder.Reader(file, row.name, engine.chunks, joins: joins)
     var groups: [Reencoder.Group] = []
     var before = 0
-    for record in sample {
-      before += record.byteCount
-      guard Reencoder.takes(record) else { continue }
-      if let full = try reader.add(record) { groups.append(full) }
+    for cluster in try sample(row, joins: joins) {
+      before += cluster.records.reduce(0) { $0 + $1.byteCount }
+      if let full = try reader.add(cluster) { groups.append(full) }
     }
     if let last = reader.end() { groups.append(last) }
     guard before > 0 else { return 0 }
@@ -145,6 +139,36 @@ struct Recompression {
       saved += group.byteCount - parts.reduce(0) { $0 + $1.recordByteCount }
     }
     return Double(saved) / Double(before)
+  }
+
+  /// Clusters from a few places of a pack.
+  private func sample(_ row: PackRow, joins: Bool) throws(BlobStorageError) -> [Reencoder.Cluster] {
+    let spotCount = max(1, Self.spotCount / (1 + row.recordCount / Reencoder.windowCount))
+    var sample: [Reencoder.Cluster] = []
+    var window: [PackRecord] = []
+    func choose() {
+      let clusters = Reencoder.clusters(of: window, joins: joins)
+      let byteCountOfSpot = max(1, clusters.reduce(0) { $0 + $1.plainByteCount } / spotCount)
+      var (byteCount, spot, restOfSpot) = (0, -1, 0)
+      for cluster in clusters {
+        if byteCount / byteCountOfSpot > spot {
+          (spot, restOfSpot) = (byteCount / byteCountOfSpot, Self.spotByteCount)
+        }
+        byteCount += cluster.plainByteCount
+        guard restOfSpot > 0 else { continue }
+        let part = cluster.prefix(plainByteCount: restOfSpot)
+        restOfSpot -= part.plainByteCount
+        sample.append(part)
+      }
+      window = []
+    }
+    try engine.scan(row.name) { record in
+      guard case .chunk = record.content else { return }
+      window.append(record)
+      if window.count == Reencoder.windowCount { choose() }
+    }
+    choose()
+    return sample
   }
 }
 

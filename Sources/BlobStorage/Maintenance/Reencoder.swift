@@ -1,15 +1,27 @@
 /// Encodes chunks once more, as hard as their codec can: what came fast becomes small later.
 ///
 /// zstd needs 20 to 50 times as long at level 19 as at the default level. Decoding takes no longer.
+///
+/// A small chunk with a base joins the frame of its base, and needs the base no more. A long one keeps its base: in a
+/// frame, each read would decode its neighbours, too.
 struct Reencoder: Sendable {
   /// Chunks of a pack that are encoded together.
   struct Group: Sendable {
     fileprivate(set) var records: [PackRecord] = []
     fileprivate var chunks: [(record: ChunkRecord, plain: [UInt8])] = []
+    /// The plain bytes of the base that the only chunk keeps.
+    fileprivate var base: [UInt8]?
     fileprivate(set) var plainByteCount = 0
     /// Bytes that they take in their pack.
     fileprivate(set) var byteCount = 0
   }
+
+  /// Chunks that are put in order together: about as many as a ref can name by their places.
+  static let windowCount = 32_768
+  /// A longer chunk keeps its base. Chunks of 64 KiB on average, parts of long blobs, are seldom shorter.
+  private static let joinedByteCountMax = 32 << 10
+  /// Plain bytes of the chunks that follow the bases of one frame in one cluster.
+  private static let clusterByteCountMax = 4 << 20
 
   private let choice: CodecChoice
   private let codecs: CodecPool
@@ -21,10 +33,61 @@ struct Reencoder: Sendable {
     codecs = engine.codecs
   }
 
-  /// Whether a record can be encoded once more: a chunk that is not encoded against another.
-  static func takes(_ record: PackRecord) -> Bool {
-    guard case .chunk(let chunk) = record.content else { return false }
-    return chunk.base == nil
+  /// Chunks of a pack that stay together.
+  struct Cluster {
+    fileprivate(set) var records: [PackRecord]
+    fileprivate(set) var plainByteCount: Int
+    /// It is one chunk that keeps its base.
+    fileprivate let keepsBase: Bool
+
+    fileprivate mutating func append(_ record: PackRecord) {
+      records.append(record)
+      plainByteCount += record.chunk?.plainByteCount ?? 0
+    }
+
+    /// Its first chunks, of so many plain bytes at least.
+    func prefix(plainByteCount count: Int) -> Cluster {
+      var part = Cluster(records: [], plainByteCount: 0, keepsBase: keepsBase)
+      for record in records where part.plainByteCount < count { part.append(record) }
+      return part
+    }
+  }
+
+  /// Puts chunks that are encoded against others behind these, or behind each other if the base is elsewhere. Frames stay
+  /// whole, and all else keeps its order.
+  ///
+  /// - Parameter joins: whether chunks leave their bases for a frame.
+  static func clusters(of chunks: [PackRecord], joins: Bool) -> [Cluster] {
+    var places: [Digest: (anchor: Int64, offset: Int64)] = [:]
+    for case (let record, let chunk?) in chunks.lazy.map({ ($0, $0.chunk) }) where chunk.base == nil {
+      places[chunk.digest] = (record.recordRange.lowerBound, record.offset)
+    }
+    var byteCounts: [Int64: Int] = [:]
+    let keyed = chunks.map {
+      (record) -> (key: (anchor: Int64, part: Int, Int64, Int64), record: PackRecord) in
+      let own = record.recordRange.lowerBound
+      guard let chunk = record.chunk, let base = chunk.base, joins, chunk.plainByteCount <= joinedByteCountMax
+      else {
+        return ((own, 0, record.offset, -1), record)
+      }
+      let place = places[base] ?? (own, own)
+      places[base] = place
+      byteCounts[place.anchor, default: 0] += chunk.plainByteCount
+      let part = (byteCounts[place.anchor] ?? 0) / clusterByteCountMax
+      return ((place.anchor, part, place.offset, record.offset), record)
+    }
+    var clusters: [Cluster] = []
+    var last: (Int64, Int)?
+    for (key, record) in keyed.sorted(by: { $0.key < $1.key }) {
+      if last.map({ $0 != (key.anchor, key.part) }) ?? true {
+        let keepsBase =
+          record.chunk.map { $0.base != nil && (!joins || $0.plainByteCount > joinedByteCountMax) } ?? false
+        clusters.append(Cluster(records: [], plainByteCount: 0, keepsBase: keepsBase))
+      }
+      last = (key.anchor, key.part)
+      clusters[clusters.count - 1].append(record)
+    }
+    return clusters
   }
 
   /// Calls `body` with each group, and with what to store instead: nil where that takes no fewer bytes. All threads
@@ -42,6 +105,7 @@ struct Reencoder: Sendable {
   }
 
   private func parts(of group: Group) throws(BlobStorageError) -> [JoinedChunks.Part]? {
+    if let base = group.base { return try part(of: group, against: base).map { [$0] } }
     var builder = FrameBuilder(choice, codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
     var joined: [JoinedChunks] = []
     for (record, plain) in group.chunks {
@@ -55,7 +119,20 @@ struct Reencoder: Sendable {
     return parts.reduce(0) { $0 + $1.recordByteCount } < group.byteCount ? parts : nil
   }
 
-  /// Reads chunks of a pack into groups: frames and chunks that follow each other are one, until it is full.
+  /// The only chunk of a group, encoded against its base as before; nil where that takes no fewer bytes.
+  private func part(of group: Group, against base: [UInt8]) throws(BlobStorageError) -> JoinedChunks.Part? {
+    guard choice.kind.takesBase, let (record, plain) = group.chunks.first else { return nil }
+    let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
+      try encoder.withEncoded(plain.span.bytes, by: choice, base: .prefix(base.span.bytes)) {
+        $0 == .zstd ? Array($1) : nil
+      }
+    }
+    guard let stored else { return nil }
+    let part = JoinedChunks.Part.chunk(record, stored)
+    return part.recordByteCount < group.byteCount ? part : nil
+  }
+
+  /// Reads chunks of a pack into groups: clusters that follow each other are one, until it is full.
   struct Reader {
     private let file: any File
     private let pack: PackName
@@ -63,6 +140,7 @@ struct Reencoder: Sendable {
     private var frames: FrameReader
     private let joins: Bool
     private var group = Group()
+    private var base: (digest: Digest, plain: [UInt8])?
 
     /// - Parameter joins: whether a group may have more than one frame or chunk.
     init(_ file: any File, _ pack: PackName, _ chunks: ChunkSource, joins: Bool) {
@@ -73,18 +151,24 @@ struct Reencoder: Sendable {
       frames = FrameReader(file, pack, chunks)
     }
 
-    /// Adds a chunk. Returns the group before it, if it is not of that.
+    /// Adds a cluster. Returns the group before it, if it is not of that.
     ///
     /// - Throws: `corrupted` for a chunk that does not match its digest.
-    mutating func add(_ record: PackRecord) throws(BlobStorageError) -> Group? {
-      guard case .chunk(let chunk) = record.content else { preconditionFailure("only chunks are encoded") }
-      let plain = try plain(chunk, record)
+    mutating func add(_ cluster: Cluster) throws(BlobStorageError) -> Group? {
       var full: Group?
-      if !belongs(record, plain.count) { full = end() }
-      group.records.append(record)
-      group.chunks.append((chunk, plain))
-      group.plainByteCount += plain.count
-      group.byteCount += record.byteCount
+      if cluster.keepsBase || group.base != nil || !joins
+        || group.plainByteCount + cluster.plainByteCount > FrameBuilder.longPlainByteCountMax
+      {
+        full = end()
+      }
+      for case (let record, let chunk?) in cluster.records.lazy.map({ ($0, $0.chunk) }) {
+        let plain = try plain(chunk, record)
+        if cluster.keepsBase { group.base = base?.plain }
+        group.records.append(record)
+        group.chunks.append((chunk, plain))
+        group.plainByteCount += plain.count
+        group.byteCount += record.byteCount
+      }
       return full
     }
 
@@ -94,22 +178,19 @@ struct Reencoder: Sendable {
       return group.records.isEmpty ? nil : group
     }
 
-    private func belongs(_ record: PackRecord, _ plainByteCount: Int) -> Bool {
-      guard let last = group.records.last else { return true }
-      // A frame is encoded as a whole.
-      if record.member != nil, record.recordRange == last.recordRange { return true }
-      let added = record.member?.frameByteCount ?? plainByteCount
-      return joins && group.plainByteCount + added <= FrameBuilder.longPlainByteCountMax
-    }
-
     private mutating func plain(_ chunk: ChunkRecord, _ record: PackRecord) throws(BlobStorageError)
       -> [UInt8]
     {
       do throws(BlobStorageError) {
         if record.member != nil { return try frames.bytes(of: record) }
+        if let digest = chunk.base, digest != base?.digest {
+          base = (digest, try chunks.bytes(digest))
+        }
         let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
         let plain = try bridge(bytes) { (raw) throws(BlobStorageError) in
-          try chunks.decoded(try record.verifiedPayload(raw, in: pack).bytes, chunk, base: nil)
+          try chunks.decoded(
+            try record.verifiedPayload(raw, in: pack).bytes, chunk,
+            base: chunk.base == nil ? nil : base?.plain)
         }
         guard Digest.of(plain.span.bytes, by: chunk.digest.algorithm) == chunk.digest else {
           throw BlobStorageError(.corrupted, "it does not match its digest")
@@ -122,6 +203,12 @@ struct Reencoder: Sendable {
           digest: chunk.digest, pack: pack.description, offset: record.offset)
       }
     }
+  }
+}
+
+extension PackRecord {
+  fileprivate var chunk: ChunkRecord? {
+    if case .chunk(let chunk) = content { chunk } else { nil }
   }
 }
 

@@ -35,7 +35,7 @@ public struct CollectionOptions: Sendable, Hashable {
   /// Seconds to wait for another process that is collecting.
   public var waitSeconds: Double
   /// Whether chunks that can be encoded in fewer bytes are stored again, most profitable packs first. It takes 20 to 50
-  /// times as long as storing them did. No pack becomes larger. Not possible yet for a store in a bucket.
+  /// times as long as storing them did. No pack becomes larger.
   public var recompresses: Bool
   /// Seconds after which recompressing ends, as soon as the packs under way are done; nil for no limit. The next run
   /// goes on.
@@ -72,7 +72,8 @@ public struct CollectionReport: Sendable, Hashable {
   public var compactedPackCount = 0
   /// Chunks that were stored again without their base, because the base cost more than it saved.
   public var reencodedChunkCount = 0
-  /// Packs whose chunks were encoded once more. A dry run estimates this and the next number from samples.
+  /// Packs whose chunks were encoded once more. A dry run estimates this and the next number from samples: it encodes a
+  /// few places of each pack, and counts their gain for all of the pack.
   public var recompressedPackCount = 0
   /// Bytes that this saved.
   public var recompressionSavedByteCount: Int64 = 0

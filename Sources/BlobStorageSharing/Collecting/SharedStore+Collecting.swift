@@ -15,7 +15,8 @@ extension SharedStore {
     defer { withExtendedLifetime(lock) {} }
     // Publish first: other machines do not know unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
-    let report = try withCollector(engine) { (own) throws(BlobStorageError) in
+    let report = try withCollector(engine, recompresses: options.recompresses) {
+      (own) throws(BlobStorageError) in
       try collect(by: own, engine, options, progress)
     }
     if !options.isDryRun { try engine.catchUp() }
@@ -74,12 +75,17 @@ extension SharedStore {
     }
   }
 
+  /// What recompression keeps on the disk of the packs under way: it reads them in another order than theirs.
+  private static let recompressionCacheByteCount: Int64 = 256 << 20
+
   /// Calls `body` with the engine that collects, which has a state folder of its own.
+  ///
+  /// - Parameter recompresses: whether it will read more than what it copies.
   private func withCollector<T>(
-    _ engine: Engine, _ body: (Engine) throws(BlobStorageError) -> T
+    _ engine: Engine, recompresses: Bool = false, _ body: (Engine) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var remote = remote
-    remote.configuration.cacheByteCountMax = 0
+    remote.configuration.cacheByteCountMax = recompresses ? Self.recompressionCacheByteCount : 0
     remote.life = life
     let own = try Engine(
       path: engine.folder.path.appending("collector").string,
@@ -105,7 +111,7 @@ extension SharedStore {
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
-    return try Collector(own, options, progress, removal: removal).run()
+    return try own.collectGarbage(options, progress, by: removal)
   }
 
   /// Ends a writer because its user says so, although it may live: it publishes nothing more, and no collector waits

@@ -9,7 +9,8 @@ struct CollectCommand: StoreCommand {
       A cache is trimmed to its limits first: see `blobtool cache`.
 
       With --recompress, it then stores chunks again that can be encoded in fewer bytes, in the packs first that \
-      gain most by it. That takes 20 to 50 times as long as storing them did; a run that was ended goes on with the next.
+      gain most by it. That takes 20 to 50 times as long as storing them did; a run that was ended goes on with the next. With --dry-run, it encodes samples of \
+      each pack, and estimates from them how many packs it would store again and how much that would save.
       """)
 
   @Flag(help: "Only say what would be removed.")
@@ -57,7 +58,7 @@ struct CollectCommand: StoreCommand {
       if recompress {
         facts.add(dryRun ? "packs to recompress" : "packs recompressed", report.recompressedPackCount)
         facts.add(
-          dryRun ? "recompressing would save" : "recompressing saved",
+          dryRun ? "estimated from samples to save" : "recompressing saved",
           byteCount: report.recompressionSavedByteCount)
       }
       if report.evictedKeyCount > 0 { facts.add("keys evicted", report.evictedKeyCount) }

@@ -323,20 +323,21 @@ struct MachineActor {
   private mutating func collect() throws {
     var options = CollectionOptions(
       isDryRun: simulation.chance(5), garbageShareMin: simulation.pick([0, 0.25, 0.6]),
-      waitSeconds: simulation.pick([0, 0, 0.2, 3]))
+      waitSeconds: simulation.pick([0, 0, 0.2, 3]), recompresses: simulation.chance(25))
     if simulation.chance(10),
       let writer = simulation.registeredWriters.randomElement(using: &simulation.random)
     {
       options.fencedWriters = [writer]
       simulation.count("forced fences")
     }
-    trace("collect \(options.garbageShareMin), \(options.waitSeconds) s")
+    trace("collect \(options.garbageShareMin), \(options.waitSeconds) s, \(options.recompresses)")
     do throws(BlobStorageError) {
       let report = try engine.collectGarbage(options)
       // It has published what was written here first.
       if !options.isDryRun { simulation.model.finish(&work) }
       simulation.count("collections")
       simulation.count("packs removed", report.deletedPackCount + report.compactedPackCount)
+      simulation.count("packs recompressed", report.recompressedPackCount)
       if !report.obstacles.isEmpty {
         trace("obstacles \(report.obstacles)")
         simulation.count("obstacles")
