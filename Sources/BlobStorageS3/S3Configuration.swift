@@ -3,7 +3,7 @@ import SystemPackage
 
 /// Says where the objects of a store are and how to reach them.
 ///
-/// It may be printed: secrets in it are hidden.
+/// Printing it shows no secrets.
 public struct S3Configuration: Sendable {
   /// The bucket, and the prefix of all names.
   public var location: S3Location

@@ -6,8 +6,8 @@ struct Blobtool: AsyncParsableCommand {
     commandName: "blobtool",
     abstract: "Keeps blobs by key: deduplicated, compressed, with versions.",
     discussion: """
-      Every command but init works on an existing store: give --store PATH after the command's name, or set \
-      BLOBTOOL_STORE; copy works on two. A store in a bucket is s3://BUCKET/PREFIX; the usual variables (AWS_ACCESS_KEY_ID, \
+      Every command but init needs an existing store. Name it by --store PATH after the command, or set BLOBTOOL_STORE. \
+      copy takes two stores. A store in a bucket is s3://BUCKET/PREFIX. The usual variables (AWS_ACCESS_KEY_ID, \
       AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_PROFILE) and files say how to reach it.
 
       Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, \

@@ -36,7 +36,7 @@ struct Failure: Error {
   /// Throws a failure with the code of damage if blobs could not be followed to their chunks: numbers are incomplete.
   static func check(notFollowed reasons: [String]) throws {
     guard let first = reasons.first else { return }
-    throw Failure(ExitStatus.damaged, "The numbers are not whole: \(first.printable) Run `blobtool verify`.")
+    throw Failure(ExitStatus.damaged, "The numbers are incomplete: \(first.printable) Run `blobtool verify`.")
   }
 
   /// The key is not in the store.

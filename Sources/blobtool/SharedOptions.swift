@@ -7,7 +7,7 @@ struct OutputOptions: ParsableArguments {
   @Flag(help: "Print the result as JSON.")
   var json = false
 
-  @Option(help: "How standard error shows long work: auto, bar, plain, json or none.")
+  @Option(help: "How to show progress on standard error.")
   var progress: ProgressStyle = .auto
 
   /// Shows how far the work of `body` has come, as the options say.
@@ -22,21 +22,21 @@ struct OutputOptions: ParsableArguments {
 struct SharedOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp(
-      "The folder of the store, or s3://BUCKET/PREFIX (default: the environment's BLOBTOOL_STORE).",
+      "The folder of the store, or s3://BUCKET/PREFIX (default: $BLOBTOOL_STORE).",
       valueName: "path"),
     completion: .directory)
   var store: String?
 
   @Option(
     help: ArgumentHelp(
-      "This machine's folder for a store in a bucket (default: one below $XDG_STATE_HOME or ~/.local/state).",
+      "Where this machine keeps the state of a store in a bucket (default: below $XDG_STATE_HOME or ~/.local/state).",
       valueName: "path"),
     completion: .directory)
   var state: String?
 
   @Option(
     help: ArgumentHelp(
-      "Bytes of packs that this machine keeps of a store in a bucket, at least 64 MiB (default: 4 GiB).",
+      "The most bytes of packs that this machine caches for a store in a bucket, at least 64 MiB (default: 4 GiB).",
       valueName: "bytes"))
   var packCache: Int64?
 

@@ -112,7 +112,7 @@ enum StorePlace: Sendable {
     // The XDG Base Directory Specification says to ignore relative paths.
     let named = environment["XDG_STATE_HOME"].flatMap { $0.hasPrefix("/") ? $0 : nil }
     guard let base = named ?? environment["HOME"].map({ "\($0)/.local/state" }) else {
-      throw ValidationError("there is no HOME to keep the state of the store in: give --state DIR")
+      throw ValidationError("HOME is not set, so the state of the store has no place: give --state DIR")
     }
     let whole = Digest.of(Array("\(place.endpoint)\n\(place.location)".utf8)).hex.prefix(16)
     let folder = "\(base)/blobtool"
@@ -121,7 +121,7 @@ enum StorePlace: Sendable {
         atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
     } catch {
       throw Failure(
-        ExitStatus.failed, "The folder \(folder.printable) cannot be made: give --state DIR.")
+        ExitStatus.failed, "The folder \(folder.printable) cannot be created: give --state DIR.")
     }
     return "\(folder)/\(place.location.bucket)-\(whole)"
   }

@@ -228,7 +228,7 @@ import Testing
       }
       let outcome = try await workshop.expect(0, command)
       #expect(try await !keys(workshop, store).contains("c/old"), "\(command)")
-      if command[0] == "cache" { #expect(outcome.text.contains(/keys too old +1\n/), "\(outcome.text)") }
+      if command[0] == "cache" { #expect(outcome.text.contains(/keys expired +1\n/), "\(outcome.text)") }
       if command[0] == "gc" { #expect(outcome.text.contains(/keys evicted +1\n/), "\(outcome.text)") }
     }
     try await workshop.expect(0, ["put", "c/old"], input: Data("old".utf8))

@@ -198,7 +198,7 @@ import Testing
     let outcome = try await workshop.expect(0, ["import", "tree"])
     let keptCount = try await workshop.expect(0, ["list"]).lines.count
     #expect(keptCount < 30)
-    #expect(outcome.errors.contains("\(30 - keptCount) of 30 files are not in the cache any more"))
+    #expect(outcome.errors.contains("\(30 - keptCount) of 30 files are no longer in the cache"))
     struct Evicted: Decodable { var files: Int; var evictedFiles: Int }
     let again = try #require(
       try await workshop.expect(0, ["import", "tree", "--json"]).json(Evicted.self).first)
@@ -255,7 +255,7 @@ import Testing
     #expect(errors.count == 11)
     #expect(
       errors.prefix(10).allSatisfy { $0.hasPrefix("blobtool: skipped tree/l1") && $0.hasSuffix("link") })
-    #expect(errors.last == "blobtool: skipped 3 more that are no regular files; --json lists them")
+    #expect(errors.last == "blobtool: skipped 3 more that are not regular files; --json lists them")
     #expect(outcome.text.contains(/skipped +13\n/))
     let json = try await workshop.expect(0, ["import", "tree", "--json"])
     #expect(json.errors.isEmpty)

@@ -21,7 +21,7 @@ package struct CensusFile: Sendable {
     let byteCount = try file.status().byteCount
     guard byteCount <= Limits.censusByteCountMax else {
       throw BlobStorageError(
-        .corrupted, "The census \(path) has \(byteCount) bytes, more than any can have: remove it.",
+        .corrupted, "The census \(path) has \(byteCount) bytes, more than its maximum: remove it.",
         path: path.string)
     }
     let bytes = try file.bytesThere(at: 0, Int(byteCount))

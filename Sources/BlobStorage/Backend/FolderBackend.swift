@@ -47,7 +47,7 @@ package struct FolderBackend: Backend {
     let isRetired = try files.status(of: path(name, "gone")) != nil
     guard !isThere && !isRetired || weaknesses.contains(.reusesPackNames) else {
       throw BlobStorageError(
-        .io, "There is a pack \(name) already; its name is not used twice.", pack: name.description)
+        .io, "Pack \(name) exists already: names of packs are never reused.", pack: name.description)
     }
     return try OwnedFiles(folder: folder, files: files).create(name.fileName) {
       (file) throws(BlobStorageError) in

@@ -116,7 +116,7 @@ package struct StoreFolder: Sendable {
     }
     guard try files.status(of: part)?.kind == .directory else {
       throw BlobStorageError(
-        .notAStore, "\(part) is not a folder: what belongs to a store lies in it, not behind a link.",
+        .notAStore, "\(part) is a link or a file: the store needs a folder there.",
         path: part.string)
     }
   }
@@ -283,7 +283,8 @@ extension StoreFolder {
       }
       guard known.storeID == header.storeID, known.digestAlgorithm == header.digestAlgorithm else {
         throw BlobStorageError(
-          .corrupted, "Packs \(known.name) and \(header.name) in \(path) are of different stores: part them.",
+          .corrupted,
+          "Packs \(known.name) and \(header.name) in \(path) belong to different stores: move one of them away.",
           path: path.string)
       }
       if header.created < known.created { oldest = header }

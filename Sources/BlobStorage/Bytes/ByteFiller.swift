@@ -39,7 +39,7 @@ extension [UInt8] {
       var filler = ByteFiller(
         UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: byteCount))
       fill(&filler)
-      precondition(filler.remainingByteCount == 0, "as many bytes are put as were announced")
+      precondition(filler.remainingByteCount == 0, "the announced number of bytes is put")
       count = byteCount
     }
   }

@@ -34,7 +34,7 @@ package struct ByteReader {
   @inline(never)
   private func early(_ count: Int) -> BlobStorageError {
     BlobStorageError(
-      .corrupted, "Bytes end early: \(count) more were expected, \(remainingByteCount) are there.")
+      .corrupted, "The data ends early: \(count) more bytes were expected, but \(remainingByteCount) remain.")
   }
 
   /// Takes `count` bytes that must be zero: they are reserved.
@@ -47,7 +47,7 @@ package struct ByteReader {
   /// Ends the reading: nothing may be left.
   package func finish() throws(BlobStorageError) {
     guard remainingByteCount == 0 else {
-      throw BlobStorageError(.corrupted, "There are \(remainingByteCount) bytes too many.")
+      throw BlobStorageError(.corrupted, "The data has \(remainingByteCount) bytes too many.")
     }
   }
 }

@@ -58,14 +58,14 @@ extension ByteReader {
       guard byte != 0 || shift == 0, shift < 63 || byte == 1 else { break }
       return value
     }
-    throw BlobStorageError(.corrupted, "A number is not written as numbers are.")
+    throw BlobStorageError(.corrupted, "A number is not in its shortest encoding.")
   }
 
   /// Takes a length or a count of at most `max`.
   package mutating func varint(atMost max: Int) throws(BlobStorageError) -> Int {
     let value = try varint()
     guard value <= UInt64(max) else {
-      throw BlobStorageError(.corrupted, "A length of \(value) is more than \(max), the most there can be.")
+      throw BlobStorageError(.corrupted, "A length of \(value) exceeds the maximum of \(max).")
     }
     return Int(value)
   }

@@ -34,7 +34,7 @@ extension CacheCore {
 
   /// Stores values under their keys, those that are put together in one commit where they fit.
   ///
-  /// - Returns: for each whether it was stored. One that was not has no value afterwards, not an older one.
+  /// - Returns: whether each value was stored. One that was not has no value afterwards, not an older one.
   package func put(_ items: [CacheItem]) throws(BlobStorageError) -> [Bool] {
     try engine.checkOpen()
     var stored = [Bool](repeating: false, count: items.count)
@@ -262,7 +262,7 @@ extension CacheCore {
       if isMade { return }
       let time = engine.environment.time
       if let refusesUntil, refusesUntil > time.now() {
-        throw BlobStorageError(.limitExceeded, "The cache has no room, and had none a moment ago.")
+        throw BlobStorageError(.limitExceeded, "The cache had no room a moment ago: try again in a second.")
       }
       do throws(BlobStorageError) { try makeRoomLocked(need, mediumIsFull) } catch {
         if Self.isNoRoom(error.code) { state.withLock { $0.refusesUntil = time.now() + 1 } }
@@ -305,7 +305,7 @@ extension CacheCore {
     guard missing <= wanted - need else {
       throw BlobStorageError(
         .limitExceeded,
-        "The store at \(engine.folder.path) takes \(missing) bytes more than the cache's limit allows.")
+        "The store at \(engine.folder.path) exceeds the cache's limit by \(missing) bytes.")
     }
     try engine.writer.reserveRoom(byteCount: missing > 0 ? wanted - missing : wanted)
   }
@@ -318,7 +318,7 @@ extension CacheCore {
         try indexIfNeeded()
         let missing = try free(0, limits, atLeast: 0)
         if missing > 0 {
-          engine.logger.warning("The cache takes \(missing) bytes more than its limit: other keys need them.")
+          engine.logger.warning("The cache exceeds its limit by \(missing) bytes, which other keys take.")
         }
       }
     }
@@ -443,7 +443,7 @@ extension CacheCore {
     guard let file = try unlessCorrupted(try CacheFile.read(engine.folder)) else { return }
     guard let file, file.prefix == prefixBytes else {
       throw BlobStorageError(
-        .invalidArgument, "The store at \(engine.folder.path) is no longer this cache: open it anew.",
+        .invalidArgument, "The store at \(engine.folder.path) is no longer this cache: open it again.",
         path: engine.folder.path.string)
     }
     state.withLock { $0.limits = file.limits }
@@ -472,7 +472,8 @@ extension File {
     ) { () throws(BlobStorageError) in try lock(.exclusive, wait: false) }
     guard isLocked else {
       throw BlobStorageError(
-        .busy, "Another process has been making room in the cache for too long.", path: path.string)
+        .busy, "Another process has been making room in the cache for too long: try again later.",
+        path: path.string)
     }
     defer {
       // A lock that cannot be given back ends with the file.

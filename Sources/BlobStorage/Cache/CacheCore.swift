@@ -61,12 +61,12 @@ package final class CacheCore: Sendable {
       if let known, known.prefix != prefixBytes {
         throw BlobStorageError(
           .invalidArgument,
-          "The store at \(engine.folder.path) has a cache under the prefix “\(String(decoding: known.prefix, as: UTF8.self))”, and it can have one only."
+          "The store at \(engine.folder.path) has a cache under the prefix “\(String(decoding: known.prefix, as: UTF8.self))”: a store has only one cache."
         )
       }
       guard let limits = limits ?? known?.limits else {
         throw BlobStorageError(
-          .invalidArgument, "The store at \(engine.folder.path) has no limits of a cache: set them first.")
+          .invalidArgument, "The store at \(engine.folder.path) is not a cache: set limits first.")
       }
       if !isCache, !takesKeys { try Self.requireNoKeys(engine, prefix) }
       let file = CacheFile(prefix: prefixBytes, limits: limits)
@@ -96,8 +96,8 @@ package final class CacheCore: Sendable {
     guard let key = try engine.keys(prefix, after: nil, limit: 1).first?.key else { return }
     throw BlobStorageError(
       .invalidArgument,
-      "The store at \(engine.folder.path) is no cache and has keys that a cache could evict, “\(key)” first: "
-        + "say that it may evict them.",
+      "The store at \(engine.folder.path) is not a cache and has keys, such as “\(key)”: "
+        + "allow the cache to evict them.",
       key: key, path: engine.folder.path.string)
   }
 
@@ -167,13 +167,13 @@ package final class CacheCore: Sendable {
   }
 }
 
-/// What a cache did since this process opened it.
+/// Counts what a cache did since this process opened it.
 public struct CacheCounts: Sendable, Hashable {
   public var hitCount = 0
   public var missCount = 0
-  /// Keys that went to make room.
+  /// Keys that were evicted to make room.
   public var evictedCount = 0
-  /// Values that were not stored: too long, or no room was to be had.
+  /// Values that were not stored, because they were too long or there was no room.
   public var refusedCount = 0
   /// Bytes of packs that were freed to make room, and live bytes that had to be copied for it.
   public var freedByteCount: Int64 = 0
@@ -365,28 +365,28 @@ extension CacheCore {
   }
 }
 
-/// What trimming a cache did.
+/// The result of trimming a cache.
 public struct CacheTrimReport: Sendable, Hashable {
-  /// Keys whose value was too old.
+  /// Keys that were dropped because their value had expired.
   public var expiredKeyCount = 0
-  /// Keys that went to hold the limits.
+  /// Keys that were evicted to hold the limits.
   public var evictedKeyCount = 0
   /// Bytes by which the folder became smaller.
   public var freedByteCount: Int64 = 0
-  /// Bytes of the medium that the folder takes now.
+  /// Bytes that the folder now takes on the medium.
   public var diskByteCount: Int64 = 0
-  /// What it may take.
+  /// The most bytes that it may take.
   public var byteCountMax: Int64 = 0
   public var seconds = 0.0
 }
 
-/// How a cache stands.
+/// The state of a cache.
 public struct CacheStatistics: Sendable, Hashable {
   public var prefix: String
   public var limits: CacheLimits
   public var keyCount: Int
   public var packCount: Int
-  /// Bytes of records that nothing needs, as far as was noticed.
+  /// Bytes of records that nothing needs, as far as the cache knows.
   public var garbageByteCount: Int64
   /// Bytes of the medium that all files of the store take.
   public var diskByteCount: Int64

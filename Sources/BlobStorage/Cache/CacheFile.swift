@@ -17,7 +17,7 @@ package struct CacheFile: Hashable {
     let bytes = try file.bytes(at: 0, Int(min(file.status().byteCount, byteCountMax)), pack: nil)
     guard let read = CacheFile(text: String(decoding: bytes, as: UTF8.self)) else {
       throw BlobStorageError(
-        .corrupted, "\(folder.cache) does not say the limits of a cache: set them again.",
+        .corrupted, "\(folder.cache) is damaged: set the cache's limits again.",
         path: folder.cache.string)
     }
     return read

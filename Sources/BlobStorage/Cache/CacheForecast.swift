@@ -1,6 +1,6 @@
 import Foundation
 
-/// What a store would lose at once if its keys became a cache with certain limits.
+/// The keys that a store would lose at once if it became a cache with certain limits.
 public struct CacheForecast: Sendable, Hashable {
   /// Keys that the cache would have.
   public var keyCount = 0
@@ -10,7 +10,7 @@ public struct CacheForecast: Sendable, Hashable {
   public var evictedKeyCount = 0
   /// About how many plain bytes those have.
   public var evictedByteCount: Int64 = 0
-  /// Bytes of the medium that the store's folder takes now.
+  /// Bytes that the store's folder now takes on the medium.
   public var diskByteCount: Int64 = 0
 }
 

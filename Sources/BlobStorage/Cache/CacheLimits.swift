@@ -1,15 +1,15 @@
 import Foundation
 
-/// What a cache may take.
+/// The limits of a cache.
 public struct CacheLimits: Sendable, Hashable {
-  /// Bytes of the medium that all files of the store's folder may take, garbage and catalog included.
+  /// The most bytes that all files of the store's folder may take on the medium, garbage and catalog included.
   public var byteCountMax: Int64
-  /// How many keys there may be; nil for any number.
+  /// The maximum number of keys; nil for no limit.
   public var countMax: Int?
-  /// How long a value is good, unless its put says otherwise; nil for ever. Also applies to existing values.
+  /// How long a value lives, unless its put says otherwise; nil for ever. Also applies to existing values.
   public var lifetime: Duration?
 
-  /// The least that ``byteCountMax`` can be: below it, what every store takes would be most of it.
+  /// The smallest ``byteCountMax``. Below it, the fixed files of a store would take most of the room.
   public static let byteCountMaxMin: Int64 = 8 << 20
 
   /// Limits with these values.
@@ -19,7 +19,7 @@ public struct CacheLimits: Sendable, Hashable {
     self.lifetime = lifetime
   }
 
-  /// Bytes of the longest value that is kept: longer ones would push out too much at once.
+  /// The length of the longest value that the cache keeps. Longer ones would evict too much at once.
   public var valueByteCountMax: Int { Int(min(byteCountMax / 8, 64 << 20)) }
 
   /// Options for a store that is nothing but a cache with these limits: values of usual length are one chunk, and no
@@ -48,10 +48,10 @@ public struct CacheLimits: Sendable, Hashable {
         .invalidArgument, "A cache needs \(Self.byteCountMaxMin) bytes or more, not \(byteCountMax).")
     }
     guard countMax ?? 1 > 0 else {
-      throw BlobStorageError(.invalidArgument, "A cache keeps 1 key or more.")
+      throw BlobStorageError(.invalidArgument, "The maximum number of keys must be 1 or more.")
     }
     guard lifetime.map({ $0 > .zero }) ?? true else {
-      throw BlobStorageError(.invalidArgument, "A lifetime is longer than nothing.")
+      throw BlobStorageError(.invalidArgument, "A lifetime must be more than 0.")
     }
   }
 }

@@ -126,7 +126,7 @@ extension CacheCore {
       }
     } catch {
       engine.logger.warning(
-        "What was noted of keys could not be written.", metadata: ["reason": "\(error.message)"])
+        "The cache's notes could not be written.", metadata: ["reason": "\(error.message)"])
       state.withLock {
         if max($0.notes.keys.count, $0.notes.versionChanges.count) >= Self.lostNoteCount {
           $0.notes = CacheNotes()

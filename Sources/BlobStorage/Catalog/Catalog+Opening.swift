@@ -59,8 +59,8 @@ extension Catalog {
     if mayCreate, !isAlone, live.table == nil, try LiveTable.isThere(in: folder, files) {
       throw BlobStorageError(
         .corrupted,
-        "The table of what is being written is damaged (\(folder)/live), so that what is newest cannot be found: "
-          + "end the programs that use the store.", path: folder.appending("live").string)
+        "The live table \(folder)/live is damaged, so the newest changes cannot be found: "
+          + "end all programs that use the store.", path: folder.appending("live").string)
     }
   }
 
@@ -177,14 +177,14 @@ extension Catalog {
       guard own != nil, error.code == .catalogDamaged else { throw error }
     }
     if let own { return own }
-    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use.")
+    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 
   /// The environment in use, opened again if another process has rebuilt it. The lock is held.
   func environmentLocked() throws(BlobStorageError) -> Environment {
     if let environment = try unchangedEnvironment() { return environment }
     if let environment = try adopt(isAlone: false) { return environment }
-    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use.")
+    throw BlobStorageError(.catalogDamaged, "The catalog was removed while it was in use: try again.")
   }
 
   /// The environment, if `state` is the one that was read last.

@@ -135,7 +135,7 @@ package final class Catalog: Sendable {
       }
       guard try files.status(of: folder)?.kind == .directory else {
         throw BlobStorageError(
-          .notAStore, "\(folder) is not a folder: what belongs to a store lies in it, not behind a link.",
+          .notAStore, "\(folder) is a link or a file: the store needs a folder there.",
           path: folder.string)
       }
       locks = (
@@ -245,7 +245,7 @@ package final class Catalog: Sendable {
   static func final(_ error: BlobStorageError) -> BlobStorageError {
     guard error.code == .catalogDamaged else { return error }
     return BlobStorageError(
-      .io, "The catalog was made anew and cannot be used still: \(error.message) Check the medium.",
+      .io, "The catalog was rebuilt and still cannot be used: \(error.message) Check the medium.",
       path: error.path, errno: error.errno)
   }
 
@@ -362,7 +362,7 @@ package final class Catalog: Sendable {
       guard ContinuousClock.now < end else {
         throw BlobStorageError(
           .busy,
-          "A program has begun a change and does not end it (\(entry.name)): end it, or collect again later.",
+          "A program has been inside a change for too long (\(entry.name)): end it, or collect again later.",
           pack: entry.pack.description)
       }
       Thread.sleep(forTimeInterval: 0.000_5)

@@ -30,7 +30,7 @@ extension CatalogBuilder {
         ?? (row.durableByteCount > 0)
       guard isKnown else {
         throw BlobStorageError(
-          .catalogDamaged, "Pack \(row.name) is in the catalog and not in the store.")
+          .catalogDamaged, "Pack \(row.name) is in the catalog, but not in the store.")
       }
     }
   }
@@ -98,7 +98,7 @@ extension CatalogBuilder {
     if let known = census.store, known != store.encoded() {
       throw BlobStorageError(
         .corrupted,
-        "The file “store” is not the one that this store was made with: run repair, which restores it.")
+        "The file “store” belongs to another store: run repair, which restores it.")
     }
     if census.damagedLineCount > 0 {
       logger.warning("The census has \(census.damagedLineCount) damaged lines, which are ignored.")

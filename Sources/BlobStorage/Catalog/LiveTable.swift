@@ -447,7 +447,7 @@ package final class LiveTable: Sendable {
     }
     let names = others.isEmpty ? "" : " (\(others.map(\.name).joined(separator: "; ")))"
     return BlobStorageError(
-      .busy, "A program has begun a change and does not end it\(names): end it, or try again later.",
+      .busy, "A program has been inside a change for too long\(names): end it, or try again later.",
       pack: others.first?.pack.description)
   }
 

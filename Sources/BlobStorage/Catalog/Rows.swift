@@ -270,7 +270,7 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
     byteCount = try reader.integer()
     chunkCount = try reader.integer()
     guard listedCount <= Limits.manifestListCountMax else {
-      throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an impossible length.")
+      throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an invalid length.")
     }
   }
 }

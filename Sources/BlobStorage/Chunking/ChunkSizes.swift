@@ -1,8 +1,8 @@
-/// How long chunks are, in plain bytes: set when a store is made, and kept in its header.
+/// The lengths of chunks in plain bytes, which a store keeps in its header from its creation on.
 public struct ChunkSizes: Sendable, Hashable {
   /// No chunk is shorter, except the last of a blob and of a container's part.
   public let minimum: Int
-  /// What chunks aim at: a power of two. They come out about a seventh longer.
+  /// The intended average, a power of two. The actual average is about a seventh longer.
   public let average: Int
   /// No chunk is longer.
   public let maximum: Int

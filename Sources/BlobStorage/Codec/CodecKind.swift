@@ -1,4 +1,4 @@
-/// How a chunk's stored bytes were made from its plain bytes; the number is on disk.
+/// The codec that made a chunk's stored bytes from its plain bytes. The number is on disk.
 ///
 /// 0…2 are used, 3…127 are reserved for later builds, and 128…255 are never given out.
 public enum CodecKind: UInt8, Sendable, CaseIterable {
@@ -10,7 +10,7 @@ public enum CodecKind: UInt8, Sendable, CaseIterable {
   /// One zlib stream (RFC 1950).
   case zlib = 2
 
-  /// The word for it on the command line and in the store's header.
+  /// The name on the command line.
   public var name: String {
     switch self {
     case .none: "none"

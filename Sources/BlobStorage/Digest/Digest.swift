@@ -13,7 +13,7 @@ public struct Digest: Sendable {
   /// Bytes of every digest, whatever its algorithm.
   public static let byteCount = 32
 
-  /// What made it.
+  /// The algorithm that computed it.
   public let algorithm: Algorithm
 
   /// The bytes in the order of memory.
@@ -55,7 +55,7 @@ extension Digest: Hashable {
     left.words == right.words && left.algorithm == right.algorithm
   }
 
-  /// Feeds one word only: the bytes are a hash already.
+  /// Feeds one word only, because the bytes are a hash already.
   public func hash(into hasher: inout Hasher) {
     hasher.combine(words.0)
   }

@@ -24,7 +24,7 @@ extension Engine {
   func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     if condition == .always { return }
     try requireOwnPacks(
-      "A store in a bucket cannot make changes under a condition: another machine may change the key meanwhile."
+      "A store in a bucket does not support conditions: another machine may change the key at the same time."
     )
     // Throws for a key whose newest state is not known.
     _ = try version(String(decoding: key, as: UTF8.self), nil)
@@ -46,7 +46,7 @@ extension Engine {
       guard seen.insert(key).inserted else {
         throw BlobStorageError(
           .invalidArgument,
-          "Two of the changes are for the key “\(change.key)”: a key is changed once in a commit.",
+          "Two changes are for the key “\(change.key)”: a commit changes each key once.",
           key: change.key)
       }
       try check(change.condition, on: key)

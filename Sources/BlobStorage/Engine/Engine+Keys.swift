@@ -155,7 +155,7 @@ extension Engine {
   ) throws(BlobStorageError) -> String {
     if !prefix.isEmpty { return prefix }
     throw BlobStorageError(
-      .invalidArgument, "An empty prefix would mean every key: say \(explicit) for that.")
+      .invalidArgument, "An empty prefix would mean every key: use \(explicit) for that.")
   }
 
   package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {

@@ -43,7 +43,7 @@ extension Engine {
       guard options.condition == .always || seen.insert(key).inserted else {
         throw BlobStorageError(
           .invalidArgument,
-          "Two of the items are for the key “\(item.key)”: under a condition a key is put once.",
+          "Two items are for the key “\(item.key)”: under a condition each key is put once.",
           key: item.key)
       }
       prepared.append(try prepare(item, options))
@@ -62,7 +62,7 @@ extension Engine {
     guard item.data.count <= Self.inMemoryByteCountMax * 16 else {
       throw BlobStorageError(
         .limitExceeded,
-        "An item of several put together has at most \(Self.inMemoryByteCountMax * 16) bytes: put it alone.",
+        "An item of a batch has at most \(Self.inMemoryByteCountMax * 16) bytes: put it alone.",
         key: item.key)
     }
     var options = options
@@ -96,7 +96,7 @@ extension Engine {
     guard metadata.count <= Limits.metadataByteCountMax else {
       throw BlobStorageError(
         .limitExceeded,
-        "The metadata has \(metadata.count) bytes, at most \(Limits.metadataByteCountMax) can be kept.")
+        "The metadata has \(metadata.count) bytes; the maximum is \(Limits.metadataByteCountMax).")
     }
   }
 

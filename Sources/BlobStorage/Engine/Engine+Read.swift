@@ -118,7 +118,7 @@ extension Engine {
         throw named(error, key)
       }
     }
-    throw BlobStorageError(.busy, "Key “\(key)” changes faster than it can be opened.", key: key)
+    throw BlobStorageError(.busy, "Key “\(key)” changes faster than it can be opened: try again.", key: key)
   }
 
   package func openBlob(_ digest: Digest) throws(BlobStorageError) -> OpenBlob? {
@@ -144,7 +144,8 @@ extension Engine {
       }
       leases.release(hold)
     }
-    throw BlobStorageError(.busy, "Key “\(key)” changes faster than its history can be opened.", key: key)
+    throw BlobStorageError(
+      .busy, "Key “\(key)” changes faster than its history can be opened: try again.", key: key)
   }
 
   private func check(_ digest: Digest) throws(BlobStorageError) {

@@ -292,7 +292,7 @@ package final class Engine: Sendable {
         .invalidArgument,
         bytes.isEmpty
           ? "A key must not be empty."
-          : "The key “\(key.prefix(40))…” has \(bytes.count) bytes, or a NUL: a key has 1 to \(Limits.keyByteCountMax).",
+          : "The key “\(key.prefix(40))…” has \(bytes.count) bytes, or a NUL: a key has 1 to \(Limits.keyByteCountMax) bytes, and no NUL.",
         key: key)
     }
     return bytes

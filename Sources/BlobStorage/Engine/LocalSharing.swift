@@ -10,7 +10,7 @@ package struct LocalFolder: PackLocation {
     let folder = setting.folder
     guard !setting.header.flags.contains(.stateOnly) else {
       throw BlobStorageError(
-        .notAStore, "\(folder.path) is the state folder of a store elsewhere: open that store.",
+        .notAStore, "\(folder.path) is the state folder of a store in a bucket: open that store.",
         path: folder.path.string)
     }
     let backend = FolderBackend(

@@ -33,7 +33,7 @@ package final class OpenBlob: Sendable {
     func handOver(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
       do { try sink(bytes) } catch {
         if let error = error as? BlobStorageError { throw error }
-        throw BlobStorageError(.sourceFailed, "What a blob was streamed to failed: \(error).")
+        throw BlobStorageError(.sourceFailed, "The sink of a stream failed: \(error).")
       }
     }
     if range == 0..<layout.byteCount {
@@ -48,7 +48,8 @@ package final class OpenBlob: Sendable {
     guard hold.withLock({ $0 != nil }) else { throw BlobStorageError(.closed, "The reader was closed.") }
     guard range.lowerBound >= 0, range.lowerBound <= layout.byteCount else {
       throw BlobStorageError(
-        .invalidArgument, "The range begins at \(range.lowerBound), the blob has \(layout.byteCount) bytes.",
+        .invalidArgument,
+        "The range begins at \(range.lowerBound), but the blob has \(layout.byteCount) bytes.",
         digest: layout.digest)
     }
     return range.lowerBound..<min(range.upperBound, layout.byteCount)
@@ -75,7 +76,7 @@ package final class HeldVersions: Sendable {
     guard hold.withLock({ $0 != nil }) else { throw BlobStorageError(.closed, "The history was closed.") }
     guard versions.indices.contains(index) else {
       throw BlobStorageError(
-        .invalidArgument, "There is no version \(index): the history has \(versions.count).")
+        .invalidArgument, "There is no version \(index): the history has \(versions.count) versions.")
     }
     let version = versions[index]
     guard let data = try engine.data(version.digest) else {

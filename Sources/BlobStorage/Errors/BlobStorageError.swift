@@ -1,4 +1,4 @@
-/// What went wrong, in one sentence for a person and one code for a program.
+/// An error, with one sentence for a person and one code for a program.
 ///
 /// The message names the thing (key, digest, pack, path) and the remedy, if there is one. `code` can grow: switch over
 /// it with a default.

@@ -274,7 +274,7 @@ struct CommitDecoder {
       let entry = try entry(target)
       memoryByteCount += entry.memoryByteCount
       guard entries.count < countMax, memoryByteCount <= Limits.commitRecordMemoryByteCountMax else {
-        throw BlobStorageError(.corrupted, "A commit record has more entries than any can have.")
+        throw BlobStorageError(.corrupted, "A commit record has too many entries.")
       }
       entries.append(entry)
     }
@@ -307,7 +307,7 @@ struct CommitDecoder {
     if flags & Flags.hasReplaced != 0 {
       replaced = try stamp(after: version)
       guard replaced != version, replaced != .none else {
-        throw BlobStorageError(.corrupted, "A ref's fields are not possible.")
+        throw BlobStorageError(.corrupted, "A ref's fields are invalid.")
       }
     }
     var created = CommitRecord.milliseconds(version.time)
@@ -325,7 +325,7 @@ struct CommitDecoder {
     default:
       let (place, isTooFar) = state.target.addingReportingOverflow(Varint.signed(try reader.varint()))
       guard !isTooFar, Int64(PackHeader.byteCount)..<state.offset ~= place else {
-        throw BlobStorageError(.corrupted, "A ref names a place that no record can have.")
+        throw BlobStorageError(.corrupted, "A ref names an invalid place.")
       }
       state.target = place
       if let found = target(place, false) { blob = (found.digest, found.byteCount) }
@@ -333,7 +333,7 @@ struct CommitDecoder {
     var metadata: [UInt8] = []
     if flags & Flags.hasMetadata != 0 {
       metadata = Array(try reader.bytes(try reader.varint(atMost: Limits.metadataByteCountMax)))
-      guard !metadata.isEmpty else { throw BlobStorageError(.corrupted, "A ref's fields are not possible.") }
+      guard !metadata.isEmpty else { throw BlobStorageError(.corrupted, "A ref's fields are invalid.") }
     }
     return RefRecord(
       key: key, version: version, replaced: replaced, digest: blob.digest, byteCount: blob.byteCount,
@@ -344,14 +344,14 @@ struct CommitDecoder {
     let count = try reader.varint(atMost: Limits.dropVersionCountMax)
     // A version takes two bytes or more.
     guard count > 0, count <= reader.remainingByteCount else {
-      throw BlobStorageError(.corrupted, "A drop's counts are not possible.")
+      throw BlobStorageError(.corrupted, "A drop's counts are invalid.")
     }
     var versions: [Stamp] = []
     versions.reserveCapacity(count)
     var last = stamp
     for _ in 0..<count {
       last = try self.stamp(after: last)
-      guard last != .none else { throw BlobStorageError(.corrupted, "A drop's stamps are not possible.") }
+      guard last != .none else { throw BlobStorageError(.corrupted, "A drop's stamps are invalid.") }
       versions.append(last)
     }
     return DropRecord(key: key, stamp: stamp, versions: versions)
@@ -375,7 +375,7 @@ struct CommitDecoder {
     }
     let stamp = Stamp(time: time, writer: hasWriter ? try reader.integer() : state.writer)
     guard !key.isEmpty, stamp.time < Stamp.timeMax, stamp != .none else {
-      throw BlobStorageError(.corrupted, "A key or a stamp of a commit is not possible.")
+      throw BlobStorageError(.corrupted, "A key or a stamp of a commit is invalid.")
     }
     (state.key, state.time) = (key, time)
     return (key, stamp)

@@ -88,7 +88,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     try reader.finish()
     guard count >= Self.memberCountMin, !members.contains(where: { $0.plainByteCount == 0 }),
       plainByteCount <= Limits.frameByteCountMax
-    else { throw BlobStorageError(.corrupted, "A frame's members are not possible.") }
+    else { throw BlobStorageError(.corrupted, "A frame's members are invalid.") }
     // A frame is written only where it makes the bytes fewer.
     guard codecNumber != 0, 1..<plainByteCount ~= payloadByteCount else {
       throw BlobStorageError(

@@ -52,7 +52,7 @@ package struct ManifestRecord: Hashable, Sendable, RecordMeta {
     }
     guard listedCount <= Limits.manifestListCountMax, 0...Limits.blobByteCountMax ~= byteCount,
       0...Limits.blobByteCountMax ~= chunkCount, depth == 1 || chunkCount == listedCount
-    else { throw BlobStorageError(.corrupted, "A manifest's counts are not possible.") }
+    else { throw BlobStorageError(.corrupted, "A manifest's counts are invalid.") }
   }
 }
 
@@ -78,7 +78,7 @@ package struct ChunkEntry: Hashable, Sendable {
     _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> [ChunkEntry] {
     guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= Limits.manifestListCountMax else {
-      throw BlobStorageError(.corrupted, "A list of chunks has an impossible length.")
+      throw BlobStorageError(.corrupted, "A list of chunks has an invalid length.")
     }
     var reader = ByteReader(bytes)
     var entries: [ChunkEntry] = []
@@ -87,7 +87,7 @@ package struct ChunkEntry: Hashable, Sendable {
       let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
       let plainByteCount = Int(try reader.integer(UInt32.self))
       guard 1...Limits.chunkByteCountMax ~= plainByteCount else {
-        throw BlobStorageError(.corrupted, "A list names a chunk of an impossible length.")
+        throw BlobStorageError(.corrupted, "A list names a chunk of an invalid length.")
       }
       entries.append(ChunkEntry(digest: digest, plainByteCount: plainByteCount))
     }
@@ -121,7 +121,7 @@ package struct ListEntry: Hashable, Sendable {
     _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
   ) throws(BlobStorageError) -> [ListEntry] {
     guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= Limits.manifestListCountMax else {
-      throw BlobStorageError(.corrupted, "A list of lists has an impossible length.")
+      throw BlobStorageError(.corrupted, "A list of lists has an invalid length.")
     }
     var reader = ByteReader(bytes)
     var entries: [ListEntry] = []
@@ -133,7 +133,7 @@ package struct ListEntry: Hashable, Sendable {
       let span: Int64 = try reader.integer()
       guard 1...Limits.manifestListCountMax ~= chunkCount, span >= 1, span <= Limits.blobByteCountMax - sum,
         chunkCount * ChunkEntry.byteCount <= Limits.chunkByteCountMax
-      else { throw BlobStorageError(.corrupted, "A manifest names a list of an impossible length.") }
+      else { throw BlobStorageError(.corrupted, "A manifest names a list of an invalid length.") }
       sum += span
       entries.append(ListEntry(digest: digest, chunkCount: chunkCount, spanByteCount: span))
     }

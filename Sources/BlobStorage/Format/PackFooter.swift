@@ -114,7 +114,7 @@ package enum PackFooter {
       guard 1...Limits.chunkByteCountMax ~= plainByteCount, storedByteCount <= plainByteCount,
         digestsByteCount <= Limits.chunkByteCountMax,
         Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= recordOffset
-      else { throw BlobStorageError(.corrupted, "A block of a footer has an impossible length.") }
+      else { throw BlobStorageError(.corrupted, "A block of a footer has an invalid length.") }
     }
 
     /// Checks the header's bytes and the content of a block at `offset` of the pack `name` against the checksum.

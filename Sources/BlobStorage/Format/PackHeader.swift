@@ -55,7 +55,7 @@ package struct PackHeader: Hashable, Sendable {
       throw BlobStorageError(.unsupportedFormat, "The pack uses a digest that this build does not know.")
     }
     guard created < Stamp.timeMax, name.sequence > 0 else {
-      throw BlobStorageError(.corrupted, "The pack's time or number is not possible.")
+      throw BlobStorageError(.corrupted, "The pack's time or number is invalid.")
     }
     digestAlgorithm = algorithm
   }

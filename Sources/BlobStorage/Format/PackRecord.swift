@@ -181,7 +181,7 @@ package struct PackRecord: Sendable {
     _ bytes: UnsafeRawBufferPointer, in name: PackName
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
     guard bytes.count == byteCount, let header = content.header(payloadByteCount: payloadByteCount) else {
-      throw BlobStorageError(.corrupted, "A record has not the length that was expected.")
+      throw BlobStorageError(.corrupted, "A record has an unexpected length.")
     }
     let payload = payload(of: bytes)
     if payload.isEmpty { return payload }

@@ -126,7 +126,7 @@ package struct RecordHeader: Hashable, Sendable {
   package init(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
     guard try reader.bytes(2).elementsEqual(Self.mark) else {
-      throw BlobStorageError(.corrupted, "There is no record here.")
+      throw BlobStorageError(.corrupted, "No record begins here.")
     }
     try self.init(listedIn: &reader)
     _ = try reader.bytes(Self.checksumByteCount)
@@ -139,7 +139,7 @@ package struct RecordHeader: Hashable, Sendable {
     flags = kind & ~Self.typeBits
     metaByteCount = try reader.varint(atMost: Limits.recordMetaByteCountMax)
     payloadByteCount = try reader.varint(atMost: Limits.recordPayloadByteCountMax)
-    guard typeNumber & 0x7f != 0 else { throw BlobStorageError(.corrupted, "There is no record here.") }
+    guard typeNumber & 0x7f != 0 else { throw BlobStorageError(.corrupted, "No record begins here.") }
   }
 
   /// Puts the header as a footer lists it.
@@ -167,7 +167,7 @@ package struct RecordHeader: Hashable, Sendable {
   ) {
     let header = try RecordHeader(record)
     guard header.recordByteCount == record.count else {
-      throw BlobStorageError(.corrupted, "A record has not the length that was expected.")
+      throw BlobStorageError(.corrupted, "A record has an unexpected length.")
     }
     let meta = try header.verifiedMeta(record, pack: name, offset: offset)
     return (header, meta, try header.verifiedPayload(record))

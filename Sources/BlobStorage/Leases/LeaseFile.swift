@@ -268,7 +268,7 @@ package struct Leases: Sendable {
     }
     throw BlobStorageError(
       .corrupted,
-      "The lease \(file.path.lastComponent?.string ?? "") cannot be read: nothing is collected while it is there.",
+      "The lease \(file.path.lastComponent?.string ?? "") cannot be read: gc removes nothing while it exists.",
       path: file.path.string)
   }
 

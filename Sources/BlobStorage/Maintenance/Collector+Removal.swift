@@ -102,7 +102,7 @@ extension Collector {
     let freed = candidates.reduce(0) { $0 + $1.content.recordsByteCount } - kept.reduce(0, +)
     return BlobStorageError(
       .noSpace,
-      "There is no space to copy what is live in \(candidates.count) packs, which would free \(freed) bytes: "
+      "The disk is too full to copy the live records of \(candidates.count) packs, which would free \(freed) bytes: "
         + "make room for \(kept.min() ?? 0) bytes and collect again.")
   }
 
@@ -300,7 +300,7 @@ extension Collector {
       if content.damagedCopy == nil {
         all.append(Candidate(number: number, row: row, content: content))
       } else {
-        report.obstacles.append("Another copy of what pack \(row.name) has is damaged: run repair.")
+        report.obstacles.append("Another copy of a record in pack \(row.name) is damaged: run repair.")
       }
     }
     return all

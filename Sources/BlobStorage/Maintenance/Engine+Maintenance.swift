@@ -45,7 +45,7 @@ extension Engine {
     }
   }
 
-  /// Calls `body` with every record of a pack; nil when the pack is not there.
+  /// Calls `body` with every record of a pack; nil when the pack is missing.
   @discardableResult
   func scan(
     _ pack: PackName, _ body: (PackRecord) throws(BlobStorageError) -> Void
@@ -156,6 +156,6 @@ extension Engine {
 extension BlobStorageError {
   /// The error for a pack that the catalog knows and whose file is gone.
   static func missing(_ pack: PackName) -> Self {
-    Self(.corrupted, "Pack \(pack) is not there.", pack: pack.description)
+    Self(.corrupted, "Pack \(pack) is missing.", pack: pack.description)
   }
 }

@@ -173,7 +173,7 @@ struct PackContent: Sendable {
       return keep(.written(.drop(drop)), min(drop.recordByteCount, record.byteCount))
     case .skipped:
       throw BlobStorageError(
-        .unsupportedFormat, "A pack has records of a later build: use that to collect garbage.")
+        .unsupportedFormat, "A pack has records of a later build: collect garbage with that build.")
     }
   }
 

@@ -52,7 +52,8 @@ struct Repairer {
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
       if isDamaged, result.hasUnknownRecords {
         report.hasLaterRecords = true
-        engine.logger.error("Pack \(row.name) has records of a later build: repair the store with that.")
+        engine.logger.error(
+          "Pack \(row.name) has records of a later build: repair the store with that build.")
       } else if isDamaged, let distrusted = try engine.sharing.distrust(number, except: result.whole) {
         lost.formUnion(distrusted)
         if acceptsLosses, missing.contains(row.name) {

@@ -1,8 +1,8 @@
 import Foundation
 
-/// Where a store's space is: what ``StoreStatistics`` says, and more of keys, codecs, history and packs.
+/// Where a store's space is: ``StoreStatistics``, and details of keys, codecs, history and packs.
 public struct StoreReport: Sendable, Hashable {
-  /// What a codec does for live chunks.
+  /// The live chunks that one codec encoded.
   public struct Codec: Sendable, Hashable {
     public var name: String
     public var chunkCount: Int
@@ -10,7 +10,7 @@ public struct StoreReport: Sendable, Hashable {
     public var storedByteCount: Int64
   }
 
-  /// A key that takes much.
+  /// A key and the space that it takes.
   public struct Key: Sendable, Hashable {
     public var key: String
     public var versionCount: Int
@@ -29,29 +29,29 @@ public struct StoreReport: Sendable, Hashable {
     public var byteCount: Int64
   }
 
-  /// How full a pack is of what is needed.
+  /// A pack and the share of its bytes that is live.
   public struct Pack: Sendable, Hashable {
     public var name: String
     public var created: Date
     public var isSealed: Bool
     /// Bytes of all its records.
     public var byteCount: Int64
-    /// Bytes of the records that are needed.
+    /// Bytes of its live records.
     public var liveByteCount: Int64
   }
 
   public var statistics: StoreStatistics
-  /// Those that took most stored bytes first.
+  /// Codecs, those with the most stored bytes first.
   public var codecs: [Codec] = []
-  /// Those with the most exclusive bytes first.
+  /// Keys, those with the most exclusive bytes first.
   public var largestKeys: [Key] = []
-  /// Those with the most versions first; keys with one version are left out.
+  /// Keys with several versions, those with the most first.
   public var busiestKeys: [Key] = []
   /// Equal spans from the oldest version to the newest; empty without versions.
   public var history: [Span] = []
   /// By age.
   public var packs: [Pack] = []
-  /// What could not be followed, some of it: the numbers leave it out.
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
   public var seconds = 0.0
 }

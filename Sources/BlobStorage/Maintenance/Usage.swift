@@ -1,7 +1,7 @@
 /// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping it
 /// would free.
 public struct Usage: Sendable, Hashable {
-  /// What is asked about.
+  /// The subject of the question.
   public enum Subject: Sendable, Hashable {
     /// A key with all its versions.
     case key(String)
@@ -9,7 +9,7 @@ public struct Usage: Sendable, Hashable {
     case digest(Digest)
   }
 
-  /// What it turned out to be.
+  /// The kind of thing that was found.
   public enum Kind: String, Sendable, Hashable {
     case key, blob, chunk
   }
@@ -35,10 +35,10 @@ public struct Usage: Sendable, Hashable {
   public var chunkCount = 0
   /// Their stored bytes.
   public var storedByteCount: Int64 = 0
-  /// Versions that hold it, by key and from new to old; the first of them.
+  /// The first versions that hold it, by key and from new to old.
   public var holders: [Holder] = []
   public var holderCount = 0
-  /// Keys that share chunks with it and do not hold it, those that share most first.
+  /// Keys that share chunks with it but do not hold it, those that share most first.
   public var sharers: [Sharer] = []
   public var sharerCount = 0
   /// Stored bytes that the next collection would free if all holders were dropped. Bytes without a holder are garbage.

@@ -161,7 +161,7 @@ struct Verifier {
       result.findings.append(Finding(digest: digest, pack: row.name, offset: offset, reason: reason))
     }
     if !isQuick, try !readsPublished(row) {
-      find(nil, row.appliedByteCount, "its header or footer are not as they were published")
+      find(nil, row.appliedByteCount, "its header or footer differs from what was published")
     }
     guard let file = try engine.backend.openPack(row.name) else {
       // Taken away by gc since the catalog was read, or lost.
@@ -266,7 +266,7 @@ struct Verifier {
           result.findings.append(
             Finding(
               digest: nil, pack: pack, offset: record.offset,
-              reason: "\(error.message) (what the record says can be read all the same)"))
+              reason: "\(error.message) (its contents can still be read)"))
           continue
         }
         let digest: Digest? =
@@ -337,7 +337,7 @@ struct Verifier {
       let (header, _, payload) = try RecordHeader.verified(raw, pack: pack, offset: record.offset)
       let type = RecordType(rawValue: header.typeNumber)
       guard type == record.type, type == .commit || header.payloadByteCount == record.payloadByteCount else {
-        throw BlobStorageError(.corrupted, "the record is not what the footer says")
+        throw BlobStorageError(.corrupted, "the record differs from its entry in the footer")
       }
       guard case .chunk(let chunk) = record.content, record.member == nil else { return }
       try check(chunk, payload.bytes, engine)
@@ -408,7 +408,7 @@ struct Verifier {
 
   static func missing(_ name: PackName) -> PackResult {
     var result = PackResult()
-    result.findings.append(Finding(digest: nil, pack: name, offset: 0, reason: "the pack is not there"))
+    result.findings.append(Finding(digest: nil, pack: name, offset: 0, reason: "the pack is missing"))
     return result
   }
 

@@ -26,7 +26,7 @@ public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
 
 /// How garbage is collected.
 public struct CollectionOptions: Sendable, Hashable {
-  /// Only says what would be done, with the same numbers.
+  /// Reports what would be done, with the same numbers, and changes nothing.
   public var isDryRun: Bool
   /// The number of archived versions that each key keeps beside the current one; nil keeps all.
   public var archivedCountMax: Int?

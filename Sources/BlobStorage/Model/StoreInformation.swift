@@ -1,6 +1,6 @@
 import Foundation
 
-/// Where a store is and what was decided when it was created.
+/// Where a store is, and the options that it was created with.
 public struct StoreInformation: Sendable, Hashable {
   public let path: String
   /// 32 hexadecimal digits that never change.

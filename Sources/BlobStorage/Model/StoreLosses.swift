@@ -1,4 +1,4 @@
-/// What a store has lost, as long as that is not repaired or accepted.
+/// The losses of a store that were neither repaired nor accepted.
 ///
 /// While there is any, answers may be out of date, and gc removes nothing.
 public struct StoreLosses: Sendable, Hashable {
@@ -6,7 +6,7 @@ public struct StoreLosses: Sendable, Hashable {
   public var lostPacks: [String] = []
   /// Packs with places that cannot be read. Versions and deletions may have been there, of any key.
   public var damagedPacks: [String] = []
-  /// Keys whose newest state is not certain: reading them throws `corrupted`, until they are put again, deleted, or the
+  /// Keys whose newest state is uncertain. Reading them throws `corrupted` until they are put again, deleted, or the
   /// loss is accepted.
   public var uncertainKeys: [String] = []
 

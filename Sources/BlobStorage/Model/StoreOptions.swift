@@ -49,11 +49,11 @@ public struct StoreConfiguration: Sendable {
   }
 }
 
-/// How far a change is on its way to the medium when a call returns.
+/// How safe a change is when a call returns.
 public enum Durability: Sendable, Hashable {
-  /// On the medium: it survives a power cut.
+  /// On the medium: the change survives a power cut.
   case durable
-  /// With the system: it survives the death of the process; after a power cut it is there whole or not at all.
+  /// With the system: the change survives the death of the process. After a power cut it is there whole or not at all.
   case relaxed
 }
 

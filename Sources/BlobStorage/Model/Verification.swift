@@ -1,4 +1,4 @@
-/// What the bytes of a blob are compared with before they are returned.
+/// How the bytes of a blob are verified before they are returned.
 public enum Verification: Sendable, Hashable {
   /// The blob's digest. It detects every change of the bytes, also a deliberate one.
   case digest

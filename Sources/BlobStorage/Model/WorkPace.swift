@@ -7,7 +7,7 @@ import Foundation
 /// evidence: in the first two seconds of a phase, without a total, and after ten seconds without progress. The caller
 /// provides the time.
 public struct WorkPace: Sendable {
-  /// Seconds after which what was learned counts half.
+  /// Seconds after which earlier work counts half.
   public static let halfLifeSeconds = 8.0
   /// Seconds of a phase before it reports the time left.
   public static let silenceSeconds = 2.0
@@ -56,13 +56,13 @@ public struct WorkPace: Sendable {
     sampled = (now, progress.doneByteCount, progress.doneCount)
   }
 
-  /// Bytes a second, lately; nil while there is nothing to go by.
+  /// Recent bytes per second; nil while there is no evidence.
   public var bytesPerSecond: Double? { seconds > 0 ? bytes * Self.byteUnit / seconds : nil }
 
-  /// Files, packs or whatever is counted a second, lately; nil while there is nothing to go by.
+  /// Recent files, packs or blobs per second; nil while there is no evidence.
   public var countPerSecond: Double? { seconds > 0 ? files / seconds : nil }
 
-  /// Seconds until the phase is done, if it goes on as it did lately; nil when that cannot be told.
+  /// Seconds until the phase is done at the recent pace; nil when there is no estimate.
   public func secondsLeft(at now: Double) -> Double? {
     guard let latest, now - began >= Self.silenceSeconds, sampleCount >= Self.sampleCountMin,
       now - advanced < Self.stallSeconds, latest.totalByteCount > 0 || latest.totalCount > 0

@@ -47,7 +47,7 @@ package struct PackScanner {
   package func header() throws(BlobStorageError) -> PackHeader {
     let header = try located(0) { () throws(BlobStorageError) in
       guard byteCount <= Limits.packByteCountMax else {
-        throw BlobStorageError(.corrupted, "The pack has \(byteCount) bytes, more than any can have.")
+        throw BlobStorageError(.corrupted, "The pack has \(byteCount) bytes, more than the maximum.")
       }
       let bytes = try read(at: 0, PackHeader.byteCount)
       return try bridge(bytes) { (raw) throws(BlobStorageError) in try PackHeader(raw) }
@@ -551,7 +551,7 @@ extension File {
     let bytes = try bytesThere(at: offset, count)
     guard bytes.count == count else {
       throw BlobStorageError(
-        .corrupted, "A pack ends at \(offset + Int64(bytes.count)), before what was expected there.",
+        .corrupted, "A pack ends at \(offset + Int64(bytes.count)), before the expected record.",
         pack: pack?.description, offset: offset, path: path.string)
     }
     return bytes

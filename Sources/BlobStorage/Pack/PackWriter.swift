@@ -260,8 +260,8 @@ package final class PackWriter {
   package static func syncFailure(of pack: PackName, _ cause: BlobStorageError) -> BlobStorageError {
     BlobStorageError(
       .poisoned,
-      "Syncing pack \(pack) failed (\(cause.message)): what was written since may be lost in a power cut; "
-        + "open the store anew to go on.", pack: pack.description, path: cause.path, errno: cause.errno)
+      "Syncing pack \(pack) failed (\(cause.message)): recent changes may be lost in a power cut; "
+        + "open the store again to continue.", pack: pack.description, path: cause.path, errno: cause.errno)
   }
 
   /// Syncs, writes the footer and syncs again: the pack never changes again. Returns its length.

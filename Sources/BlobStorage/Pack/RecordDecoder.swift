@@ -47,7 +47,7 @@ package struct RecordDecoder {
       let manifest = try ManifestRecord(meta: meta, algorithm: algorithm)
       guard header.payloadByteCount == manifest.payloadByteCount else {
         throw BlobStorageError(
-          .corrupted, "A manifest has not as many entries as it says.", digest: manifest.digest)
+          .corrupted, "A manifest's number of entries is wrong.", digest: manifest.digest)
       }
       content = .manifest(manifest)
     }

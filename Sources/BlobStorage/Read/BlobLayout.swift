@@ -123,7 +123,7 @@ package struct BlobLayout: Sendable {
     }
     guard sum == list.spanByteCount, chunks.count == list.chunkCount else {
       throw BlobStorageError(
-        .corrupted, "A list of blob \(digest) is not what its manifest says.", digest: digest)
+        .corrupted, "A list of blob \(digest) differs from its manifest.", digest: digest)
     }
     return LoadedLists.List(chunks: chunks, starts: starts)
   }

@@ -59,7 +59,7 @@ package final class BlobSource: Sendable {
       }
     }
     throw BlobStorageError(
-      .corrupted, "The manifest of blob \(digest) is in a pack that is not there.", digest: digest)
+      .corrupted, "The manifest of blob \(digest) is in a pack that is missing.", digest: digest)
   }
 
   /// The manifest at its place, checked to be this blob's: no digest guards it, so its checksums must.
@@ -85,7 +85,7 @@ package final class BlobSource: Sendable {
       return (row, pack.name)
     }
     guard let (row, pack) = found, let file = try packs.file(pack) else {
-      throw BlobStorageError(.corrupted, "The manifest of blob \(digest) is not there.", digest: digest)
+      throw BlobStorageError(.corrupted, "The manifest of blob \(digest) is missing.", digest: digest)
     }
     _ = try readAfresh(digest, row, file, pack)
   }

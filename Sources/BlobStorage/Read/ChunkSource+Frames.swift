@@ -101,7 +101,7 @@ extension ChunkSource {
     _ payload: RawSpan, _ codecNumber: UInt8, _ plainByteCount: Int, upTo end: Int? = nil
   ) throws(BlobStorageError) -> [UInt8] {
     guard codecNumber == CodecKind.zstd.rawValue else {
-      throw BlobStorageError(.unsupportedFormat, "codec \(codecNumber) of a frame is not known to this build")
+      throw BlobStorageError(.unsupportedFormat, "this build does not know codec \(codecNumber) of a frame")
     }
     // A zstd block has 128 KiB: near the end, all of it is decoded in any case, and a window would only cost copying.
     let count = end.flatMap { $0 <= plainByteCount - (128 << 10) ? $0 : nil } ?? plainByteCount

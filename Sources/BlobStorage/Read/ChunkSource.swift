@@ -76,7 +76,7 @@ package final class ChunkSource: Sendable {
       if let found { return found }
     } while try looksAgain(&lookCount)
     throw BlobStorageError(
-      .corrupted, "Chunk \(digest) is needed and not in the store: put the same bytes again to heal it.",
+      .corrupted, "Chunk \(digest) is missing from the store: put the same bytes again to heal it.",
       digest: digest)
   }
 
@@ -88,7 +88,7 @@ package final class ChunkSource: Sendable {
       try self.read(place, digest, usesKept: false)
     }
     guard found == nil else { return }
-    throw BlobStorageError(.corrupted, "Chunk \(digest) is needed and not in the store.", digest: digest)
+    throw BlobStorageError(.corrupted, "Chunk \(digest) is missing from the store.", digest: digest)
   }
 
   /// Whether another copy of a damaged chunk can be read. The catalog points at that copy from then on.
@@ -248,7 +248,7 @@ package final class ChunkSource: Sendable {
   func whereThere<T>(
     _ pack: PackName, _ body: (any File) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
-    var reason = "Pack \(pack) is not there."
+    var reason = "Pack \(pack) is missing."
     do throws(BlobStorageError) {
       if let file = try packs.file(pack) { return try body(file) }
     } catch {
@@ -312,7 +312,7 @@ package final class ChunkSource: Sendable {
       if let result { return result }
     }
     throw BlobStorageError(
-      .corrupted, "Chunk \(digest) should be in pack \(lastPack.map { "\($0)" } ?? "?"), which is not there.",
+      .corrupted, "Chunk \(digest) should be in pack \(lastPack.map { "\($0)" } ?? "?"), which is missing.",
       digest: digest, pack: lastPack?.description)
   }
 
@@ -359,7 +359,7 @@ package final class ChunkSource: Sendable {
       }
       if row.codecNumber == CodecKind.none.rawValue {
         guard row.storedByteCount == row.plainByteCount else {
-          throw BlobStorageError(.corrupted, "its length is not that of its bytes")
+          throw BlobStorageError(.corrupted, "its length is wrong")
         }
         if verification == .checksum, row.storedByteCount > 0 {
           // What damages a record's header or meta need not damage the bytes: the digest decides.
@@ -373,7 +373,7 @@ package final class ChunkSource: Sendable {
           try self.fetch(place.file, row.payloadOffset, into: target, access)
         } else {
           guard let kind = CodecKind(rawValue: row.codecNumber) else {
-            throw BlobStorageError(.unsupportedFormat, "codec \(row.codecNumber) is not known to this build")
+            throw BlobStorageError(.unsupportedFormat, "this build does not know codec \(row.codecNumber)")
           }
           let stored = try [UInt8](filling: row.storedByteCount) { (target) throws(BlobStorageError) in
             try self.fetch(place.file, row.payloadOffset, into: target, access)
@@ -423,7 +423,7 @@ package final class ChunkSource: Sendable {
     _ stored: RawSpan, _ record: ChunkRecord, base: [UInt8]?
   ) throws(BlobStorageError) -> [UInt8] {
     guard let kind = CodecKind(rawValue: record.codecNumber) else {
-      throw BlobStorageError(.unsupportedFormat, "codec \(record.codecNumber) is not known to this build")
+      throw BlobStorageError(.unsupportedFormat, "this build does not know codec \(record.codecNumber)")
     }
     return try [UInt8](filling: record.plainByteCount) { (target) throws(BlobStorageError) in
       try decode(stored, kind, base, into: target)
@@ -514,7 +514,7 @@ extension ChunkSource {
     let bytes = try bytes(entry.digest, access: access, keeps: keeps, verification: verification)
     guard bytes.count == entry.plainByteCount else {
       throw BlobStorageError(
-        .corrupted, "Chunk \(entry.digest) has not the length that a manifest says.", digest: entry.digest)
+        .corrupted, "The length of chunk \(entry.digest) differs from the manifest.", digest: entry.digest)
     }
     return bytes
   }

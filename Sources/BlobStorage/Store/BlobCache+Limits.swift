@@ -44,7 +44,7 @@ public struct CacheConfiguration: Sendable {
   public var store: StoreConfiguration
   /// Bytes of recently used values to keep in memory.
   public var memoryByteCountMax: Int
-  /// How far a value is on its way to the medium when a put returns.
+  /// How safe a value is when a put returns.
   public var durability: Durability
 
   /// A configuration with these values.

@@ -54,14 +54,14 @@ public final class BlobCache: Sendable {
 
   // MARK: Values
 
-  /// The bytes of a key; nil when there are none, or when they are too old.
+  /// The bytes of a key; nil when there are none, or when they have expired.
   ///
   /// - Complexity: no write. The use is recorded in memory; a later put or a task of its own writes it.
   public func data(forKey key: String) async throws(BlobStorageError) -> Data? {
     try await read { (core) throws(BlobStorageError) in try core.data(key) }
   }
 
-  /// The bytes of several keys: one element for each key, in their order, nil for a key that has no good value.
+  /// The bytes of several keys: one element for each key, in their order, nil for a key without a value.
   public func data(forKeys keys: [String]) async throws(BlobStorageError) -> [Data?] {
     try await read { (core) throws(BlobStorageError) in
       var found: [Data?] = []
@@ -92,7 +92,7 @@ public final class BlobCache: Sendable {
 
   /// Stores several values, in as few commits as their length allows.
   ///
-  /// - Returns: for each whether it was stored.
+  /// - Returns: whether each value was stored.
   @discardableResult
   public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
     try await run { (core) throws(BlobStorageError) in try core.put(items) }

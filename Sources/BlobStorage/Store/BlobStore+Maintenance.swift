@@ -96,7 +96,7 @@ extension BlobStore {
     }
   }
 
-  /// Where the space went, what saved some, and which keys take most: at most `keyCountMax` of them.
+  /// Where the space went, what saved space, and the `keyCountMax` keys that take most.
   ///
   /// - Complexity: follows every version to its chunks three times. Memory grows by some bits for each chunk, and not
   ///   with the number of keys.

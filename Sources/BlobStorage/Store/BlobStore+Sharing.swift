@@ -18,8 +18,8 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.synchronize() }
   }
 
-  /// Takes in what other machines have published before the call, and says how many packs that were. For a store in a
-  /// folder there is nothing to do: all processes see the same.
+  /// Applies what other machines have published before the call, and returns how many packs that were. For a store in a
+  /// folder there is nothing to do, because all processes see the same.
   @discardableResult
   public func catchUp() async throws(BlobStorageError) -> Int {
     try await run { (engine) throws(BlobStorageError) in try engine.catchUp().newPackCount }
@@ -30,7 +30,7 @@ extension BlockingBlobStore {
   /// Makes durable what was stored with ``Durability/relaxed``.
   public func synchronize() throws(BlobStorageError) { try store.engine.synchronize() }
 
-  /// Takes in what other machines have published before the call.
+  /// Applies what other machines have published before the call.
   @discardableResult
   public func catchUp() throws(BlobStorageError) -> Int { try store.engine.catchUp().newPackCount }
 }

@@ -66,7 +66,7 @@ public final class BlobStore: Sendable {
     try await run { (engine) throws(BlobStorageError) in try engine.close() }
   }
 
-  /// Where the store is and what `create` decided.
+  /// Where the store is, and the options of `create`.
   public var information: StoreInformation { engine.information }
 
   /// Runs a blocking operation on a thread of the store's own.

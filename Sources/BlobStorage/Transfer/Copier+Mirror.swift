@@ -28,7 +28,7 @@ extension Copier {
     return BlobStorageError(
       .wouldDropMany,
       "The mirror would drop \(otherCount) of \(keyCount) keys of \(target.information.path), because "
-        + "\(source.information.path) does not have them: see whether it is the right source, and give --force.",
+        + "\(source.information.path) does not have them: check that it is the right source, and give --force.",
       path: target.information.path)
   }
 
@@ -112,7 +112,7 @@ extension Copier {
       for digest in missing {
         guard let row = try transaction.chunkRow(digest) else {
           throw BlobStorageError(
-            .corrupted, "Chunk \(digest) is needed and not in the store.", digest: digest)
+            .corrupted, "Chunk \(digest) is missing from the store.", digest: digest)
         }
         guard plan.isFirst(digest) else { continue }
         report.chunkCount += 1

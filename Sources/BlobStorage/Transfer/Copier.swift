@@ -189,7 +189,7 @@ package final class Copier {
       key: String(decoding: key.bytes, as: UTF8.self), version: BlobVersion.ID(addition.stamp),
       digest: addition.row.digest,
       reason: "its time lies more than a day ahead of this machine's clock; "
-        + "if the clock is right, put the bytes in the source anew and delete this version there")
+        + "if the clock is right, put the bytes in the source again and delete this version there")
   }
 
   /// Counts what the source shows.

@@ -7,7 +7,7 @@ public struct CopyOptions: Sendable, Hashable {
   public var prefix: String
   /// Whether to drop versions in the target that the source does not show, including those that it never had.
   ///
-  /// Refused for a source with known damage, and when more than a tenth of the target's keys with the prefix would go.
+  /// Refused for a source with known damage, and if it would drop more than a tenth of the target's keys with the prefix.
   public var isMirror: Bool
   /// Mirrors despite those checks.
   public var isForced: Bool
@@ -45,7 +45,7 @@ public struct CopyReport: Sendable, Hashable {
   public var unchangedVersionCount = 0
   /// Versions that the target no longer shows.
   public var droppedVersionCount = 0
-  /// Keys that the target showed and a mirror drops, and the first hundred of them in a dry run.
+  /// Keys that a mirror drops from the target. A dry run also names the first hundred.
   public var droppedKeyCount = 0
   public var droppedKeys: [String] = []
   /// In a dry run, why the copy would be refused.
@@ -53,7 +53,7 @@ public struct CopyReport: Sendable, Hashable {
   /// Chunks that the target did not have, and their plain bytes.
   public var chunkCount = 0
   public var newByteCount: Int64 = 0
-  /// Bytes that they took in packs.
+  /// Bytes that these chunks added to packs.
   public var storedByteCount: Int64 = 0
   public var damaged: [UncopiedVersion] = []
   public var seconds = 0.0

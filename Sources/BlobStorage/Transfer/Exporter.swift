@@ -165,7 +165,7 @@ final class Exporter {
       case .noSpace, .cancelled, .closed: throw error
       default:
         if error.errno == Errno.fileExists.rawValue {
-          return failed("there is a file of that name already; --overwrite replaces it")
+          return failed("a file of that name exists; --overwrite replaces it")
         }
         return failed(error.message)
       }

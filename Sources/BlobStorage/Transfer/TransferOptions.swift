@@ -15,7 +15,7 @@ public struct ImportOptions: Sendable, Hashable {
   /// Reads and compares everything but changes nothing.
   public var isDryRun: Bool
   /// Files and folders to leave out: shell patterns (`*`, `?`, `[…]`) matched against the name, or against the
-  /// relative path when the pattern holds a '/'. One that ends in '/' means folders alone.
+  /// relative path when the pattern holds a '/'. One that ends in '/' matches folders only.
   public var excluded: [String]
   /// Reads files again that seem unchanged.
   public var readsUnchanged: Bool
@@ -48,7 +48,7 @@ public struct ImportReport: Sendable, Hashable {
   /// Files that were stored, or that the store already had.
   public var fileCount = 0
   public var byteCount: Int64 = 0
-  /// Files whose key is new or has got a new version.
+  /// Files that got a new key or a new version.
   public var newFileCount = 0
   /// Files that have not changed since their last import.
   public var unchangedFileCount = 0

@@ -76,7 +76,7 @@ extension WriterSession {
     if !isDurable(watermark), try !synchronizeOther(watermark.pack) {
       try checkNotPoisoned()
       throw BlobStorageError(
-        .poisoned, "A sync of pack \(watermark.pack) has failed: open the store anew to go on.",
+        .poisoned, "A sync of pack \(watermark.pack) has failed: open the store again to continue.",
         pack: watermark.pack.description)
     }
     // Another thread's sync of the pack may have failed. Then this sync proves nothing about what that one lost.

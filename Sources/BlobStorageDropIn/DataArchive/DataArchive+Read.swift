@@ -72,7 +72,7 @@ extension DataArchive {
     (try? store.perform(.archive) { (store) throws(BlobStorageError) in try store.keys(of: .archive) }) ?? []
   }
 
-  /// What the original has left for this archive and could not be taken in yet: keys' folders, and folders that cannot
+  /// What the original has left for this archive and could not be imported yet: keys' folders, and folders that cannot
   /// be listed. It is tried again whenever the archive is opened; what lies there is never changed.
   public var oldFilesLeftOut: [URL] { store.leftOut(.archive) }
 

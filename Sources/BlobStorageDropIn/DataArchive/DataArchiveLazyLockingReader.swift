@@ -58,7 +58,7 @@ public final class DataArchiveLazyLockingReader: Sendable {
     }
   }
 
-  /// Lets go of the versions and of the key. Calls made before still get theirs.
+  /// Releases the versions and the key. Earlier calls still get their versions.
   public func finish() {
     state.withLock { $0.isFinished = true }
     queue.async { [self] in

@@ -1,13 +1,13 @@
 import Foundation
 
-/// How an operation of a ``DataArchive`` ended. The URLs say where the original would have kept the value.
+/// The result of an operation of a ``DataArchive``. The URLs say where the original would have kept the value.
 public enum DataArchiveResult: Sendable {
   case success
   /// There is no such key.
   case fileNotFound(URL)
   /// The value or its bytes could not be converted, or the bytes cannot be read whole and right.
   case couldNotConvertFile(URL, String)
-  /// Does not happen any more: nothing is moved.
+  /// No longer happens, because the store moves nothing.
   case couldNotMoveFile(URL, URL, any Error)
   /// Archived versions could not be dropped.
   case coludNotDeleteFile(URL, any Error)
@@ -19,7 +19,7 @@ public enum DataArchiveResult: Sendable {
   case lockingReaderWasFinished
   /// The key could not be deleted.
   case couldNotDeleteKey(URL, any Error)
-  /// Does not happen any more: the first version of a key is a plain success.
+  /// No longer happens, because the first version of a key is a plain success.
   case couldNotArchiveButCouldSet
 
   /// Whether the operation did what it was asked for.
@@ -28,5 +28,5 @@ public enum DataArchiveResult: Sendable {
   }
 }
 
-/// What is called when a write is done.
+/// Receives the result of a write.
 public typealias DataArchiveCompletionHandler = (DataArchiveResult) -> Void

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A value together with the way to its bytes and back.
+/// A value that converts to bytes and back.
 public protocol ValueConverter {
   associatedtype T
   /// The converter with the value that `data` stands for, or nil when there is none.

@@ -27,7 +27,7 @@ public final class FileReader: Sendable {
     }
   }
 
-  /// Opens what is to be read; false when it is not there or cannot be read. A reader that is open stays as
+  /// Opens the file or blob; false when it is missing or cannot be read. A reader that is open stays as
   /// it is.
   public func open() -> Bool {
     source.withLock { source in

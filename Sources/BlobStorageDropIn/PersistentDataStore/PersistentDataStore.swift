@@ -14,7 +14,7 @@ public final class PersistentDataStore: Sendable {
   /// Names a piece of data.
   public typealias Identifier = String
 
-  /// How storing ended.
+  /// The result of storing.
   public enum Result: Sendable {
     /// The data could not be stored; what was there is as it was.
     case failed(any Error)
@@ -32,7 +32,7 @@ public final class PersistentDataStore: Sendable {
 
   /// A data store in the folder `<Documents>/<name>`, which is made if it is missing.
   ///
-  /// - Throws: why the folder cannot be made.
+  /// - Throws: why the folder cannot be created.
   public init(name: String) throws {
     self.name = name
     let folder = UserFolders.documents.appendingPathComponent(name, isDirectory: true)
@@ -41,7 +41,7 @@ public final class PersistentDataStore: Sendable {
     store = SharedStore.of(folder, other: other)
   }
 
-  /// What the original has left in the folder and could not be taken in yet. It is tried again whenever the folder is
+  /// What the original has left in the folder and could not be imported yet. It is tried again whenever the folder is
   /// opened; the files are never changed.
   public var oldFilesLeftOut: [URL] { store.leftOut(.data) }
 
@@ -52,7 +52,7 @@ public final class PersistentDataStore: Sendable {
 
   private static func key(_ identifier: Identifier) -> String { Library.data.storeKey(trimmed(identifier)) }
 
-  /// Stores what the provider gives, in place of what was under the identifier.
+  /// Stores the provider's data in place of the data under the identifier.
   public func storeData(
     _ dataProvider: @escaping () -> Data?, identifier: Identifier = UUID().uuidString,
     completionHandler block: @escaping (Result) -> Void
@@ -65,7 +65,7 @@ public final class PersistentDataStore: Sendable {
     }
   }
 
-  /// Hands over what the transformer makes of the data; nil when there is none, or none that can be read.
+  /// Hands over the transformed data; nil when there is none, or when it cannot be read.
   public func loadData<T>(
     forIdentifier identifier: Identifier, dataTransformer: @escaping (Data) -> T?,
     completionHandler block: @escaping (T?) -> Void

@@ -27,18 +27,18 @@ extension Persistible {
 }
 
 extension Persistible where Self: Codable {
-  /// What values are encoded with.
+  /// The encoder for values.
   public static func getEncoder() -> JSONEncoder {
     let encoder = JSONEncoder()
     encoder.outputFormatting = .prettyPrinted
     return encoder
   }
 
-  /// What values are decoded with.
+  /// The decoder for values.
   public static func getDecoder() -> JSONDecoder { JSONDecoder() }
 }
 
-/// What a document holds.
+/// The contents of a document.
 public enum PersistenceData<T: Persistible> {
   /// The one value that was saved.
   case single(T)

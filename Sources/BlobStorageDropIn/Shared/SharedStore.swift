@@ -24,7 +24,7 @@ final class SharedStore: Sendable {
     var leftOut: [Library: [Left]] = [:]
   }
 
-  /// Keys that could not be taken in from one folder.
+  /// Keys that could not be imported from one folder.
   private struct Left {
     var folder: URL
     /// Distinguishes the folder in the store's marker.
@@ -112,7 +112,7 @@ final class SharedStore: Sendable {
     guard let place = left.first(where: { OldData.contains($0.keys, key) }) else { return }
     let path = place.folder.appendingPathComponent(key).path
     throw BlobStorageError(
-      .io, "The original's files at \(path) could not be taken in: make them readable and open them anew.",
+      .io, "The original's files at \(path) could not be imported: make them readable and open them again.",
       key: key, path: path)
   }
 
@@ -159,7 +159,7 @@ final class SharedStore: Sendable {
   private func openOrCreate() throws(BlobStorageError) -> BlockingBlobStore {
     do { try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true) } catch {
       throw BlobStorageError(
-        .io, "The folder \(folder.path) cannot be made: \(error.localizedDescription)", path: folder.path)
+        .io, "The folder \(folder.path) cannot be created: \(error.localizedDescription)", path: folder.path)
     }
     // One path for one folder, however it was reached: the catalog must not be opened twice in a process.
     let path = StoreLocation.of(folder.resolvingSymlinksInPath()).path

@@ -60,7 +60,7 @@ package struct Collections: Hashable, Sendable {
         try reader.reserved(4)
         guard epoch <= number, Int(condemnedCount) <= reader.remainingByteCount / PackName.byteCount
         else {
-          throw BlobStorageError(.corrupted, "its numbers are impossible.")
+          throw BlobStorageError(.corrupted, "its numbers are invalid.")
         }
         var last: PackName?
         for _ in 0..<condemnedCount {

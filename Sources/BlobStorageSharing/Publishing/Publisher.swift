@@ -16,8 +16,8 @@ final class Publisher: Sendable {
 
   /// The error of a writer that another machine has fenced.
   static let fenced =
-    "Another machine collected garbage and has fenced this writer, which it had waited for too long: "
-    + "what was not reported done was not stored; open the store anew and do it again."
+    "Another machine collected garbage and fenced this writer: "
+    + "unconfirmed changes were not stored; open the store again and repeat them."
 
   private let backend: RemoteBackend
   private let waitingCountMax: Int
@@ -132,7 +132,7 @@ final class Publisher: Sendable {
         if let error = failure(state) ?? state.ending { throw error }
         guard state.next != nil else {
           throw BlobStorageError(
-            .poisoned, "A pack could not be sealed, and no later one is published: open the store anew.")
+            .poisoned, "A pack could not be sealed, and no later one is published: open the store again.")
         }
         try CancellationFlag.check()
         state.beginRun()
@@ -150,8 +150,8 @@ final class Publisher: Sendable {
           stop(
             BlobStorageError(
               .poisoned,
-              "Pack \(item.name) was damaged before it could be published: what was not reported done was not "
-                + "stored; check the medium, open the store anew and do it again.",
+              "Pack \(item.name) was damaged before it could be published: unconfirmed changes were not stored; "
+                + "check the medium, open the store again and repeat them.",
               pack: item.name.description))
           return
         }
@@ -164,8 +164,8 @@ final class Publisher: Sendable {
           stop(
             BlobStorageError(
               .poisoned,
-              "Pack \(item.name) cannot be published, because other bytes have its name: "
-                + "open the store anew and do it again.",
+              "Pack \(item.name) cannot be published, because an object with other bytes has its name: "
+                + "open the store again and repeat unconfirmed changes.",
               pack: item.name.description))
           return
         }

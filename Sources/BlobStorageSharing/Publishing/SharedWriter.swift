@@ -58,7 +58,7 @@ final class SharedWriter: PackPublisher {
     session.poison(
       BlobStorageError(
         .poisoned,
-        "Pack \(writer.name) cannot be written (\(cause.message)): open the store anew, which publishes what is left.",
+        "Pack \(writer.name) cannot be written (\(cause.message)): open the store again, which publishes the rest.",
         pack: writer.name.description, path: cause.path, errno: cause.errno))
     writer.file.close()
     return 0

@@ -10,7 +10,7 @@ struct CacheCommand: AsyncParsableCommand {
     ])
 
   func run() async throws {
-    throw ValidationError("say which: stats, trim, set-limit or remove-limit")
+    throw ValidationError("name a subcommand: stats, trim, set-limit or remove-limit")
   }
 
   /// Tells the store's cache, if it has one, of a key that was just put, or of all keys for nil. Enforces the limits.
@@ -50,7 +50,7 @@ struct CacheCommand: AsyncParsableCommand {
       }
       throw Failure(
         ExitStatus.failed,
-        "The store at \(store.information.path.printable) is no cache; `blobtool cache set-limit BYTES` makes it one."
+        "The store at \(store.information.path.printable) is not a cache; `blobtool cache set-limit BYTES` makes it one."
       )
     }
     return cache
@@ -74,7 +74,7 @@ struct CacheStatisticsCommand: StoreCommand {
 /// `cache trim`: drops expired keys, and keys beyond the limits.
 struct CacheTrimCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "trim", abstract: "Drops what is too old and brings the store below its limits.")
+    commandName: "trim", abstract: "Drops expired values and brings the store below its limits.")
 
   @OptionGroup var shared: SharedOptions
 
@@ -82,7 +82,7 @@ struct CacheTrimCommand: StoreCommand {
     let report = try await CacheCommand.cache(of: store).trim()
     if shared.json { return try JSONText.print(Output(report)) }
     var facts = FactTable()
-    facts.add("keys too old", report.expiredKeyCount)
+    facts.add("keys expired", report.expiredKeyCount)
     facts.add("keys evicted", report.evictedKeyCount)
     facts.add("freed", byteCount: report.freedByteCount)
     facts.add("limit", byteCount: report.byteCountMax)
@@ -116,27 +116,28 @@ struct CacheLimitCommand: StoreCommand {
     commandName: "set-limit",
     abstract: "Makes the store a cache that takes at most BYTES, or changes its limits, and trims it.",
     discussion: """
-      From then on the store drops the least recently used keys when it needs room. With --prefix it drops only keys \
-      that begin with it, and the limit still covers the whole folder. On a store with keys, --evict allows dropping \
-      them; without it the command says how many would go at once and changes nothing. remove-limit ends this.
+      The store then evicts the least recently used keys when it needs room. With --prefix it evicts only keys that \
+      begin with PREFIX; the limit still covers the whole folder. A store with keys needs --evict, which allows evicting \
+      them. Without it the command says how many would be evicted at once, and changes nothing. remove-limit ends the cache.
       """)
 
   @Argument(
     help: ArgumentHelp(
-      "Bytes of the medium that all files of the store may take: a number, or one with K, M, G or T (1,024), or KiB.",
+      "The most bytes that all files of the store may take: a number, or one with K, M, G or T (1,024), or KiB.",
       valueName: "bytes"))
   var byteCount: ByteCountArgument
 
-  @Option(help: ArgumentHelp("How many keys there may be (default: any number).", valueName: "n"))
+  @Option(help: ArgumentHelp("The maximum number of keys (default: no limit).", valueName: "n"))
   var count: Int?
 
-  @Option(help: ArgumentHelp("Seconds that a value is good (default: for ever).", valueName: "seconds"))
+  @Option(help: ArgumentHelp("Seconds after which a value expires (default: never).", valueName: "seconds"))
   var lifetime: Double?
 
-  @Option(help: "The keys that may go (default: those of the existing cache, else all).")
+  @Option(
+    help: "Evict only keys that begin with PREFIX (default: that of the existing cache, else all keys).")
   var prefix: String?
 
-  @Flag(help: "Allow dropping the keys that the store has.")
+  @Flag(help: "Allow evicting the keys that the store has.")
   var evict = false
 
   @OptionGroup var shared: SharedOptions
@@ -177,8 +178,8 @@ struct CacheLimitCommand: StoreCommand {
     let evicted =
       forecast.evictedKeyCount > 0
       ? "about \(HumanText.grouped(forecast.evictedKeyCount)) of them,"
-        + " \(HumanText.size(forecast.evictedByteCount)), go at once"
-      : "none of them goes at once, and any can go later"
+        + " \(HumanText.size(forecast.evictedByteCount)), are evicted at once"
+      : "none of them is evicted at once, but any can be later"
     guard evict else {
       throw Failure(
         ExitStatus.wrongUsage,
@@ -200,7 +201,7 @@ struct CacheRemovalCommand: StoreCommand {
     // Fails for a store that is not a cache. Removes a damaged file of limits.
     if try await !store.removeCache() { _ = try await CacheCommand.cache(of: store) }
     if shared.json { return try JSONText.print(Output()) }
-    try StandardOutput.write("The store is no cache any more; its keys stay.\n")
+    try StandardOutput.write("The store is no longer a cache; its keys stay.\n")
   }
 
   private struct Output: Encodable {
@@ -239,7 +240,7 @@ struct CacheOutput: Encodable {
     if let lifetimeSeconds { facts.add("lifetime", HumanText.duration(lifetimeSeconds)) }
     facts.add("keys", keys)
     facts.add("packs", packs)
-    facts.add("garbage noticed", byteCount: garbageByteCount)
+    facts.add("known garbage", byteCount: garbageByteCount)
     return facts
   }
 }

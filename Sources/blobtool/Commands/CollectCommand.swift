@@ -4,31 +4,33 @@ import BlobStorage
 /// `gc`: removes what no version needs.
 struct CollectCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "gc", abstract: "Removes what no version needs; safe at any time.",
+    commandName: "gc", abstract: "Collects garbage: removes what no version needs. Safe at any time.",
     discussion: """
       A cache is trimmed to its limits first: see `blobtool cache`.
 
-      With --recompress, it then stores chunks again that can be encoded in fewer bytes, in the packs first that \
-      gain most by it. That takes 20 to 50 times as long as storing them did; a run that was ended goes on with the next. With --dry-run, it encodes samples of \
-      each pack, and estimates from them how many packs it would store again and how much that would save.
+      With --recompress, it then encodes chunks again, as hard as the codec can. It begins with the packs that gain \
+      most, and takes 20 to 50 times as long as storing the chunks did. The next run continues an interrupted one. With \
+      --dry-run, it encodes samples of each pack, and estimates how many packs it would store again and what that saves.
       """)
 
   @Flag(help: "Only say what would be removed.")
   var dryRun = false
 
-  @Option(help: ArgumentHelp("Before that, keep up to N archived versions of every key.", valueName: "n"))
+  @Option(
+    help: ArgumentHelp(
+      "First keep up to N archived versions of every key, and drop the others.", valueName: "n"))
   var keep: Int?
 
   @Option(
     help: ArgumentHelp(
-      "In a bucket, first end a writer that gc names and that will never finish; what it was told to be durable stays.",
+      "In a bucket, first end a writer that gc names and that will never finish; what it confirmed as durable stays.",
       valueName: "writer"))
   var fence: [String] = []
 
-  @Flag(help: "Then encode chunks once more, as hard as the codec can.")
+  @Flag(help: "Then encode chunks again, as hard as the codec can.")
   var recompress = false
 
-  @Option(help: ArgumentHelp("End recompressing after that time: 90s, 30m, 2h, 1d.", valueName: "duration"))
+  @Option(help: ArgumentHelp("Stop recompressing after this time: 90s, 30m, 2h, 1d.", valueName: "duration"))
   var time: DurationArgument?
 
   @OptionGroup var shared: SharedOptions
@@ -54,7 +56,7 @@ struct CollectCommand: StoreCommand {
       facts.add(dryRun ? "chunks to delete" : "chunks deleted", report.deletedChunkCount)
       facts.add(dryRun ? "packs to delete" : "packs deleted", report.deletedPackCount)
       facts.add(dryRun ? "packs to compact" : "packs compacted", report.compactedPackCount)
-      facts.add(dryRun ? "chunks to encode anew" : "chunks encoded anew", report.reencodedChunkCount)
+      facts.add(dryRun ? "chunks to encode again" : "chunks encoded again", report.reencodedChunkCount)
       if recompress {
         facts.add(dryRun ? "packs to recompress" : "packs recompressed", report.recompressedPackCount)
         facts.add(

@@ -27,7 +27,7 @@ struct CopyCommand: AsyncParsableCommand {
   @Argument(help: "The store to copy into.", completion: .directory)
   var target: String
 
-  @Option(help: "Copy only keys that begin with it.")
+  @Option(help: "Copy only keys that begin with PREFIX.")
   var prefix: String = ""
 
   @Flag(
@@ -36,31 +36,32 @@ struct CopyCommand: AsyncParsableCommand {
   )
   var mirror = false
 
-  @Flag(help: "Look at everything, and change nothing.")
+  @Flag(help: "Say what would be copied and dropped, and change nothing.")
   var dryRun = false
 
   @Flag(help: "Mirror a source that is damaged or lacks many keys.")
   var force = false
 
   @Option(
-    help: ArgumentHelp("This machine's folder for a source in a bucket.", valueName: "path"),
+    help: ArgumentHelp("Where this machine keeps the state of a source in a bucket.", valueName: "path"),
     completion: .directory)
   var sourceState: String?
 
   @Option(
-    help: ArgumentHelp("This machine's folder for a target in a bucket.", valueName: "path"),
+    help: ArgumentHelp("Where this machine keeps the state of a target in a bucket.", valueName: "path"),
     completion: .directory)
   var targetState: String?
 
-  @Option(help: ArgumentHelp("How a source in a bucket is reached.", valueName: "name"))
+  @Option(help: ArgumentHelp("The profile that reaches a source in a bucket.", valueName: "name"))
   var sourceProfile: String?
 
-  @Option(help: ArgumentHelp("How a target in a bucket is reached.", valueName: "name"))
+  @Option(help: ArgumentHelp("The profile that reaches a target in a bucket.", valueName: "name"))
   var targetProfile: String?
 
   @Option(
     help: ArgumentHelp(
-      "Bytes of packs that this machine keeps of each store in a bucket (default: 4 GiB).", valueName: "bytes"
+      "The most bytes of packs that this machine caches for each store in a bucket (default: 4 GiB).",
+      valueName: "bytes"
     )
   )
   var packCache: Int64?

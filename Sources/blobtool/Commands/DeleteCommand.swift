@@ -13,7 +13,7 @@ struct DeleteCommand: StoreCommand {
   @Argument(help: "Keys to drop.")
   var keys: [KeyArgument] = []
 
-  @Option(help: "Drop every key that begins with it.")
+  @Option(help: "Drop every key that begins with PREFIX.")
   var prefix: String?
 
   @Flag(help: "Drop every key.")
@@ -28,11 +28,11 @@ struct DeleteCommand: StoreCommand {
 
   func validate() throws {
     guard conditions.condition == .always || !isDryRun else {
-      throw ValidationError("--dry-run goes without --if-version and --if-absent")
+      throw ValidationError("--dry-run cannot be combined with --if-version or --if-absent")
     }
     guard conditions.condition == .always || (keys.count == 1 && prefix == nil && !all) else {
       throw ValidationError(
-        "--if-version and --if-absent are about one key: give one, without --prefix and --all")
+        "--if-version and --if-absent take one key, without --prefix and --all")
     }
     guard !keys.isEmpty || prefix != nil || all else { throw ValidationError("give keys, --prefix or --all") }
     guard !all || (keys.isEmpty && prefix == nil) else {
@@ -40,7 +40,7 @@ struct DeleteCommand: StoreCommand {
     }
     // Probably a shell variable that was never set.
     guard prefix != "" else {
-      throw ValidationError("an empty --prefix would drop every key: say --all for that")
+      throw ValidationError("an empty --prefix would drop every key: use --all for that")
     }
     for key in keys { _ = try key.checked() }
   }

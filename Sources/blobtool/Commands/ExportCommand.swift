@@ -18,7 +18,7 @@ struct ExportCommand: StoreCommand {
     completion: .directory)
   var places: [String]
 
-  @Option(help: ArgumentHelp("Leave this out of the front of each key.", valueName: "prefix"))
+  @Option(help: ArgumentHelp("Remove this prefix from each key.", valueName: "prefix"))
   var strip: String = ""
 
   @Flag(help: "Replace files that exist.")

@@ -15,12 +15,12 @@ struct GetCommand: StoreCommand {
   @Argument(help: "The key whose version is read.")
   var key: KeyArgument?
 
-  @Option(help: "The blob with that digest, whatever its key.")
+  @Option(help: "Read the blob with this digest, whatever its key.")
   var digest: DigestArgument?
 
   @Option(
     name: .customLong("version"),
-    help: ArgumentHelp("Another version than the current one.", valueName: "id"))
+    help: ArgumentHelp("A version other than the current one.", valueName: "id"))
   var versionText: String?
 
   @Option(help: ArgumentHelp("Where to begin, in bytes.", valueName: "n"))
@@ -84,7 +84,7 @@ struct GetCommand: StoreCommand {
       }
       return (reader, "“\(key.printable)”")
     }
-    guard let digest = digest?.digest(in: store) else { throw ValidationError("the digest is not one") }
+    guard let digest = digest?.digest(in: store) else { throw ValidationError("the digest is not valid") }
     guard digest.algorithm == store.information.digestAlgorithm,
       let reader = try await store.reader(for: digest)
     else {

@@ -20,7 +20,7 @@ struct ImportCommand: StoreCommand {
   @Argument(help: "Files and folders.", completion: .file())
   var paths: [String]
 
-  @Option(help: "What the keys begin with.")
+  @Option(help: "The prefix of all keys.")
   var prefix: String = ""
 
   @Flag(help: "Keep the current versions in their keys' history.")
@@ -37,7 +37,7 @@ struct ImportCommand: StoreCommand {
   @Flag(help: "Read files again that seem unchanged.")
   var force = false
 
-  @Option(help: "Another codec than the store's: zstd, zlib or none.")
+  @Option(help: "Use this codec instead of the store's: zstd, zlib or none.")
   var codec: Choice<CodecKind>?
 
   @OptionGroup var shared: SharedOptions
@@ -78,7 +78,7 @@ struct ImportCommand: StoreCommand {
     }
     if others.count > Self.shownCountMax {
       let rest = HumanText.grouped(others.count - Self.shownCountMax)
-      StandardError.say("skipped \(rest) more that are no regular files; --json lists them")
+      StandardError.say("skipped \(rest) more that are not regular files; --json lists them")
     }
     var facts = FactTable()
     facts.add(
@@ -90,8 +90,8 @@ struct ImportCommand: StoreCommand {
     if report.evictedFileCount > 0 {
       facts.add("evicted again", report.evictedFileCount)
       StandardError.say(
-        "\(HumanText.grouped(report.evictedFileCount)) of \(HumanText.count(report.fileCount, "file")) are not in the"
-          + " cache any more: its limit leaves no room for all; `blobtool cache set-limit` raises it")
+        "\(HumanText.grouped(report.evictedFileCount)) of \(HumanText.count(report.fileCount, "file")) are no longer in"
+          + " the cache: its limit has no room for all; `blobtool cache set-limit` raises it")
     }
     facts.add("new bytes", byteCount: report.newByteCount)
     facts.add("already stored", byteCount: report.duplicateByteCount)

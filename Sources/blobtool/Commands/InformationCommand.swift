@@ -10,7 +10,7 @@ struct InformationCommand: StoreCommand {
   var key: KeyArgument
 
   @Option(
-    name: .customLong("version"), help: ArgumentHelp("Another version than the current one.", valueName: "id")
+    name: .customLong("version"), help: ArgumentHelp("A version other than the current one.", valueName: "id")
   )
   var versionText: String?
 

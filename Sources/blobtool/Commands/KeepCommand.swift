@@ -14,10 +14,10 @@ struct KeepCommand: StoreCommand {
   @Argument(help: "The keys.")
   var keys: [KeyArgument] = []
 
-  @Option(help: "Every key that begins with it.")
+  @Option(help: "All keys that begin with PREFIX.")
   var prefix: String?
 
-  @Flag(help: "Every key.")
+  @Flag(help: "All keys.")
   var all = false
 
   @OptionGroup var shared: SharedOptions
@@ -28,7 +28,7 @@ struct KeepCommand: StoreCommand {
     guard waysCount == 1 else { throw ValidationError("give one of these: keys, --prefix, --all") }
     // Probably a shell variable that was never set.
     guard prefix != "" else {
-      throw ValidationError("an empty --prefix would mean every key: say --all for that")
+      throw ValidationError("an empty --prefix would mean every key: use --all for that")
     }
     for key in keys { _ = try key.checked() }
   }

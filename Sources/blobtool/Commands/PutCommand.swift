@@ -21,7 +21,7 @@ struct PutCommand: StoreCommand {
   @Flag(help: "Keep the current version in the key's history.")
   var archive = false
 
-  @Option(help: "Another codec than the store's: zstd, zlib or none.")
+  @Option(help: "Use this codec instead of the store's: zstd, zlib or none.")
   var codec: Choice<CodecKind>?
 
   @OptionGroup var conditions: ConditionOptions

@@ -50,7 +50,7 @@ struct ReportCommand: StoreCommand {
       try StandardOutput.write(page())
     }
     if let first = report.unreadable.first {
-      throw Failure(ExitStatus.damaged, "The report is not whole: \(first) Run `blobtool verify`.")
+      throw Failure(ExitStatus.damaged, "The report is incomplete: \(first) Run `blobtool verify`.")
     }
   }
 }

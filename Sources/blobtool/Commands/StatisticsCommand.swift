@@ -37,7 +37,7 @@ struct StatisticsCommand: StoreCommand {
     facts.add("plain bytes of all versions", byteCount: statistics.plainByteCount)
     facts.add("without duplicates", byteCount: statistics.uniqueByteCount)
     facts.add("as stored", byteCount: statistics.storedByteCount)
-    facts.add("of it only bases", byteCount: statistics.baseByteCount)
+    facts.add("of that, only bases", byteCount: statistics.baseByteCount)
     facts.add("saved by deduplication", byteCount: statistics.deduplicationSavedByteCount)
     facts.add("saved by codecs", byteCount: statistics.codecSavedByteCount)
     facts.add("saved by similarity", byteCount: statistics.similaritySavedByteCount)

@@ -6,10 +6,10 @@ struct VerifyCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "verify", abstract: "Reads everything back and checks each checksum and digest.")
 
-  @Flag(help: "Look at the structure only: damage within chunks of data is not found.")
+  @Flag(help: "Check the structure only; this does not find damage within chunks of data.")
   var quick = false
 
-  @Flag(help: "Compare each blob with its own digest, too: reads blobs of several chunks once more.")
+  @Flag(help: "Also compare each blob with its own digest; this reads blobs of several chunks again.")
   var blobs = false
 
   @OptionGroup var shared: SharedOptions

@@ -8,7 +8,7 @@ struct WatchCommand: AsyncParsableCommand {
     commandName: "watch", abstract: "Shows imports, gc and other long work that runs on the store now.",
     discussion: """
       It runs until it is interrupted; --once shows what runs now and ends. With --json it prints one line for each \
-      running work, each time. It does not open the store, and does not see the work of other users.
+      operation, each time. It does not open the store, and does not see the work of other users.
       """)
 
   @Flag(help: "Show what runs now, and end.")

@@ -7,14 +7,14 @@ struct WhyCommand: StoreCommand {
     commandName: "why",
     abstract: "Shows what holds a key's blobs, a blob or a chunk, and what dropping it frees.",
     discussion: """
-      A digest is blake3:… or sha256:… with 64 digits, or the digits alone. If a key looks like \
-      the digest, the key counts; --digest means the digest.
+      A digest is blake3:… or sha256:… with 64 digits, or the digits alone. If a key \
+      has that name, the command shows the key; with --digest, the digest.
       """)
 
   @Argument(help: ArgumentHelp("A key, or the digest of a blob or chunk.", valueName: "key|digest"))
   var text: KeyArgument
 
-  @Flag(help: "Take it for a digest, even if a key has that name.")
+  @Flag(help: "Look up a digest, even if a key has that name.")
   var digest = false
 
   @Option(help: ArgumentHelp("List at most N holders and N keys that share.", valueName: "n"))

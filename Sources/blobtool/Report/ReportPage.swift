@@ -47,7 +47,7 @@ struct ReportPage {
   private var warning: String {
     if report.unreadable.isEmpty { return "" }
     let lines = report.unreadable.map { HTML.text($0.printable) }.joined(separator: "<br>")
-    return "<p class=\"warning\">Something could not be read, and is missing from the numbers: \(lines) "
+    return "<p class=\"warning\">The numbers lack what could not be read: \(lines) "
       + "<code>blobtool verify</code> says more.</p>\n"
   }
 
