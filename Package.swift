@@ -13,6 +13,9 @@ let package = Package(
   platforms: [.macOS(.v15)],
   products: [
     .library(name: "BlobStorage", targets: ["BlobStorage"]),
+    .library(name: "BlobStorageCache", targets: ["BlobStorageCache"]),
+    .library(name: "BlobStorageReports", targets: ["BlobStorageReports"]),
+    .library(name: "BlobStorageTransfer", targets: ["BlobStorageTransfer"]),
     .library(name: "BlobStorageDropIn", targets: ["BlobStorageDropIn"]),
     .library(name: "BlobStorageS3", targets: ["BlobStorageS3"]),
     .executable(name: "blobtool", targets: ["blobtool"]),
@@ -44,6 +47,24 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    // A store that keeps its folder below a limit.
+    .target(
+      name: "BlobStorageCache",
+      dependencies: [
+        "BlobStorage", .product(name: "Logging", package: "swift-log"),
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
+    // Imports, exports and copies.
+    .target(
+      name: "BlobStorageTransfer",
+      dependencies: [
+        "BlobStorage", "BlobStorageCache", .product(name: "Logging", package: "swift-log"),
+        .product(name: "SystemPackage", package: "swift-system"),
+      ],
+      swiftSettings: strict),
+    // Statistics, and where the space went.
+    .target(name: "BlobStorageReports", dependencies: ["BlobStorage"], swiftSettings: strict),
     .target(
       name: "BlobStorageDropIn",
       dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
@@ -67,7 +88,8 @@ let package = Package(
     .executableTarget(
       name: "blobtool",
       dependencies: [
-        "BlobStorage", "BlobStorageS3", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageS3", "BlobStorageTransfer",
+        .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
@@ -75,14 +97,16 @@ let package = Package(
     .target(
       name: "BlobStorageTestSupport",
       dependencies: [
-        "BlobStorage", "BlobStorageSharing", .product(name: "Logging", package: "swift-log"),
+        "BlobStorage", "BlobStorageReports", "BlobStorageSharing", "BlobStorageTransfer",
+        .product(name: "Logging", package: "swift-log"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
     .testTarget(
       name: "BlobStorageTests",
       dependencies: [
-        "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport", "CBlobKernels", "CacheTrial",
+        "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageSharing",
+        "BlobStorageTestSupport", "BlobStorageTransfer", "CBlobKernels", "CacheTrial",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       exclude: ["Format/blake3.py", "Format/second_reader.py"], swiftSettings: strict),
@@ -113,13 +137,16 @@ let package = Package(
     .testTarget(
       name: "ReliabilityTests",
       dependencies: [
-        "BlobStorage", "BlobStorageSharing", "BlobStorageTestSupport",
+        "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageSharing",
+        "BlobStorageTestSupport",
+        "BlobStorageTransfer",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
     // Loads a cache from several processes and watches its limit. No product; `tools/cache-trial` runs it for longer.
     .executableTarget(
-      name: "CacheTrial", dependencies: ["BlobStorage", .product(name: "Logging", package: "swift-log")],
+      name: "CacheTrial",
+      dependencies: ["BlobStorage", "BlobStorageCache", .product(name: "Logging", package: "swift-log")],
       path: "Tests/CacheTrial", swiftSettings: strict),
     // Runs the tool that is built beside it as a process; it sees nothing of its inside. Of the library it uses a
     // decoder, for screenshots.

@@ -11,6 +11,7 @@ let package = Package(
       name: "StoreBench",
       dependencies: [
         .product(name: "BlobStorage", package: "blob-storage"),
+        .product(name: "BlobStorageReports", package: "blob-storage"),
         .product(name: "BlobStorageS3", package: "blob-storage"),
       ])
   ],

@@ -49,7 +49,7 @@ extension [UInt8]: FilledBytes {
 }
 
 extension Data: FilledBytes {
-  init(
+  package init(
     filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) {
     let memory = UnsafeMutableRawBufferPointer.allocate(byteCount: capacity, alignment: 16)

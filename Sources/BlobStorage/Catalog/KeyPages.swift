@@ -2,7 +2,7 @@
 ///
 /// Each page is read in a snapshot of its own, so that neither memory nor a transaction grows with the number of keys.
 /// A key that appears or disappears meanwhile may be missed.
-struct KeyPages {
+package struct KeyPages {
   private let catalog: Catalog
   private let prefix: [UInt8]
   private let includesHidden: Bool
@@ -12,7 +12,7 @@ struct KeyPages {
   /// - Parameters:
   ///   - includesHidden: also walks keys without a version that can be seen.
   ///   - countMax: a page ends with the key at which the counts of its keys reach this.
-  init(_ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, countMax: Int) {
+  package init(_ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, countMax: Int) {
     self.catalog = catalog
     self.prefix = Array(prefix.utf8)
     self.includesHidden = includesHidden
@@ -20,12 +20,12 @@ struct KeyPages {
   }
 
   /// Makes an entry of a key, in the snapshot of its page, and says how much it counts; nil passes over the key.
-  typealias Reading<Entry> = (_ key: [UInt8], NameRow, ReadTransaction) throws(BlobStorageError) -> (
+  package typealias Reading<Entry> = (_ key: [UInt8], NameRow, ReadTransaction) throws(BlobStorageError) -> (
     entry: Entry, count: Int
   )?
 
   /// The entries of the next page, or nil behind the last key.
-  mutating func next<Entry>(_ read: Reading<Entry>) throws(BlobStorageError) -> [Entry]? {
+  package mutating func next<Entry>(_ read: Reading<Entry>) throws(BlobStorageError) -> [Entry]? {
     try CancellationFlag.check()
     let (page, end) = try catalog.read { (transaction) throws(BlobStorageError) -> ([Entry], [UInt8]?) in
       var page: [Entry] = []

@@ -27,7 +27,7 @@ package class ReadTransaction {
   final var id: Int { mdb_txn_id(handle) }
 
   /// The algorithm of all digests in the catalog.
-  final var algorithm: Digest.Algorithm { environment.algorithm }
+  package final var algorithm: Digest.Algorithm { environment.algorithm }
 }
 
 extension ReadTransaction {
@@ -74,7 +74,7 @@ extension ReadTransaction {
     return try body(cursor)
   }
 
-  func value(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
+  package func value(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> UnsafeRawBufferPointer? {
     try bridge(key) { (bytes) throws(BlobStorageError) in try value(table, bytes) }
   }
 
@@ -126,7 +126,7 @@ extension ReadTransaction {
   }
 
   /// Calls `body` with the values whose keys are at least `start`, in byte order, until it returns false.
-  func scan(
+  package func scan(
     _ table: Table, from start: [UInt8] = [],
     _ body: (_ key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {

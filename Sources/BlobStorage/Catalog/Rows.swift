@@ -54,6 +54,9 @@ package struct PackRow: Hashable, Sendable, TableValue {
   /// Records up to here belong to durable changes: a sync follows the commit before its call returns.
   package var promisedByteCount: Int64
 
+  /// Bytes of the pack's records.
+  package var recordsByteCount: Int64 { appliedByteCount - Int64(PackHeader.byteCount) }
+
   package init(name: PackName, created: UInt64) {
     self.name = name
     self.created = created

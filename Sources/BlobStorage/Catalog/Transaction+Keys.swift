@@ -160,7 +160,7 @@ extension ReadTransaction {
   }
 
   /// The versions of a key, newest first.
-  func versions(of name: NameRow) throws(BlobStorageError) -> [StampedVersion] {
+  package func versions(of name: NameRow) throws(BlobStorageError) -> [StampedVersion] {
     var versions: [StampedVersion] = []
     try forEachVersion(of: name) { version in
       versions.append(version)
@@ -188,7 +188,7 @@ extension ReadTransaction {
   }
 
   /// Calls `body` with the versions of a key that something hides, newest first.
-  func forEachHidden(
+  package func forEachHidden(
     of name: NameRow, _ body: (Stamp) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     guard name.maskCount > 0 else { return }

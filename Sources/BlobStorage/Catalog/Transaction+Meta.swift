@@ -42,6 +42,11 @@ extension ReadTransaction {
   /// Changes whenever what a writer looked up before may have gone away.
   package func epoch() throws(BlobStorageError) -> UInt64 { try meta(.epoch) }
 
+  /// Whether the keys of the cache were noted since the catalog was made.
+  package func cacheIndexState() throws(BlobStorageError) -> CacheIndexState {
+    CacheIndexState(rawValue: try meta(.cacheIndexed)) ?? .none
+  }
+
   // MARK: Packs
 
   package func packRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
@@ -75,6 +80,13 @@ extension ReadTransaction {
     return rows
   }
 
+  /// Bytes of a pack's records that have become garbage, as far as was noticed.
+  package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
+    try withUnsafeBytes(of: pack.bigEndian) { (key) throws(BlobStorageError) in
+      try number(.packGarbage, key) ?? 0
+    }
+  }
+
   /// Whether the packs have all that is known of them even after a power cut.
   ///
   /// - Parameter forcesSealed: whether what is sealed is on the medium: not where it is published instead.
@@ -94,7 +106,7 @@ extension WriteTransaction {
     try setNumber(.meta, name.bytes, value)
   }
 
-  func increment(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+  package func increment(_ name: Meta) throws(BlobStorageError) -> UInt64 {
     let number = try meta(name) + 1
     try setMeta(name, number)
     return number
@@ -110,6 +122,11 @@ extension WriteTransaction {
   /// Advances the clock to the time of a stamp that was taken from it.
   package func advanceClock(to time: UInt64) throws(BlobStorageError) {
     if time > (try meta(.clock)) { try setMeta(.clock, time) }
+  }
+
+  /// Notes that a process has died, perhaps before it noted its keys.
+  func setCacheLacksKeys() throws(BlobStorageError) {
+    if try cacheIndexState() == .complete { try setMeta(.cacheIndexed, CacheIndexState.lacksKeys.rawValue) }
   }
 
   package func bumpEpoch() throws(BlobStorageError) { _ = try increment(.epoch) }
@@ -157,10 +174,29 @@ extension WriteTransaction {
     try updatePack(name) { $0.isPoisoned = true }
   }
 
+  package func setGarbageByteCount(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
+    try withUnsafeBytes(of: pack.bigEndian) { (key) throws(BlobStorageError) in
+      try setNumber(.packGarbage, key, byteCount > 0 ? byteCount : nil)
+    }
+  }
+
+  package func addGarbage(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
+    try setGarbageByteCount(pack, try garbageByteCount(pack) + byteCount)
+  }
+
   /// Forgets a pack whose records have all been taken out.
   package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
     try remove(.packNumbers, fixed: Self.key(name))
     try remove(.packs, fixed: number.bigEndian)
     try remove(.packGarbage, fixed: number.bigEndian)
   }
+}
+
+/// Whether the cache's tables are complete.
+package enum CacheIndexState: UInt64 {
+  case none = 0
+  /// All but the latest keys, which their processes still have to note.
+  case complete = 1
+  /// A process may have died before it noted its keys.
+  case lacksKeys = 2
 }

@@ -92,7 +92,7 @@ extension WriteTransaction {
       as: UInt16.self)
   }
 
-  func put(_ table: Table, _ key: [UInt8], _ value: [UInt8]) throws(BlobStorageError) {
+  package func put(_ table: Table, _ key: [UInt8], _ value: [UInt8]) throws(BlobStorageError) {
     try bridge(key) { (bytes) throws(BlobStorageError) in try put(table, bytes, value) }
   }
 
@@ -117,7 +117,7 @@ extension WriteTransaction {
   }
 
   @discardableResult
-  func remove(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> Bool {
+  package func remove(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> Bool {
     try bridge(key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
   }
 }

@@ -21,7 +21,7 @@ extension ReadTransaction {
 
 extension Engine {
   /// Throws at once what the commit would throw, before any content is read or stored.
-  func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
+  package func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     if condition == .always { return }
     try requireOwnPacks(
       "A store in a bucket does not support conditions: another machine may change the key at the same time."

@@ -5,7 +5,7 @@ extension Engine {
   /// Joins new chunks of blobs whose keys end alike, so that they are stored together. Each chunk is among them once.
   ///
   /// - Parameter kind: the codec; nil for the store's.
-  func joined(_ items: [CommitItem], by kind: CodecKind?) throws(BlobStorageError) -> [JoinedChunks] {
+  package func joined(_ items: [CommitItem], by kind: CodecKind?) throws(BlobStorageError) -> [JoinedChunks] {
     let codec = try codec(kind)
     guard codec.kind == .zstd else { return [] }
     var seen: Set<Digest> = []

@@ -43,7 +43,7 @@ extension Engine {
   }
 
   /// The key's current version, if it is stored for good as soon as what this process has stored is.
-  func versionToCountOn(_ key: String) throws(BlobStorageError) -> BlobVersion? {
+  package func versionToCountOn(_ key: String) throws(BlobStorageError) -> BlobVersion? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     return try catalog.read { (transaction) throws(BlobStorageError) in
@@ -87,7 +87,7 @@ extension Engine {
   }
 
   /// What ``KeyPages`` reads to list keys with their current versions.
-  func entry(
+  package func entry(
     _ key: [UInt8], _ name: NameRow, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> (entry: KeyEntry, count: Int)? {
     name.current.map { current in
@@ -98,7 +98,7 @@ extension Engine {
   }
 
   /// Calls `body` with pages of the keys that begin with `prefix`, each key with its current version.
-  func forEachPage(
+  package func forEachPage(
     prefix: String = "", countMax: Int = 1_000, _ body: ([KeyEntry]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var pages = KeyPages(catalog, prefix: prefix, countMax: countMax)
@@ -110,10 +110,10 @@ extension Engine {
   }
 
   /// A key with the versions it has, newest first.
-  typealias KeyVersions = (key: [UInt8], versions: [StampedVersion])
+  package typealias KeyVersions = (key: [UInt8], versions: [StampedVersion])
 
   /// Calls `body` with every key and its versions, in byte order.
-  func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+  package func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     var pages = KeyPages(catalog, countMax: 4_096)
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
       let versions = try transaction.versions(of: name)

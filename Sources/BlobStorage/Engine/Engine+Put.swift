@@ -81,13 +81,13 @@ extension Engine {
   }
 
   /// The planner for a codec at its default level, or for the store's codec.
-  func planner(codec kind: CodecKind?) throws(BlobStorageError) -> ChunkPlanner {
+  package func planner(codec kind: CodecKind?) throws(BlobStorageError) -> ChunkPlanner {
     guard let kind, kind != codec.kind else { return planner }
     return planner.with(try codec(kind))
   }
 
   /// A codec at its default level, or the store's.
-  func codec(_ kind: CodecKind?) throws(BlobStorageError) -> CodecChoice {
+  package func codec(_ kind: CodecKind?) throws(BlobStorageError) -> CodecChoice {
     guard let kind, kind != codec.kind else { return codec }
     return try CodecChoice(kind)
   }
@@ -101,10 +101,10 @@ extension Engine {
   }
 
   /// What a put's options say of the ref.
-  struct RefOptions: Sendable {
-    var replacement: Replacement
+  package struct RefOptions: Sendable {
+    package var replacement: Replacement
     var condition: ChangeCondition
-    var metadata: [UInt8]
+    package var metadata: [UInt8]
 
     init(_ options: PutOptions) {
       replacement = options.replacement
@@ -118,7 +118,7 @@ extension Engine {
     package let key: [UInt8]
     package let plan: ChunkPlan
     let data: Data
-    let ref: RefOptions
+    package let ref: RefOptions
 
     /// The most that its records can add to a pack, and to the pack's footer.
     package var packByteCountMax: Int {
@@ -196,14 +196,14 @@ extension Engine {
       storedByteCount: Int64(added.storedByteCount + refByteCount))
   }
 
-  func makeDurable(
+  package func makeDurable(
     _ durability: Durability, _ watermark: WriterSession.Watermark?
   ) throws(BlobStorageError) {
     if durability == .durable, let watermark { try writer.synchronize(watermark) }
   }
 
   /// For a change that has found nothing to do.
-  func makeDurableWhatIsThere(_ durability: Durability) throws(BlobStorageError) {
+  package func makeDurableWhatIsThere(_ durability: Durability) throws(BlobStorageError) {
     if durability == .durable { try sharing.synchronizeFound(writer) }
   }
 }

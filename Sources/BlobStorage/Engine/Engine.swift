@@ -31,7 +31,7 @@ package final class Engine: Sendable {
   private let packByteCountTarget: Int64
   private let randomNumber: @Sendable () -> UInt64
   /// Run when the store is about to close.
-  let closingHooks = Mutex<[@Sendable () -> Void]>([])
+  package let closingHooks = Mutex<[@Sendable () -> Void]>([])
   private let isClosed = Atomic<Bool>(false)
   package let sharing: any Sharing
   let uncertain = UncertainKeys()
@@ -247,6 +247,19 @@ package final class Engine: Sendable {
     writer.packByteCountTarget.store(min(byteCount, packByteCountTarget), ordering: .relaxed)
   }
 
+  /// Which keys of the store are a cache and what its limits are; nil when there is none.
+  package func cacheSettings() throws(BlobStorageError) -> (prefix: String, limits: CacheLimits)? {
+    try CacheFile.read(folder).map { (String(decoding: $0.prefix, as: UTF8.self), $0.limits) }
+  }
+
+  /// Has packs be as small as the store's cache needs them, if it has one: a large one can only be emptied as a whole.
+  package func adoptCacheLimits() throws(BlobStorageError) {
+    // Opening the cache reports damage.
+    if case (_, let limits)?? = try unlessCorrupted(try cacheSettings()) {
+      limitPacks(to: limits.packByteCountTarget)
+    }
+  }
+
   package func checkOpen() throws(BlobStorageError) {
     if isClosed.load(ordering: .acquiring) { throw BlobStorageError(.closed, "The store was closed.") }
   }
@@ -279,7 +292,7 @@ package final class Engine: Sendable {
   var ownsPacks: Bool { sharing.place == nil }
 
   /// - Throws: `invalidArgument` where machines share the packs.
-  func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError) {
+  package func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError) {
     if ownsPacks { return }
     throw BlobStorageError(.invalidArgument, refusal(), path: information.path)
   }
@@ -310,7 +323,7 @@ package final class Engine: Sendable {
 
 extension Engine {
   /// Does long work so that other processes can watch it, too.
-  func watched<T>(
+  package func watched<T>(
     _ operation: String, on subject: String = "", byteCountMin: Int64 = 0, _ progress: ProgressHandler?,
     _ body: (@escaping ProgressHandler) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {

@@ -7,7 +7,7 @@ import SystemPackage
 ///
 /// Chunks reach the catalog before any version needs them. Until the end they are protected from gc: new ones by
 /// ``LeaseFile/beginPut(from:)``, shared ones by a lease that is written before they are looked up again.
-struct StreamPut {
+package struct StreamPut {
   /// Bytes added to packs after which chunks are committed to the catalog, so that what is pending stays bounded.
   private static let committedByteCount: Int64 = 16 << 20
 
@@ -17,9 +17,9 @@ struct StreamPut {
   private let options: PutOptions
   private let planner: ChunkPlanner
   /// Told how many bytes have been read.
-  var progress: (Int64) -> Void = { _ in }
+  package var progress: (Int64) -> Void = { _ in }
 
-  init(_ engine: Engine, _ options: PutOptions) throws(BlobStorageError) {
+  package init(_ engine: Engine, _ options: PutOptions) throws(BlobStorageError) {
     self.engine = engine
     self.options = options
     planner = try engine.planner(codec: options.codec)
@@ -76,7 +76,7 @@ struct StreamPut {
   }
 
   /// Puts a file; durability is left to the caller.
-  func run(
+  package func run(
     _ key: [UInt8], _ file: InputFile
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var put: UInt64?

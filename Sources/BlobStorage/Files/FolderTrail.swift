@@ -21,7 +21,7 @@ package struct FolderTrail: ~Copyable {
   package init() {}
 
   /// Whether a path names something below a folder, without a detour: no part of it is empty, `.` or `..`.
-  static func leadsDown(_ path: [UInt8]) -> Bool {
+  package static func leadsDown(_ path: [UInt8]) -> Bool {
     let dot = UInt8(ascii: ".")
     var partByteCount = 0
     var dotCount = 0

@@ -3,10 +3,16 @@ import SystemPackage
 
 /// Maintenance operations of an engine, without a `BlobStore`.
 extension Engine {
-  /// Plans and executes one collection of garbage.
+  /// Plans and executes one collection of garbage. Below the limit of a cache it copies no more at once than that allows.
   package func collectGarbage(
     _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> CollectionReport {
+    var options = options
+    if let limits = try cacheSettings()?.limits {
+      options.batchByteCountMax = limits.copiedByteCountMax
+      // In a small cache a reserve that has been used would push out values when it comes back.
+      options.keepsReserve = limits.byteCountMax >= 64 << 20
+    }
     if let report = try sharing.collect(self, options, progress) { return report }
     guard options.fencedWriters.isEmpty else {
       throw BlobStorageError(
@@ -39,7 +45,7 @@ extension Engine {
   }
 
   /// Recovers the packs of dead writers.
-  func recoverDeadWriters() throws(BlobStorageError) {
+  package func recoverDeadWriters() throws(BlobStorageError) {
     try catalog.maintain { [builder] (environment) throws(BlobStorageError) in
       try builder.recoverDeadPacks(environment) {}
     }
@@ -99,14 +105,14 @@ extension Engine {
   }
 
   /// Restores the reserve if there is room for it.
-  func keepReserve() {
+  package func keepReserve() {
     do throws(BlobStorageError) { try folder.keepReserve() } catch {
       logger.warning("There is no room for the reserve.", metadata: ["reason": "\(error.message)"])
     }
   }
 
   /// Removes a pack that a repair has set aside.
-  func removeSetAside(_ path: String) throws(BlobStorageError) {
+  package func removeSetAside(_ path: String) throws(BlobStorageError) {
     try folder.files.remove(FilePath(path))
   }
 
@@ -148,9 +154,6 @@ extension Engine {
     try StoreFolder(try absolute(path), files: environment.files)
       .restoreHeader(defaults: try newHeader(StoreOptions(), environment))
   }
-
-  /// What is in the store.
-  package func statistics() throws(BlobStorageError) -> StoreStatistics { try StoreStatistics.count(self) }
 }
 
 extension BlobStorageError {

@@ -2,19 +2,19 @@
 ///
 /// Versions are walked a page at a time: what is put meanwhile may be missed, and what is dropped may be marked. A
 /// collector marks once more after it has condemned packs and before it removes them. See ``Collector``.
-struct Marker {
-  var marks = Marks()
-  private(set) var keyCount = 0
-  private(set) var versionCount = 0
-  private(set) var blobCount = 0
+package struct Marker {
+  package var marks = Marks()
+  package private(set) var keyCount = 0
+  package private(set) var versionCount = 0
+  package private(set) var blobCount = 0
   /// Plain bytes of all versions, each counted.
-  private(set) var versionByteCount: Int64 = 0
+  package private(set) var versionByteCount: Int64 = 0
   /// The first that could not be followed: nothing may be removed that they might need.
-  private(set) var unreadable: [BlobStorageError] = []
+  package private(set) var unreadable: [BlobStorageError] = []
   /// The first that versions need, and that are not in the store.
-  private(set) var missing: Set<Digest> = []
+  package private(set) var missing: Set<Digest> = []
   /// The first that versions need, and that a read found damaged.
-  private(set) var damaged: Set<Digest> = []
+  package private(set) var damaged: Set<Digest> = []
   private static let obstacleCountMax = 1_000
 
   let engine: Engine
@@ -30,14 +30,14 @@ struct Marker {
   /// Lists whose chunks were marked, by where they lie.
   private var markedLists = PlaceSet()
 
-  init(_ engine: Engine) { self.engine = engine }
+  package init(_ engine: Engine) { self.engine = engine }
 
   /// Marks what all versions need, except those that `isLeftOut` says.
   ///
   /// - Parameters:
   ///   - countsRefs: whether the versions and their refs are counted; a second pass does not.
   ///   - archivedCountMax: ignores a key's archived versions beyond this number.
-  mutating func markVersions(
+  package mutating func markVersions(
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
   ) throws(BlobStorageError) {
@@ -274,5 +274,13 @@ extension Marker {
         })
     }
     return true
+  }
+}
+
+extension Int64 {
+  /// Refs may claim any length, hostile ones too.
+  package func addingClamped(_ other: Int64) -> Int64 {
+    let sum = addingReportingOverflow(other)
+    return sum.overflow ? .max : sum.partialValue
   }
 }

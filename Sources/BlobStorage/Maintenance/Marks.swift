@@ -1,5 +1,5 @@
 /// Which chunks and manifests are live: one bit a record, and sums for each pack.
-struct Marks: Sendable {
+package struct Marks: Sendable {
   struct PackMarks: Sendable {
     fileprivate var live = Bits()
     /// Those of them that are live only because a chunk is encoded against them.
@@ -15,17 +15,17 @@ struct Marks: Sendable {
   private static let recentCount = 1_024
 
   /// Live chunks, those that are only bases of others included.
-  private(set) var chunkCount = 0
-  private(set) var plainByteCount: Int64 = 0
-  private(set) var storedByteCount: Int64 = 0
+  package private(set) var chunkCount = 0
+  package private(set) var plainByteCount: Int64 = 0
+  package private(set) var storedByteCount: Int64 = 0
   /// Stored bytes of chunks that are live only as bases.
-  private(set) var baseByteCount: Int64 = 0
-  private(set) var basePlainByteCount: Int64 = 0
-  private(set) var baseCount = 0
+  package private(set) var baseByteCount: Int64 = 0
+  package private(set) var basePlainByteCount: Int64 = 0
+  package private(set) var baseCount = 0
   /// By how much codecs, and bases on top of them, made live chunks smaller. What a chunk with a base would take
   /// without is not known; its base's own ratio stands in.
-  private(set) var codecSavedByteCount: Int64 = 0
-  private(set) var similaritySavedByteCount: Int64 = 0
+  package private(set) var codecSavedByteCount: Int64 = 0
+  package private(set) var similaritySavedByteCount: Int64 = 0
   /// Marks the record at a place; false when it was marked before.
   private mutating func insert(_ place: Place, recordByteCount: Int) -> Bool {
     withPack(place.pack) { pack in
@@ -99,11 +99,11 @@ struct Marks: Sendable {
     withPack(place.pack) { $0.liveByteCount += Int64(recordByteCount) }
   }
 
-  func contains(_ place: Place) -> Bool {
+  package func contains(_ place: Place) -> Bool {
     index(place.pack).map { packs[$0].live.contains(place.ordinal) } ?? false
   }
 
-  func liveByteCount(_ pack: UInt32) -> Int64 { index(pack).map { packs[$0].liveByteCount } ?? 0 }
+  package func liveByteCount(_ pack: UInt32) -> Int64 { index(pack).map { packs[$0].liveByteCount } ?? 0 }
 
   private func index(_ number: UInt32) -> Int? {
     let hit = recent[Int(number) % Self.recentCount]

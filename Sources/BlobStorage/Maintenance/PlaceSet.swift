@@ -1,12 +1,16 @@
 /// Places of records: one bit a record.
-struct PlaceSet: Sendable {
+package struct PlaceSet: Sendable {
   private var packs: [UInt32: Bits] = [:]
 
-  var isEmpty: Bool { packs.isEmpty }
+  package init() {}
 
-  func contains(_ place: Place) -> Bool { packs[place.pack]?.contains(place.ordinal) ?? false }
+  package var isEmpty: Bool { packs.isEmpty }
+
+  package func contains(_ place: Place) -> Bool { packs[place.pack]?.contains(place.ordinal) ?? false }
 
   /// False when it was in it before.
   @discardableResult
-  mutating func insert(_ place: Place) -> Bool { packs[place.pack, default: Bits()].insert(place.ordinal) }
+  package mutating func insert(_ place: Place) -> Bool {
+    packs[place.pack, default: Bits()].insert(place.ordinal)
+  }
 }

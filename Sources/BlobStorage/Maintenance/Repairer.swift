@@ -103,7 +103,7 @@ struct Repairer {
     for finding in findings where !finding.isOnlyBase || finding.digest.map({ needed.contains($0) }) ?? true {
       report.damaged.append(Damage(finding))
     }
-    report.keyCount = try StoreStatistics.count(engine).keyCount
+    try engine.forEachPage(prefix: "") { report.keyCount += $0.count }
     report.seconds = Date().timeIntervalSince(start)
     return report
   }

@@ -149,57 +149,6 @@ public struct UnreadableVersion: Sendable, Hashable {
   public var digest: Digest
 }
 
-/// The contents of a store and the space they take.
-public struct StoreStatistics: Sendable, Hashable {
-  public var keyCount = 0
-  public var versionCount = 0
-  /// Distinct blobs that versions point at.
-  public var blobCount = 0
-  /// Chunks that versions need.
-  public var chunkCount = 0
-  public var packCount = 0
-  /// Plain bytes of all versions, each counted.
-  public var plainByteCount: Int64 = 0
-  /// Plain bytes of the chunks that versions need, each once; not of chunks that are only bases.
-  public var uniqueByteCount: Int64 = 0
-  /// Stored bytes of live chunks.
-  public var storedByteCount: Int64 = 0
-  /// Stored bytes of live chunks that no version needs itself: others are encoded against them.
-  public var baseByteCount: Int64 = 0
-  /// Whether new chunks are tried against similar ones.
-  public var usesSimilarity = false
-  /// Bytes saved by storing equal chunks once.
-  public var deduplicationSavedByteCount: Int64 = 0
-  /// Bytes saved by encoding chunks alone.
-  public var codecSavedByteCount: Int64 = 0
-  /// Bytes saved on top of that by encoding chunks against similar ones; an estimate, from the bases' own
-  /// ratio.
-  public var similaritySavedByteCount: Int64 = 0
-  /// Bytes of records that nothing needs.
-  public var garbageByteCount: Int64 = 0
-  /// Bytes of the medium that all files of the store take.
-  public var diskByteCount: Int64 = 0
-  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
-  public var unreadable: [String] = []
-}
-
-/// How a version is stored.
-public struct BlobInformation: Sendable, Hashable {
-  public var version: BlobVersion
-  public var chunkCount: Int
-  /// How many chunks each codec has encoded, by its name.
-  public var codecs: [String: Int]
-  /// How many chunks are encoded against another.
-  public var basedChunkCount: Int
-  /// Stored bytes of its chunks.
-  public var storedByteCount: Int64
-  /// Stored bytes of chunks that no other version needs: what dropping it would free.
-  public var exclusiveByteCount: Int64
-  /// Why some other blobs, which may need some of these bytes, could not be followed to their chunks. Only the first
-  /// reasons.
-  public var unreadable: [String] = []
-}
-
 /// The result of `keep`.
 public struct RetentionResult: Sendable, Hashable {
   /// Keys that were examined.

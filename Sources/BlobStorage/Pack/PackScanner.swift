@@ -547,7 +547,7 @@ private struct Window {
 
 extension File {
   /// Exactly `count` bytes; a file that ends before is damaged.
-  func bytes(at offset: Int64, _ count: Int, pack: PackName?) throws(BlobStorageError) -> [UInt8] {
+  package func bytes(at offset: Int64, _ count: Int, pack: PackName?) throws(BlobStorageError) -> [UInt8] {
     let bytes = try bytesThere(at: offset, count)
     guard bytes.count == count else {
       throw BlobStorageError(

@@ -53,12 +53,12 @@ package struct BlobLayout: Sendable {
   }
 
   /// What a manifest of the blob lists.
-  enum Listed {
+  package enum Listed {
     case chunks([ChunkEntry])
     case lists([ListEntry])
   }
 
-  var listed: Listed {
+  package var listed: Listed {
     switch parts {
     case .chunks(let chunks, _): .chunks(chunks)
     case .lists(let lists, _): .lists(lists)

@@ -1,7 +1,7 @@
 /// Fetching ahead what will be read, where packs come over a network.
 extension BlobSource {
   /// Begins to fetch what chunks are stored in. A read of one waits for it; a failure is told there.
-  func prefetch(_ entries: some Collection<ChunkEntry>) {
+  package func prefetch(_ entries: some Collection<ChunkEntry>) {
     do throws(BlobStorageError) {
       var parts: [(file: any File, ranges: [Range<Int64>])] = []
       for (pack, ranges) in try places(of: entries) {

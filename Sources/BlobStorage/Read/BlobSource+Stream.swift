@@ -4,7 +4,7 @@ extension BlobSource {
   /// checksums are to do: chunks may all be undamaged and the manifest name the wrong ones.
   ///
   /// - Throws: `corrupted` behind the last byte.
-  func streamWhole(
+  package func streamWhole(
     _ layout: BlobLayout, _ verification: Verification = .digest,
     _ sink: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {

@@ -260,7 +260,7 @@ package final class ChunkSource: Sendable {
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
-  func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
+  package func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
     func hasBase() throws(BlobStorageError) -> Bool {
       try catalog.read { (transaction) throws(BlobStorageError) in
@@ -284,15 +284,15 @@ package final class ChunkSource: Sendable {
   }
 
   /// Where a chunk lies, as of one snapshot.
-  struct Located {
-    var row: ChunkRow
-    var pack: PackName
-    var file: any File
+  package struct Located {
+    package var row: ChunkRow
+    package var pack: PackName
+    package var file: any File
   }
 
   /// Looks the chunk up and calls `body` with its place; nil when it is not in the catalog. A pack that was removed
   /// in between sends it to a fresh snapshot.
-  func located<T>(
+  package func located<T>(
     _ digest: Digest, _ body: (Located) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
     var lastPack: PackName?
@@ -419,7 +419,7 @@ package final class ChunkSource: Sendable {
   }
 
   /// The plain bytes of a chunk record's payload, not yet compared with their digest.
-  func decoded(
+  package func decoded(
     _ stored: RawSpan, _ record: ChunkRecord, base: [UInt8]?
   ) throws(BlobStorageError) -> [UInt8] {
     guard let kind = CodecKind(rawValue: record.codecNumber) else {
@@ -507,7 +507,7 @@ package final class ChunkSource: Sendable {
 
 extension ChunkSource {
   /// The chunk that a manifest names: its length is the one that the manifest says, or the manifest is wrong.
-  func bytes(
+  package func bytes(
     _ entry: ChunkEntry, access: Access = .sequential, keeps: Bool = false,
     verification: Verification = .digest
   ) throws(BlobStorageError) -> [UInt8] {

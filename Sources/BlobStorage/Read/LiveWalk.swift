@@ -1,21 +1,21 @@
 /// Follows a blob to what it needs: the lists of a long one, its chunks, and what those are encoded against.
 ///
 /// A list is read once, however often a hostile manifest names it. Memory holds one list of chunks and one group.
-struct LiveWalk {
+package struct LiveWalk {
   /// One thing that a blob needs.
-  struct Part {
-    enum Kind { case list, chunk, base }
+  package struct Part {
+    package enum Kind { case list, chunk, base }
 
-    let kind: Kind
-    let digest: Digest
+    package let kind: Kind
+    package let digest: Digest
     /// Where it begins in the blob, for the first time.
-    let start: Int64
+    package let start: Int64
     /// The list or chunk that is encoded against a base.
-    var dependent: Digest?
+    package var dependent: Digest?
   }
 
   /// How far a blob could be followed.
-  enum Outcome {
+  package enum Outcome {
     case whole
     /// The store does not have the blob.
     case missing
@@ -29,13 +29,13 @@ struct LiveWalk {
   private let catalog: Catalog
   private let blobs: BlobSource
 
-  init(_ blobs: BlobSource) {
+  package init(_ blobs: BlobSource) {
     catalog = blobs.catalog
     self.blobs = blobs
   }
 
   /// Runs `body` on the blob's layout; returns damage instead of throwing it.
-  func outcome(
+  package func outcome(
     of blob: Digest, _ body: (BlobLayout) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
@@ -52,7 +52,7 @@ struct LiveWalk {
   ///
   /// - Parameter follows: whether a list is visited and read.
   /// - Throws: `corrupted` for a list that cannot be read.
-  func forEachPart(
+  package func forEachPart(
     of layout: BlobLayout, follows: (ListEntry) throws(BlobStorageError) -> Bool = { _ in true },
     _ visit: (Part) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
@@ -89,7 +89,7 @@ struct LiveWalk {
   /// - Returns: false when `visit` did.
   /// - Throws: `corrupted` for a list that cannot be read; the group that was begun is not visited then.
   @discardableResult
-  func forEachGroup(
+  package func forEachGroup(
     of layout: BlobLayout, countMax: Int, _ visit: ([Digest]) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) -> Bool {
     var group: [Digest] = []
@@ -110,7 +110,7 @@ struct LiveWalk {
   ///
   /// - Parameter sorts: looks rows up in the order of digests, which takes less time; parts come in that order.
   /// - Throws: `corrupted` for a list that cannot be read, once that list and what comes before it were visited.
-  func forEachRow(
+  package func forEachRow(
     of layout: BlobLayout, sorts: Bool = false, _ visit: (Part, ChunkRow?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     var group: [Part] = []

@@ -3,7 +3,7 @@ import Foundation
 extension BlobStore {
   /// Collects garbage: removes what no version needs. Safe at any time beside readers and writers of any process.
   ///
-  /// Trims a cache to its limits first.
+  /// A store with a cache is trimmed first by `trimAndCollectGarbage` of `BlobStorageCache`.
   ///
   /// - Throws: `busy` when another process has been collecting for longer than `options.waitSeconds`.
   public func collectGarbage(
@@ -11,7 +11,7 @@ extension BlobStore {
   ) async throws(BlobStorageError) -> CollectionReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
-        try engine.trimAndCollectGarbage(options, progress: progress)
+        try engine.collectGarbage(options, progress: progress)
       }
     }
   }
@@ -63,74 +63,6 @@ extension BlobStore {
   public static func restoreStoreFile(at path: String) async throws(BlobStorageError) -> Bool {
     try await OperationPool.shared.run { () throws(BlobStorageError) in
       try Engine.restoreHeader(at: path)
-    }
-  }
-
-  /// The contents of the store and the space they take.
-  ///
-  /// - Complexity: follows every version to its chunks.
-  public func statistics() async throws(BlobStorageError) -> StoreStatistics {
-    try await run { (engine) throws(BlobStorageError) in try StoreStatistics.count(engine) }
-  }
-
-  /// How a version is stored; nil when there is no such version.
-  ///
-  /// - Complexity: follows every version of the store to its chunks, to tell what is exclusive.
-  public func blobInformation(
-    forKey key: String, version: BlobVersion.ID? = nil
-  ) async throws(BlobStorageError) -> BlobInformation? {
-    try await run { (engine) throws(BlobStorageError) in try BlobInformation.find(engine, key, version) }
-  }
-
-  /// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping
-  /// it would free. Nil when it is not in the store.
-  ///
-  /// Lists at most `listCountMax` holders and as many sharers, and counts all.
-  ///
-  /// - Complexity: follows every version of the store to its chunks.
-  public func usage(
-    of subject: Usage.Subject, listCountMax: Int = 100
-  ) async throws(BlobStorageError) -> Usage? {
-    try await run { (engine) throws(BlobStorageError) in
-      try UsageSearch(engine, subject, listCountMax: listCountMax).run()
-    }
-  }
-
-  /// Where the space went, what saved space, and the `keyCountMax` keys that take most.
-  ///
-  /// - Complexity: follows every version to its chunks three times. Memory grows by some bits for each chunk, and not
-  ///   with the number of keys.
-  public func report(
-    keyCountMax: Int = 20, progress: ProgressHandler? = nil
-  ) async throws(BlobStorageError) -> StoreReport {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.watched("report", progress) { (progress) throws(BlobStorageError) in
-        try Reporter(engine, keyCountMax: keyCountMax, progress).run()
-      }
-    }
-  }
-
-  /// Stores files and whole trees of files. See ``ImportOptions``.
-  ///
-  /// - Throws: errors that end the whole import. A file that cannot be read is in the report.
-  public func importFiles(
-    _ paths: [String], options: ImportOptions = ImportOptions(), progress: ProgressHandler? = nil
-  ) async throws(BlobStorageError) -> ImportReport {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.watched("import", on: paths.joined(separator: ", "), progress) {
-        (progress) throws(BlobStorageError) in try Importer(engine, options, progress).run(paths)
-      }
-    }
-  }
-
-  /// Writes the current versions of keys as files below a folder. See ``ExportOptions``.
-  public func exportFiles(
-    to folder: String, options: ExportOptions = ExportOptions(), progress: ProgressHandler? = nil
-  ) async throws(BlobStorageError) -> ExportReport {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.watched("export", on: folder, progress) { (progress) throws(BlobStorageError) in
-        try Exporter(engine, options, progress).run(folder)
-      }
     }
   }
 

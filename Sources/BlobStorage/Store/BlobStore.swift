@@ -70,7 +70,7 @@ public final class BlobStore: Sendable {
   public var information: StoreInformation { engine.information }
 
   /// Runs a blocking operation on a thread of the store's own.
-  func run<T: Sendable>(
+  package func run<T: Sendable>(
     _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     let engine = engine

@@ -100,7 +100,7 @@ public struct BlockingBlobStore: Sendable {
   public func collectGarbage(
     _ options: CollectionOptions = CollectionOptions()
   ) throws(BlobStorageError) -> CollectionReport {
-    try store.engine.trimAndCollectGarbage(options, progress: nil)
+    try store.engine.collectGarbage(options)
   }
 
   /// The bytes of a key's current or named version; nil when there is none.

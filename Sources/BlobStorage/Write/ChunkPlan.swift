@@ -50,6 +50,11 @@ package struct EncodedChunk: Sendable {
   /// Nil when the stored bytes are the plain ones.
   package var stored: [UInt8]?
 
+  package init(record: ChunkRecord, stored: [UInt8]? = nil) {
+    self.record = record
+    self.stored = stored
+  }
+
   package var storedByteCount: Int { stored?.count ?? record.plainByteCount }
 
   /// Bytes of the whole record.

@@ -5,7 +5,7 @@
 /// in memory is looked up again by the commit (``ChunkPlan/append(_:to:by:)``); what streams in is protected by leases.
 package final class ChunkPlanner: Sendable {
   /// What is done so that found chunks can be counted on.
-  enum Assurance: Sendable {
+  package enum Assurance: Sendable {
     /// Nothing: the plan is for counting.
     case none
     /// Packs are forced to the medium. A commit looks everything up again.
@@ -119,7 +119,7 @@ package final class ChunkPlanner: Sendable {
   ///   - previous: what the blob's key holds so far.
   ///   - joins: whether new chunks without a base are left to be joined, and not encoded.
   /// - Returns: a lease of what the chunks share and are encoded against, with ``Assurance/leases`` only.
-  func plan(
+  package func plan(
     _ batch: Cutter.Batch, previous: PreviousVersion?, _ assurance: Assurance, joins: Bool = false,
     _ body: (ChunkPlan.Chunk, _ plain: RawSpan) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> LeaseFile.Hold? {
@@ -146,7 +146,7 @@ package final class ChunkPlanner: Sendable {
   }
 
   /// Which of these chunks the store lacks, and a lease of the others.
-  func share(
+  package func share(
     _ digests: [Digest]
   ) throws(BlobStorageError) -> (missing: [Digest], hold: LeaseFile.Hold?) {
     guard let digests = OneOrMore(contentsOf: digests) else { return ([], nil) }
@@ -160,21 +160,21 @@ package final class ChunkPlanner: Sendable {
   }
 
   /// What a key holds so far, if chunks are tried against others at all.
-  func previousVersion(of key: [UInt8]) throws(BlobStorageError) -> PreviousVersion? {
+  package func previousVersion(of key: [UInt8]) throws(BlobStorageError) -> PreviousVersion? {
     guard search.triesBases(.unknown) else { return nil }
     let digest = try catalog.read { (view) throws(BlobStorageError) in try currentDigest(of: key, view) }
     return try digest.flatMap { (digest) throws(BlobStorageError) in try PreviousVersion(blobs, digest) }
   }
 
   /// Encodes a chunk without a base.
-  func encodeAlone(
+  package func encodeAlone(
     _ digest: Digest, _ plain: RawSpan
   ) throws(BlobStorageError) -> EncodedChunk {
     try search.alone(digest, plain, hint: .unknown, features: search.features(plain, hint: .unknown))
   }
 
   /// Whether a record may refer to the chunk and to its base (H1).
-  func canRefer(to row: ChunkRow, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
+  package func canRefer(to row: ChunkRow, _ view: ReadTransaction) throws(BlobStorageError) -> Bool {
     guard try writer.canRefer(to: row.place, view) else { return false }
     guard let base = row.base, let baseRow = try view.chunkRow(base) else { return true }
     return try writer.canRefer(to: baseRow.place, view)

@@ -72,7 +72,7 @@ extension WriterSession {
     package var wallTime: UInt64 { session.clock.now() }
 
     /// Drops versions of a key, in as many records as that takes.
-    mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
+    package mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
       for start in stride(from: 0, to: versions.count, by: Limits.dropVersionCountMax) {
         let part = Array(versions[start..<min(start + Limits.dropVersionCountMax, versions.count)])
         try append(.drop(DropRecord(key: key, stamp: try stamp(), versions: part)))
@@ -154,7 +154,7 @@ extension WriterSession {
     }
 
     /// Throws why, if records that were appended since there were `lossCount` losses may have been lost.
-    func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
+    package func checkNothingLost(since lossCount: Int) throws(BlobStorageError) {
       let (count, cause) = session.locked { ($0.lossCount, $0.lossCause) }
       guard count != lossCount else { return }
       throw cause ?? BlobStorageError(.io, "A pack could not be written.")
@@ -163,7 +163,7 @@ extension WriterSession {
     var trustsCondemnedPacks: Bool { session.weaknesses.contains(.trustsCondemnedPacks) }
 
     /// Whether a record of this commit may refer to one at `place` (H1).
-    func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
+    package func canRefer(to place: Place) throws(BlobStorageError) -> Bool {
       try session.canRefer(to: place, transaction)
     }
 
@@ -385,7 +385,7 @@ extension WriterSession.Commit {
   /// Checks that chunks are there which leases should have kept.
   ///
   /// - Parameter remedy: what the caller can do about a chunk that is gone.
-  func check(_ digests: some Sequence<Digest>, remedy: String) throws(BlobStorageError) {
+  package func check(_ digests: some Sequence<Digest>, remedy: String) throws(BlobStorageError) {
     for digest in digests where !hasPendingChunk(digest) {
       guard try transaction.chunkRow(digest) == nil else { continue }
       throw BlobStorageError(

@@ -1,10 +1,10 @@
 /// Reads content into batches that end with a chunk.
-struct Cutter {
+package struct Cutter {
   /// Whole chunks that follow each other.
-  struct Batch: Sendable {
-    var bytes: [UInt8]
+  package struct Batch: Sendable {
+    package var bytes: [UInt8]
     /// One at least.
-    var chunks: [Range<Int>]
+    package var chunks: [Range<Int>]
     var hint: CompressibilityHint
     /// Where the bytes begin in their blob.
     var start: Int64 = 0
@@ -24,14 +24,14 @@ struct Cutter {
   private var hint = CompressibilityHint.unknown
   private let chunkByteCountMax: Int
 
-  init(sizes: ChunkSizes, batchByteCount: Int) {
+  package init(sizes: ChunkSizes, batchByteCount: Int) {
     chunker = BlobChunker(sizes: sizes)
     self.batchByteCount = batchByteCount
     chunkByteCountMax = sizes.maximum
   }
 
   /// The next whole chunks, or nil at the content's end.
-  mutating func next(
+  package mutating func next(
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> Batch? {
     if isAtEnd { return nil }

@@ -11,7 +11,7 @@ package struct JoinedChunks: Sendable {
   }
 
   /// A record to append, with its payload.
-  enum Part {
+  package enum Part {
     case frame(FrameRecord, [UInt8])
     case chunk(ChunkRecord, [UInt8])
   }
@@ -53,7 +53,7 @@ package struct JoinedChunks: Sendable {
   /// What to append.
   ///
   /// - Parameter isThere: which chunks need not be stored any more.
-  func parts(
+  package func parts(
     by choice: CodecChoice, _ codecs: CodecPool,
     except isThere: (Digest) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) -> [Part] {
@@ -109,7 +109,9 @@ package struct FrameBuilder: ~Copyable {
   private var group = JoinedChunks()
   private var metaByteCount = FrameRecord.fixedByteCountMax
 
-  init(_ choice: CodecChoice, _ codecs: CodecPool, plainByteCountMax: Int = FrameBuilder.plainByteCountMax) {
+  package init(
+    _ choice: CodecChoice, _ codecs: CodecPool, plainByteCountMax: Int = FrameBuilder.plainByteCountMax
+  ) {
     self.choice = choice
     self.codecs = codecs
     self.plainByteCountMax = plainByteCountMax
@@ -117,19 +119,19 @@ package struct FrameBuilder: ~Copyable {
 
   /// Whether a chunk that would be stored like this had better be joined with others. What is noise, or is encoded against
   /// another chunk, is not.
-  static func takes(_ record: ChunkRecord) -> Bool {
+  package static func takes(_ record: ChunkRecord) -> Bool {
     guard record.plainByteCount > 0, record.base == nil else { return false }
     return record.codecNumber == CodecKind.zstd.rawValue
       || record.plainByteCount < ChunkEncoder.plainByteCountMin
   }
 
   /// Whether a planned chunk is stored anew, and had better be joined with others.
-  static func takes(_ chunk: ChunkPlan.Chunk) -> Bool {
+  package static func takes(_ chunk: ChunkPlan.Chunk) -> Bool {
     chunk.isToBeJoined || chunk.encoded.map { takes($0.record) } ?? false
   }
 
   /// Adds a chunk. Returns a group that had no more room for it.
-  mutating func add(
+  package mutating func add(
     _ digest: Digest, _ plain: RawSpan, features: SIMD3<UInt32>?, alone: EncodedChunk? = nil
   ) throws(BlobStorageError) -> JoinedChunks? {
     let member = JoinedChunks.Member(digest: digest, range: 0..<0, features: features, alone: alone)
@@ -148,7 +150,7 @@ package struct FrameBuilder: ~Copyable {
   }
 
   /// Ends the group; nil if it is empty.
-  mutating func end() throws(BlobStorageError) -> JoinedChunks? {
+  package mutating func end() throws(BlobStorageError) -> JoinedChunks? {
     guard !group.members.isEmpty else { return nil }
     var ended = group
     (group, metaByteCount) = (JoinedChunks(), FrameRecord.fixedByteCountMax)

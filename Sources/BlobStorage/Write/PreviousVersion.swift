@@ -3,7 +3,7 @@
 /// A new chunk is compared with the one that lay in its place. What "its place" is follows the chunks that are in both
 /// versions: behind one that has moved, everything is taken to have moved as far. Only the part of the old version
 /// near the new chunks is looked at, so that memory stays bounded for blobs of any length.
-struct PreviousVersion: Sendable {
+package struct PreviousVersion: Sendable {
   /// A chunk of the old version that may resemble a new one.
   struct Candidate: Sendable {
     var digest: Digest

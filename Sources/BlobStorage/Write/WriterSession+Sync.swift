@@ -158,7 +158,7 @@ extension WriterSession {
   ///
   /// The backend is asked besides the catalog whether the pack counts: a process that knows less of collections may have
   /// extended the catalog since.
-  func canRefer(to place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
+  package func canRefer(to place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.skipsSharedSync) { return true }
     guard let row = try transaction.packRow(place.pack), backend.isCountedOn(row.name) else { return false }
     if row.durableByteCount > place.offset { return true }
@@ -384,7 +384,7 @@ extension WriterSession {
   }
 
   /// Whether the record at `place` is stored for good once the records of this session are (H1).
-  func stays(at place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
+  package func stays(at place: Place, _ transaction: ReadTransaction) throws(BlobStorageError) -> Bool {
     try publisher.keeps(place, transaction, self)
   }
 

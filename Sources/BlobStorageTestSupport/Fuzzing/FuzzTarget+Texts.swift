@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 
 extension FuzzTarget {
   /// Names that are read from text: digests, versions, packs, numbers, keys.

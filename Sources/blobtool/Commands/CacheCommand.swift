@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageCache
 
 /// `cache`: shows and sets the limits of a store that is a cache.
 struct CacheCommand: AsyncParsableCommand {

@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageCache
 
 /// `gc`: removes what no version needs.
 struct CollectCommand: StoreCommand {
@@ -46,7 +47,7 @@ struct CollectCommand: StoreCommand {
       isDryRun: dryRun, archivedCountMax: keep, recompresses: recompress, secondsMax: time?.seconds)
     options.fencedWriters = Set(fence)
     let report = try await shared.withProgress { [options] meter in
-      try await store.collectGarbage(options, progress: meter.handler)
+      try await store.trimAndCollectGarbage(options, progress: meter.handler)
     }
     if shared.json {
       try JSONText.print(Output(report, recompresses: recompress))

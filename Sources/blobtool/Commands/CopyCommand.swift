@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTransfer
 
 /// `copy`: copies keys and versions from one store into another.
 struct CopyCommand: AsyncParsableCommand {

@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTransfer
 
 /// `export`: writes keys as files.
 struct ExportCommand: StoreCommand {

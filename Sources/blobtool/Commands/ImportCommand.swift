@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTransfer
 
 /// `import`: stores files and trees of files under keys.
 struct ImportCommand: StoreCommand {

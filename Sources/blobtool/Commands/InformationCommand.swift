@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageReports
 
 /// `info`: shows how a version is stored.
 struct InformationCommand: StoreCommand {

@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageCache
 import Foundation
 import SystemPackage
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageReports
 import Foundation
 
 /// `report`: writes an HTML page about a store's space.

@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageReports
 
 /// `stats`: shows what a store contains and how much space it takes.
 struct StatisticsCommand: StoreCommand {

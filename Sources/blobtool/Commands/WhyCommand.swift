@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageReports
 
 /// `why`: shows which versions need something, and what dropping it frees.
 struct WhyCommand: StoreCommand {

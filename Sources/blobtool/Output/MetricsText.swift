@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageReports
 
 /// Statistics in the text format that Prometheus reads: a help and a type line for each metric, then its samples.
 struct MetricsText {

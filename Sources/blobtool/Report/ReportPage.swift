@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageReports
 import Foundation
 
 /// Makes a page about where a store's space is and what saved some: one file, without scripts or network requests.

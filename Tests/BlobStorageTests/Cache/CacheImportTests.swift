@@ -1,5 +1,7 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Dispatch
 import Foundation
 import Synchronization

@@ -1,4 +1,6 @@
 import BlobStorage
+import BlobStorageCache
+import BlobStorageReports
 import BlobStorageTestSupport
 import Foundation
 import Testing

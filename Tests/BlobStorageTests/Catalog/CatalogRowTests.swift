@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageCache
 import Foundation
 import Testing
 

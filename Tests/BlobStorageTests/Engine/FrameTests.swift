@@ -1,5 +1,7 @@
 import BlobStorage
+import BlobStorageReports
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import SystemPackage
 import Testing

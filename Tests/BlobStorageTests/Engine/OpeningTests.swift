@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageReports
 import BlobStorageTestSupport
 import Dispatch
 import Foundation

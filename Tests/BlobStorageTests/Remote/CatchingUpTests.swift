@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageReports
 import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation

@@ -1,6 +1,8 @@
 import BlobStorage
+import BlobStorageCache
 import BlobStorageSharing
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import Synchronization
 import SystemPackage

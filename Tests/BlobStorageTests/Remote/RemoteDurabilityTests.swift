@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import SystemPackage
 import Testing

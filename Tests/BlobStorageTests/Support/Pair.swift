@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageReports
 import Foundation
 import SystemPackage
 import Testing

@@ -3,7 +3,8 @@ import Foundation
 /// The sources of the library, as text.
 struct SourceTree {
   struct Source {
-    /// The folder below `Sources/BlobStorage` or `Sources/BlobStorageSharing`.
+    /// The folder below `Sources/BlobStorage` or `Sources/BlobStorageSharing`, or what another target's name adds to
+    /// `BlobStorage`.
     let room: String
     let name: String
     let lines: [Substring]
@@ -21,6 +22,9 @@ struct SourceTree {
 
   static let folder = URL(filePath: #filePath).deletingLastPathComponent()
     .appending(path: "../../../Sources").standardizedFileURL
+
+  /// The targets beside the core that are one room each.
+  static let targets = ["Cache", "Transfer", "Reports"]
 
   let sources: [Source]
 
@@ -42,19 +46,21 @@ struct SourceTree {
 
   init() throws {
     var sources: [Source] = []
-    for library in ["BlobStorage", "BlobStorageSharing"].map({ Self.folder.appending(path: $0) }) {
-      for room in try FileManager.default.contentsOfDirectory(atPath: library.path).sorted() {
-        guard !room.hasSuffix(".docc") else { continue }
-        for name in try FileManager.default.contentsOfDirectory(atPath: library.appending(path: room).path)
-          .sorted()
-        {
-          let text = try String(contentsOf: library.appending(path: "\(room)/\(name)"), encoding: .utf8)
-          sources.append(
-            Source(
-              room: room, name: name, lines: text.split(separator: "\n", omittingEmptySubsequences: false)))
-        }
+    func add(room: String, _ folder: URL) throws {
+      for name in try FileManager.default.contentsOfDirectory(atPath: folder.path).sorted() {
+        let text = try String(contentsOf: folder.appending(path: name), encoding: .utf8)
+        sources.append(
+          Source(
+            room: room, name: name, lines: text.split(separator: "\n", omittingEmptySubsequences: false)))
       }
     }
+    for library in ["BlobStorage", "BlobStorageSharing"].map({ Self.folder.appending(path: $0) }) {
+      for room in try FileManager.default.contentsOfDirectory(atPath: library.path).sorted()
+      where !room.hasSuffix(".docc") {
+        try add(room: room, library.appending(path: room))
+      }
+    }
+    for room in Self.targets { try add(room: room, Self.folder.appending(path: "BlobStorage\(room)")) }
     self.sources = sources
   }
 }

@@ -1,6 +1,8 @@
 import BlobStorage
+import BlobStorageReports
 import BlobStorageSharing
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Foundation
 import SystemPackage
 import Testing

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 import Testing
 
 @Suite("A shell pattern")

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageReports
 import BlobStorageS3
 import Foundation
 import Synchronization

@@ -1,0 +1,79 @@
+import SystemPackage
+
+/// The file `cache` of a store's folder: which keys are a cache, and its limits. Format.md, "The file cache".
+package struct CacheFile: Hashable {
+  package var prefix: [UInt8]
+  package var limits: CacheLimits
+
+  private static let byteCountMax: Int64 = 16 << 10
+
+  /// What the folder says; nil when the store has no cache.
+  ///
+  /// - Throws: `corrupted` for a file that cannot be read.
+  package static func read(_ folder: StoreFolder) throws(BlobStorageError) -> CacheFile? {
+    guard let status = try folder.files.status(of: folder.cache), status.kind == .regular else { return nil }
+    let file = try folder.files.open(folder.cache, .read)
+    defer { file.close() }
+    let bytes = try file.bytes(at: 0, Int(min(file.status().byteCount, byteCountMax)), pack: nil)
+    guard let read = CacheFile(text: String(decoding: bytes, as: UTF8.self)) else {
+      throw BlobStorageError(
+        .corrupted, "\(folder.cache) is damaged: set the cache's limits again.",
+        path: folder.cache.string)
+    }
+    return read
+  }
+
+  /// Replaces what the folder says, durably.
+  package func write(_ folder: StoreFolder) throws(BlobStorageError) {
+    try folder.files.replace(folder.cache, with: Array(text.utf8)).close()
+  }
+
+  /// Removes what the folder says, durably.
+  package static func remove(_ folder: StoreFolder) throws(BlobStorageError) {
+    try folder.files.remove(folder.cache)
+    try folder.files.syncDirectory(folder.path)
+  }
+
+  var text: String {
+    let words =
+      "1 \(limits.byteCountMax) \(limits.countMax ?? 0) \(limits.lifetime.map(\.milliseconds) ?? 0) "
+      + (prefix.isEmpty ? "-" : Hex.text(prefix))
+    return "\(words) \(Self.checksum(words))\n"
+  }
+
+  package init(prefix: [UInt8], limits: CacheLimits) {
+    self.prefix = prefix
+    self.limits = limits
+  }
+
+  init?(text: String) {
+    guard text.hasSuffix("\n") else { return nil }
+    let words = text.dropLast().split(separator: " ", omittingEmptySubsequences: false)
+    guard words.count == 6, words[0] == "1", let bytes = Int64(words[1]), let count = Int(words[2]),
+      count >= 0, let lifetime = UInt64(words[3]), lifetime <= UInt64(Int64.max),
+      words[5] == Self.checksum(words[..<5].joined(separator: " "))
+    else { return nil }
+    prefix = []
+    if words[4] != "-" {
+      guard let decoded = Hex.bytes(words[4]), decoded.count < Limits.keyByteCountMax else { return nil }
+      prefix = decoded
+    }
+    limits = CacheLimits(
+      byteCountMax: bytes, countMax: count == 0 ? nil : count,
+      lifetime: lifetime == 0 ? nil : .milliseconds(Int64(lifetime)))
+    guard (try? limits.check()) != nil else { return nil }  // nil means: these are no limits
+  }
+
+  private static func checksum(_ text: String) -> String {
+    Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes))
+  }
+}
+
+extension Duration {
+  /// Whole milliseconds, at least one, at most what fits.
+  package var milliseconds: UInt64 {
+    let (seconds, attoseconds) = components
+    guard seconds < 1 << 40 else { return 1 << 50 }
+    return UInt64(max(1, seconds * 1_000 + attoseconds / 1_000_000_000_000_000))
+  }
+}

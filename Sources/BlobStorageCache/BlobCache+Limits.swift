@@ -1,0 +1,134 @@
+import BlobStorage
+
+extension BlobCache {
+  /// The limits of the cache.
+  public var limits: CacheLimits { core.limits }
+
+  /// The prefix of all its keys in the store. Its methods take keys without it.
+  public var prefix: String { core.prefix }
+
+  /// Sets new limits for all processes and applies them at once.
+  ///
+  /// - Throws: `invalidArgument` for limits out of range; nothing was changed.
+  public func setLimits(_ limits: CacheLimits) async throws(BlobStorageError) {
+    try await run { (core) throws(BlobStorageError) in try core.setLimits(limits) }
+  }
+
+  /// Drops expired values, finds keys that were put around the cache, and brings the folder below its limits.
+  ///
+  /// Calling it is optional: puts make room by themselves. Call it when the program is idle.
+  ///
+  /// - Complexity: follows every version of the store to its chunks.
+  public func trim() async throws(BlobStorageError) -> CacheTrimReport {
+    try await run { (core) throws(BlobStorageError) in try core.trim() }
+  }
+
+  /// Adopts keys that were put around the cache, with `BlobStore.put(_:_:options:)`, as just used, and brings the
+  /// folder below its limits.
+  public func adopt(_ keys: [String]) async throws(BlobStorageError) {
+    try await run { (core) throws(BlobStorageError) in try core.adopt(keys) }
+  }
+
+  /// The current state of the cache.
+  public func statistics() async throws(BlobStorageError) -> CacheStatistics {
+    try await run { (core) throws(BlobStorageError) in try core.statistics() }
+  }
+
+  /// Writes the recorded uses, which later puts would write otherwise.
+  public func flush() async throws(BlobStorageError) {
+    try await run { (core) throws(BlobStorageError) in try core.writeNotes() }
+  }
+}
+
+/// How this process uses a cache.
+public struct CacheConfiguration: Sendable {
+  /// How it uses the store, if the cache opens it.
+  public var store: StoreConfiguration
+  /// Bytes of recently used values to keep in memory.
+  public var memoryByteCountMax: Int
+  /// How safe a value is when a put returns.
+  public var durability: Durability
+
+  /// A configuration with these values.
+  public init(
+    store: StoreConfiguration = StoreConfiguration(cacheByteCountMax: 1 << 20),
+    memoryByteCountMax: Int = 16 << 20, durability: Durability = .relaxed
+  ) {
+    self.store = store
+    self.memoryByteCountMax = memoryByteCountMax
+    self.durability = durability
+  }
+}
+
+extension BlobStore {
+  /// Turns the keys that begin with `prefix` into a cache, or opens the existing cache.
+  ///
+  /// The byte limit covers the whole folder, so other keys reduce the room of the cache. A store has one cache.
+  ///
+  /// With `evictsExistingKeys` the cache may evict keys that the store had before it was a cache. An existing cache
+  /// evicts them anyway. ``cacheForecast(prefix:limits:)`` says what would go.
+  ///
+  /// - Throws: `invalidArgument` for limits out of range and for a store with a cache under another prefix. Also for a
+  ///   store that is not a cache yet and whose keys may not be evicted.
+  public func cache(
+    prefix: String = "", limits: CacheLimits, evictsExistingKeys: Bool = false,
+    configuration: CacheConfiguration = CacheConfiguration()
+  ) async throws(BlobStorageError) -> BlobCache {
+    let core = try await run { (engine) throws(BlobStorageError) in
+      try CacheCore(
+        engine: engine, prefix: prefix, limits: limits, memoryByteCountMax: configuration.memoryByteCountMax,
+        durability: configuration.durability, takesKeys: evictsExistingKeys)
+    }
+    return BlobCache(store: self, core: core)
+  }
+
+  /// What turning the keys that begin with `prefix` into a cache, or changing its limits, would evict at once.
+  ///
+  /// - Throws: `invalidArgument` for limits out of range and for a store in a bucket.
+  /// - Complexity: looks at every such key twice.
+  public func cacheForecast(
+    prefix: String = "", limits: CacheLimits
+  ) async throws(BlobStorageError) -> CacheForecast {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.cacheForecast(prefix: prefix, limits: limits)
+    }
+  }
+
+  /// Collects garbage as `BlobStore.collectGarbage(_:progress:)` does, after it has trimmed the store's
+  /// cache to its limits. Without a cache there is nothing to trim.
+  ///
+  /// - Throws: `busy` when another process has been collecting for longer than `options.waitSeconds`.
+  public func trimAndCollectGarbage(
+    _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> CollectionReport {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
+        try engine.trimAndCollectGarbage(options, progress: progress)
+      }
+    }
+  }
+
+  /// Turns a cache into an ordinary store: its keys stay, and nothing evicts them.
+  ///
+  /// Other processes that have the cache open can still read it; their next put that needs room fails.
+  ///
+  /// - Returns: false when the store has no cache.
+  /// - Durability: durable.
+  @discardableResult
+  public func removeCache() async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in try engine.removeCache() }
+  }
+
+  /// The store's cache with its limits; nil when it has none.
+  public func cache(
+    configuration: CacheConfiguration = CacheConfiguration()
+  ) async throws(BlobStorageError) -> BlobCache? {
+    let core = try await run { (engine) throws(BlobStorageError) -> CacheCore? in
+      guard let (prefix, _) = try engine.cacheSettings() else { return nil }
+      return try CacheCore(
+        engine: engine, prefix: prefix, limits: nil, memoryByteCountMax: configuration.memoryByteCountMax,
+        durability: configuration.durability)
+    }
+    return core.map { BlobCache(store: self, core: $0) }
+  }
+}

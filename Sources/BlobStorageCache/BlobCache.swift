@@ -1,0 +1,216 @@
+import BlobStorage
+import Foundation
+import Logging
+import Synchronization
+
+/// A cache on a store, or on the keys of one that begin with a prefix. It evicts values to keep the folder below its
+/// limit.
+///
+/// The limit covers what the folder really takes, garbage and catalog included; the page Caching says how exactly. A put
+/// makes room before it needs it: there is no daemon. Any number of processes share a cache, each with a `BlobCache` of
+/// its own. A value is returned whole and right, or it is missing. Never rely on a value being present. All methods may
+/// be called from any task.
+public final class BlobCache: Sendable {
+  /// The store that the cache is on.
+  public let store: BlobStore
+  let core: CacheCore
+  /// By the keys' bytes: as strings, composed and decomposed letters would be equal.
+  private let inFlight = Mutex<[[UInt8]: Task<Data, any Error>]>([:])
+
+  init(store: BlobStore, core: CacheCore) {
+    self.store = store
+    self.core = core
+  }
+
+  /// Opens the cache at a path, and creates it if there is none. The whole store is the cache.
+  ///
+  /// - Throws: `notAStore` for a path that holds anything else, `invalidArgument` for limits out of range and for a
+  ///   store that is no cache and has keys: `BlobStore.cache(prefix:limits:evictsExistingKeys:configuration:)` can make
+  ///   it one.
+  public static func open(
+    at path: String, limits: CacheLimits, configuration: CacheConfiguration = CacheConfiguration()
+  ) async throws(BlobStorageError) -> BlobCache {
+    if !BlobStore.exists(at: path) {
+      do throws(BlobStorageError) {
+        let created = try await BlobStore.create(
+          at: path, options: limits.storeOptions, configuration: configuration.store)
+        return try await created.cache(limits: limits, configuration: configuration)
+      } catch {
+        // Another process was faster.
+        guard error.code == .storeExists else { throw error }
+      }
+    }
+    let opened = try await BlobStore.open(at: path, configuration: configuration.store)
+    return try await opened.cache(limits: limits, configuration: configuration)
+  }
+
+  /// Closes the cache and its store.
+  public func close() async throws(BlobStorageError) {
+    let core = core
+    try await store.run { (engine) throws(BlobStorageError) in
+      core.close()
+      try engine.close()
+    }
+  }
+
+  // MARK: Values
+
+  /// The bytes of a key; nil when there are none, or when they have expired.
+  ///
+  /// - Complexity: no write. The use is recorded in memory; a later put or a task of its own writes it.
+  public func data(forKey key: String) async throws(BlobStorageError) -> Data? {
+    try await read { (core) throws(BlobStorageError) in try core.data(key) }
+  }
+
+  /// The bytes of several keys: one element for each key, in their order, nil for a key without a value.
+  public func data(forKeys keys: [String]) async throws(BlobStorageError) -> [Data?] {
+    try await read { (core) throws(BlobStorageError) in
+      var found: [Data?] = []
+      for key in keys {
+        try CancellationFlag.check()
+        found.append(try core.data(key))
+      }
+      return found
+    }
+  }
+
+  /// Whether a key has a value. This does not count as a use.
+  public func contains(_ key: String) async throws(BlobStorageError) -> Bool {
+    try await run { (core) throws(BlobStorageError) in try core.contains(key) }
+  }
+
+  /// Stores bytes under a key.
+  ///
+  /// - Returns: false when they were not stored: too long for the cache, or no room could be made. Then the key has no
+  ///   value at all, not an older one.
+  /// - Durability: relaxed, unless the configuration says otherwise.
+  @discardableResult
+  public func set(
+    _ key: String, to data: Data, priority: CachePriority = .normal, lifetime: Duration? = nil
+  ) async throws(BlobStorageError) -> Bool {
+    try await set([CacheItem(key: key, data: data, priority: priority, lifetime: lifetime)])[0]
+  }
+
+  /// Stores several values, in as few commits as their length allows.
+  ///
+  /// - Returns: whether each value was stored.
+  @discardableResult
+  public func set(_ items: [CacheItem]) async throws(BlobStorageError) -> [Bool] {
+    try await run { (core) throws(BlobStorageError) in try core.put(items) }
+  }
+
+  /// Stores bytes under a key as `BlobStore.put(_:_:options:)` does, in room that the cache makes first.
+  ///
+  /// Unlike ``set(_:to:priority:lifetime:)``, a put that is refused leaves the key's earlier value.
+  ///
+  /// - Throws: `limitExceeded` for bytes that are longer than `CacheLimits.valueByteCountMax` or find no room below
+  ///   the limit.
+  @discardableResult
+  public func put(
+    _ key: String, _ data: Data, options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> PutResult {
+    try await run { (core) throws(BlobStorageError) in try core.put(key, data, options) }
+  }
+
+  /// Drops keys and returns how many existed.
+  @discardableResult
+  public func remove(_ keys: [String]) async throws(BlobStorageError) -> Int {
+    try await run { (core) throws(BlobStorageError) in try core.remove(keys) }
+  }
+
+  /// Drops all keys of the cache and frees their space.
+  @discardableResult
+  public func removeAll() async throws(BlobStorageError) -> Int {
+    try await run { (core) throws(BlobStorageError) in try core.removeAll() }
+  }
+
+  // MARK: Typed values
+
+  /// The value of a key; nil when there is none.
+  ///
+  /// - Throws: `sourceFailed` when the bytes are right and the conversion fails.
+  public func value<Value: BlobConvertible>(
+    _ type: Value.Type = Value.self, forKey key: String
+  ) async throws(BlobStorageError) -> Value? {
+    try await read { (core) throws(BlobStorageError) in
+      guard let data = try core.data(key) else { return nil }
+      do { return try Value(blobData: data) } catch {
+        throw BlobStorageError(
+          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key)
+      }
+    }
+  }
+
+  /// Stores a value under a key; see ``set(_:to:priority:lifetime:)``.
+  @discardableResult
+  public func set<Value: BlobConvertible>(
+    _ key: String, toValue value: Value, priority: CachePriority = .normal, lifetime: Duration? = nil
+  ) async throws(BlobStorageError) -> Bool {
+    let data: Data
+    do { data = try value.blobData() } catch {
+      throw BlobStorageError(
+        .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key)
+    }
+    return try await set(key, to: data, priority: priority, lifetime: lifetime)
+  }
+
+  /// The value of a key, made and stored if it is missing: once in this process, however many ask at the same time.
+  ///
+  /// Other callers wait for the value that is being made, and get its error if that fails. Two processes may make the
+  /// same value; the later put stays. `make` runs in a task of its own and continues when the caller is cancelled,
+  /// because others may wait for it. A value that cannot be stored is still returned. A stored value that cannot be
+  /// converted is made again.
+  public func value<Value: BlobConvertible>(
+    _ type: Value.Type = Value.self, forKey key: String, priority: CachePriority = .normal,
+    lifetime: Duration? = nil, make: @escaping @Sendable () async throws -> Value
+  ) async throws -> Value {
+    if let value: Value = try await stored(key) { return value }
+    let bytes = Array(key.utf8)
+    let task = inFlight.withLock { inFlight in
+      if let task = inFlight[bytes] { return task }
+      let task = Task {
+        defer { self.inFlight.withLock { $0[bytes] = nil } }
+        // Another task may have made it since it was found missing.
+        if let value: Value = try await self.stored(key) { return try value.blobData() }
+        let data = try await make().blobData()
+        do throws(BlobStorageError) {
+          try await self.set(key, to: data, priority: priority, lifetime: lifetime)
+        } catch {
+          self.core.engine.logger.warning(
+            "A value was made and could not be stored.", metadata: ["reason": "\(error.message)"])
+        }
+        return data
+      }
+      inFlight[bytes] = task
+      return task
+    }
+    return try Value(blobData: try await task.value)
+  }
+
+  /// The value, unless it is missing or cannot be converted.
+  private func stored<Value: BlobConvertible>(_ key: String) async throws(BlobStorageError) -> Value? {
+    do throws(BlobStorageError) { return try await value(forKey: key) } catch {
+      guard error.code == .sourceFailed else { throw error }
+      return nil
+    }
+  }
+
+  /// Runs a read. A task writes what reads have noted, so that none waits for that.
+  private func read<T: Sendable>(
+    _ body: @escaping @Sendable (CacheCore) throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    let value = try await run(body)
+    if core.areNotesToWrite() {
+      // A store that is closed has written them.
+      Task(priority: .utility) { try? await run { $0.writeNotesOfReads() } }
+    }
+    return value
+  }
+
+  func run<T: Sendable>(
+    _ body: @escaping @Sendable (CacheCore) throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    let core = core
+    return try await store.run { (_) throws(BlobStorageError) in try body(core) }
+  }
+}

@@ -1,0 +1,492 @@
+import BlobStorage
+import Foundation
+import Logging
+import Synchronization
+import SystemPackage
+
+/// Putting values: prepared without a lock, stored if there is room, noted in memory.
+extension CacheCore {
+  /// A value that is ready to be stored.
+  package struct Value {
+    package var item: Engine.CommitItem
+    package var mark: CacheMark
+
+    package init(item: Engine.CommitItem, mark: CacheMark) {
+      self.item = item
+      self.mark = mark
+    }
+  }
+
+  /// Values that are put together: as many as fit into a pack, or one that does not.
+  package struct Group {
+    package var values: [Value] = []
+    private var byteCount = 0
+
+    package init() {}
+
+    /// Adds a value, unless the group is full with it.
+    package mutating func add(_ value: Value, _ limits: CacheLimits) -> Bool {
+      let added = value.item.packByteCountMax
+      if byteCount + added > limits.packByteCountTarget, !values.isEmpty { return false }
+      values.append(value)
+      byteCount += added
+      return true
+    }
+
+    /// The most that a pack needs for them.
+    var needByteCount: Int64 { Int64(byteCount + CacheCore.extraByteCount(values.count)) }
+  }
+
+  /// What storing a group came to, and what has to be on the medium for it to be durable.
+  package typealias Stored = (results: [PutResult], watermark: WriterSession.Watermark?)
+
+  /// Stores values under their keys, those that are put together in one commit where they fit.
+  ///
+  /// - Returns: whether each value was stored. One that was not has no value afterwards, not an older one.
+  package func put(_ items: [CacheItem]) throws(BlobStorageError) -> [Bool] {
+    try engine.checkOpen()
+    var stored = [Bool](repeating: false, count: items.count)
+    let limits = limits
+    var group = Group()
+    var indices: [Int] = []
+    func end() throws(BlobStorageError) {
+      if let (_, watermark) = try store(group, durability) {
+        for index in indices { stored[index] = true }
+        try engine.makeDurable(durability, watermark)
+      }
+      (group, indices) = (Group(), [])
+    }
+    for (index, item) in items.enumerated() {
+      let key = try Engine.keyBytes(prefix + item.key)
+      guard item.data.count <= limits.valueByteCountMax else { continue }
+      let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
+      let value = Value(
+        item: try engine.prepare(key, item.data, PutOptions(metadata: mark.metadata)), mark: mark)
+      if !group.add(value, limits) {
+        try end()
+        _ = group.add(value, limits)
+      }
+      indices.append(index)
+    }
+    if !indices.isEmpty { try end() }
+    let refused = items.indices.filter { !stored[$0] }
+    if !refused.isEmpty {
+      state.withLock { $0.counts.refusedCount += refused.count }
+      // The caller must not find the key's earlier value. A value that was stored after the refused one stays.
+      var last: [[UInt8]: Int] = [:]
+      for (index, item) in items.enumerated() { last[Array(item.key.utf8)] = index }
+      let dropped = refused.map { items[$0].key }.filter { key in
+        last[Array(key.utf8)].map { !stored[$0] } ?? true
+      }
+      if !dropped.isEmpty { _ = try remove(dropped) }
+    }
+    return stored
+  }
+
+  /// Stores a value, or changes nothing.
+  ///
+  /// - Throws: `limitExceeded` when it is too long for the cache or no room can be made.
+  package func put(
+    _ key: String, _ data: Data, _ options: PutOptions
+  ) throws(BlobStorageError) -> PutResult {
+    try engine.checkOpen()
+    let bytes = try Engine.keyBytes(prefix + key)
+    try engine.check(options.condition, on: bytes)
+    let limits = limits
+    guard data.count <= limits.valueByteCountMax else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "The value of “\(key)” has more than \(limits.valueByteCountMax) bytes, the most that the cache keeps "
+          + "of one value: raise its limit.", key: key)
+    }
+    let item = try engine.prepare(bytes, data, options)
+    var group = Group()
+    _ = group.add(Value(item: item, mark: CacheMark(metadata: options.metadata)), limits)
+    guard let (results, watermark) = try store(group, options.durability), let result = results.first else {
+      throw BlobStorageError(
+        .limitExceeded, "The cache has no room for the value of “\(key)”: raise its limit.", key: key)
+    }
+    try engine.makeDurable(options.durability, watermark)
+    return result
+  }
+
+  /// Stores values in one commit, in room that is made for them.
+  ///
+  /// - Returns: nil when no room can be made.
+  package func store(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored? {
+    // A cache that was ended must not evict any more.
+    if limits.countMax != nil { try adoptLimits() }
+    let values = group.values
+    let need = group.needByteCount
+    for attempt in 0..<Self.attemptCount {
+      let roomCount = state.withLock { $0.roomCount }
+      do throws(BlobStorageError) {
+        var notes = CacheNotes()
+        let stored = try engine.commit(values.map(\.item), promising: durability) {
+          (commit) throws(BlobStorageError) in
+          guard commit.roomByteCount >= need else { throw Self.roomNeeded }
+          // A commit can be tried more than once.
+          notes = try replaced(by: values, commit.transaction)
+        }
+        for (value, result) in zip(values, stored.0) {
+          notes.put(value.item.key)
+          notes.addVersion(of: value.item.plan.digest, isNew: result.newByteCount > 0)
+        }
+        add(notes, makesRoom: true)
+        tryToHoldCount(keeping: values)
+        return stored
+      } catch {
+        switch error.code {
+        case .cacheNeedsRoom: break
+        case .noSpace where attempt < Self.attemptCount - 1: break
+        case .noSpace, .limitExceeded, .busy:
+          refuse(error)
+          return nil
+        default: throw error
+        }
+        do throws(BlobStorageError) {
+          try makeRoom(need, since: roomCount, mediumIsFull: error.code == .noSpace)
+        } catch {
+          guard Self.isNoRoom(error.code) else { throw error }
+          refuse(error)
+          return nil
+        }
+      }
+    }
+    return nil
+  }
+
+  private static let attemptCount = 8
+  private static let roomNeeded = BlobStorageError(.cacheNeedsRoom, "The pack has no room.")
+
+  /// The other bytes of a pack with that many values, an upper estimate: drops of the keys evicted for them, and the
+  /// end of the footer.
+  fileprivate static func extraByteCount(_ count: Int) -> Int { 4_096 + count * 256 }
+
+  static func isNoRoom(_ code: BlobStorageError.Code) -> Bool {
+    code == .noSpace || code == .limitExceeded || code == .busy
+  }
+
+  private func refuse(_ reason: BlobStorageError) {
+    engine.logger.notice("A value is not stored.", metadata: ["reason": "\(reason.message)"])
+  }
+
+  /// Holds the limit of keys. The values are stored: if it cannot be held now, the next put does it.
+  private func tryToHoldCount(keeping values: [Value]) {
+    do throws(BlobStorageError) { try holdCount(keeping: Set(values.map(\.item.key))) } catch {
+      engine.logger.warning(
+        "The cache has more keys than its limit.", metadata: ["reason": "\(error.message)"])
+    }
+  }
+
+  /// Notes the versions that putting the values replaces.
+  private func replaced(
+    by values: [Value], _ view: ReadTransaction
+  ) throws(BlobStorageError) -> CacheNotes {
+    var notes = CacheNotes()
+    var seen: Set<[UInt8]> = []
+    for value in values
+    where value.item.ref.replacement == .replaceCurrent && seen.insert(value.item.key).inserted {
+      if let current = try view.currentVersion(ofKey: value.item.key) {
+        try notes.removeVersion(current.row, view)
+      }
+    }
+    return notes
+  }
+
+  // MARK: Removing
+
+  /// Drops keys; says how many were there.
+  package func remove(_ keys: [String]) throws(BlobStorageError) -> Int {
+    var bytes: [[UInt8]] = []
+    for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
+    return try drop(bytes) { _, _ in true }
+  }
+
+  /// Drops all versions of keys in one commit; says how many had any.
+  ///
+  /// - Parameter isToGo: says of a key, by its index, whether it is dropped.
+  func drop(
+    _ keys: [[UInt8]], where isToGo: (Int, ReadTransaction) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Int {
+    var notes = CacheNotes()
+    let count = try engine.writer.commit(on: keys) { (commit) throws(BlobStorageError) in
+      // A commit can be tried more than once.
+      notes = CacheNotes()
+      var count = 0
+      let view = commit.transaction
+      for (index, key) in keys.enumerated() where try isToGo(index, view) {
+        let id = CachedKeyRow.id(of: key)
+        guard notes.keys[id] == nil else { continue }
+        notes.drop(id)
+        guard let name = try view.nameRow(key), name.versionCount > 0 else { continue }
+        let versions = try view.versions(of: name)
+        for version in versions { try notes.removeVersion(version.row, view) }
+        try commit.drop(versions.map(\.stamp), of: key)
+        count += 1
+      }
+      return count
+    }.result
+    add(notes, makesRoom: false)
+    return count
+  }
+
+  /// Drops all keys of the cache, a page at a time.
+  package func removeAll() throws(BlobStorageError) -> Int {
+    var count = 0
+    while true {
+      let page = try engine.keys(prefix, after: nil, limit: 1_000)
+      if page.isEmpty { return count }
+      let removed = try remove(page.map { key(of: $0.key) })
+      count += removed
+      // Another process removes them too.
+      if removed == 0 { return count }
+    }
+  }
+}
+
+extension BlobStorageError.Code {
+  /// The pack under way has no room for a value. Never leaves the library.
+  static let cacheNeedsRoom = Self("cacheNeedsRoom")
+}
+
+/// Holding the limit: room for a pack is made before the pack is begun, and reserved for it.
+///
+/// A put that begins a pack holds `cache.lock`, measures what the folder takes, frees what is missing, and reserves the
+/// pack's space in its file. So the measurement includes what others may still write, and no put writes beyond it.
+extension CacheCore {
+  private static let roundCountMax = 12
+
+  /// Begins a pack with room for `need` bytes.
+  ///
+  /// - Parameters:
+  ///   - roomCount: how often room had been made when it was found missing.
+  ///   - mediumIsFull: frees something also when the limit does not ask for it.
+  /// - Throws: `limitExceeded` when the limit leaves no room, `busy` when another process makes room for too long,
+  ///   `noSpace` when the medium has none.
+  func makeRoom(_ need: Int64, since roomCount: Int, mediumIsFull: Bool) throws(BlobStorageError) {
+    try inTurn { () throws(BlobStorageError) in
+      let (isMade, refusesUntil) = state.withLock { ($0.roomCount != roomCount, $0.refusesUntil) }
+      if isMade { return }
+      let time = engine.environment.time
+      if let refusesUntil, refusesUntil > time.now() {
+        throw BlobStorageError(.limitExceeded, "The cache had no room a moment ago: try again in a second.")
+      }
+      do throws(BlobStorageError) { try makeRoomLocked(need, mediumIsFull) } catch {
+        if Self.isNoRoom(error.code) { state.withLock { $0.refusesUntil = time.now() + 1 } }
+        throw error
+      }
+      state.withLock {
+        $0.roomCount += 1
+        $0.refusesUntil = nil
+      }
+    }
+  }
+
+  private func makeRoomLocked(_ need: Int64, _ mediumIsFull: Bool) throws(BlobStorageError) {
+    // Before the pack is sealed: if this process dies, only an open pack says that keys may not be noted.
+    do throws(BlobStorageError) { try writeNotes() } catch {}
+    // Gives back what the last pack has reserved and not used.
+    try engine.writer.rollOver()
+    // Gives back the space of packs that others have removed.
+    try engine.packs.forgetRemoved()
+    try locked { () throws(BlobStorageError) in
+      try adoptLimits()
+      try indexIfNeeded()
+      let limits = limits
+      do throws(BlobStorageError) {
+        try beginPack(need, limits, freesAtLeast: mediumIsFull ? limits.stepByteCount : 0)
+      } catch {
+        // The medium is smaller than the limit: it is the limit then.
+        guard error.code == .noSpace, !mediumIsFull else { throw error }
+        try beginPack(need, limits, freesAtLeast: limits.stepByteCount)
+      }
+    }
+  }
+
+  private func beginPack(
+    _ need: Int64, _ limits: CacheLimits, freesAtLeast least: Int64
+  ) throws(BlobStorageError) {
+    let wanted = max(need, limits.packByteCountTarget)
+    let missing = try free(wanted, limits, atLeast: least)
+    // A whole pack is better, and what is needed now is enough.
+    guard missing <= wanted - need else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "The store at \(engine.folder.path) exceeds the cache's limit by \(missing) bytes.")
+    }
+    try engine.writer.reserveRoom(byteCount: missing > 0 ? wanted - missing : wanted)
+  }
+
+  /// Brings the folder below the limit, if it is not.
+  package func holdLimit() throws(BlobStorageError) {
+    try inTurn { () throws(BlobStorageError) in
+      try locked { () throws(BlobStorageError) in
+        try adoptLimits()
+        try indexIfNeeded()
+        let missing = try free(0, limits, atLeast: 0)
+        if missing > 0 {
+          engine.logger.warning("The cache exceeds its limit by \(missing) bytes, which other keys take.")
+        }
+      }
+    }
+  }
+
+  /// Frees until `wanted` bytes fit below the limit.
+  ///
+  /// - Returns: the bytes that are still missing; 0 or less when none are.
+  private func free(
+    _ wanted: Int64, _ limits: CacheLimits, atLeast least: Int64
+  ) throws(BlobStorageError) -> Int64 {
+    var missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
+    var goal = max(missing, least)
+    guard goal > 0 else { return missing }
+    try recoverTheDead()
+    // Puts back what a step on a full medium was given, so that the next has it too.
+    if least > 0 { engine.keepReserve() }
+    missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
+    goal = max(missing, least)
+    var isCounted = false
+    for _ in 0..<Self.roundCountMax where goal > 0 {
+      // Far above the limit, bigger steps: what is copied is bounded apart from that.
+      let freed = try engine.folder.withReserve { () throws(BlobStorageError) in
+        try step(goal: goal + limits.stepByteCount, limits)
+      }
+      if least > 0 { engine.keepReserve() }
+      let last = missing
+      missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
+      goal = missing
+      guard freed == 0 || missing >= last else { continue }
+      // Nothing was freed. A killed collection left condemned packs, which are not chosen; or killed writers left
+      // unrecorded keys; or the recorded garbage is wrong; or nothing is left to free.
+      if isCounted { break }
+      try finishLastCollection()
+      _ = try index()
+      try countGarbage()
+      isCounted = true
+    }
+    return missing
+  }
+
+  /// Evicts what is needed to empty some packs as far as possible, and takes them away.
+  ///
+  /// - Returns: bytes by which packs became smaller.
+  private func step(
+    goal: Int64, _ limits: CacheLimits, copiesLarge: Bool = true
+  ) throws(BlobStorageError) -> Int64 {
+    try writeNotes()
+    let choice = try CacheChoice.make(self, goal: goal, limits, copiesLarge: copiesLarge)
+    guard !choice.packs.isEmpty else { return 0 }
+    try evict(choice.keys)
+    let report: CollectionReport
+    do throws(BlobStorageError) { report = try engine.collectGarbage(in: choice.packs) } catch {
+      // No room for a copy: then the pack goes with all that is in it.
+      guard error.code == .noSpace, choice.hasLarge else { throw error }
+      return try step(goal: goal, limits, copiesLarge: false)
+    }
+    if let obstacle = report.obstacles.first {
+      engine.logger.warning("The cache cannot free space.", metadata: ["reason": "\(obstacle)"])
+      try heal()
+    }
+    state.withLock { state in
+      state.counts.freedByteCount += report.freedByteCount
+      state.counts.copiedByteCount += report.copiedByteCount
+    }
+    return report.freedByteCount
+  }
+
+  /// Drops keys, unless they were used or put since they were chosen.
+  ///
+  /// - Returns: how many were dropped.
+  @discardableResult
+  func evict(_ keys: [(id: CachedKeyRow.ID, row: CachedKeyRow)]) throws(BlobStorageError) -> Int {
+    var evictedCount = 0
+    for page in keys.parts(of: 500) {
+      evictedCount += try drop(page.map(\.row.key)) { (index, view) throws(BlobStorageError) in
+        let (id, row) = page[page.startIndex + index]
+        if state.withLock({ $0.notes.keys[id] != nil }) { return false }
+        guard try view.cachedKey(id) == row else { return false }
+        // A value that was put since, and is not noted yet, stays.
+        guard let current = try view.currentVersion(ofKey: row.key) else { return true }
+        return current.row.digest == row.digest
+      }
+    }
+    state.withLock { $0.counts.evictedCount += evictedCount }
+    return evictedCount
+  }
+
+  /// Takes in packs whose writer died: they hold on to space that they do not use.
+  private func recoverTheDead() throws(BlobStorageError) {
+    var isAnyDead = false
+    for (_, row) in try engine.catalog.packRows() where !row.isSealed && row.state == .live {
+      guard let file = try engine.backend.adoptPack(row.name) else { continue }
+      file.close()
+      isAnyDead = true
+    }
+    if isAnyDead { try engine.recoverDeadWriters() }
+    try engine.backend.removeLeftovers()
+  }
+
+  /// Ends a collection that was killed, if there was one: only live packs are chosen to make room.
+  private func finishLastCollection() throws(BlobStorageError) {
+    if try engine.catalog.packRows().contains(where: { $0.row.state != .live }) {
+      _ = try engine.collectGarbage(in: [])
+    }
+  }
+
+  /// Damage keeps a collection from removing anything. In a store that is all cache, what is damaged can go.
+  private func heal() throws(BlobStorageError) {
+    guard prefix.isEmpty else { return }
+    let report = try engine.repair(acceptsLosses: true)
+    for path in report.setAside { try engine.removeSetAside(path) }
+    // A repair rebuilds the catalog, without the notes: nothing would be found to go.
+    try indexIfNeeded()
+  }
+
+  /// Takes the limits that the folder has by now.
+  ///
+  /// - Throws: `invalidArgument` when another process has ended the cache.
+  func adoptLimits() throws(BlobStorageError) {
+    // Those that are known hold on where they cannot be read.
+    guard let file = try unlessCorrupted(try CacheFile.read(engine.folder)) else { return }
+    guard let file, file.prefix == prefixBytes else {
+      throw BlobStorageError(
+        .invalidArgument, "The store at \(engine.folder.path) is no longer this cache: open it again.",
+        path: engine.folder.path.string)
+    }
+    state.withLock { $0.limits = file.limits }
+    engine.limitPacks(to: file.limits.packByteCountTarget)
+  }
+
+  // MARK: Locks
+
+  func inTurn<T: Sendable>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    try turn.withLock { (_) throws(BlobStorageError) in try body() }
+  }
+
+  /// Runs `body` as the one of all processes that makes room. The lock dies with its process.
+  func locked<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    try lockFile.locked(body)
+  }
+}
+
+extension File {
+  /// Runs `body` with the file's lock held.
+  ///
+  /// - Throws: `busy` when it could not be had for ten seconds: a process that was stopped may hold it.
+  func locked<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    let isLocked = try PassingTime.system.retry(
+      withinSeconds: 10, pauseSeconds: 0.001...0.001, failed: CancellationFlag.check
+    ) { () throws(BlobStorageError) in try lock(.exclusive, wait: false) }
+    guard isLocked else {
+      throw BlobStorageError(
+        .busy, "Another process has been making room in the cache for too long: try again later.",
+        path: path.string)
+    }
+    defer {
+      // A lock that cannot be given back ends with the file.
+      do throws(BlobStorageError) { try unlock() } catch {}
+    }
+    return try body()
+  }
+}

@@ -1,0 +1,396 @@
+import BlobStorage
+import Foundation
+import Logging
+import Synchronization
+import SystemPackage
+
+/// A cache on a store: values that go by themselves, least recently used first, so that the folder keeps its limit.
+///
+/// Blocking and on the caller's thread, like the engine below it. The design, with its invariants, is in Caching.md.
+/// Locks, in the order in which they are taken: `turn`, the file `cache.lock`, the collector's, the catalog's.
+package final class CacheCore: Sendable {
+  package let engine: Engine
+  /// What all keys of the cache begin with.
+  package let prefix: String
+  package let prefixBytes: [UInt8]
+  private let memory: MemoryTier
+  let durability: Durability
+  let lockFile: any File
+  /// One thread of this process makes room at a time.
+  let turn = Mutex<Void>(())
+  let state: Mutex<State>
+
+  struct State: Sendable {
+    var limits: CacheLimits
+    var notes = CacheNotes()
+    /// Whether a reader's task is going to write them.
+    var isToWriteNotes = false
+    /// After so many puts the notes are written: fewer where the cache has nearly as many keys as it may have.
+    var putCountMax = Int.max
+    /// Increases whenever room was made, so that a waiting put first tries again.
+    var roomCount = 0
+    /// Until when nothing is stored because there is no room to be had.
+    var refusesUntil: Double?
+    var counts = CacheCounts()
+  }
+
+  /// - Parameters:
+  ///   - limits: written into the folder; nil takes those that the folder has.
+  ///   - takesKeys: whether a store that has such keys already may become a cache, which can evict them.
+  /// - Throws: `invalidArgument` for limits out of range, a folder without limits, a cache with another prefix, and
+  ///   keys that may not be evicted.
+  package init(
+    engine: Engine, prefix: String, limits: CacheLimits?, memoryByteCountMax: Int, durability: Durability,
+    takesKeys: Bool = true
+  ) throws(BlobStorageError) {
+    let prefixBytes = Array(prefix.utf8)
+    // A key goes on behind it.
+    if !prefix.isEmpty { _ = try Engine.keyBytes(prefix + "k") }
+    try limits?.check()
+    try engine.requireFolderForCache()
+    let lockFile = try engine.folder.files.open(engine.folder.cacheLock, .openOrCreate)
+    var isLower = false
+    let limits = try lockFile.locked { () throws(BlobStorageError) in
+      var known: CacheFile?
+      var isCache = true
+      do throws(BlobStorageError) {
+        known = try CacheFile.read(engine.folder)
+        isCache = known != nil
+      } catch {
+        guard error.code == .corrupted, limits != nil else { throw error }
+      }
+      if let known, known.prefix != prefixBytes {
+        throw BlobStorageError(
+          .invalidArgument,
+          "The store at \(engine.folder.path) has a cache under the prefix “\(String(decoding: known.prefix, as: UTF8.self))”: a store has only one cache."
+        )
+      }
+      guard let limits = limits ?? known?.limits else {
+        throw BlobStorageError(
+          .invalidArgument, "The store at \(engine.folder.path) is not a cache: set limits first.")
+      }
+      if !isCache, !takesKeys { try Self.requireNoKeys(engine, prefix) }
+      let file = CacheFile(prefix: prefixBytes, limits: limits)
+      if file != known { try file.write(engine.folder) }
+      isLower = known.map { limits.byteCountMax < $0.limits.byteCountMax } ?? false
+      return limits
+    }
+    self.lockFile = lockFile
+    self.engine = engine
+    self.prefix = prefix
+    self.prefixBytes = prefixBytes
+    self.durability = durability
+    memory = MemoryTier(byteCountMax: memoryByteCountMax)
+    state = Mutex(State(limits: limits))
+    engine.limitPacks(to: limits.packByteCountTarget)
+    try indexIfNeeded()
+    if isLower { try holdLimit() }
+    engine.closingHooks.withLock { hooks in hooks.append { [weak self] in self?.close() } }
+  }
+
+  deinit {
+    close()
+    lockFile.close()
+  }
+
+  private static func requireNoKeys(_ engine: Engine, _ prefix: String) throws(BlobStorageError) {
+    guard let key = try engine.keys(prefix, after: nil, limit: 1).first?.key else { return }
+    throw BlobStorageError(
+      .invalidArgument,
+      "The store at \(engine.folder.path) is not a cache and has keys, such as “\(key)”: "
+        + "allow the cache to evict them.",
+      key: key, path: engine.folder.path.string)
+  }
+
+  /// Ends the use of the cache here; the store stays open. Also called when the store closes.
+  package func close() {
+    // Notes are only advice.
+    do throws(BlobStorageError) { try writeNotes() } catch {}
+    memory.removeAll()
+  }
+
+  /// A key of the store without the prefix: byte by byte, because a prefix may end inside a character.
+  func key(of whole: String) -> String {
+    String(decoding: whole.utf8.dropFirst(prefixBytes.count), as: UTF8.self)
+  }
+
+  package var limits: CacheLimits { state.withLock { $0.limits } }
+
+  // MARK: Reading
+
+  /// The value of a key; nil when there is none that is good.
+  ///
+  /// The caller asks ``areNotesToWrite()`` afterwards.
+  package func data(_ key: String) throws(BlobStorageError) -> Data? {
+    let whole = prefix + key
+    guard let version = try engine.version(whole, nil), !isExpired(version) else { return counted(nil) }
+    if let data = memory.data(key, version.id) {
+      use(whole)
+      return counted(data)
+    }
+    do throws(BlobStorageError) {
+      guard let data = try engine.data(whole, version.id) else { return counted(nil) }
+      memory.insert(key, version.id, data)
+      use(whole)
+      return counted(data)
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      engine.logger.warning(
+        "A value of the cache is damaged and is dropped.", metadata: ["reason": "\(error)"])
+      // It is a miss also when the medium is too full to say that it is gone.
+      do throws(BlobStorageError) { _ = try remove([key]) } catch {}
+      return counted(nil)
+    }
+  }
+
+  /// Notes a use in memory: a read writes nothing, and waits for no writer.
+  private func use(_ key: String) {
+    let id = CachedKeyRow.id(of: Array(key.utf8))
+    state.withLock { $0.notes.use(id) }
+  }
+
+  /// Whether the key has a value that is good; not a use of it.
+  package func contains(_ key: String) throws(BlobStorageError) -> Bool {
+    try engine.version(prefix + key, nil).map { !isExpired($0) } ?? false
+  }
+
+  func isExpired(_ version: BlobVersion) -> Bool {
+    let created = UInt64(max(0, (version.created.timeIntervalSince1970 * 1_000).rounded()))
+    return CacheMark(metadata: version.metadata).isExpired(
+      created: created, now: engine.clock.now(), otherwise: limits.lifetime?.milliseconds ?? 0)
+  }
+
+  private func counted(_ data: Data?) -> Data? {
+    state.withLock { state in
+      if data == nil { state.counts.missCount += 1 } else { state.counts.hitCount += 1 }
+    }
+    return data
+  }
+}
+
+/// Counts what a cache did since this process opened it.
+public struct CacheCounts: Sendable, Hashable {
+  public var hitCount = 0
+  public var missCount = 0
+  /// Keys that were evicted to make room.
+  public var evictedCount = 0
+  /// Values that were not stored, because they were too long or there was no room.
+  public var refusedCount = 0
+  /// Bytes of packs that were freed to make room, and live bytes that had to be copied for it.
+  public var freedByteCount: Int64 = 0
+  public var copiedByteCount: Int64 = 0
+}
+
+/// Notes that are made again when they were lost with the catalog, and trimming, which looks at everything.
+extension CacheCore {
+  private static let pageCount = 1_000
+
+  /// Notes all keys if the catalog has lost them, or a process has died before it noted its own: in the order in which
+  /// they were put.
+  func indexIfNeeded() throws(BlobStorageError) {
+    let state = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.cacheIndexState()
+    }
+    if state == .lacksKeys {
+      _ = try index()
+      return try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try transaction.setCacheIndexed()
+      }
+    }
+    guard state == .none else { return }
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.beginCountingVersions()
+    }
+    _ = try index()
+    try countGarbage()
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed() }
+  }
+
+  /// Notes every key that is not noted yet, and returns those that are too old.
+  func index() throws(BlobStorageError) -> [String] {
+    var expired: [String] = []
+    try engine.forEachPage(prefix: prefix, countMax: Self.pageCount) { (page) throws(BlobStorageError) in
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        for entry in page {
+          let key = Array(entry.key.utf8)
+          let id = CachedKeyRow.id(of: key)
+          guard try transaction.cachedKey(id)?.digest != entry.current.digest,
+            let name = try transaction.nameRow(key), name.versionCount > 0
+          else { continue }
+          let tick = UInt64(max(0, entry.current.created.timeIntervalSince1970 * 1_000))
+          try transaction.raiseCacheTick(tick)
+          try transaction.setCachedKey(
+            id,
+            CachedKeyRow(
+              priority: CacheMark(metadata: entry.current.metadata).priority.rawValue, tick: tick,
+              byteCount: entry.current.byteCount, digest: entry.current.digest, key: key))
+        }
+      }
+      for entry in page where isExpired(entry.current) {
+        expired.append(key(of: entry.key))
+      }
+    }
+    return expired
+  }
+
+  /// Counts each pack's garbage by following every version, in place of what was noticed.
+  package func countGarbage() throws(BlobStorageError) {
+    // They would be counted twice.
+    try writeNotes()
+    var marker = Marker(engine)
+    try marker.markVersions()
+    let marks = marker.marks
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      for (number, row) in try transaction.packRows() where row.isSealed {
+        try transaction.setGarbageByteCount(number, row.recordsByteCount - marks.liveByteCount(number))
+      }
+    }
+  }
+
+  /// Drops what is too old, notes keys that were put past the cache, and brings the folder below its limits.
+  package func trim() throws(BlobStorageError) -> CacheTrimReport {
+    try engine.checkOpen()
+    let start = Date()
+    var report = CacheTrimReport()
+    let before = try engine.folder.allocatedByteCount()
+    let evictedBefore = state.withLock { $0.counts.evictedCount }
+    try engine.writer.rollOver()
+    try adoptLimits()
+    let expired = try index()
+    for part in expired.parts(of: Self.pageCount) { report.expiredKeyCount += try remove(Array(part)) }
+    try forgetMissing()
+    try holdCount()
+    try countGarbage()
+    try holdLimit()
+    report.evictedKeyCount = state.withLock { $0.counts.evictedCount } - evictedBefore
+    report.diskByteCount = try engine.folder.allocatedByteCount()
+    report.freedByteCount = max(0, before - report.diskByteCount)
+    report.byteCountMax = limits.byteCountMax
+    report.seconds = Date().timeIntervalSince(start)
+    return report
+  }
+
+  /// Notes keys that were put past the cache as just used, and holds the limits.
+  package func adopt(_ keys: [String]) throws(BlobStorageError) {
+    try engine.checkOpen()
+    var bytes: [[UInt8]] = []
+    for key in keys { bytes.append(try Engine.keyBytes(prefix + key)) }
+    try engine.writer.rollOver()
+    var notes = CacheNotes()
+    for key in bytes { notes.put(key) }
+    add(notes, makesRoom: false)
+    try writeNotes()
+    try holdCount()
+    try holdLimit()
+  }
+
+  /// Forgets keys that were dropped past the cache.
+  private func forgetMissing() throws(BlobStorageError) {
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      var missing: [CachedKeyRow.ID] = []
+      try transaction.forEachCachedKey { (id, row) throws(BlobStorageError) in
+        if try transaction.nameRow(row.key)?.versionCount ?? 0 == 0 { missing.append(id) }
+        return true
+      }
+      for id in missing { try transaction.setCachedKey(id, nil) }
+    }
+  }
+
+  /// Drops the least recently used keys while there are more than the limits say.
+  ///
+  /// The keys that other processes have put and not noted yet are not counted. So a process notes its own the sooner
+  /// the fewer are missing to the limit: the limit holds while at most eight processes put at once.
+  ///
+  /// - Parameter kept: keys that stay.
+  func holdCount(keeping kept: Set<[UInt8]> = []) throws(BlobStorageError) {
+    guard let countMax = limits.countMax else { return }
+    try indexIfNeeded()
+    while true {
+      let notes = state.withLock { $0.notes }
+      var victims: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
+      var excess = 0
+      try engine.catalog.read { (view) throws(BlobStorageError) in
+        var count = try view.cachedKeyCount()
+        let missing = max(0, countMax - count)
+        state.withLock { $0.putCountMax = max(1, missing / 8) }
+        for (id, (note, _)) in notes.keys {
+          switch note {
+          case .used: break
+          case .put: if try view.cachedKey(id) == nil { count += 1 }
+          case .dropped: if try view.cachedKey(id) != nil { count -= 1 }
+          }
+        }
+        excess = count - countMax
+        guard excess > 0 else { return }
+        let goal = min(excess, Self.pageCount)
+        try view.forEachCachedKey { id, row in
+          if notes.keys[id] == nil, !kept.contains(row.key) { victims.append((id, row)) }
+          return victims.count < goal
+        }
+      }
+      guard excess > 0 else { return }
+      guard try evict(victims) == 0 else { continue }
+      // The notes name all keys that could go, or the rows are out of date.
+      if state.withLock({ $0.notes.isEmpty }) { return }
+      try writeNotes()
+    }
+  }
+
+  /// Sets other limits and holds them.
+  package func setLimits(_ limits: CacheLimits) throws(BlobStorageError) {
+    try limits.check()
+    try inTurn { () throws(BlobStorageError) in
+      try locked { () throws(BlobStorageError) in
+        try CacheFile(prefix: prefixBytes, limits: limits).write(engine.folder)
+      }
+    }
+    state.withLock { $0.limits = limits }
+    _ = try trim()
+  }
+
+  package func statistics() throws(BlobStorageError) -> CacheStatistics {
+    try adoptLimits()
+    try writeNotes()
+    let counts = state.withLock { $0.counts }
+    let (keyCount, packCount, garbageByteCount) = try engine.catalog.read {
+      (transaction) throws(BlobStorageError) in
+      let rows = try transaction.packRows()
+      var sum: Int64 = 0
+      for (number, _) in rows { sum += max(0, try transaction.garbageByteCount(number)) }
+      return (try transaction.cachedKeyCount(), rows.count, sum)
+    }
+    return CacheStatistics(
+      prefix: prefix, limits: limits, keyCount: keyCount, packCount: packCount,
+      garbageByteCount: garbageByteCount, diskByteCount: try engine.folder.allocatedByteCount(),
+      counts: counts)
+  }
+}
+
+/// The result of trimming a cache.
+public struct CacheTrimReport: Sendable, Hashable {
+  /// Keys that were dropped because their value had expired.
+  public var expiredKeyCount = 0
+  /// Keys that were evicted to hold the limits.
+  public var evictedKeyCount = 0
+  /// Bytes by which the folder became smaller.
+  public var freedByteCount: Int64 = 0
+  /// Bytes that the folder now takes on the medium.
+  public var diskByteCount: Int64 = 0
+  /// The most bytes that it may take.
+  public var byteCountMax: Int64 = 0
+  public var seconds = 0.0
+}
+
+/// The state of a cache.
+public struct CacheStatistics: Sendable, Hashable {
+  public var prefix: String
+  public var limits: CacheLimits
+  public var keyCount: Int
+  public var packCount: Int
+  /// Bytes of records that nothing needs, as far as the cache knows.
+  public var garbageByteCount: Int64
+  /// Bytes of the medium that all files of the store take.
+  public var diskByteCount: Int64
+  /// What happened since this process opened the cache.
+  public var counts: CacheCounts
+}

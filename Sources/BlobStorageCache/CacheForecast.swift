@@ -1,0 +1,90 @@
+import BlobStorage
+import Foundation
+
+/// The keys that a store would lose at once if it became a cache with certain limits.
+public struct CacheForecast: Sendable, Hashable {
+  /// Keys that the cache would have.
+  public var keyCount = 0
+  /// Plain bytes of their current versions.
+  public var byteCount: Int64 = 0
+  /// About how many of the keys would be evicted.
+  public var evictedKeyCount = 0
+  /// About how many plain bytes those have.
+  public var evictedByteCount: Int64 = 0
+  /// Bytes that the store's folder now takes on the medium.
+  public var diskByteCount: Int64 = 0
+}
+
+extension Engine {
+  /// What limits would evict at once of the keys that begin with `prefix`: the oldest keys. Works in steps of the time
+  /// in which they were put, so that the memory does not follow the number of keys.
+  ///
+  /// - Throws: `invalidArgument` for limits out of range and for a store that cannot be a cache.
+  package func cacheForecast(
+    prefix: String, limits: CacheLimits
+  ) throws(BlobStorageError) -> CacheForecast {
+    try limits.check()
+    try requireFolderForCache()
+    var forecast = CacheForecast(diskByteCount: try folder.allocatedByteCount())
+    let oldestGood = limits.lifetime.map { clock.now() - min(clock.now(), $0.milliseconds) } ?? 0
+    var expired = (count: 0, byteCount: Int64(0))
+    var (first, last) = (Double.infinity, -Double.infinity)
+    try forEachPage(prefix: prefix) { page in
+      for version in page.lazy.map(\.current) {
+        forecast.keyCount += 1
+        forecast.byteCount += version.byteCount
+        let created = version.created.timeIntervalSince1970
+        (first, last) = (min(first, created), max(last, created))
+        if created * 1_000 < Double(oldestGood) {
+          expired.count += 1
+          expired.byteCount += version.byteCount
+        }
+      }
+    }
+    let excess = forecast.diskByteCount - limits.byteCountMax
+    let excessCount = limits.countMax.map { forecast.keyCount - $0 } ?? 0
+    if excess > 0 || excessCount > 0 {
+      var steps = [(count: Int, byteCount: Int64)](repeating: (0, 0), count: 1_024)
+      try forEachPage(prefix: prefix) { page in
+        for version in page.lazy.map(\.current) {
+          let share = (version.created.timeIntervalSince1970 - first) / max(last - first, 0.001)
+          let step = Int(min(max(share, 0), 1) * Double(steps.count - 1))
+          steps[step].count += 1
+          steps[step].byteCount += version.byteCount
+        }
+      }
+      for step in steps where step.count > 0 {
+        let missing = max(
+          Double(excess - forecast.evictedByteCount) / Double(max(step.byteCount, 1)),
+          Double(excessCount - forecast.evictedKeyCount) / Double(step.count))
+        guard missing > 0 else { break }
+        forecast.evictedKeyCount += Int((Double(step.count) * min(missing, 1)).rounded(.up))
+        forecast.evictedByteCount += Int64(Double(step.byteCount) * min(missing, 1))
+      }
+    }
+    forecast.evictedKeyCount = max(forecast.evictedKeyCount, expired.count)
+    forecast.evictedByteCount = max(forecast.evictedByteCount, expired.byteCount)
+    return forecast
+  }
+
+  /// Makes an ordinary store of one with a cache: its keys stay, and nothing evicts them any more.
+  ///
+  /// - Returns: whether there was a cache.
+  package func removeCache() throws(BlobStorageError) -> Bool {
+    try checkOpen()
+    guard try folder.files.status(of: folder.cache) != nil else { return false }
+    let lock = try folder.files.open(folder.cacheLock, .openOrCreate)
+    defer { lock.close() }
+    try lock.locked { () throws(BlobStorageError) in try CacheFile.remove(folder) }
+    // A later cache notes all keys again: some will have been put without it.
+    try catalog.write { (transaction) throws(BlobStorageError) in try transaction.setCacheIndexed(.none) }
+    limitPacks(to: .max)
+    return true
+  }
+
+  /// A limit is for the store's folder, and room is made by taking its packs away.
+  func requireFolderForCache() throws(BlobStorageError) {
+    try requireOwnPacks(
+      "\(information.path) cannot be a cache: a cache is a store in a folder of its own.")
+  }
+}

@@ -1,0 +1,43 @@
+import BlobStorage
+
+/// What a cache keeps in a version's metadata: priority and lifetime, so that they come back with the version.
+package struct CacheMark: Hashable {
+  var priority: CachePriority
+  /// Milliseconds that the value is good from its put on; 0 for as long as the cache's limits say.
+  var lifetime: UInt64
+
+  private static let first: [UInt8] = Array("bc1".utf8)
+
+  init(priority: CachePriority, lifetime: UInt64) {
+    self.priority = priority
+    self.lifetime = lifetime
+  }
+
+  /// What the metadata says; a version that no cache put has normal priority and the lifetime of the limits.
+  package init(metadata: [UInt8]) {
+    self.init(priority: .normal, lifetime: 0)
+    guard metadata.count == 12, metadata.starts(with: Self.first),
+      let priority = CachePriority(rawValue: metadata[3])
+    else { return }
+    self.priority = priority
+    lifetime = metadata[4...].reversed().reduce(0) { $0 << 8 | UInt64($1) }
+  }
+
+  var metadata: [UInt8] {
+    Self.first + [priority.rawValue] + withUnsafeBytes(of: lifetime.littleEndian) { Array($0) }
+  }
+
+  /// How far a clock may go back without making all that is there too old.
+  private static let clockStep: UInt64 = 60_000
+
+  /// Whether a value put at `created` is too old at `now`, both in milliseconds since 1970. A value dated in the future
+  /// counts as expired.
+  ///
+  /// - Parameter otherwise: the lifetime if the put named none; 0 for ever.
+  func isExpired(created: UInt64, now: UInt64, otherwise: UInt64) -> Bool {
+    let lifetime = lifetime > 0 ? lifetime : otherwise
+    guard lifetime > 0 else { return false }
+    if now < created { return created - now > min(lifetime, Self.clockStep) }
+    return now - created >= lifetime
+  }
+}

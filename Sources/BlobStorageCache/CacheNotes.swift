@@ -1,0 +1,263 @@
+import BlobStorage
+import Logging
+import Synchronization
+
+/// What this process has noticed of a cache's keys and not written to the catalog yet.
+///
+/// The notes are only advice (Caching.md, invariant 4), so they may be written late, and a crash may lose them. A put
+/// of a cache is therefore a commit like any other.
+struct CacheNotes {
+  enum Note {
+    case used
+    case put(key: [UInt8])
+    case dropped
+  }
+
+  /// The last note of each key, with its ordinal among all notes of the process.
+  private(set) var keys: [CachedKeyRow.ID: (note: Note, ordinal: Int)] = [:]
+  /// How many of them may add a row.
+  private(set) var putCount = 0
+  /// For each blob, the versions put less the versions that were dropped or replaced.
+  private(set) var versionChanges: [Digest: Int] = [:]
+  /// Blobs that were stored anew: before, nothing of them was garbage.
+  private(set) var newBlobs: Set<Digest> = []
+  /// Bytes of refs that were dropped or replaced.
+  private(set) var refGarbage: [PackName: Int64] = [:]
+  /// When the oldest of them was made.
+  private(set) var since: ContinuousClock.Instant?
+  private var ordinal = 0
+
+  var isEmpty: Bool { keys.isEmpty }
+
+  mutating func use(_ id: CachedKeyRow.ID) { add(.used, id) }
+
+  /// Notes that a key has a version which may have no row yet.
+  mutating func put(_ key: [UInt8]) { add(.put(key: key), CachedKeyRow.id(of: key)) }
+
+  mutating func drop(_ id: CachedKeyRow.ID) { add(.dropped, id) }
+
+  /// Notes a version that was just put.
+  mutating func addVersion(of digest: Digest, isNew: Bool) {
+    versionChanges[digest, default: 0] += 1
+    if isNew { newBlobs.insert(digest) }
+  }
+
+  /// Notes that a version is about to go.
+  mutating func removeVersion(
+    _ row: VersionRow, _ transaction: ReadTransaction
+  ) throws(BlobStorageError) {
+    versionChanges[row.digest, default: 0] -= 1
+    guard let pack = try transaction.packRow(row.place.pack)?.name else { return }
+    refGarbage[pack, default: 0] += Int64(row.recordByteCount)
+  }
+
+  /// Adds later notes.
+  mutating func append(_ later: CacheNotes) {
+    for (id, entry) in later.keys.sorted(by: { $0.value.ordinal < $1.value.ordinal }) { add(entry.note, id) }
+    versionChanges.merge(later.versionChanges) { $0 + $1 }
+    newBlobs.formUnion(later.newBlobs)
+    refGarbage.merge(later.refGarbage) { $0 + $1 }
+  }
+
+  private mutating func add(_ note: Note, _ id: CachedKeyRow.ID) {
+    ordinal += 1
+    if since == nil { since = .now }
+    switch note {
+    case .used where keys[id] != nil: keys[id]?.ordinal = ordinal
+    case .put:
+      putCount += 1
+      keys[id] = (note, ordinal)
+    default: keys[id] = (note, ordinal)
+    }
+  }
+
+  /// Whether a blob became garbage by these changes, or is garbage no more.
+  ///
+  /// - Returns: nil when neither.
+  func becomesGarbage(_ digest: Digest, versionCount count: Int) -> Bool? {
+    let wasNeeded = count - (versionChanges[digest] ?? 0) > 0
+    let wasGarbage = !wasNeeded && !newBlobs.contains(digest)
+    let isGarbage = count == 0
+    return isGarbage == wasGarbage ? nil : isGarbage
+  }
+}
+
+/// Writing the notes.
+extension CacheCore {
+  /// Limits of notes and of their age in memory before they are written.
+  private static let noteCountMax = 1_024
+  private static let noteSecondsMax = 30
+  /// Notes that are discarded if they cannot be written: a step that finds nothing to evict looks for such keys.
+  private static let lostNoteCount = 16 * noteCountMax
+
+  /// Adds the notes of a put or a drop, and writes all of them when they are many or old.
+  ///
+  /// What was put or dropped stays so if they cannot be written.
+  ///
+  /// - Parameter makesRoom: whether keys may be evicted when the medium is full; false while `turn` is held.
+  func add(_ notes: CacheNotes, makesRoom: Bool) {
+    let isDue = state.withLock { state in
+      state.notes.append(notes)
+      return areNotesDue(state)
+    }
+    if isDue { writeNotes(makesRoom: makesRoom) }
+  }
+
+  /// Whether a task should call ``writeNotesOfReads()``; true only for the first that asks.
+  package func areNotesToWrite() -> Bool {
+    state.withLock { state in
+      guard !state.isToWriteNotes, areNotesDue(state) else { return false }
+      state.isToWriteNotes = true
+      return true
+    }
+  }
+
+  /// Writes all notes because reads have noted many uses, or old ones. It evicts nothing.
+  package func writeNotesOfReads() {
+    state.withLock { $0.isToWriteNotes = false }
+    writeNotes(makesRoom: false)
+  }
+
+  private func writeNotes(makesRoom: Bool) {
+    do throws(BlobStorageError) {
+      do throws(BlobStorageError) { try writeNotes() } catch {
+        guard error.code == .noSpace, makesRoom else { throw error }
+        try makeRoom(0, since: state.withLock { $0.roomCount }, mediumIsFull: true)
+        try writeNotes()
+      }
+    } catch {
+      engine.logger.warning(
+        "The cache's notes could not be written.", metadata: ["reason": "\(error.message)"])
+      state.withLock {
+        if max($0.notes.keys.count, $0.notes.versionChanges.count) >= Self.lostNoteCount {
+          $0.notes = CacheNotes()
+        }
+      }
+    }
+  }
+
+  private func areNotesDue(_ state: State) -> Bool {
+    guard let since = state.notes.since else { return false }
+    // A row takes about a kilobyte of the catalog, which no put makes room for.
+    let rowCountMax = max(1, Int(state.limits.byteCountMax >> 10) / 200)
+    return state.notes.keys.count >= Self.noteCountMax
+      || state.notes.putCount >= min(rowCountMax, state.putCountMax)
+      || since.duration(to: .now) > .seconds(Self.noteSecondsMax)
+  }
+
+  /// Writes all notes, in one transaction.
+  package func writeNotes() throws(BlobStorageError) {
+    let notes = state.withLock { state in
+      defer { state.notes = CacheNotes() }
+      return state.notes
+    }
+    guard !notes.isEmpty else { return }
+    do throws(BlobStorageError) {
+      let changed = try engine.catalog.read { (view) throws(BlobStorageError) in
+        var changed: [Digest] = []
+        for digest in notes.versionChanges.keys
+        where notes.becomesGarbage(digest, versionCount: try view.versionCount(of: digest)) != nil {
+          changed.append(digest)
+        }
+        return changed
+      }
+      let long = try longBlobs(changed)
+      try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        try notes.write(long: long, to: transaction)
+      }
+    } catch {
+      state.withLock { state in
+        var all = notes
+        all.append(state.notes)
+        state.notes = all
+      }
+      throw error
+    }
+  }
+}
+
+extension CacheNotes {
+  /// What dropping a key frees is what no other version needs. A blob of one chunk is freed with the last version of
+  /// it. The chunks of a longer blob are taken to be its own unless they are blobs themselves. What other long blobs
+  /// share is found out when the pack is taken away, and stays.
+  ///
+  /// - Parameter long: the chunks of longer blobs.
+  fileprivate func write(
+    long: [Digest: [Digest]], to transaction: WriteTransaction
+  ) throws(BlobStorageError) {
+    for (id, (note, _)) in keys.sorted(by: { $0.value.ordinal < $1.value.ordinal }) {
+      switch note {
+      case .used:
+        guard var row = try transaction.cachedKey(id) else { continue }
+        row.tick = try transaction.nextCacheTick()
+        try transaction.setCachedKey(id, row)
+      case .put(let key):
+        guard let current = try transaction.currentVersion(ofKey: key) else { continue }
+        try transaction.setCachedKey(
+          id,
+          CachedKeyRow(
+            priority: CacheMark(metadata: current.row.metadata).priority.rawValue,
+            tick: try transaction.nextCacheTick(), byteCount: current.row.byteCount,
+            digest: current.row.digest, key: key))
+      case .dropped:
+        // Another process may have put the key since.
+        guard let row = try transaction.cachedKey(id),
+          try transaction.nameRow(row.key)?.versionCount ?? 0 == 0
+        else { continue }
+        try transaction.setCachedKey(id, nil)
+      }
+    }
+    for (name, byteCount) in refGarbage {
+      if let number = try transaction.packNumber(name) { try transaction.addGarbage(number, byteCount) }
+    }
+    for digest in versionChanges.keys {
+      let count = try transaction.versionCount(of: digest)
+      guard let isGarbage = becomesGarbage(digest, versionCount: count) else { continue }
+      for (pack, byteCount) in try transaction.places(of: digest, chunks: long[digest]) {
+        try transaction.addGarbage(pack, isGarbage ? byteCount : -byteCount)
+      }
+    }
+  }
+}
+
+extension ReadTransaction {
+  /// Where the records lie that only this blob needs, with their lengths.
+  ///
+  /// - Parameter chunks: those of a blob that has a manifest.
+  func places(
+    of digest: Digest, chunks: [Digest]?
+  ) throws(BlobStorageError) -> [(pack: UInt32, byteCount: Int64)] {
+    if let row = try chunkRow(digest) { return [(row.place.pack, Int64(row.recordByteCount))] }
+    guard let row = try manifestRow(digest) else { return [] }
+    var places = [(row.place.pack, Int64(row.recordByteCount))]
+    for chunk in Set(chunks ?? []) where try versionCount(of: chunk) == 0 {
+      if let row = try chunkRow(chunk) { places.append((row.place.pack, Int64(row.recordByteCount))) }
+    }
+    return places
+  }
+}
+
+extension CacheCore {
+  /// The chunks of those of the blobs that have more than one.
+  func longBlobs(_ digests: some Sequence<Digest>) throws(BlobStorageError) -> [Digest: [Digest]] {
+    let long = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var long: Set<Digest> = []
+      for digest in digests where try transaction.chunkRow(digest) == nil { long.insert(digest) }
+      return long
+    }
+    let walk = LiveWalk(engine.blobs)
+    var chunks: [Digest: [Digest]] = [:]
+    for digest in long {
+      // A damaged value can be dropped like any other; what it frees is found out later.
+      _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
+        var found: [Digest] = []
+        try walk.forEachPart(of: layout) { part in
+          found.append(part.digest)
+          return true
+        }
+        chunks[digest] = found
+      }
+    }
+    return chunks
+  }
+}

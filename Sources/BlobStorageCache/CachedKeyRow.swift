@@ -1,0 +1,49 @@
+import BlobStorage
+
+/// What a cache notes of one of its keys.
+package struct CachedKeyRow: Hashable, Sendable {
+  /// Names a key: the first 16 bytes of its digest.
+  package typealias ID = SIMD2<UInt64>
+
+  package static func id(of key: [UInt8]) -> ID {
+    let digest = Digest.of(key.span.bytes, by: .blake3)
+    return digest.withUnsafeBytes { $0.loadUnaligned(as: ID.self) }
+  }
+
+  /// Lower goes first.
+  package var priority: UInt8
+  /// When it was last used, in the order of all uses.
+  package var tick: UInt64
+  /// Plain bytes of its value.
+  package var byteCount: Int64
+  package var digest: Digest
+  package var key: [UInt8]
+
+  package init(priority: UInt8, tick: UInt64, byteCount: Int64, digest: Digest, key: [UInt8]) {
+    self.priority = priority
+    self.tick = tick
+    self.byteCount = byteCount
+    self.digest = digest
+    self.key = key
+  }
+
+  func encoded() -> [UInt8] {
+    var writer = ByteWriter(capacity: 64 + key.count)
+    writer.integer(priority)
+    writer.integer(tick)
+    writer.integer(byteCount)
+    digest.withUnsafeBytes { writer.raw($0) }
+    writer.integer(UInt16(key.count))
+    writer.raw(key)
+    return writer.bytes
+  }
+
+  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+    var reader = ByteReader(bytes)
+    priority = try reader.integer()
+    tick = try reader.integer()
+    byteCount = try reader.integer()
+    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    key = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
+  }
+}

@@ -1,0 +1,54 @@
+import BlobStorage
+
+/// How a version is stored.
+public struct BlobInformation: Sendable, Hashable {
+  public var version: BlobVersion
+  public var chunkCount: Int
+  /// How many chunks each codec has encoded, by its name.
+  public var codecs: [String: Int]
+  /// How many chunks are encoded against another.
+  public var basedChunkCount: Int
+  /// Stored bytes of its chunks.
+  public var storedByteCount: Int64
+  /// Stored bytes of chunks that no other version needs: what dropping it would free.
+  public var exclusiveByteCount: Int64
+  /// Why some other blobs, which may need some of these bytes, could not be followed to their chunks. Only the first
+  /// reasons.
+  public var unreadable: [String] = []
+}
+
+extension BlobInformation {
+  package static func find(
+    _ engine: Engine, _ key: String, _ id: BlobVersion.ID?
+  ) throws(BlobStorageError) -> BlobInformation? {
+    guard let version = try engine.version(key, id) else { return nil }
+    guard let layout = try engine.blobs.layout(version.digest) else {
+      throw BlobStorageError(
+        .corrupted, "Key “\(key)”: blob \(version.digest) is missing from the store.", key: key,
+        digest: version.digest)
+    }
+    var others = Marker(engine)
+    let keyBytes = Array(key.utf8)
+    try others.markVersions(isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
+    var information = BlobInformation(
+      version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0,
+      exclusiveByteCount: 0)
+    var seen = PlaceSet()
+    try LiveWalk(engine.blobs).forEachRow(of: layout) { (part, row) throws(BlobStorageError) in
+      guard part.kind == .chunk else { return }
+      guard let row else {
+        throw BlobStorageError(
+          .corrupted, "Key “\(key)”: chunk \(part.digest) is missing from the store.", key: key,
+          digest: part.digest)
+      }
+      guard seen.insert(row.place) else { return }
+      information.storedByteCount += Int64(row.storedByteCount)
+      if !others.marks.contains(row.place) { information.exclusiveByteCount += Int64(row.storedByteCount) }
+      if row.base != nil { information.basedChunkCount += 1 }
+      information.codecs[CodecKind(rawValue: row.codecNumber)?.name ?? "\(row.codecNumber)", default: 0] += 1
+    }
+    information.chunkCount = max(1, Int(clamping: layout.chunkCount))
+    information.unreadable = others.notFollowed
+    return information
+  }
+}

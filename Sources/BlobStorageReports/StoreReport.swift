@@ -1,0 +1,58 @@
+import BlobStorage
+import Foundation
+
+/// Where a store's space is: ``StoreStatistics``, and details of keys, codecs, history and packs.
+public struct StoreReport: Sendable, Hashable {
+  /// The live chunks that one codec encoded.
+  public struct Codec: Sendable, Hashable {
+    public var name: String
+    public var chunkCount: Int
+    public var plainByteCount: Int64
+    public var storedByteCount: Int64
+  }
+
+  /// A key and the space that it takes.
+  public struct Key: Sendable, Hashable {
+    public var key: String
+    public var versionCount: Int
+    /// Plain bytes of all its versions.
+    public var byteCount: Int64
+    /// Stored bytes of chunks that no other key needs: what deleting it would free.
+    public var exclusiveByteCount: Int64
+  }
+
+  /// Versions that were put in a span of time and are still there.
+  public struct Span: Sendable, Hashable {
+    public var start: Date
+    public var end: Date
+    public var versionCount: Int
+    /// Their plain bytes.
+    public var byteCount: Int64
+  }
+
+  /// A pack and the share of its bytes that is live.
+  public struct Pack: Sendable, Hashable {
+    public var name: String
+    public var created: Date
+    public var isSealed: Bool
+    /// Bytes of all its records.
+    public var byteCount: Int64
+    /// Bytes of its live records.
+    public var liveByteCount: Int64
+  }
+
+  public var statistics: StoreStatistics
+  /// Codecs, those with the most stored bytes first.
+  public var codecs: [Codec] = []
+  /// Keys, those with the most exclusive bytes first.
+  public var largestKeys: [Key] = []
+  /// Keys with several versions, those with the most first.
+  public var busiestKeys: [Key] = []
+  /// Equal spans from the oldest version to the newest; empty without versions.
+  public var history: [Span] = []
+  /// By age.
+  public var packs: [Pack] = []
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
+  public var unreadable: [String] = []
+  public var seconds = 0.0
+}

@@ -1,0 +1,91 @@
+import BlobStorage
+import Foundation
+
+/// The contents of a store and the space they take.
+public struct StoreStatistics: Sendable, Hashable {
+  public var keyCount = 0
+  public var versionCount = 0
+  /// Distinct blobs that versions point at.
+  public var blobCount = 0
+  /// Chunks that versions need.
+  public var chunkCount = 0
+  public var packCount = 0
+  /// Plain bytes of all versions, each counted.
+  public var plainByteCount: Int64 = 0
+  /// Plain bytes of the chunks that versions need, each once; not of chunks that are only bases.
+  public var uniqueByteCount: Int64 = 0
+  /// Stored bytes of live chunks.
+  public var storedByteCount: Int64 = 0
+  /// Stored bytes of live chunks that no version needs itself: others are encoded against them.
+  public var baseByteCount: Int64 = 0
+  /// Whether new chunks are tried against similar ones.
+  public var usesSimilarity = false
+  /// Bytes saved by storing equal chunks once.
+  public var deduplicationSavedByteCount: Int64 = 0
+  /// Bytes saved by encoding chunks alone.
+  public var codecSavedByteCount: Int64 = 0
+  /// Bytes saved on top of that by encoding chunks against similar ones; an estimate, from the bases' own
+  /// ratio.
+  public var similaritySavedByteCount: Int64 = 0
+  /// Bytes of records that nothing needs.
+  public var garbageByteCount: Int64 = 0
+  /// Bytes of the medium that all files of the store take.
+  public var diskByteCount: Int64 = 0
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
+  public var unreadable: [String] = []
+}
+
+extension Engine {
+  /// What is in the store.
+  package func statistics() throws(BlobStorageError) -> StoreStatistics {
+    try StoreStatistics.countWithPacks(self).statistics
+  }
+}
+
+extension StoreStatistics {
+  /// Counts what is in a store, and of each pack what it has and how much of it is live.
+  static func countWithPacks(
+    _ engine: Engine, progress: (Int) -> Void = { _ in }
+  ) throws(BlobStorageError) -> (statistics: StoreStatistics, packs: [StoreReport.Pack]) {
+    try engine.checkOpen()
+    var marker = Marker(engine)
+    try marker.markVersions(progress: progress)
+    let rows = try engine.catalog.packRows()
+    var statistics = StoreStatistics()
+    statistics.keyCount = marker.keyCount
+    statistics.versionCount = marker.versionCount
+    statistics.blobCount = marker.blobCount
+    statistics.chunkCount = marker.marks.chunkCount
+    statistics.packCount = rows.count
+    statistics.plainByteCount = marker.versionByteCount
+    statistics.uniqueByteCount = marker.marks.plainByteCount - marker.marks.basePlainByteCount
+    statistics.storedByteCount = marker.marks.storedByteCount
+    statistics.unreadable = marker.notFollowed
+    statistics.usesSimilarity = engine.header.flags.contains(.similarity)
+    statistics.baseByteCount = marker.marks.baseByteCount
+    statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
+    statistics.codecSavedByteCount = marker.marks.codecSavedByteCount
+    statistics.similaritySavedByteCount = marker.marks.similaritySavedByteCount
+    var packs: [StoreReport.Pack] = []
+    for (number, row) in rows {
+      let liveByteCount = marker.marks.liveByteCount(number)
+      statistics.garbageByteCount += row.recordsByteCount - liveByteCount
+      // The clock of an empty store has not begun: its first pack says so, too.
+      let created = max(row.created >> 16, engine.header.created)
+      packs.append(
+        StoreReport.Pack(
+          name: row.name.description, created: Date(timeIntervalSince1970: Double(created) / 1_000),
+          isSealed: row.isSealed, byteCount: row.recordsByteCount, liveByteCount: liveByteCount))
+    }
+    packs.sort { $0.created != $1.created ? $0.created < $1.created : $0.name < $1.name }
+    statistics.diskByteCount = try engine.folder.allocatedByteCount()
+    return (statistics, packs)
+  }
+}
+
+extension Marker {
+  /// Why blobs could not be followed to all of their chunks; only the first reasons.
+  var notFollowed: [String] {
+    unreadable.map(\.message) + missing.sorted().map(\.neededAndMissing)
+  }
+}

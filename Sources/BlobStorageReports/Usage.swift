@@ -1,0 +1,50 @@
+import BlobStorage
+
+/// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping it
+/// would free.
+public struct Usage: Sendable, Hashable {
+  /// The subject of the question.
+  public enum Subject: Sendable, Hashable {
+    /// A key with all its versions.
+    case key(String)
+    /// A blob or a chunk, whichever has that digest.
+    case digest(Digest)
+  }
+
+  /// The kind of thing that was found.
+  public enum Kind: String, Sendable, Hashable {
+    case key, blob, chunk
+  }
+
+  /// A version that holds it.
+  public struct Holder: Sendable, Hashable {
+    public var version: BlobVersion
+    /// The key's newest.
+    public var isCurrent: Bool
+  }
+
+  /// Another key that needs some of the same chunks.
+  public struct Sharer: Sendable, Hashable {
+    public var key: String
+    /// Stored bytes of the chunks that both need.
+    public var sharedByteCount: Int64
+  }
+
+  public var kind: Kind
+  /// Plain bytes: of all versions of a key, each counted.
+  public var byteCount: Int64 = 0
+  /// Different chunks, bases that they are encoded against included.
+  public var chunkCount = 0
+  /// Their stored bytes.
+  public var storedByteCount: Int64 = 0
+  /// The first versions that hold it, by key and from new to old.
+  public var holders: [Holder] = []
+  public var holderCount = 0
+  /// Keys that share chunks with it but do not hold it, those that share most first.
+  public var sharers: [Sharer] = []
+  public var sharerCount = 0
+  /// Stored bytes that the next collection would free if all holders were dropped. Bytes without a holder are garbage.
+  public var exclusiveByteCount: Int64 = 0
+  /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
+  public var unreadable: [String] = []
+}

@@ -1,0 +1,160 @@
+import BlobStorage
+
+/// Finds the holders of a key, blob or chunk in one walk over all versions.
+///
+/// Memory: a bit for each record of the packs that the subject lies in, and the answers for the last many blobs.
+package final class UsageSearch {
+  /// What a blob has to do with the subject.
+  private struct Overlap {
+    /// Stored bytes of the chunks that both need.
+    var byteCount: Int64 = 0
+    /// It has the chunk that is asked about.
+    var holdsChunk = false
+    /// Its chunks were noted as needed by others.
+    var isKept = false
+  }
+
+  private static let overlapCountMax = 100_000
+
+  private let engine: Engine
+  private let subject: Usage.Subject
+  private let listCountMax: Int
+  private let needed: NeededChunks
+  private var usage = Usage(kind: .key)
+  /// Where the chunk lies that is asked about.
+  private var chunkPlace: Place?
+  /// Where the subject's chunks lie, and which of them others need too.
+  private var target = PlaceSet()
+  private var kept = PlaceSet()
+  private var keptByteCount: Int64 = 0
+  private var overlaps: [Digest: Overlap] = [:]
+  private var sharers: Largest<Usage.Sharer>
+
+  package init(_ engine: Engine, _ subject: Usage.Subject, listCountMax: Int) {
+    self.engine = engine
+    self.subject = subject
+    self.listCountMax = listCountMax
+    needed = NeededChunks(engine)
+    sharers = Largest(countMax: listCountMax)
+  }
+
+  /// Nil when the store has no such thing.
+  package func run() throws(BlobStorageError) -> Usage? {
+    try engine.checkOpen()
+    guard try begin() else { return nil }
+    try engine.forEachKey { (entry) throws(BlobStorageError) in try add(entry) }
+    usage.sharers = sharers.descending
+    usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
+    usage.unreadable = needed.unreadableMessages
+    return usage
+  }
+
+  /// Notes what the subject is made of; false when it is not there.
+  private func begin() throws(BlobStorageError) -> Bool {
+    var blobs: Set<Digest> = []
+    switch subject {
+    case .key(let key):
+      let versions = try engine.versions(key)
+      if versions.isEmpty { return false }
+      for version in versions {
+        usage.byteCount = usage.byteCount.addingClamped(version.byteCount)
+        blobs.insert(version.digest)
+      }
+    case .digest(let digest):
+      guard digest.algorithm == engine.header.digestAlgorithm else { return false }
+      let (row, manifest) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        (try transaction.chunkRow(digest), try transaction.manifestRow(digest))
+      }
+      if let manifest {
+        usage.kind = .blob
+        usage.byteCount = manifest.byteCount
+      } else if let row {
+        usage.kind = .chunk
+        usage.byteCount = Int64(row.plainByteCount)
+        chunkPlace = row.place
+      } else {
+        return false
+      }
+      blobs = [digest]
+    }
+    for blob in blobs {
+      try needed.forEachChunk(of: blob) { row in
+        guard target.insert(row.place) else { return }
+        usage.chunkCount += 1
+        usage.storedByteCount += Int64(row.storedByteCount)
+      }
+    }
+    return true
+  }
+
+  private func add(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
+    var others: [Digest] = []
+    var isHolder = false
+    let key = String(decoding: entry.key, as: UTF8.self)
+    for (index, version) in entry.versions.enumerated() {
+      guard try holds(key, version.row.digest) else {
+        others.append(version.row.digest)
+        continue
+      }
+      isHolder = true
+      usage.holderCount += 1
+      // A blob of one chunk has the chunk's digest.
+      if chunkPlace != nil, case .digest(version.row.digest) = subject { usage.kind = .blob }
+      guard usage.holders.count < listCountMax else { continue }
+      usage.holders.append(
+        Usage.Holder(
+          version: BlobVersion(key: key, stamp: version.stamp, row: version.row), isCurrent: index == 0))
+    }
+    var overlapping: Set<Digest> = []
+    for blob in others where !overlapping.contains(blob) {
+      guard try overlap(blob).byteCount > 0 else { continue }
+      overlapping.insert(blob)
+      try keep(blob)
+    }
+    guard let first = overlapping.first, !isHolder else { return }
+    let shared = overlapping.count == 1 ? try overlap(first).byteCount : try look(overlapping).byteCount
+    usage.sharerCount += 1
+    sharers.insert(Usage.Sharer(key: key, sharedByteCount: shared), rank: shared)
+  }
+
+  private func holds(_ key: String, _ blob: Digest) throws(BlobStorageError) -> Bool {
+    switch subject {
+    case .key(let name): return key.utf8.elementsEqual(name.utf8)
+    case .digest(let digest):
+      if blob == digest { return true }
+      return chunkPlace == nil ? false : try overlap(blob).holdsChunk
+    }
+  }
+
+  private func overlap(_ blob: Digest) throws(BlobStorageError) -> Overlap {
+    if let known = overlaps[blob] { return known }
+    let found = try look([blob])
+    if overlaps.count >= Self.overlapCountMax { overlaps = [:] }
+    overlaps[blob] = found
+    return found
+  }
+
+  /// What several blobs together have to do with the subject.
+  private func look(_ blobs: Set<Digest>) throws(BlobStorageError) -> Overlap {
+    var own = PlaceSet()
+    var found = Overlap()
+    for blob in blobs {
+      try needed.forEachChunk(of: blob) { row in
+        guard target.contains(row.place), own.insert(row.place) else { return }
+        found.byteCount += Int64(row.storedByteCount)
+        if row.place == chunkPlace { found.holdsChunk = true }
+      }
+    }
+    return found
+  }
+
+  /// Counts the bytes that a blob shares with the subject as kept: they stay when the subject goes.
+  private func keep(_ blob: Digest) throws(BlobStorageError) {
+    guard overlaps[blob]?.isKept != true else { return }
+    try needed.forEachChunk(of: blob) { row in
+      guard target.contains(row.place), kept.insert(row.place) else { return }
+      keptByteCount += Int64(row.storedByteCount)
+    }
+    overlaps[blob]?.isKept = true
+  }
+}

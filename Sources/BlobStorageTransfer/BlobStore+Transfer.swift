@@ -1,0 +1,46 @@
+import BlobStorage
+
+extension BlobStore {
+  /// Stores files and whole trees of files. See ``ImportOptions``.
+  ///
+  /// - Throws: errors that end the whole import. A file that cannot be read is in the report.
+  public func importFiles(
+    _ paths: [String], options: ImportOptions = ImportOptions(), progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> ImportReport {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.watched("import", on: paths.joined(separator: ", "), progress) {
+        (progress) throws(BlobStorageError) in try Importer(engine, options, progress).run(paths)
+      }
+    }
+  }
+
+  /// Writes the current versions of keys as files below a folder. See ``ExportOptions``.
+  public func exportFiles(
+    to folder: String, options: ExportOptions = ExportOptions(), progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> ExportReport {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.watched("export", on: folder, progress) { (progress) throws(BlobStorageError) in
+        try Exporter(engine, options, progress).run(folder)
+      }
+    }
+  }
+
+  /// Copies all keys of this store with all their versions into another, under the same IDs. See ``CopyOptions``.
+  ///
+  /// Sends only the chunks that the target lacks, as they are stored. A repeated copy continues where the last one
+  /// ended. A key that changes meanwhile is copied as of some moment.
+  ///
+  /// - Throws: `invalidArgument` for the same store or another digest, and errors that end the whole copy. A version
+  ///   that cannot be read is in the report, and the others are copied.
+  /// - Durability: everything copied is on the medium on return, or published if the target is in a bucket.
+  public func copy(
+    to target: BlobStore, options: CopyOptions = CopyOptions(), progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> CopyReport {
+    try await run { (source) throws(BlobStorageError) in
+      try target.engine.watched("copy", on: source.information.path, progress) {
+        (progress) throws(BlobStorageError) in
+        try Copier(from: source, to: target.engine, options, progress).run()
+      }
+    }
+  }
+}

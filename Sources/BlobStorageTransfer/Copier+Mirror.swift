@@ -1,0 +1,126 @@
+import BlobStorage
+
+/// What a mirror drops, and what keeps it from dropping too much: a source that has lost keys looks like one that never
+/// had them.
+extension Copier {
+  private static let shownKeyCountMax = 100
+
+  /// Refuses a source that is known to be damaged, and one without many of the target's keys.
+  func checkMirror() throws(BlobStorageError) {
+    if options.isForced { return }
+    var refusal = try source.losses().summary.map { summary in
+      BlobStorageError(
+        .corrupted,
+        "\(source.information.path) is damaged (\(summary)): a mirror would drop what it has lost; repair it, or give "
+          + "--force.", path: source.information.path)
+    }
+    if refusal == nil { refusal = try refusalOfDropping() }
+    guard let refusal else { return }
+    guard options.isDryRun else { throw refusal }
+    report.refusal = refusal.message
+  }
+
+  private func refusalOfDropping() throws(BlobStorageError) -> BlobStorageError? {
+    var (keyCount, otherCount) = (0, 0)
+    try forEachPageOfTarget { (page, others) in
+      keyCount += page.count
+      otherCount += others.count
+    }
+    guard otherCount > keyCount / 10 else { return nil }
+    return BlobStorageError(
+      .wouldDropMany,
+      "The mirror would drop \(otherCount) of \(keyCount) keys of \(target.information.path), because "
+        + "\(source.information.path) does not have them: check that it is the right source, and give --force.",
+      path: target.information.path)
+  }
+
+  /// Drops the keys of the target that the source does not have.
+  func dropOthers() throws(BlobStorageError) {
+    if !options.isDryRun {
+      // What could not be read may be all that is left of a key.
+      if !report.damaged.isEmpty, !options.isForced { return }
+      // The source may have changed since.
+      try checkMirror()
+    }
+    try forEachPageOfTarget { (_, others) throws(BlobStorageError) in
+      guard !others.isEmpty else { return }
+      if options.isDryRun {
+        report.droppedKeys += others.prefix(Self.shownKeyCountMax - report.droppedKeys.count).map(\.key)
+      } else {
+        _ = try target.delete(others.map(\.key), .relaxed)
+        if let watermark = try target.writer.commit(on: [], { _ in }).watermark {
+          watermarks[watermark.pack] = watermark
+        }
+      }
+      report.droppedKeyCount += others.count
+      report.droppedVersionCount += others.reduce(0) { $0 + $1.versionCount }
+    }
+  }
+
+  /// Calls `body` with the keys of the target, a page at a time, and with those of them that the source does not have.
+  private func forEachPageOfTarget(
+    _ body: (_ page: [KeyEntry], _ others: [KeyEntry]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    try target.forEachPage(prefix: options.prefix, countMax: 500) { (page) throws(BlobStorageError) in
+      let others = try source.catalog.read { (transaction) throws(BlobStorageError) in
+        var others: [KeyEntry] = []
+        for entry in page where try transaction.nameRow(Array(entry.key.utf8))?.versionCount ?? 0 == 0 {
+          others.append(entry)
+        }
+        return others
+      }
+      try body(page, others)
+    }
+  }
+
+  // MARK: Dry runs
+
+  /// Counts what a batch would bring and drop.
+  func count(_ batch: Batch) throws(BlobStorageError) {
+    var failures: [Digest: BlobStorageError] = [:]
+    for digest in Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) }) {
+      do throws(BlobStorageError) { try countChunks(of: digest) } catch {
+        guard error.code == .corrupted else { throw error }
+        failures[digest] = error
+      }
+    }
+    for planned in batch.keys {
+      let added = planned.plan.added.count { failures[$0.row.digest] == nil }
+      report.newVersionCount += added
+      if added == planned.plan.added.count { report.droppedVersionCount += planned.plan.dropped.count }
+    }
+    if !failures.isEmpty { try report(failures, batch) }
+  }
+
+  /// Counts the chunks of a blob that the target does not have, each once.
+  private func countChunks(of digest: Digest) throws(BlobStorageError) {
+    if try isInTarget(digest) { return }
+    let layout = try layoutInSource(digest)
+    try LiveWalk(source.blobs).forEachGroup(of: layout, countMax: 1_024) {
+      (digests) throws(BlobStorageError) in
+      try count(digests)
+      return true
+    }
+    try count(layout.listDigests)
+  }
+
+  private func count(_ digests: [Digest]) throws(BlobStorageError) {
+    let missing = try target.catalog.read { (transaction) throws(BlobStorageError) in
+      var missing: [Digest] = []
+      for digest in digests where try transaction.chunkToShare(digest) == nil { missing.append(digest) }
+      return missing
+    }
+    try source.catalog.read { (transaction) throws(BlobStorageError) in
+      for digest in missing {
+        guard let row = try transaction.chunkRow(digest) else {
+          throw BlobStorageError(
+            .corrupted, "Chunk \(digest) is missing from the store.", digest: digest)
+        }
+        guard plan.isFirst(digest) else { continue }
+        report.chunkCount += 1
+        report.newByteCount += Int64(row.plainByteCount)
+        report.storedByteCount += Int64(row.recordByteCount)
+      }
+    }
+  }
+}

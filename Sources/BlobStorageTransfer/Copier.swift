@@ -1,0 +1,344 @@
+import BlobStorage
+import Foundation
+
+/// Copies what a store shows into another: chunks as they are stored, versions under their own IDs.
+///
+/// A key's versions come to be seen together, after all that they need. What was committed stays, whatever ends the copy:
+/// the next one finds those versions and chunks there and goes on. Packs are not copied whole: their records are bound to
+/// the store and to the pack's name by their checksums, so that no pack can be taken for another store's.
+package final class Copier {
+  /// Versions and bytes that are prepared together.
+  private static let versionCountOfBatch = 512
+  private static let byteCountOfBatch: Int64 = 64 << 20
+  private static let versionCountOfPage = 1_000
+
+  /// A blob whose chunks are in the target.
+  struct Blob {
+    var layout: BlobLayout
+    /// The target names the same chunks for it already.
+    var isNamed: Bool
+  }
+
+  struct PlannedKey: Sendable {
+    var key: CopiedKey
+    var plan: CopyPlan
+  }
+
+  struct Batch {
+    var keys: [PlannedKey] = []
+    var versionCount = 0
+    var byteCount: Int64 = 0
+  }
+
+  let source: Engine
+  let target: Engine
+  let options: CopyOptions
+  private let progress: ProgressHandler?
+  var report = CopyReport()
+  /// Packs of other processes that hold versions which are there already.
+  private var unsynced: Set<PackName> = []
+  var watermarks: [PackName: WriterSession.Watermark] = [:]
+  private var total = (byteCount: Int64(0), keyCount: 0)
+  private var doneByteCount: Int64 = 0
+  /// What a dry run would have copied already.
+  var plan = ImportPlan()
+  private var lastProgress = -Double.infinity
+
+  package init(
+    from source: Engine, to target: Engine, _ options: CopyOptions, _ progress: ProgressHandler? = nil
+  ) {
+    self.source = source
+    self.target = target
+    self.options = options
+    self.progress = progress
+  }
+
+  package func run() throws(BlobStorageError) -> CopyReport {
+    let start = Date()
+    try checkStores()
+    if options.isMirror { try checkMirror() }
+    if progress != nil { try count() }
+    tell(force: true)
+    var batch = Batch()
+    try forEachPage { (keys) throws(BlobStorageError) in
+      for planned in try plans(of: keys) {
+        let (key, plan) = (planned.key, planned.plan)
+        report.keyCount += key.shown.isEmpty ? 0 : 1
+        report.versionCount += key.shown.count
+        report.unchangedVersionCount += key.shown.count - plan.added.count
+        let byteCount = key.shown.reduce(0) { $0 + $1.row.byteCount }
+        report.byteCount += byteCount
+        doneByteCount += byteCount - plan.byteCount
+        tell()
+        if plan.isEmpty { continue }
+        batch.keys.append(planned)
+        batch.versionCount += plan.added.count + plan.dropped.count
+        batch.byteCount += plan.byteCount
+        guard batch.versionCount >= Self.versionCountOfBatch || batch.byteCount >= Self.byteCountOfBatch
+        else {
+          continue
+        }
+        try copy(batch)
+        batch = Batch()
+      }
+    }
+    try copy(batch)
+    if options.isMirror { try dropOthers() }
+    tell(force: true)
+    if options.isDryRun {
+      report.seconds = Date().timeIntervalSince(start)
+      return report
+    }
+    tell("syncing", force: true)
+    for name in unsynced where try !target.writer.synchronizeOther(name) {
+      throw BlobStorageError(
+        .poisoned, "A sync of pack \(name) has failed: close the target wherever it is open, and copy again.",
+        pack: name.description)
+    }
+    for watermark in watermarks.values { try target.writer.synchronize(watermark) }
+    // This process may have put what the target already has, and not durably.
+    try target.synchronize()
+    report.seconds = Date().timeIntervalSince(start)
+    return report
+  }
+
+  private func checkStores() throws(BlobStorageError) {
+    try source.checkOpen()
+    try target.checkOpen()
+    guard try !isSameStore() else {
+      throw BlobStorageError(
+        .invalidArgument, "\(source.information.path) cannot be copied to itself: name another store.",
+        path: source.information.path)
+    }
+    guard source.header.digestAlgorithm == target.header.digestAlgorithm else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "\(source.information.path) names blobs by \(source.header.digestAlgorithm.name) and "
+          + "\(target.information.path) by \(target.header.digestAlgorithm.name): "
+          + "create the target with the source's digest."
+      )
+    }
+  }
+
+  private func isSameStore() throws(BlobStorageError) -> Bool {
+    guard source.header.storeID == target.header.storeID else { return false }
+    // By bytes: composed and decomposed letters name different folders.
+    if source.information.path.utf8.elementsEqual(target.information.path.utf8) { return true }
+    let files = source.folder.files
+    guard let one = try files.status(of: source.folder.header),
+      let other = try files.status(of: target.folder.header)
+    else { return false }
+    return one.inode == other.inode && one.device == other.device
+  }
+
+  // MARK: What there is to do
+
+  /// Calls `body` with the keys of the source, a page at a time, those that were dropped included.
+  private func forEachPage(
+    _ body: ([CopiedKey]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var pages = KeyPages(
+      source.catalog, prefix: options.prefix, includesHidden: true, countMax: Self.versionCountOfPage)
+    while let page = try pages.next({ (bytes, name, transaction) throws(BlobStorageError) in
+      var key = CopiedKey(bytes: bytes)
+      key.shown = try transaction.versions(of: name)
+      try transaction.forEachHidden(of: name) { key.hidden.append($0) }
+      return (key, key.shown.count + key.hidden.count)
+    }) {
+      try body(page)
+    }
+  }
+
+  private func plans(of keys: [CopiedKey]) throws(BlobStorageError) -> [PlannedKey] {
+    try target.catalog.read { (transaction) throws(BlobStorageError) -> [PlannedKey] in
+      var plans: [PlannedKey] = []
+      for key in keys {
+        let plan = try plan(of: key, transaction) { (place) throws(BlobStorageError) in
+          try target.writer.canRefer(to: place, transaction)
+        } refused: { (refused) in
+          report.damaged += refused.map { Self.refusal($0, key) }
+        }
+        plans.append(PlannedKey(key: key, plan: plan))
+      }
+      return plans
+    }
+  }
+
+  /// - Parameter canRefer: whether what lies at a place is as durable as what is written now.
+  func plan(
+    of key: CopiedKey, _ transaction: ReadTransaction, canRefer: (Place) throws(BlobStorageError) -> Bool,
+    refused: ([CopyPlan.Addition]) -> Void = { _ in }
+  ) throws(BlobStorageError) -> CopyPlan {
+    var plan = try CopyPlan(key, in: transaction, isMirror: options.isMirror) {
+      (row) throws(BlobStorageError) in
+      if try canRefer(row.place) { return true }
+      // What another process may never publish is written once more; what lies in a folder is synced.
+      guard try target.writer.stays(at: row.place, transaction) else { return false }
+      guard let pack = try transaction.packRow(row.place.pack) else { return true }
+      // A later sync says nothing of what a sync that failed has lost.
+      if pack.isPoisoned { return false }
+      unsynced.insert(pack.name)
+      return true
+    }
+    let now = target.clock.now()
+    refused(plan.refuse { Stamp.isFarAhead($0.time, wallClock: now) })
+    return plan
+  }
+
+  private static func refusal(_ addition: CopyPlan.Addition, _ key: CopiedKey) -> UncopiedVersion {
+    UncopiedVersion(
+      key: String(decoding: key.bytes, as: UTF8.self), version: BlobVersion.ID(addition.stamp),
+      digest: addition.row.digest,
+      reason: "its time lies more than a day ahead of this machine's clock; "
+        + "if the clock is right, put the bytes in the source again and delete this version there")
+  }
+
+  /// Counts what the source shows.
+  private func count() throws(BlobStorageError) {
+    try forEachPage { (keys) throws(BlobStorageError) in
+      for key in keys where !key.shown.isEmpty {
+        total.keyCount += 1
+        total.byteCount += key.shown.reduce(0) { $0 + $1.row.byteCount }
+      }
+    }
+  }
+
+  // MARK: One batch
+
+  private func copy(_ batch: Batch) throws(BlobStorageError) {
+    guard !batch.keys.isEmpty else { return }
+    if options.isDryRun { return try count(batch) }
+    let lossCount = target.writer.lossCount
+    let put = try target.leases.beginPut(from: target.writer.currentSequence)
+    defer { target.leases.endPut(put) }
+    // The lookup of chunks to share comes long before the commit that relies on them.
+    try target.writer.join()
+    let digests = Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) })
+    let hold = try source.leases.holdWhereThereIsRoom(digests.map { .blob($0) })
+    defer { source.leases.release(hold) }
+    let transfer = ChunkTransfer(from: source, to: target)
+    defer { transfer.release() }
+    var blobs: [Digest: Blob] = [:]
+    var failures: [Digest: BlobStorageError] = [:]
+    for addition in batch.keys.flatMap(\.plan.added) {
+      let digest = addition.row.digest
+      if blobs[digest] == nil, failures[digest] == nil {
+        do throws(BlobStorageError) { blobs[digest] = try prepare(digest, transfer) } catch {
+          guard error.code == .corrupted else { throw error }
+          failures[digest] = error
+        }
+      }
+      doneByteCount += addition.row.byteCount
+      tell()
+    }
+    try transfer.flush()
+    if !transfer.unreadable.isEmpty {
+      for (digest, blob) in blobs {
+        guard let failure = try failure(of: blob, transfer.unreadable) else { continue }
+        failures[digest] = failure
+        blobs[digest] = nil
+      }
+    }
+    report.chunkCount += transfer.chunkCount
+    report.newByteCount += transfer.newByteCount
+    report.storedByteCount += transfer.storedByteCount
+    try commit(batch.keys.map(\.key), &blobs, lossCount)
+    if !failures.isEmpty { try report(failures, batch) }
+  }
+
+  /// Has the chunks of a blob brought to the target, unless it has the blob, however it was cut there.
+  private func prepare(_ digest: Digest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
+    if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
+    let layout = try layoutInSource(digest)
+    try transfer.need(layout.listDigests)
+    try LiveWalk(source.blobs).forEachPart(of: layout) { (part) throws(BlobStorageError) in
+      guard part.kind == .chunk else { return true }
+      try transfer.need(CollectionOfOne(part.digest), areBlobs: layout.chunkCount == 1)
+      tell(extra: part.start)
+      return true
+    }
+    return Blob(layout: layout, isNamed: false)
+  }
+
+  func layoutInSource(_ digest: Digest) throws(BlobStorageError) -> BlobLayout {
+    if let layout = try source.blobs.layout(digest) { return layout }
+    throw BlobStorageError(.corrupted, "Blob \(digest) is missing from the store.", digest: digest)
+  }
+
+  /// Whether the target knows the blob, whole or not.
+  func isInTarget(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    try target.catalog.read { (transaction) throws(BlobStorageError) in
+      if try transaction.chunkToShare(digest) != nil { return true }
+      return try transaction.manifestToShare(digest) != nil
+    }
+  }
+
+  private func layoutInTarget(
+    _ digest: Digest, _ transfer: ChunkTransfer
+  ) throws(BlobStorageError) -> BlobLayout? {
+    guard try isInTarget(digest) else { return nil }
+    let walk = LiveWalk(target.blobs)
+    var whole: BlobLayout?
+    // What the target cannot read is brought again.
+    _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
+      guard try transfer.areThere(layout.listDigests) else { return }
+      let isWhole = try walk.forEachGroup(of: layout, countMax: 1_024) { (digests) throws(BlobStorageError) in
+        try transfer.areThere(digests)
+      }
+      if isWhole { whole = layout }
+    }
+    return whole
+  }
+
+  /// Why a blob is not whole in the target, if it needs any of these chunks.
+  private func failure(
+    of blob: Blob, _ unreadable: [Digest: BlobStorageError]
+  ) throws(BlobStorageError) -> BlobStorageError? {
+    if blob.isNamed { return nil }
+    if let failure = blob.layout.listDigests.lazy.compactMap({ unreadable[$0] }).first { return failure }
+    var failure: BlobStorageError?
+    try LiveWalk(source.blobs).forEachPart(of: blob.layout) { part in
+      failure = unreadable[part.digest]
+      return failure == nil
+    }
+    return failure
+  }
+
+  // MARK: What is left
+
+  /// Reports versions that could not be copied, unless they were dropped meanwhile.
+  func report(_ failures: [Digest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
+    for planned in batch.keys {
+      let key = planned.key
+      let missing = planned.plan.added.filter { failures[$0.row.digest] != nil }
+      guard !missing.isEmpty else { continue }
+      let name = String(decoding: key.bytes, as: UTF8.self)
+      for version in key.shown {
+        guard let failure = failures[version.row.digest], missing.contains(where: { $0.row == version.row }),
+          try source.version(name, BlobVersion.ID(version.stamp)) != nil
+        else { continue }
+        report.damaged.append(
+          UncopiedVersion(
+            key: name, version: BlobVersion.ID(version.stamp), digest: version.row.digest,
+            reason: failure.message))
+      }
+    }
+  }
+
+  private func tell(_ phase: String = "copying", extra: Int64 = 0, force: Bool = false) {
+    guard let progress else { return }
+    let now = target.environment.time.now()
+    guard force || now - lastProgress > 0.1 else { return }
+    lastProgress = now
+    // What was put since it was counted is more.
+    let done = doneByteCount + extra
+    progress(
+      WorkProgress(
+        phase: phase, doneByteCount: done, totalByteCount: max(done, total.byteCount),
+        doneCount: report.keyCount, totalCount: max(report.keyCount, total.keyCount)))
+  }
+}
+
+extension CopyPlan {
+  fileprivate var byteCount: Int64 { added.reduce(0) { $0 + $1.row.byteCount } }
+}

@@ -1,0 +1,62 @@
+import BlobStorage
+
+/// How one store is copied into another.
+///
+/// Afterwards the target shows every version that the source shows, with the same ID, time and metadata. What the
+/// source has dropped is dropped there too. What only the target has stays.
+public struct CopyOptions: Sendable, Hashable {
+  /// The prefix of the keys to copy.
+  public var prefix: String
+  /// Whether to drop versions in the target that the source does not show, including those that it never had.
+  ///
+  /// Refused for a source with known damage, and if it would drop more than a tenth of the target's keys with the prefix.
+  public var isMirror: Bool
+  /// Mirrors despite those checks.
+  public var isForced: Bool
+  /// Examines everything but changes nothing.
+  public var isDryRun: Bool
+
+  public init(
+    prefix: String = "", isMirror: Bool = false, isForced: Bool = false, isDryRun: Bool = false
+  ) {
+    self.prefix = prefix
+    self.isMirror = isMirror
+    self.isForced = isForced
+    self.isDryRun = isDryRun
+  }
+}
+
+/// A version that could not be copied because the source cannot read it.
+public struct UncopiedVersion: Sendable, Hashable {
+  public var key: String
+  /// In the source.
+  public var version: BlobVersion.ID
+  public var digest: Digest
+  public var reason: String
+}
+
+/// The result of a copy or dry run.
+public struct CopyReport: Sendable, Hashable {
+  /// Keys and versions that the source shows, and their bytes.
+  public var keyCount = 0
+  public var versionCount = 0
+  public var byteCount: Int64 = 0
+  /// Versions that the target did not show before.
+  public var newVersionCount = 0
+  /// Versions that the target already showed.
+  public var unchangedVersionCount = 0
+  /// Versions that the target no longer shows.
+  public var droppedVersionCount = 0
+  /// Keys that a mirror drops from the target. A dry run also names the first hundred.
+  public var droppedKeyCount = 0
+  public var droppedKeys: [String] = []
+  /// In a dry run, why the copy would be refused.
+  public var refusal: String?
+  /// Chunks that the target did not have, and their plain bytes.
+  public var chunkCount = 0
+  public var newByteCount: Int64 = 0
+  /// Bytes that these chunks added to packs.
+  public var storedByteCount: Int64 = 0
+  public var damaged: [UncopiedVersion] = []
+  public var seconds = 0.0
+}

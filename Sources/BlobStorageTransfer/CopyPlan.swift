@@ -1,0 +1,96 @@
+import BlobStorage
+
+/// A key of the store that is copied from, as of one snapshot.
+struct CopiedKey: Sendable {
+  typealias Version = StampedVersion
+
+  var bytes: [UInt8]
+  /// The versions that can be seen, newest first.
+  var shown: [Version] = []
+  /// Those that are known to have been dropped.
+  var hidden: [Stamp] = []
+}
+
+/// What the target of a copy has to do so that it shows what the source shows of a key.
+///
+/// The source is right about what it knows: what it shows is shown, and what it knows as dropped is not. What the target
+/// has besides, and the source never had or has forgotten, stays unless the target is to be a mirror.
+///
+/// A version keeps its ID. Exception: a version that the target dropped and the source shows gets a new one, because a
+/// hidden ID stays hidden. The new ID has the same time, so the version keeps its place in the key's history. The IDs
+/// to try follow from the first, so that the next copy finds the version there.
+struct CopyPlan: Sendable {
+  struct Addition: Sendable {
+    /// What it will be called in the target.
+    var stamp: Stamp
+    var row: VersionRow
+  }
+
+  /// Oldest first: a partial copy is a prefix of the history.
+  private(set) var added: [Addition] = []
+  private(set) var dropped: [Stamp] = []
+
+  /// Leaves out versions that are not to be copied, and returns them. They take nothing's place.
+  mutating func refuse(_ isRefused: (Stamp) -> Bool) -> [Addition] {
+    let refused = added.filter { isRefused($0.stamp) }
+    if !refused.isEmpty {
+      added.removeAll { isRefused($0.stamp) }
+      dropped = []
+    }
+    return refused
+  }
+
+  var isEmpty: Bool { added.isEmpty && dropped.isEmpty }
+
+  /// How often a version can be dropped and come back, as long as the target remembers that.
+  private static let returnCountMax = 1_000
+
+  /// - Parameter counts: whether a version that the target shows is sure to stay; if not it is written once more.
+  init(
+    _ key: CopiedKey, in target: ReadTransaction, isMirror: Bool,
+    counts: (VersionRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let name = try target.nameRow(key.bytes)
+    var landed: Set<Stamp> = []
+    for version in key.shown.reversed() {
+      let (stamp, row) = try Self.landing(of: version.stamp, name, target)
+      guard landed.insert(stamp).inserted else { continue }
+      if let row, try counts(row) { continue }
+      added.append(Addition(stamp: stamp, row: version.row))
+    }
+    guard let name else { return }
+    if isMirror {
+      let shown = try target.versions(of: name).map(\.stamp)
+      dropped = shown.filter { !landed.contains($0) }
+      return
+    }
+    for stamp in key.hidden {
+      let (found, row) = try Self.landing(of: stamp, name, target)
+      if row != nil, !landed.contains(found) { dropped.append(found) }
+    }
+  }
+
+  /// Where a version of the source is in the target, with its row there, or where it would go.
+  private static func landing(
+    of stamp: Stamp, _ key: NameRow?, _ target: ReadTransaction
+  ) throws(BlobStorageError) -> (stamp: Stamp, row: VersionRow?) {
+    guard let key else { return (stamp, nil) }
+    for count in 0...returnCountMax {
+      let name = count == 0 ? stamp : Stamp(time: stamp.time, writer: other(stamp.writer, UInt64(count)))
+      if let row = try target.versionRow(of: key, name) { return (name, row) }
+      if try target.maskRow(of: key, name) == nil { return (name, nil) }
+    }
+    throw BlobStorageError(
+      .limitExceeded,
+      "A version was dropped in the target and copied again \(returnCountMax) times: collect garbage there.")
+  }
+
+  /// One of the numbers that follow from a writer's, as if drawn at random (Steele, Lea and Flood, "Fast Splittable
+  /// Pseudorandom Number Generators", OOPSLA'14).
+  private static func other(_ writer: UInt64, _ count: UInt64) -> UInt64 {
+    var mixed = writer &+ count &* 0x9E37_79B9_7F4A_7C15
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+}

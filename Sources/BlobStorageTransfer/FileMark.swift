@@ -1,0 +1,89 @@
+import BlobStorage
+
+/// What a ref's metadata says of the file that was imported: enough to know it again without reading it, and to
+/// restore its time. Format.md, "Metadata of imported files".
+package struct FileMark: Hashable {
+  /// Bytes that most take as metadata.
+  static let byteCountTypical = 27
+  private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x33]  // FIL3
+
+  var byteCount: Int64
+  var modified: FileTime
+  var inode: UInt64
+  /// When the file last changed; nil if that does not tell whether it has changed since.
+  package private(set) var changed: FileTime?
+
+  /// The mark of a file.
+  ///
+  /// - Parameter start: when its reading began. A file that changed no more than a tick of the file system's clock
+  ///   before can change once more without its times telling. The next import reads it again (git calls such files
+  ///   racy).
+  package init(_ status: FileStatus, readFrom start: FileTime) {
+    byteCount = status.byteCount
+    modified = status.modified
+    inode = status.inode
+    changed = start < Self.settled(status) ? nil : status.changed
+  }
+
+  /// From when on a change shows in the file's times.
+  static func settled(_ status: FileStatus) -> FileTime {
+    max(settled(status.modified), settled(status.changed))
+  }
+
+  private static func settled(_ time: FileTime) -> FileTime {
+    // The kernel's clock ticks every 1 to 10 ms; file systems that keep whole seconds count by 1 (HFS+) or 2 (FAT).
+    time.advanced(byMilliseconds: time.nanoseconds == 0 ? 2_001 : 21)
+  }
+
+  /// Whether the file is as it was, as far as can be told without reading it.
+  package func matches(_ status: FileStatus) -> Bool {
+    byteCount == status.byteCount && modified == status.modified && inode == status.inode
+      && changed == status.changed
+  }
+
+  /// The mark in a version's metadata, or nil when that is something else.
+  package init?(metadata: [UInt8]) {
+    guard metadata.starts(with: Self.tag),
+      let mark = try? bridge(metadata, { (raw) throws(BlobStorageError) in try Self(fields: raw) })
+    else { return nil }
+    self = mark
+  }
+
+  private init(fields raw: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var reader = ByteReader(UnsafeRawBufferPointer(rebasing: raw[Self.tag.count...]))
+    let field = try reader.varint()
+    byteCount = Int64(field >> 1)
+    inode = try reader.varint()
+    modified = try reader.time(after: 0)
+    if field & 1 != 0 { changed = try reader.time(after: modified.seconds) }
+    try reader.finish()
+  }
+
+  package var metadata: [UInt8] {
+    var writer = ByteWriter(capacity: 40)
+    writer.raw(Self.tag)
+    writer.varint(UInt64(byteCount) << 1 | (changed == nil ? 0 : 1))
+    writer.varint(inode)
+    writer.time(modified, after: 0)
+    if let changed { writer.time(changed, after: modified.seconds) }
+    return writer.bytes
+  }
+}
+
+extension ByteWriter {
+  fileprivate mutating func time(_ time: FileTime, after start: Int64) {
+    varint(Varint.unsigned(time.seconds &- start))
+    integer(time.nanoseconds)
+  }
+}
+
+extension ByteReader {
+  fileprivate mutating func time(after start: Int64) throws(BlobStorageError) -> FileTime {
+    let seconds = start &+ Varint.signed(try varint())
+    let nanoseconds: Int32 = try integer()
+    guard 0..<1_000_000_000 ~= nanoseconds else {
+      throw BlobStorageError(.corrupted, "A time has more nanoseconds than a second.")
+    }
+    return FileTime(seconds: seconds, nanoseconds: nanoseconds)
+  }
+}

@@ -1,0 +1,94 @@
+import BlobStorage
+
+/// What a dry run would have stored so far.
+///
+/// It remembers the beginnings of digests: 16 MB for the first million chunks, some 60 GB of large files. Chunks that
+/// repeat among those beyond are counted as new: memory stays bounded, and the plan says too much rather than too little.
+struct ImportPlan {
+  private var planned: Set<UInt64> = []
+  private static let plannedCountMax = 1 << 20
+
+  /// Whether the chunk comes up for the first time.
+  mutating func isFirst(_ digest: Digest) -> Bool {
+    let beginning = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
+    guard planned.count < Self.plannedCountMax else { return !planned.contains(beginning) }
+    return planned.insert(beginning).inserted
+  }
+}
+
+/// Counting what a put would store: chunks are really looked up and really encoded, and the lengths of their records
+/// added up. What is not known is which chunks of the same import would be bases of others: the plan says at most too
+/// much.
+extension Importer {
+  private struct PlannedChunk: Sendable {
+    var digest: Digest
+    var byteCount: Int
+    /// Of its record; nil when the store has the chunk.
+    var recordByteCount: Int?
+
+    init(_ chunk: ChunkPlan.Chunk) {
+      digest = chunk.digest
+      byteCount = chunk.range.count
+      recordByteCount = chunk.encoded?.recordByteCount
+    }
+  }
+
+  func plan(_ item: Engine.CommitItem) {
+    report.byteCount += Int64(item.plan.byteCount)
+    for chunk in item.plan.chunks { count(PlannedChunk(chunk)) }
+    countFile(item.key, chunkCount: item.plan.chunks.count)
+  }
+
+  func plan(_ file: InputFile, _ key: [UInt8], progress: (Int64) -> Void) throws(BlobStorageError) {
+    var cutter = Cutter(sizes: engine.sizes, batchByteCount: 1 << 20)
+    let planner = try engine.planner(codec: options.codec)
+    let previous = try planner.previousVersion(of: key)
+    var chunkCount = 0
+    var byteCount: Int64 = 0
+    try engine.work.orderedMap(
+      inFlightMax: engine.work.width + 2,
+      next: { () throws(BlobStorageError) -> Cutter.Batch? in
+        try CancellationFlag.check()
+        return try cutter.next { (target) throws(BlobStorageError) in try file.read(into: target) }
+      },
+      transform: { (batch) throws(BlobStorageError) in
+        var chunks: [PlannedChunk] = []
+        _ = try planner.plan(batch, previous: previous, .none) { (chunk, _) in
+          chunks.append(PlannedChunk(chunk))
+        }
+        return chunks
+      },
+      consume: { (chunks: [PlannedChunk]) in
+        for chunk in chunks {
+          count(chunk)
+          byteCount += Int64(chunk.byteCount)
+        }
+        chunkCount += chunks.count
+        progress(byteCount)
+      })
+    try file.checkUnchanged()
+    report.byteCount += byteCount
+    countFile(key, chunkCount: chunkCount)
+  }
+
+  private func count(_ chunk: PlannedChunk) {
+    if let recordByteCount = chunk.recordByteCount, plan.isFirst(chunk.digest) {
+      report.newByteCount += Int64(chunk.byteCount)
+      report.storedByteCount += Int64(recordByteCount)
+    } else {
+      report.duplicateByteCount += Int64(chunk.byteCount)
+    }
+  }
+
+  /// A file, its ref and its manifest.
+  private func countFile(_ key: [UInt8], chunkCount: Int) {
+    report.fileCount += 1
+    report.newFileCount += 1
+    report.storedByteCount += Int64(
+      RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCountTypical))
+    guard chunkCount > 1 else { return }
+    report.storedByteCount += Int64(
+      RecordHeader.recordByteCount(
+        metaByteCount: ManifestRecord.metaByteCount, payloadByteCount: chunkCount * ChunkEntry.byteCount))
+  }
+}

@@ -1,0 +1,135 @@
+import BlobStorage
+import SystemPackage
+
+/// Finds the files below the paths that an import names, in their order, and says what is left out.
+struct ImportWalk: ~Copyable {
+  private let options: ImportOptions
+  private let excluded: [ShellPattern]
+  private var paths: ArraySlice<String>
+  /// The folder under way.
+  private var root = FilePath()
+  private var walker: DirectoryWalker?
+  /// What was named and begun with: a second time it would be stored a second time.
+  private var begun: Set<FileIdentity> = []
+  /// The store's own folder: what is in it changes while it is stored.
+  private let store: FileIdentity?
+  /// What was left out since it was last taken.
+  private(set) var skipped: [Skipped] = []
+
+  init(_ paths: [String], _ options: ImportOptions, store: FileIdentity?) {
+    self.store = store
+    self.paths = paths[...]
+    self.options = options
+    excluded = options.excluded.map(ShellPattern.init)
+  }
+
+  /// The next file; nil at the end.
+  mutating func next() throws(BlobStorageError) -> ImportSource? {
+    while true {
+      if let source = nextBelowRoot() { return source }
+      guard let path = paths.popFirst() else { return nil }
+      do throws(BlobStorageError) {
+        if let source = try begin(FilePath(path)) { return source }
+      } catch {
+        // What is wrong with one path is not wrong with the others.
+        guard error.path != nil, error.errno != nil, error.code == .io || error.code == .permissionDenied
+        else { throw error }
+        skip(path, error.message, isFailure: true)
+      }
+    }
+  }
+
+  /// What was left out so far, given away.
+  mutating func removeSkipped() -> [Skipped] {
+    defer { skipped = [] }
+    return skipped
+  }
+
+  /// Begins with a path that was named: the file that it is, or nil.
+  private mutating func begin(_ path: FilePath) throws(BlobStorageError) -> ImportSource? {
+    guard let status = try SystemFiles().status(of: path) else {
+      skip(path.string, "there is no such file", isFailure: true)
+      return nil
+    }
+    if let store, store.contains(path) {
+      skip(path.string, "it belongs to the store itself", isFailure: true)
+      return nil
+    }
+    switch status.kind {
+    case .directory: try walk(path)
+    case .regular:
+      guard begun.insert(status.identity).inserted else { return nil }
+      let key = options.prefix + (path.lastComponent?.string ?? "")
+      guard key.utf8.count <= Limits.keyByteCountMax else {
+        skipTooLong(path.string)
+        return nil
+      }
+      return ImportSource(folder: nil, relativePath: path.string, key: key, status: status)
+    case .symbolicLink:
+      // Named by the user, so followed, as a shell would.
+      do throws(BlobStorageError) { try walk(path) } catch {
+        skip(path.string, "it is a symbolic link", isFailure: false)
+      }
+    case .other: skip(path.string, "it is not a regular file", isFailure: false)
+    }
+    return nil
+  }
+
+  private mutating func walk(_ path: FilePath) throws(BlobStorageError) {
+    let found = try DirectoryWalker(root: path)
+    guard begun.insert(found.folder.identity).inserted else { return }
+    root = path
+    walker = consume found
+  }
+
+  private mutating func nextBelowRoot() -> ImportSource? {
+    while let item = walker?.next() {
+      var shown: String { root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self) }
+      let path = item.path
+      if let path, isExcluded(path, isFolder: item.status?.kind == .directory) {
+        if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
+        continue
+      }
+      if let failure = item.failure {
+        skip(shown, failure.message, isFailure: true)
+        continue
+      }
+      guard let status = item.status else { continue }
+      if status.kind == .directory, status.identity == store {
+        walker?.skipDescendants()
+        skip(shown, "it is the store's own folder", isFailure: false)
+        continue
+      }
+      switch status.kind {
+      case .directory: continue
+      case .symbolicLink: skip(shown, "it is a symbolic link", isFailure: false)
+      case .other: skip(shown, "it is not a regular file", isFailure: false)
+      case .regular:
+        guard let path else {
+          skip(shown, "its name is not UTF-8", isFailure: true)
+          continue
+        }
+        let key = options.prefix.isEmpty ? path : options.prefix + path
+        guard key.utf8.count <= Limits.keyByteCountMax else {
+          skipTooLong(shown)
+          continue
+        }
+        return ImportSource(folder: walker?.folder, relativePath: path, key: key, status: status)
+      }
+    }
+    walker = nil
+    return nil
+  }
+
+  private mutating func skipTooLong(_ path: String) {
+    skip(path, "its key would be longer than \(Limits.keyByteCountMax) bytes", isFailure: true)
+  }
+
+  private func isExcluded(_ path: String, isFolder: Bool) -> Bool {
+    excluded.contains { $0.matches(path: path, isFolder: isFolder) }
+  }
+
+  private mutating func skip(_ path: String, _ reason: String, isFailure: Bool) {
+    skipped.append(Skipped(path: path, reason: reason, isFailure: isFailure))
+  }
+}

@@ -1,0 +1,91 @@
+import BlobStorage
+import SystemPackage
+
+/// Two files that an import of several paths would store under the same key, so that only one of them would stay.
+///
+/// Only what several paths have in common is looked at: a name that one folder has alone leads to keys that no other
+/// path leads to. Memory: the names in the folders on the way down.
+struct KeyCollision {
+  var key: String
+  var paths: [String]
+
+  private struct Found {
+    var path: FilePath
+    var status: FileStatus
+  }
+
+  /// The first collision of an import, in the order of keys; nil if there is none.
+  static func find(_ paths: [String], _ options: ImportOptions) throws(BlobStorageError) -> KeyCollision? {
+    let excluded = options.excluded.map(ShellPattern.init)
+    var begun: Set<FileIdentity> = []
+    var folders: [FilePath] = []
+    var names: [(name: String, path: FilePath)] = []
+    for path in paths.map({ FilePath($0) }) {
+      // A link that was named is followed; what cannot be looked at is reported by the walk.
+      guard let status = status(of: path.appending(".")) ?? status(of: path),
+        begun.insert(status.identity).inserted
+      else { continue }
+      if status.kind == .directory {
+        folders.append(path.appending("."))
+      } else if status.kind == .regular, let name = path.lastComponent {
+        names.append((name.string, path))
+      }
+    }
+    guard folders.count + names.count > 1 else { return nil }
+    return try find(folders, names, below: "", excluded).map { found in
+      KeyCollision(key: options.prefix + found.key, paths: found.paths)
+    }
+  }
+
+  /// - Parameters:
+  ///   - named: files beside those in the folders.
+  ///   - relativePath: what all of them have in common.
+  private static func find(
+    _ folders: [FilePath], _ named: [(name: String, path: FilePath)], below relativePath: String,
+    _ excluded: [ShellPattern]
+  ) throws(BlobStorageError) -> KeyCollision? {
+    try CancellationFlag.check()
+    var names = named.map { (name: $0.name, path: $0.path, isNamed: true) }
+    for folder in folders {
+      for name in list(folder) { names.append((name, folder.appending(name), false)) }
+    }
+    // By bytes, as keys are compared.
+    names.sort { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }
+    var start = 0
+    while start < names.count {
+      var end = start + 1
+      while end < names.count, names[end].name.utf8.elementsEqual(names[start].name.utf8) { end += 1 }
+      let same = names[start..<end]
+      start = end
+      guard same.count > 1, let name = same.first?.name else { continue }
+      let path = relativePath + name
+      // One file or folder that several paths lead to is one.
+      var known: Set<FileIdentity> = []
+      let found = same.compactMap { item -> Found? in
+        guard let status = status(of: item.path), known.insert(status.identity).inserted else { return nil }
+        let isFolder = status.kind == .directory
+        if !item.isNamed, excluded.contains(where: { $0.matches(path: path, isFolder: isFolder) }) {
+          return nil
+        }
+        return Found(path: item.path, status: status)
+      }
+      let files = found.filter { $0.status.kind == .regular }
+      if files.count > 1 {
+        return KeyCollision(key: path, paths: files.prefix(2).map { $0.path.lexicallyNormalized().string })
+      }
+      let below = found.filter { $0.status.kind == .directory }.map(\.path)
+      if below.count > 1, let collision = try find(below, [], below: path + "/", excluded) {
+        return collision
+      }
+    }
+    return nil
+  }
+
+  private static func status(of path: FilePath) -> FileStatus? {
+    do throws(BlobStorageError) { return try SystemFiles().status(of: path) } catch { return nil }
+  }
+
+  private static func list(_ folder: FilePath) -> [String] {
+    do throws(BlobStorageError) { return try SystemFiles().list(folder) } catch { return [] }
+  }
+}

@@ -1,0 +1,82 @@
+import BlobStorage
+
+/// A shell pattern: `*` and `?` stand for any bytes and any one character, `[…]` for one of a set, `\` takes the next
+/// character as it is. `*` and `?` match '/' as well.
+package struct ShellPattern: Sendable {
+  private let pattern: [Character]
+  private let isOfFolders: Bool
+  private let isOfPaths: Bool
+
+  /// A pattern that ends in '/' is one of folders, and that '/' is no part of it.
+  package init(_ text: String) {
+    isOfFolders = text.count > 1 && text.last == "/"
+    pattern = Array(isOfFolders ? text.dropLast() : text[...])
+    isOfPaths = pattern.contains("/")
+  }
+
+  /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
+  package func matches(path: String, isFolder: Bool) -> Bool {
+    if isOfFolders, !isFolder { return false }
+    if isOfPaths { return matches(path) }
+    return matches(path.split(separator: "/").last.map(String.init) ?? path)
+  }
+
+  /// Whether the whole text matches.
+  ///
+  /// - Complexity: text times pattern: the last `*` alone is tried again.
+  package func matches(_ text: String) -> Bool {
+    let text = Array(text)
+    var (position, place) = (0, 0)
+    var star: (place: Int, position: Int)?
+    while position < text.count {
+      if place < pattern.count, pattern[place] == "*" {
+        star = (place, position)
+        place += 1
+      } else if let next = step(place, text[position]) {
+        place = next
+        position += 1
+      } else if let last = star {
+        star = (last.place, last.position + 1)
+        place = last.place + 1
+        position = last.position + 1
+      } else {
+        return false
+      }
+    }
+    while place < pattern.count, pattern[place] == "*" { place += 1 }
+    return place == pattern.count
+  }
+
+  /// Where the pattern goes on after matching one character, or nil when it does not match.
+  private func step(_ place: Int, _ character: Character) -> Int? {
+    guard place < pattern.count else { return nil }
+    switch pattern[place] {
+    case "?": return place + 1
+    case "\\" where place + 1 < pattern.count: return pattern[place + 1] == character ? place + 2 : nil
+    case "[":
+      let first = pattern.dropFirst(place + 1).first
+      let isNegated = first == "!" || first == "^"
+      let start = place + (isNegated ? 2 : 1)
+      // A ']' that stands first is one of the set: POSIX.1-2017, Shell, 2.13.1.
+      guard let end = pattern.dropFirst(start + 1).firstIndex(of: "]") else {
+        return character == "[" ? place + 1 : nil
+      }
+      return Self.contains(Array(pattern[start..<end]), character) != isNegated ? end + 1 : nil
+    default: return pattern[place] == character ? place + 1 : nil
+    }
+  }
+
+  private static func contains(_ set: [Character], _ character: Character) -> Bool {
+    var index = 0
+    while index < set.count {
+      if index + 2 < set.count, set[index + 1] == "-" {
+        if set[index] <= character, character <= set[index + 2] { return true }
+        index += 3
+      } else {
+        if set[index] == character { return true }
+        index += 1
+      }
+    }
+    return false
+  }
+}

@@ -1,0 +1,68 @@
+import BlobStorage
+
+/// A chunk as a store keeps it: checked against its checksum and its digest, and not encoded again.
+struct StoredChunk: Sendable {
+  var record: ChunkRecord
+  var stored: [UInt8]
+  /// Nil when the stored bytes are the plain ones.
+  var plain: [UInt8]?
+
+  /// The chunk of a store.
+  ///
+  /// - Throws: `corrupted` for one that is not there, or whose bytes do not match.
+  static func read(_ digest: Digest, from engine: Engine) throws(BlobStorageError) -> StoredChunk {
+    do throws(BlobStorageError) {
+      let found = try engine.chunks.located(digest) { (place) throws(BlobStorageError) -> StoredChunk in
+        // Of a frame only the member is wanted.
+        guard place.row.frameOffset == nil else {
+          throw BlobStorageError(.corrupted, "The chunk has no record of its own.")
+        }
+        let start = place.row.place.offset
+        return try place.file.readingAfresh(start..<start + Int64(place.row.recordByteCount)) {
+          () throws(BlobStorageError) in
+          try read(place, digest, engine)
+        }
+      }
+      if let found { return found }
+    } catch {
+      guard error.code == .corrupted else { throw error }
+    }
+    // A record may be damaged outside the bytes that matter, or another machine's not be known here yet.
+    let plain = try engine.chunks.bytes(digest)
+    return StoredChunk(
+      record: ChunkRecord(
+        digest: digest, plainByteCount: plain.count, codecNumber: CodecKind.none.rawValue), stored: plain)
+  }
+
+  private static func read(
+    _ place: ChunkSource.Located, _ digest: Digest, _ engine: Engine
+  ) throws(BlobStorageError) -> StoredChunk {
+    let bytes = try place.file.bytes(at: place.row.place.offset, place.row.recordByteCount, pack: place.pack)
+    return try bridge(bytes) { (raw) throws(BlobStorageError) -> StoredChunk in
+      let (header, meta, payload) = try RecordHeader.verified(
+        raw, pack: place.pack, offset: place.row.place.offset)
+      guard header.typeNumber == RecordType.chunk.rawValue else {
+        throw BlobStorageError(.corrupted, "There is another record in the place of chunk \(digest).")
+      }
+      let record = try ChunkRecord(
+        meta: meta, payloadByteCount: header.payloadByteCount, algorithm: digest.algorithm)
+      var base: [UInt8]?
+      if let name = record.base { base = try engine.chunks.base(name, access: .sequential) }
+      let plain = try engine.chunks.decoded(payload.bytes, record, base: base)
+      guard record.digest == digest, Digest.of(plain.span.bytes, by: digest.algorithm) == digest
+      else {
+        throw BlobStorageError(.corrupted, "Chunk \(digest) does not match its digest.", digest: digest)
+      }
+      if record.codecNumber == CodecKind.none.rawValue { return StoredChunk(record: record, stored: plain) }
+      return StoredChunk(record: record, stored: Array(payload), plain: plain)
+    }
+  }
+
+  /// The chunk for a store that lacks its base: encoded as that store encodes what is put.
+  func alone(by planner: ChunkPlanner) throws(BlobStorageError) -> StoredChunk {
+    let plain = plain ?? stored
+    let encoded = try planner.encodeAlone(record.digest, plain.span.bytes)
+    return StoredChunk(
+      record: encoded.record, stored: encoded.stored ?? plain, plain: encoded.stored == nil ? nil : plain)
+  }
+}

@@ -1,0 +1,97 @@
+import BlobStorage
+
+/// How files are imported.
+///
+/// Every regular file below a path is stored under the prefix and its path relative to it, '/'-separated; a path that
+/// is a file is stored under the prefix and its name. If two files would get the same key, the import throws
+/// `keysCollide` before it stores anything.
+///
+/// A file is not read again if it has the size, modification time, change time and inode of its last import. If its key
+/// is known to be unreadable, the file is read again. Symbolic links, sockets, unreadable files, files that change
+/// while being read, and the store's own folder are skipped and reported, never half stored.
+public struct ImportOptions: Sendable, Hashable {
+  public var prefix: String
+  public var replacement: Replacement
+  public var durability: Durability
+  public var codec: CodecKind?
+  /// Reads and compares everything but changes nothing.
+  public var isDryRun: Bool
+  /// Files and folders to leave out: shell patterns (`*`, `?`, `[…]`) matched against the name, or against the
+  /// relative path when the pattern holds a '/'. One that ends in '/' matches folders only.
+  public var excluded: [String]
+  /// Reads files again that seem unchanged.
+  public var readsUnchanged: Bool
+
+  public init(
+    prefix: String = "", replacement: Replacement = .replaceCurrent, durability: Durability = .durable,
+    codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false
+  ) {
+    self.prefix = prefix
+    self.replacement = replacement
+    self.durability = durability
+    self.codec = codec
+    self.isDryRun = isDryRun
+    self.excluded = excluded
+    self.readsUnchanged = readsUnchanged
+  }
+}
+
+/// A file or key that was left out, and why.
+public struct Skipped: Sendable, Hashable {
+  /// The path of the file, or the key.
+  public var path: String
+  public var reason: String
+  /// Whether leaving it out is a failure: an unreadable file is, a symbolic link is not.
+  public var isFailure: Bool
+}
+
+/// The result of an import or dry run.
+public struct ImportReport: Sendable, Hashable {
+  /// Files that were stored, or that the store already had.
+  public var fileCount = 0
+  public var byteCount: Int64 = 0
+  /// Files that got a new key or a new version.
+  public var newFileCount = 0
+  /// Files that have not changed since their last import.
+  public var unchangedFileCount = 0
+  /// Files among those of `fileCount` whose keys a cache has evicted again, to hold its limit; of more than a million,
+  /// among the last million.
+  public var evictedFileCount = 0
+  /// Plain bytes of new chunks.
+  public var newByteCount: Int64 = 0
+  /// Plain bytes that the store already had.
+  public var duplicateByteCount: Int64 = 0
+  /// Bytes added to packs.
+  public var storedByteCount: Int64 = 0
+  public var skipped: [Skipped] = []
+  public var seconds = 0.0
+}
+
+/// How keys are exported.
+///
+/// Each current version is written, verified, at the folder + its key; modification times are restored. No file is
+/// ever written outside the folder, or into the store's own. A file that is replaced stays until the new one is on the
+/// medium.
+public struct ExportOptions: Sendable, Hashable {
+  /// The prefix of the keys to export.
+  public var prefix: String
+  /// The prefix to remove from each key.
+  public var stripped: String
+  public var overwrites: Bool
+
+  public init(prefix: String = "", stripped: String = "", overwrites: Bool = false) {
+    self.prefix = prefix
+    self.stripped = stripped
+    self.overwrites = overwrites
+  }
+}
+
+/// The result of an export.
+public struct ExportReport: Sendable, Hashable {
+  public var fileCount = 0
+  public var byteCount: Int64 = 0
+  public var skipped: [Skipped] = []
+  /// Keys that could not be read because the store is damaged.
+  public var damaged: [Skipped] = []
+  public var seconds = 0.0
+}
