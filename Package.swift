@@ -59,8 +59,7 @@ let package = Package(
     .target(
       name: "BlobStorageTransfer",
       dependencies: [
-        "BlobStorage", "BlobStorageCache", .product(name: "Logging", package: "swift-log"),
-        .product(name: "SystemPackage", package: "swift-system"),
+        "BlobStorage", "BlobStorageCache", .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
     // Statistics, and where the space went.
@@ -138,8 +137,7 @@ let package = Package(
       name: "ReliabilityTests",
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageSharing",
-        "BlobStorageTestSupport",
-        "BlobStorageTransfer",
+        "BlobStorageTestSupport", "BlobStorageTransfer",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),

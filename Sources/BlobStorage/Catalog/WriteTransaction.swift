@@ -120,4 +120,261 @@ extension WriteTransaction {
   package func remove(_ table: Table, _ key: [UInt8]) throws(BlobStorageError) -> Bool {
     try bridge(key) { (bytes) throws(BlobStorageError) in try remove(table, bytes) }
   }
+
+  // MARK: Single values and packs
+
+  package func setMeta(_ name: Meta, _ value: UInt64) throws(BlobStorageError) {
+    try setNumber(.meta, name.bytes, value)
+  }
+
+  package func increment(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+    let number = try meta(name) + 1
+    try setMeta(name, number)
+    return number
+  }
+
+  /// Advances the clock to the time of a stamp that was found, unless it lies too far ahead of the present. A single
+  /// wrong stamp must not take the rest of the clock from every later one.
+  package func raiseClock(_ time: UInt64) throws(BlobStorageError) {
+    if Stamp.isFarAhead(time, wallClock: environment.clock.now()) { return }
+    try advanceClock(to: time)
+  }
+
+  /// Advances the clock to the time of a stamp that was taken from it.
+  package func advanceClock(to time: UInt64) throws(BlobStorageError) {
+    if time > (try meta(.clock)) { try setMeta(.clock, time) }
+  }
+
+  /// Notes that a process has died, perhaps before it noted its keys.
+  func setCacheLacksKeys() throws(BlobStorageError) {
+    if try cacheIndexState() == .complete { try setMeta(.cacheIndexed, CacheIndexState.lacksKeys.rawValue) }
+  }
+
+  package func bumpEpoch() throws(BlobStorageError) { _ = try increment(.epoch) }
+
+  // MARK: Packs
+
+  package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
+    try put(.packs, fixed: number.bigEndian, row)
+  }
+
+  /// Changes what the catalog knows of a pack; false when it does not know the pack.
+  @discardableResult
+  package func updatePack(
+    _ name: PackName, _ change: (inout PackRow) -> Void
+  ) throws(BlobStorageError) -> Bool {
+    guard let number = try packNumber(name) else { return false }
+    return try updatePack(number, change)
+  }
+
+  /// The same for a pack by its number.
+  @discardableResult
+  package func updatePack(
+    _ number: UInt32, _ change: (inout PackRow) -> Void
+  ) throws(BlobStorageError) -> Bool {
+    guard var row = try packRow(number) else { return false }
+    change(&row)
+    try setPackRow(number, row)
+    return true
+  }
+
+  /// Takes a pack into the catalog, with none of its records applied.
+  package func addPack(_ row: PackRow) throws(BlobStorageError) -> UInt32 {
+    let number = UInt32(try increment(.nextPack))
+    try withUnsafeBytes(of: RowKey.pack(row.name)) { (key) throws(BlobStorageError) in
+      try setNumber(.packNumbers, key, number)
+    }
+    try setPackRow(number, row)
+    try raiseClock(row.created)
+    return number
+  }
+
+  /// Marks a pack as poisoned: it may not have reached the medium, whatever a later sync says. Writers share nothing in
+  /// it.
+  package func poison(_ name: PackName) throws(BlobStorageError) {
+    try updatePack(name) { $0.isPoisoned = true }
+  }
+
+  package func setGarbageByteCount(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
+    try withUnsafeBytes(of: pack.bigEndian) { (key) throws(BlobStorageError) in
+      try setNumber(.packGarbage, key, byteCount > 0 ? byteCount : nil)
+    }
+  }
+
+  package func addGarbage(_ pack: UInt32, _ byteCount: Int64) throws(BlobStorageError) {
+    try setGarbageByteCount(pack, try garbageByteCount(pack) + byteCount)
+  }
+
+  /// Forgets a pack whose records have all been taken out.
+  package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
+    try remove(.packNumbers, fixed: RowKey.pack(name))
+    try remove(.packs, fixed: number.bigEndian)
+    try remove(.packGarbage, fixed: number.bigEndian)
+  }
+
+  // MARK: Keys
+
+  /// Changes what hangs on `key`, made when it is not there, forgotten when nothing hangs on it any more.
+  func updateName(
+    _ key: [UInt8], _ change: (inout NameRow) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var parent: UInt64 = 0
+    var start = 0
+    while key.count - start > RowKey.namePartByteCount {
+      let part = start..<start + RowKey.namePartByteCount
+      var row = try nameRow(parent, key, part) ?? NameRow()
+      if row.child == 0 {
+        row.child = try increment(.nextKey)
+        try setNameRow(parent, key, part, row)
+      }
+      parent = row.child
+      start = part.upperBound
+    }
+    var row = try nameRow(parent, key, start..<key.count) ?? NameRow()
+    try change(&row)
+    if row.versionCount <= 1, row.maskCount == 0 { row.number = 0 }
+    // Rows of a long key's first parts stay: they are few, and a rebuild does without them.
+    try setNameRow(parent, key, start..<key.count, row.isKey || row.child != 0 ? row : nil)
+  }
+
+  private func setNameRow(
+    _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>, _ row: NameRow?
+  ) throws(BlobStorageError) {
+    try RowKey.withName(parent, key, part) { (place) throws(BlobStorageError) in
+      if let row { try put(.names, place, row) } else { try remove(.names, place) }
+    }
+  }
+
+  // MARK: Versions
+
+  /// Adds a version that can be seen, or changes it.
+  func setVersion(_ name: inout NameRow, _ version: StampedVersion) throws(BlobStorageError) {
+    guard let current = name.current, current.stamp != version.stamp else {
+      name.current = version
+      return
+    }
+    let isNewer = current.stamp < version.stamp
+    let archived = isNewer ? current : version
+    try put(.versions, fixed: RowKey.version(try number(&name), archived.stamp), archived)
+    if isNewer { name.current = version }
+  }
+
+  /// Removes a version that can be seen.
+  func removeVersion(_ name: inout NameRow, _ stamp: Stamp) throws(BlobStorageError) {
+    guard name.current?.stamp == stamp else {
+      try remove(.versions, fixed: RowKey.version(name.number, stamp))
+      return
+    }
+    var next: StampedVersion?
+    if name.versionCount > 1 {
+      try forEachArchived(of: name) { version in
+        next = version
+        return false
+      }
+    }
+    name.current = next
+    if let next { try remove(.versions, fixed: RowKey.version(name.number, next.stamp)) }
+  }
+
+  func setMaskRow(_ name: inout NameRow, _ stamp: Stamp, _ row: MaskRow?) throws(BlobStorageError) {
+    if let row {
+      try put(.masks, fixed: RowKey.version(try number(&name), stamp), row)
+    } else {
+      try remove(.masks, fixed: RowKey.version(name.number, stamp))
+    }
+  }
+
+  /// The number of a key, which gets one when it has none.
+  private func number(_ name: inout NameRow) throws(BlobStorageError) -> UInt64 {
+    if name.number == 0 { name.number = try increment(.nextKey) }
+    return name.number
+  }
+
+  // MARK: Chunks and manifests
+
+  /// Sets the row of a chunk, or removes it for nil.
+  ///
+  /// - Parameter old: the row that is there.
+  func setChunkRow(
+    _ digest: Digest, _ row: ChunkRow?, insteadOf old: ChunkRow?
+  ) throws(BlobStorageError) {
+    if let old, old.base != nil, row?.base == nil || row?.place != old.place {
+      try remove(.chunkBases, fixed: RowKey.base(old.place))
+    }
+    if let row, let base = row.base, row.place != old?.place || base != old?.base {
+      try base.withUnsafeBytes { (base) throws(BlobStorageError) in
+        try withUnsafeBytes(of: RowKey.base(row.place)) { (key) throws(BlobStorageError) in
+          try put(.chunkBases, key, bytes: base)
+        }
+      }
+    }
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      if let row { try put(.chunks, key, row) } else { try remove(.chunks, key) }
+    }
+    if row?.isSuspect == true, try !hasSuspects() { try setMeta(.hasSuspects, 1) }
+  }
+
+  /// Marks a chunk as damaged: the next put of the same bytes stores it again.
+  package func setSuspect(_ digest: Digest, _ row: ChunkRow) throws(BlobStorageError) {
+    var suspect = row
+    suspect.isSuspect = true
+    try setChunkRow(digest, suspect, insteadOf: row)
+  }
+
+  package func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      if let row { try put(.manifests, key, row) } else { try remove(.manifests, key) }
+    }
+  }
+
+  /// Adds a chunk to those that new ones may be similar to.
+  func insert(_ features: SIMD3<UInt32>, of digest: Digest) throws(BlobStorageError) {
+    for index in 0..<3 {
+      let key = FeatureBucket.key(index, features[index])
+      var bucket = FeatureBucket(try value(.features, key))
+      if bucket.insert(features[index], digest) { try put(.features, key, bucket.bytes) }
+    }
+  }
+
+  func remove(_ features: SIMD3<UInt32>, of digest: Digest) throws(BlobStorageError) {
+    for index in 0..<3 {
+      let key = FeatureBucket.key(index, features[index])
+      var bucket = FeatureBucket(try value(.features, key))
+      guard bucket.remove(features[index], digest) else { continue }
+      if bucket.bytes.isEmpty { try remove(.features, key) } else { try put(.features, key, bucket.bytes) }
+    }
+  }
+
+  func countBase(_ digest: Digest, by change: Int64) throws(BlobStorageError) {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      let count = change + (try number(.bases, key) ?? 0)
+      try setNumber(.bases, key, count > 0 ? count : nil)
+    }
+  }
+
+  // MARK: Counts
+
+  /// Counts all versions that there are, and from now on each that comes or goes.
+  package func beginCountingVersions() throws(BlobStorageError) {
+    guard try !countsVersions() else { return }
+    try setMeta(.countsVersions, 1)
+    try forEachKey(prefix: [], after: nil) { (_, name) throws(BlobStorageError) in
+      try forEachVersion(of: name) { (version) throws(BlobStorageError) in
+        try countVersion(of: version.row.digest, by: 1)
+        return true
+      }
+      return true
+    }
+  }
+
+  func countVersion(of digest: Digest, by change: Int) throws(BlobStorageError) {
+    guard try countsVersions() else { return }
+    let count = try versionCount(of: digest) + change
+    guard count >= 0 else {
+      throw BlobStorageError(.catalogDamaged, "The catalog has counted more versions gone than there were.")
+    }
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      try setNumber(.blobs, key, count > 0 ? UInt32(count) : nil)
+    }
+  }
 }

@@ -39,37 +39,3 @@ extension String: BlobConvertible {
 
   public func blobData() -> Data { Data(utf8) }
 }
-
-extension BlobStore {
-  /// Stores a value as the current version of a key. A value that cannot be converted changes nothing.
-  ///
-  /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:_:options:progress:)`` throws.
-  @discardableResult
-  public func set<Value: BlobConvertible>(
-    _ key: String, toValue value: Value, options: PutOptions = PutOptions()
-  ) async throws(BlobStorageError) -> PutResult {
-    try await run { (engine) throws(BlobStorageError) in
-      let data: Data
-      do { data = try value.blobData() } catch {
-        throw BlobStorageError(
-          .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key)
-      }
-      return try engine.put(key, .data(data), options)
-    }
-  }
-
-  /// The value of a key; nil when there is no such key.
-  ///
-  /// - Throws: `sourceFailed` when the bytes are right and the conversion fails, `corrupted` when they are not.
-  public func value<Value: BlobConvertible>(
-    _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil
-  ) async throws(BlobStorageError) -> Value? {
-    try await run { (engine) throws(BlobStorageError) in
-      guard let data = try engine.data(key, version) else { return nil }
-      do { return try Value(blobData: data) } catch {
-        throw BlobStorageError(
-          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key)
-      }
-    }
-  }
-}

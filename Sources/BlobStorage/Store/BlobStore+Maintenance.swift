@@ -76,4 +76,18 @@ extension BlobStore {
   public static func activities(at path: String) async throws(BlobStorageError) -> [Activity] {
     try await OperationPool.shared.run { () throws(BlobStorageError) in try Engine.activities(at: path) }
   }
+
+  /// Makes durable what was stored with ``Durability/relaxed``: by this value, before the call.
+  ///
+  /// - Durability: on the medium; published, where packs are shared by several machines.
+  public func synchronize() async throws(BlobStorageError) {
+    try await run { (engine) throws(BlobStorageError) in try engine.synchronize() }
+  }
+
+  /// Applies what other machines have published before the call, and returns how many packs that were. For a store in a
+  /// folder there is nothing to do, because all processes see the same.
+  @discardableResult
+  public func catchUp() async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.catchUp().newPackCount }
+  }
 }

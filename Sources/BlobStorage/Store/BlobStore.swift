@@ -76,4 +76,280 @@ public final class BlobStore: Sendable {
     let engine = engine
     return try await pool.run { () throws(BlobStorageError) in try body(engine) }
   }
+
+  /// A store whose operations may wait for a network: it gets threads of its own.
+  package convenience init(waitingEngine engine: Engine) {
+    self.init(engine: engine, pool: OperationPool(width: OperationPool.defaultWidth))
+  }
+
+  /// Runs what waits for a network or a medium on a thread that may.
+  package static func blocking<T: Sendable>(
+    _ body: @escaping @Sendable () throws(BlobStorageError) -> T
+  ) async throws(BlobStorageError) -> T {
+    try await OperationPool.opening.run(body)
+  }
+}
+
+extension BlobStore {
+  // MARK: Reading
+
+  /// The bytes of a key's current or named version; nil when there is none.
+  ///
+  /// A blob of up to 64 KiB that is in the page cache is read on the caller's thread, without a hop to another.
+  ///
+  /// - Throws: `corrupted` when the bytes are damaged or missing. See ``Verification``.
+  public func data(
+    forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
+  ) async throws(BlobStorageError) -> Data? {
+    if let data = engine.dataAtOnce(key, version, verification) { return data }
+    return try await run { (engine) throws(BlobStorageError) in try engine.data(key, version, verification) }
+  }
+
+  /// The bytes with that digest; nil when the store has no such blob.
+  public func data(
+    for digest: Digest, verification: Verification = .digest
+  ) async throws(BlobStorageError) -> Data? {
+    if let data = engine.dataAtOnce(digest, verification) { return data }
+    return try await run { (engine) throws(BlobStorageError) in try engine.data(digest, verification) }
+  }
+
+  /// Opens a key's current or named version for random access; nil when there is none.
+  ///
+  /// The version stays readable until the reader is closed, even if it is dropped and collected.
+  public func reader(
+    forKey key: String, version: BlobVersion.ID? = nil
+  ) async throws(BlobStorageError) -> BlobReader? {
+    let pool = pool
+    return try await run { (engine) throws(BlobStorageError) in
+      try engine.openBlob(key, version).map { BlobReader(blob: $0, pool: pool) }
+    }
+  }
+
+  /// Opens the blob with that digest; nil when the store does not have it.
+  public func reader(for digest: Digest) async throws(BlobStorageError) -> BlobReader? {
+    let pool = pool
+    return try await run { (engine) throws(BlobStorageError) in
+      try engine.openBlob(digest).map { BlobReader(blob: $0, pool: pool) }
+    }
+  }
+
+  /// The current version of a key, or nil.
+  public func current(_ key: String) async throws(BlobStorageError) -> BlobVersion? {
+    try await run { (engine) throws(BlobStorageError) in try engine.version(key, nil) }
+  }
+
+  /// A version by its ID, or nil.
+  public func version(
+    _ id: BlobVersion.ID, of key: String
+  ) async throws(BlobStorageError) -> BlobVersion? {
+    try await run { (engine) throws(BlobStorageError) in try engine.version(key, id) }
+  }
+
+  /// All versions of a key, newest first; empty when there is no such key.
+  public func versions(of key: String) async throws(BlobStorageError) -> [BlobVersion] {
+    try await run { (engine) throws(BlobStorageError) in try engine.versions(key) }
+  }
+
+  /// All current versions of a key. They stay readable until the history is closed.
+  public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
+    let pool = pool
+    return try await run { (engine) throws(BlobStorageError) in
+      VersionHistory(versions: try engine.holdVersions(key), engine: engine, pool: pool)
+    }
+  }
+
+  /// Up to `limit` keys that begin with `prefix` and come after `after`, in byte order.
+  public func keys(
+    prefix: String = "", after: String? = nil, limit: Int
+  ) async throws(BlobStorageError) -> [KeyEntry] {
+    try await run { (engine) throws(BlobStorageError) in try engine.keys(prefix, after: after, limit: limit) }
+  }
+
+  /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
+  ///
+  /// Keys that are put or dropped meanwhile may be missing. Every other key appears once.
+  public func keys(prefix: String = "") -> KeySequence { KeySequence(store: self, prefix: prefix) }
+
+  // MARK: Changing
+
+  /// Stores bytes as the current version of a key.
+  ///
+  /// - Parameters:
+  ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
+  ///   - content: the bytes, a file, an open descriptor or a closure.
+  ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
+  ///   - progress: receives the bytes of long content that were read, and the total if it is known.
+  /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `busy`, `poisoned`, `io`, `cancelled`;
+  ///   the key is then unchanged. In a store in a bucket a durable put also throws why it cannot be published, or
+  ///   `cancelled` while it waits. Then this machine has the new version and publishes it later.
+  /// - Durability: as `options` says, including every chunk that the blob shares with others.
+  /// - Complexity: memory is bounded for any length. A small blob takes one append and, if durable, one sync.
+  @discardableResult
+  public func put(
+    _ key: String, _ content: BlobContent, options: PutOptions = PutOptions(),
+    progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> PutResult {
+    try await run { (engine) throws(BlobStorageError) in
+      if case .data = content { return try engine.put(key, content, options, progress) }
+      return try engine.watched("put", on: key, byteCountMin: 16 << 20, progress) {
+        (progress) throws(BlobStorageError) in try engine.put(key, content, options, progress)
+      }
+    }
+  }
+
+  /// Stores bytes as the current version of a key and drops the previous one.
+  @discardableResult
+  public func set(
+    _ key: String, to data: Data, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> PutResult {
+    try await put(key, .data(data), options: PutOptions(durability: durability))
+  }
+
+  /// Stores bytes as the current version of a key and keeps the previous one in its history.
+  @discardableResult
+  public func archive(
+    _ key: String, andSet data: Data, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> PutResult {
+    try await put(key, .data(data), options: PutOptions(durability: durability, replacement: .archiveCurrent))
+  }
+
+  /// Stores several blobs in one commit: all of them or none. Meant for many small ones.
+  ///
+  /// Ignores the metadata of `options`, because each item has its own.
+  ///
+  /// - Returns: one result per item, in their order.
+  @discardableResult
+  public func put(
+    _ items: [PutItem], options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> [PutResult] {
+    try await run { (engine) throws(BlobStorageError) in try engine.put(items, options) }
+  }
+
+  /// Makes several changes in one commit: all of them or none. A batch of deletions succeeds on a full disk.
+  ///
+  /// There is at most one change for each key.
+  ///
+  /// - Returns: for each change, in their order, what a put stored, and nil for a deletion.
+  /// - Throws: `conditionFailed` when a condition does not hold; `invalidArgument` for conditions in a store in a
+  ///   bucket.
+  @discardableResult
+  public func apply(
+    _ changes: [BlobChange], durability: Durability = .durable
+  ) async throws(BlobStorageError) -> [PutResult?] {
+    try await run { (engine) throws(BlobStorageError) in try engine.change(changes, durability) }
+  }
+
+  /// Drops keys with all their versions, in one commit.
+  ///
+  /// - Returns: the number of keys that existed.
+  @discardableResult
+  public func delete(
+    _ keys: [String], durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.delete(keys, durability) }
+  }
+
+  /// Drops a key with all its versions; false when it did not exist.
+  ///
+  /// - Throws: `conditionFailed` when `condition` does not hold.
+  @discardableResult
+  public func delete(
+    _ key: String, if condition: ChangeCondition = .always, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.delete([key], durability, if: condition) > 0
+    }
+  }
+
+  /// Drops every key that begins with `prefix`.
+  ///
+  /// - Returns: the number of keys that existed.
+  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
+  ///   drops every key.
+  @discardableResult
+  public func delete(
+    prefix: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.delete(prefix: Engine.nonempty(prefix, elseSay: "deleteAllKeys()"), durability)
+    }
+  }
+
+  /// Drops every key.
+  ///
+  /// - Returns: the number of keys that existed.
+  @discardableResult
+  public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
+    try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
+  }
+
+  /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
+  ///
+  /// - Throws: `invalidArgument` for a negative count; nothing was changed.
+  @discardableResult
+  public func keep(
+    upTo archivedCount: Int, of key: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> RetentionResult {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.keep(upTo: archivedCount, keys: [key], durability)
+    }
+  }
+
+  /// The same for every key that begins with `prefix`.
+  ///
+  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake:
+  ///   ``keepInAllKeys(upTo:durability:)`` means every key.
+  @discardableResult
+  public func keep(
+    upTo archivedCount: Int, prefix: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> RetentionResult {
+    try await run { (engine) throws(BlobStorageError) in
+      let prefix = try Engine.nonempty(prefix, elseSay: "keepInAllKeys(upTo:)")
+      return try engine.keep(upTo: archivedCount, prefix: prefix, durability)
+    }
+  }
+
+  /// The same for every key.
+  @discardableResult
+  public func keepInAllKeys(
+    upTo archivedCount: Int, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> RetentionResult {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.keep(upTo: archivedCount, prefix: "", durability)
+    }
+  }
+
+  // MARK: Typed values
+
+  /// Stores a value as the current version of a key. A value that cannot be converted changes nothing.
+  ///
+  /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:_:options:progress:)`` throws.
+  @discardableResult
+  public func set<Value: BlobConvertible>(
+    _ key: String, toValue value: Value, options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> PutResult {
+    try await run { (engine) throws(BlobStorageError) in
+      let data: Data
+      do { data = try value.blobData() } catch {
+        throw BlobStorageError(
+          .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key)
+      }
+      return try engine.put(key, .data(data), options)
+    }
+  }
+
+  /// The value of a key; nil when there is no such key.
+  ///
+  /// - Throws: `sourceFailed` when the bytes are right and the conversion fails, `corrupted` when they are not.
+  public func value<Value: BlobConvertible>(
+    _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil
+  ) async throws(BlobStorageError) -> Value? {
+    try await run { (engine) throws(BlobStorageError) in
+      guard let data = try engine.data(key, version) else { return nil }
+      do { return try Value(blobData: data) } catch {
+        throw BlobStorageError(
+          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key)
+      }
+    }
+  }
 }

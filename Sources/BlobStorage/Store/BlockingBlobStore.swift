@@ -43,6 +43,13 @@ public struct BlockingBlobStore: Sendable {
   /// Closes the store.
   public func close() throws(BlobStorageError) { try store.engine.close() }
 
+  /// Makes durable what was stored with ``Durability/relaxed``.
+  public func synchronize() throws(BlobStorageError) { try store.engine.synchronize() }
+
+  /// Applies what other machines have published before the call.
+  @discardableResult
+  public func catchUp() throws(BlobStorageError) -> Int { try store.engine.catchUp().newPackCount }
+
   /// Stores bytes as the current version of a key.
   @discardableResult
   public func put(

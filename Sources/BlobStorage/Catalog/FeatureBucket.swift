@@ -1,0 +1,64 @@
+/// Entries of the youngest chunks that are stored without a similar one: which might be similar to a new chunk.
+///
+/// For each of a chunk's three features there is an entry of 6 bytes in a bucket: 16 bits of the feature and the first 32
+/// of the digest. The youngest come first and fill half a page. So the table is bounded: at most 25 MB, enough for the
+/// 1.3 million youngest chunks. More buckets would reach further, and cost each store more: each bucket takes 13 bytes
+/// more than its entries. A chance match costs a try, and a stale entry finds nothing: both are harmless.
+struct FeatureBucket {
+  private static let bitCount = 12
+  private static let entryCountMax = 330
+  private static let entryByteCount = 6
+  private static let prefixByteCount = 4
+
+  private(set) var bytes: [UInt8]
+
+  init(_ bytes: UnsafeRawBufferPointer?) { self.bytes = bytes.map { Array($0) } ?? [] }
+
+  /// The bucket that a feature belongs to, as a key of the table.
+  static func key(_ index: Int, _ feature: UInt32) -> [UInt8] {
+    let bucket = feature >> (32 - UInt32(bitCount))
+    return [UInt8(index), UInt8(bucket >> 8), UInt8(bucket & 0xff)]
+  }
+
+  /// Calls `body` with the beginnings of the digests that a bucket has for a feature, the youngest first, until it
+  /// returns false.
+  static func forEachPrefix(
+    of feature: UInt32, in bucket: UnsafeRawBufferPointer,
+    _ body: (_ prefix: [UInt8]) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let tag = UInt16(truncatingIfNeeded: feature)
+    for start in stride(from: 0, to: bucket.count - entryByteCount + 1, by: entryByteCount)
+    where bucket.loadUnaligned(fromByteOffset: start, as: UInt16.self).littleEndian == tag {
+      guard try body(Array(bucket[start + 2..<start + entryByteCount])) else { return }
+    }
+  }
+
+  /// Puts the entry first, and drops the oldest of a full bucket; false when it is there already.
+  mutating func insert(_ feature: UInt32, _ digest: Digest) -> Bool {
+    let entry = Self.entry(feature, digest)
+    if starts.contains(where: { has(entry, at: $0) }) { return false }
+    if bytes.count >= Self.entryCountMax * Self.entryByteCount { bytes.removeLast(Self.entryByteCount) }
+    bytes = entry + bytes
+    return true
+  }
+
+  /// Removes the entry; false when it is not there.
+  mutating func remove(_ feature: UInt32, _ digest: Digest) -> Bool {
+    let entry = Self.entry(feature, digest)
+    var kept: [UInt8] = []
+    for start in starts where !has(entry, at: start) { kept += bytes[start..<start + Self.entryByteCount] }
+    defer { bytes = kept }
+    return kept.count < bytes.count
+  }
+
+  private var starts: StrideTo<Int> { stride(from: 0, to: bytes.count, by: Self.entryByteCount) }
+
+  private func has(_ entry: [UInt8], at start: Int) -> Bool {
+    bytes[start..<start + Self.entryByteCount].elementsEqual(entry)
+  }
+
+  private static func entry(_ feature: UInt32, _ digest: Digest) -> [UInt8] {
+    [UInt8(feature & 0xff), UInt8(feature >> 8 & 0xff)]
+      + digest.withUnsafeBytes { Array($0.prefix(prefixByteCount)) }
+  }
+}

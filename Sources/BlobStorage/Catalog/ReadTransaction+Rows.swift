@@ -1,0 +1,400 @@
+/// Looks rows up: packs, keys with their versions, chunks and blobs.
+extension ReadTransaction {
+  /// The single values.
+  package struct Meta {
+    /// The row's key, in ASCII.
+    let key: StaticString
+
+    /// The greatest time of any stamp that was not far ahead of the present.
+    package static let clock = Meta(key: "clock")
+    /// Counts up whenever gc condemns packs or a pack of a dead writer is recovered.
+    package static let epoch = Meta(key: "epoch")
+    /// The next number for a pack.
+    package static let nextPack = Meta(key: "nextPack")
+    /// The next number for a key, or for the rest of a long key.
+    package static let nextKey = Meta(key: "nextKey")
+    /// The greatest tick of a cache's order.
+    package static let cacheTick = Meta(key: "cacheTick")
+    /// Whether the cache's tables are whole.
+    package static let cacheIndexed = Meta(key: "cacheIndexed")
+    /// Whether the versions of each blob are counted.
+    package static let countsVersions = Meta(key: "countsVersions")
+    /// Whether packs were taken out whose chunks may lie in others too, where a rebuild finds them.
+    package static let lacksCopies = Meta(key: "lacksCopies")
+    /// Whether any chunk was ever found damaged.
+    package static let hasSuspects = Meta(key: "hasSuspects")
+    /// The last page of the file when it was last written anew in full pages, and the rows that it had.
+    package static let fullPages = Meta(key: "fullPages")
+    package static let fullRows = Meta(key: "fullRows")
+
+    var bytes: UnsafeRawBufferPointer {
+      UnsafeRawBufferPointer(start: key.utf8Start, count: key.utf8CodeUnitCount)
+    }
+  }
+
+  package func meta(_ name: Meta) throws(BlobStorageError) -> UInt64 {
+    try number(.meta, name.bytes) ?? 0
+  }
+
+  /// The greatest time of any stamp that is not far ahead of the present.
+  package func clock() throws(BlobStorageError) -> UInt64 { try meta(.clock) }
+
+  /// Changes whenever what a writer looked up before may have gone away.
+  package func epoch() throws(BlobStorageError) -> UInt64 { try meta(.epoch) }
+
+  /// Whether the keys of the cache were noted since the catalog was made.
+  package func cacheIndexState() throws(BlobStorageError) -> CacheIndexState {
+    CacheIndexState(rawValue: try meta(.cacheIndexed)) ?? .none
+  }
+
+  // MARK: Packs
+
+  package func packRow(_ number: UInt32) throws(BlobStorageError) -> PackRow? {
+    guard let value = try value(.packs, fixed: number.bigEndian) else { return nil }
+    return try PackRow(value)
+  }
+
+  /// The number of a pack in this catalog, or nil when the catalog does not know it.
+  package func packNumber(_ name: PackName) throws(BlobStorageError) -> UInt32? {
+    try withUnsafeBytes(of: RowKey.pack(name)) { (key) throws(BlobStorageError) in
+      try number(.packNumbers, key)
+    }
+  }
+
+  /// A pack, or nil when the catalog does not know it.
+  package func pack(_ name: PackName) throws(BlobStorageError) -> (number: UInt32, row: PackRow)? {
+    guard let number = try packNumber(name), let row = try packRow(number) else { return nil }
+    return (number, row)
+  }
+
+  /// All packs, in the order in which this catalog came to know them.
+  package func packRows() throws(BlobStorageError) -> [(number: UInt32, row: PackRow)] {
+    var rows: [(UInt32, PackRow)] = []
+    try scan(.packs) { (key, value) throws(BlobStorageError) in
+      guard key.count == 4 else {
+        throw BlobStorageError(.catalogDamaged, "The catalog has a pack without a number.")
+      }
+      rows.append((UInt32(bigEndian: key.loadUnaligned(as: UInt32.self)), try PackRow(value)))
+      return true
+    }
+    return rows
+  }
+
+  /// Bytes of a pack's records that have become garbage, as far as was noticed.
+  package func garbageByteCount(_ pack: UInt32) throws(BlobStorageError) -> Int64 {
+    try withUnsafeBytes(of: pack.bigEndian) { (key) throws(BlobStorageError) in
+      try number(.packGarbage, key) ?? 0
+    }
+  }
+
+  /// Whether the packs have all that is known of them even after a power cut.
+  ///
+  /// - Parameter forcesSealed: whether what is sealed is on the medium: not where it is published instead.
+  func countsOnMediumOnly(forcesSealed: Bool) throws(BlobStorageError) -> Bool {
+    try packRows().allSatisfy {
+      forcesSealed && $0.row.isSealed || $0.row.appliedByteCount <= $0.row.durableByteCount
+    }
+  }
+
+  // MARK: Keys
+
+  /// What hangs on `key`, or nil when the catalog does not know it.
+  package func nameRow(_ key: [UInt8]) throws(BlobStorageError) -> NameRow? {
+    var parent: UInt64 = 0
+    var start = 0
+    while true {
+      let end = min(start + RowKey.namePartByteCount, key.count)
+      guard let row = try nameRow(parent, key, start..<end) else { return nil }
+      if end == key.count { return row.isKey ? row : nil }
+      guard row.child != 0 else { return nil }
+      parent = row.child
+      start = end
+    }
+  }
+
+  /// Calls `body` with the keys that begin with `prefix` and come after `after`, and their rows, in byte order, until
+  /// it returns false. Leaves out keys without a visible version, unless `includesHidden`.
+  package func forEachKey(
+    prefix: [UInt8], after: [UInt8]?, includesHidden: Bool = false,
+    _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    _ = try walk(parent: 0, path: [], prefix: prefix, after: after) { (key, row) throws(BlobStorageError) in
+      guard includesHidden || row.versionCount > 0 else { return true }
+      return try body(key, row)
+    }
+  }
+
+  /// Walks the parts under `parent`; `path` holds the parts before. False when `body` returned false.
+  private func walk(
+    parent: UInt64, path: [UInt8], prefix: [UInt8], after: [UInt8]?,
+    _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Bool {
+    // The least part that can matter: what prefix and `after` leave of this level.
+    func rest(_ bytes: [UInt8]) -> ArraySlice<UInt8>? {
+      guard bytes.count > path.count, bytes.starts(with: path) else { return nil }
+      return bytes[path.count...].prefix(RowKey.namePartByteCount)
+    }
+    let prefixRest = rest(prefix) ?? []
+    var start = Array(prefixRest)
+    if let after, let afterRest = rest(after), start.lexicographicallyPrecedes(afterRest) {
+      start = Array(afterRest)
+    }
+    var goOn = true
+    let first = try RowKey.withName(parent, start, start.indices) { (place) in Array(place) }
+    let head = first.prefix(first.count - start.count)
+    try scan(.names, from: first) { (key, value) throws(BlobStorageError) in
+      let part = key.dropFirst(head.count)
+      guard key.starts(with: head), part.starts(with: prefixRest) else { return false }
+      let row = try NameRow(value, algorithm: algorithm)
+      let whole = path + part
+      let isAfter = after.map { $0.lexicographicallyPrecedes(whole) } ?? true
+      if row.isKey, isAfter, whole.starts(with: prefix) {
+        goOn = try body(whole, row)
+      }
+      if goOn, row.child != 0 {
+        goOn = try walk(parent: row.child, path: whole, prefix: prefix, after: after, body)
+      }
+      return goOn
+    }
+    return goOn
+  }
+
+  /// What hangs on one part of a key, under that of the parts before it.
+  func nameRow(
+    _ parent: UInt64, _ key: [UInt8], _ part: Range<Int>
+  ) throws(BlobStorageError) -> NameRow? {
+    try RowKey.withName(parent, key, part) { (place) throws(BlobStorageError) in
+      guard let value = try value(.names, place) else { return nil }
+      return try NameRow(value, algorithm: algorithm)
+    }
+  }
+
+  // MARK: Versions
+
+  package func versionRow(of name: NameRow, _ stamp: Stamp) throws(BlobStorageError) -> VersionRow? {
+    if let current = name.current, current.stamp == stamp { return current.row }
+    guard name.versionCount > 1,
+      let value = try value(.versions, fixed: RowKey.version(name.number, stamp))
+    else { return nil }
+    return try StampedVersion(stamp, value, algorithm: algorithm).row
+  }
+
+  /// Calls `body` with the versions of a key, newest first, until it returns false.
+  package func forEachVersion(
+    of name: NameRow, _ body: (StampedVersion) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    guard let current = name.current, try body(current), name.versionCount > 1 else { return }
+    try forEachArchived(of: name, body)
+  }
+
+  func forEachArchived(
+    of name: NameRow, _ body: (StampedVersion) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    let first = RowKey.version(name.number, Stamp(time: .max, writer: .max))
+    try withUnsafeBytes(of: first) { (first) throws(BlobStorageError) in
+      try scan(.versions, from: first) { (bytes, value) throws(BlobStorageError) in
+        let (found, stamp) = try RowKey.numberAndStamp(bytes)
+        guard found == name.number else { return false }
+        return try body(try StampedVersion(stamp, value, algorithm: algorithm))
+      }
+    }
+  }
+
+  /// The versions of a key, newest first.
+  package func versions(of name: NameRow) throws(BlobStorageError) -> [StampedVersion] {
+    var versions: [StampedVersion] = []
+    try forEachVersion(of: name) { version in
+      versions.append(version)
+      return true
+    }
+    return versions
+  }
+
+  /// The current version of a key, the newest; nil when it has none.
+  package func currentVersion(ofKey key: [UInt8]) throws(BlobStorageError) -> StampedVersion? {
+    try nameRow(key)?.current
+  }
+
+  /// The digest of a key's version, or of its current one.
+  func digest(ofKey key: [UInt8], _ stamp: Stamp?) throws(BlobStorageError) -> Digest? {
+    guard let name = try nameRow(key) else { return nil }
+    if let stamp { return try versionRow(of: name, stamp)?.digest }
+    return name.current?.row.digest
+  }
+
+  package func maskRow(of name: NameRow, _ stamp: Stamp) throws(BlobStorageError) -> MaskRow? {
+    guard name.maskCount > 0, let value = try value(.masks, fixed: RowKey.version(name.number, stamp))
+    else { return nil }
+    return try MaskRow(value)
+  }
+
+  /// Calls `body` with the versions of a key that something hides, newest first.
+  package func forEachHidden(
+    of name: NameRow, _ body: (Stamp) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    guard name.maskCount > 0 else { return }
+    let first = withUnsafeBytes(of: RowKey.version(name.number, Stamp(time: .max, writer: .max))) {
+      Array($0)
+    }
+    try scan(.masks, from: first) { (bytes, _) throws(BlobStorageError) in
+      let (found, stamp) = try RowKey.numberAndStamp(bytes)
+      guard found == name.number else { return false }
+      try body(stamp)
+      return true
+    }
+  }
+
+  // MARK: Chunks and manifests
+
+  package func chunkRow(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      guard let value = try value(.chunks, key) else { return nil }
+      return try chunkRow(value)
+    }
+  }
+
+  private func chunkRow(_ value: UnsafeRawBufferPointer) throws(BlobStorageError) -> ChunkRow {
+    try ChunkRow(value) { (place) throws(BlobStorageError) in
+      guard let base = try self.value(.chunkBases, fixed: RowKey.base(place)) else { return nil }
+      var reader = ByteReader(base)
+      return Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    }
+  }
+
+  /// Calls `body` with each chunk's row, nil when the store does not have it.
+  ///
+  /// Cheapest in the order of digests: what lies on one page is found without descending the tree.
+  func forEachChunkRow(
+    _ digests: some Sequence<Digest>, _ body: (Digest, ChunkRow?) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    try withPackedLookUp(.chunks) { (lookUp) throws(BlobStorageError) in
+      for digest in digests {
+        let row = try digest.withUnsafeBytes { (key) throws(BlobStorageError) -> ChunkRow? in
+          guard let value = try lookUp.value(key) else { return nil }
+          return try chunkRow(value)
+        }
+        try body(digest, row)
+      }
+    }
+  }
+
+  package func manifestRow(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      guard let value = try value(.manifests, key) else { return nil }
+      return try ManifestRow(value)
+    }
+  }
+
+  /// Calls `body` with every chunk after a digest, in the order of digests, until it returns false.
+  package func forEachChunk(
+    after last: Digest? = nil,
+    _ body: (Digest, ChunkRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    try scanDigests(.chunks, after: last) { (digest, value) throws(BlobStorageError) in
+      try body(digest, try chunkRow(value))
+    }
+  }
+
+  /// Whether any chunk was found damaged since the catalog was made, or before and is still.
+  package func hasSuspects() throws(BlobStorageError) -> Bool { try meta(.hasSuspects) != 0 }
+
+  /// Whether a writer may rely on records in `pack`: it is there, and not about to go.
+  package func isTrusted(_ pack: UInt32) throws(BlobStorageError) -> Bool {
+    guard let row = try packRow(pack) else { return false }
+    return row.state == .live && !row.isPoisoned && !row.isLost
+  }
+
+  /// The chunk, if a writer may deduplicate onto it: it and its base are there, undamaged and not about to go.
+  package func chunkToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    guard let row = try chunkRow(digest), !row.isSuspect, try isTrusted(row.place.pack) else { return nil }
+    if let base = row.base {
+      guard let baseRow = try chunkRow(base), !baseRow.isSuspect, baseRow.base == nil,
+        try isTrusted(baseRow.place.pack)
+      else {
+        return nil
+      }
+    }
+    return row
+  }
+
+  /// The manifest, if a writer may deduplicate onto it.
+  package func manifestToShare(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
+    guard let row = try manifestRow(digest), try isTrusted(row.place.pack) else { return nil }
+    return row
+  }
+
+  /// The youngest chunk that shares a key with these features and can be a base.
+  package func similarChunk(
+    _ features: SIMD3<UInt32>
+  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
+    var found: (digest: Digest, row: ChunkRow)?
+    for index in 0..<3 where found == nil {
+      guard let bucket = try value(.features, FeatureBucket.key(index, features[index])) else { continue }
+      try FeatureBucket.forEachPrefix(of: features[index], in: bucket) { (prefix) throws(BlobStorageError) in
+        if let (digest, row) = try chunk(prefix), row.base == nil, row.plainByteCount > 0 {
+          found = (digest, row)
+        }
+        return found == nil
+      }
+    }
+    return found
+  }
+
+  /// The chunk if it can be a base: there to be shared, and without a base itself.
+  package func baseToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+    guard let row = try chunkToShare(digest), row.base == nil, row.plainByteCount > 0 else { return nil }
+    return row
+  }
+
+  /// The chunk whose digest begins so, if it is there to be shared.
+  private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
+    var digest: Digest?
+    try scan(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
+      if key.count == Digest.byteCount, key.starts(with: prefix) {
+        digest = Digest(algorithm: algorithm, bytes: key)
+      }
+      return false
+    }
+    guard let digest, let row = try chunkToShare(digest) else { return nil }
+    return (digest, row)
+  }
+
+  /// Whether any record is encoded against the chunk: then it must not have a base itself. The counts follow all
+  /// records, whether or not they are current and their bases exist. So any order of packs gives the same.
+  package func isBase(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    try digest.withUnsafeBytes { (key) throws(BlobStorageError) in try value(.bases, key) != nil }
+  }
+
+  // MARK: Counts
+
+  /// Whether the versions of each blob are counted: if not, all counts are 0. Each put pays for it, so it begins only once a
+  /// cache has asked. A rebuilt catalog has no counts until it is asked again.
+  package func countsVersions() throws(BlobStorageError) -> Bool { try meta(.countsVersions) != 0 }
+
+  /// How many versions that can be seen have this digest.
+  package func versionCount(of digest: Digest) throws(BlobStorageError) -> Int {
+    let count: UInt32? = try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
+      try number(.blobs, key)
+    }
+    return Int(count ?? 0)
+  }
+
+  /// Calls `body` with every blob that has a manifest, in no order, until it returns false.
+  package func forEachManifest(
+    after last: Digest? = nil,
+    _ body: (Digest, ManifestRow) throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) {
+    try scanDigests(.manifests, after: last) { (digest, value) throws(BlobStorageError) in
+      try body(digest, try ManifestRow(value))
+    }
+  }
+}
+
+/// Whether the cache's tables are complete.
+package enum CacheIndexState: UInt64 {
+  case none = 0
+  /// All but the latest keys, which their processes still have to note.
+  case complete = 1
+  /// A process may have died before it noted its keys.
+  case lacksKeys = 2
+}
