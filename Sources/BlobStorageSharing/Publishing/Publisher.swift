@@ -16,7 +16,7 @@ final class Publisher: Sendable {
 
   /// The error of a writer that another machine has fenced.
   static let fenced =
-    "Another machine collected garbage and fenced this writer: "
+    "Another machine collected garbage and has fenced this writer: "
     + "unconfirmed changes were not stored; open the store again and repeat them."
 
   private let backend: RemoteBackend
