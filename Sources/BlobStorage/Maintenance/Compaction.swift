@@ -132,7 +132,8 @@ struct Compaction: ~Copyable {
       savedByteCount += Int64(group.byteCount)
       for part in parts { savedByteCount -= Int64(try session.append(part)) }
     }
-    if session.addedByteCount - committedByteCount > session.commitByteCountMax { try commit() }
+    // Seldom: what a commit ends, later refs name by digests.
+    if session.addedByteCount - committedByteCount > 4 * session.commitByteCountMax { try commit() }
   }
 
   /// Appends chunks, and refs and drops, that wait for others.

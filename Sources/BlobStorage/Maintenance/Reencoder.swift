@@ -58,36 +58,69 @@ struct Reencoder: Sendable {
   ///
   /// - Parameter joins: whether chunks leave their bases for a frame.
   static func clusters(of chunks: [PackRecord], joins: Bool) -> [Cluster] {
-    var places: [Digest: (anchor: Int64, offset: Int64)] = [:]
-    for case (let record, let chunk?) in chunks.lazy.map({ ($0, $0.chunk) }) where chunk.base == nil {
-      places[chunk.digest] = (record.recordRange.lowerBound, record.offset)
+    var placed: [Placed] = []
+    placed.reserveCapacity(chunks.count)
+    var places: [Digest: Placed] = [:]
+    for record in chunks where record.chunk?.base == nil {
+      let place = Placed(record)
+      placed.append(place)
+      if let digest = record.chunk?.digest { places[digest] = place }
     }
     var byteCounts: [Int64: Int] = [:]
-    let keyed = chunks.map {
-      (record) -> (key: (anchor: Int64, part: Int, Int64, Int64), record: PackRecord) in
-      let own = record.recordRange.lowerBound
-      guard let chunk = record.chunk, let base = chunk.base, joins, chunk.plainByteCount <= joinedByteCountMax
-      else {
-        return ((own, 0, record.offset, -1), record)
+    for record in chunks {
+      guard let chunk = record.chunk, let base = chunk.base else { continue }
+      var place = Placed(record)
+      if joins, chunk.plainByteCount <= joinedByteCountMax {
+        let basePlace = places[base] ?? place
+        places[base] = basePlace
+        let byteCount = byteCounts[basePlace.anchor, default: 0] + chunk.plainByteCount
+        byteCounts[basePlace.anchor] = byteCount
+        place.follow(basePlace, part: byteCount / clusterByteCountMax)
+      } else {
+        place.keepsBase = true
       }
-      let place = places[base] ?? (own, own)
-      places[base] = place
-      byteCounts[place.anchor, default: 0] += chunk.plainByteCount
-      let part = (byteCounts[place.anchor] ?? 0) / clusterByteCountMax
-      return ((place.anchor, part, place.offset, record.offset), record)
+      placed.append(place)
     }
+    placed.sort()
     var clusters: [Cluster] = []
-    var last: (Int64, Int)?
-    for (key, record) in keyed.sorted(by: { $0.key < $1.key }) {
-      if last.map({ $0 != (key.anchor, key.part) }) ?? true {
-        let keepsBase =
-          record.chunk.map { $0.base != nil && (!joins || $0.plainByteCount > joinedByteCountMax) } ?? false
-        clusters.append(Cluster(records: [], plainByteCount: 0, keepsBase: keepsBase))
+    var last: Placed?
+    for place in placed {
+      if last == nil || last?.anchor != place.anchor || last?.part != place.part {
+        clusters.append(Cluster(records: [], plainByteCount: 0, keepsBase: place.keepsBase))
       }
-      last = (key.anchor, key.part)
-      clusters[clusters.count - 1].append(record)
+      last = place
+      clusters[clusters.count - 1].append(place.record)
     }
     return clusters
+  }
+
+  /// A chunk with its place in the order of encoding.
+  private struct Placed: Comparable {
+    let record: PackRecord
+    /// Where the record begins that its cluster begins with, and which part of what follows that it belongs to.
+    private(set) var anchor: Int64
+    private(set) var part = 0
+    /// Where the chunk lies that it follows.
+    private var followed: Int64
+    private var follows = false
+    var keepsBase = false
+
+    init(_ record: PackRecord) {
+      self.record = record
+      anchor = record.recordRange.lowerBound
+      followed = record.offset
+    }
+
+    mutating func follow(_ base: Placed, part: Int) {
+      (anchor, self.part, followed, follows) = (base.anchor, part, base.followed, true)
+    }
+
+    private var key: (Int64, Int, Int64, Int, Int64) {
+      (anchor, part, followed, follows ? 1 : 0, record.offset)
+    }
+
+    static func < (one: Placed, other: Placed) -> Bool { one.key < other.key }
+    static func == (one: Placed, other: Placed) -> Bool { one.key == other.key }
   }
 
   /// Calls `body` with each group, and with what to store instead: nil where that takes no fewer bytes. All threads
@@ -161,7 +194,8 @@ struct Reencoder: Sendable {
       {
         full = end()
       }
-      for case (let record, let chunk?) in cluster.records.lazy.map({ ($0, $0.chunk) }) {
+      for record in cluster.records {
+        guard let chunk = record.chunk else { continue }
         let plain = try plain(chunk, record)
         if cluster.keepsBase { group.base = base?.plain }
         group.records.append(record)
