@@ -8,10 +8,10 @@ import SystemPackage
 extension CacheCore {
   /// A value that is ready to be stored.
   package struct Value {
-    package var item: Engine.CommitItem
+    package var item: MemoryPut.Item
     package var mark: CacheMark
 
-    package init(item: Engine.CommitItem, mark: CacheMark) {
+    package init(item: MemoryPut.Item, mark: CacheMark) {
       self.item = item
       self.mark = mark
     }
@@ -61,7 +61,7 @@ extension CacheCore {
       guard item.data.count <= limits.valueByteCountMax else { continue }
       let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
       let value = Value(
-        item: try engine.prepare(key, item.data, PutOptions(metadata: mark.metadata)), mark: mark)
+        item: try engine.memoryPut.prepare(key, item.data, PutOptions(metadata: mark.metadata)), mark: mark)
       if !group.add(value, limits) {
         try end()
         _ = group.add(value, limits)
@@ -99,7 +99,7 @@ extension CacheCore {
         "The value of “\(key)” has more than \(limits.valueByteCountMax) bytes, the most that the cache keeps "
           + "of one value: raise its limit.", key: key)
     }
-    let item = try engine.prepare(bytes, data, options)
+    let item = try engine.memoryPut.prepare(bytes, data, options)
     var group = Group()
     _ = group.add(Value(item: item, mark: CacheMark(metadata: options.metadata)), limits)
     guard let (results, watermark) = try store(group, options.durability), let result = results.first else {
@@ -122,7 +122,7 @@ extension CacheCore {
       let roomCount = state.withLock { $0.roomCount }
       do throws(BlobStorageError) {
         var notes = CacheNotes()
-        let stored = try engine.commit(values.map(\.item), promising: durability) {
+        let stored = try engine.memoryPut.commit(values.map(\.item), promising: durability) {
           (commit) throws(BlobStorageError) in
           guard commit.roomByteCount >= need else { throw Self.roomNeeded }
           // A commit can be tried more than once.

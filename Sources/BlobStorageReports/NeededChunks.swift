@@ -36,3 +36,19 @@ extension Digest {
   /// Says that the chunk or manifest should be in the store.
   var neededAndMissing: String { "Chunk or manifest \(self) is needed and missing." }
 }
+
+extension Engine {
+  /// A key with the versions it has, newest first.
+  typealias KeyVersions = (key: [UInt8], versions: [StampedVersion])
+
+  /// Calls `body` with every key and its versions, in byte order.
+  func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
+    var pages = KeyPages(catalog, countMax: 4_096)
+    while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
+      let versions = try transaction.versions(of: name)
+      return versions.isEmpty ? nil : ((key, versions), versions.count)
+    }) {
+      for entry in page { try body(entry) }
+    }
+  }
+}

@@ -54,7 +54,7 @@ final class Exporter {
         try CancellationFlag.check()
         if page.isEmpty {
           try engine.checkOpen()
-          page = try pages.next(engine.entry)?[...] ?? []
+          page = try pages.next(KeyPages.entry)?[...] ?? []
         }
         var batch: [BlobVersion] = []
         var byteCount: Int64 = 0

@@ -33,7 +33,7 @@ extension Importer {
     }
   }
 
-  func plan(_ item: Engine.CommitItem) {
+  func plan(_ item: MemoryPut.Item) {
     report.byteCount += Int64(item.plan.byteCount)
     for chunk in item.plan.chunks { count(PlannedChunk(chunk)) }
     countFile(item.key, chunkCount: item.plan.chunks.count)
@@ -41,7 +41,7 @@ extension Importer {
 
   func plan(_ file: InputFile, _ key: [UInt8], progress: (Int64) -> Void) throws(BlobStorageError) {
     var cutter = Cutter(sizes: engine.sizes, batchByteCount: 1 << 20)
-    let planner = try engine.planner(codec: options.codec)
+    let planner = try engine.memoryPut.planner(options.codec)
     let previous = try planner.previousVersion(of: key)
     var chunkCount = 0
     var byteCount: Int64 = 0

@@ -44,7 +44,7 @@ struct ImportSource: Sendable {
   /// Whether the key's current version is this file as it is now, as far as can be told without reading either.
   func isUnchanged(_ engine: Engine, _ presence: BlobPresence) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
-      guard let current = try engine.versionToCountOn(key), current.byteCount == status.byteCount,
+      guard let current = try versionToCountOn(engine), current.byteCount == status.byteCount,
         let mark = FileMark(metadata: current.metadata), mark.matches(status)
       else { return false }
       return try presence.isPresent(current.digest)
@@ -52,6 +52,25 @@ struct ImportSource: Sendable {
       // What cannot be read is stored again.
       guard error.code == .corrupted else { throw error }
       return false
+    }
+  }
+
+  /// The key's current version, if it is stored for good as soon as what this process has stored is.
+  private func versionToCountOn(_ engine: Engine) throws(BlobStorageError) -> BlobVersion? {
+    try engine.checkOpen()
+    let bytes = try Engine.keyBytes(key)
+    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      guard let current = try transaction.currentVersion(ofKey: bytes),
+        try engine.writer.stays(at: current.row.place, transaction)
+      else { return nil }
+      // A later sync does not report what a failed sync lost.
+      if let pack = try transaction.packRow(current.row.place.pack), pack.isPoisoned,
+        pack.durableByteCount <= current.row.place.offset
+      {
+        return nil
+      }
+      if let time = engine.uncertain.time(of: bytes), current.stamp.time <= time { return nil }
+      return BlobVersion(key: key, stamp: current.stamp, row: current.row)
     }
   }
 }

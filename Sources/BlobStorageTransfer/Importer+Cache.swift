@@ -18,7 +18,7 @@ extension Importer {
   func isCached(_ key: [UInt8]) -> Bool { cache.map { key.starts(with: $0.prefixBytes) } ?? false }
 
   /// Stores prepared files in room that the cache makes for them.
-  func storeInCache(_ items: [Engine.CommitItem]) throws(BlobStorageError) {
+  func storeInCache(_ items: [MemoryPut.Item]) throws(BlobStorageError) {
     guard let cache else { return }
     var group = CacheCore.Group()
     for item in items {

@@ -12,7 +12,7 @@ package final class Importer {
   private enum Outcome: Sendable {
     case unchanged
     case skipped(Skipped)
-    case prepared(Engine.CommitItem)
+    case prepared(MemoryPut.Item)
   }
 
   private enum Work: Sendable {
@@ -101,7 +101,7 @@ package final class Importer {
       // One sync for all: the report is what says that the files are stored.
       for watermark in watermarks.values { try engine.writer.synchronize(watermark) }
       // The process that stored an unchanged file may not have made it durable.
-      if report.unchangedFileCount > 0 { try engine.makeDurableWhatIsThere(.durable) }
+      if report.unchangedFileCount > 0 { try engine.sharing.synchronizeFound(engine.writer) }
     } else {
       tell(force: true)
     }
@@ -152,7 +152,7 @@ package final class Importer {
               (source, try Self.prepare(source, through: &trail, engine, options, context, joins: joins)))
           }
           let items = outcomes.compactMap { if case .prepared(let item) = $0.1 { item } else { nil } }
-          return .batch(outcomes, !joins ? [] : try engine.joined(items, by: options.codec))
+          return .batch(outcomes, !joins ? [] : try engine.memoryPut.joined(items, by: options.codec))
         }
       },
       consume: { (result: Result) throws(BlobStorageError) in
@@ -205,7 +205,8 @@ package final class Importer {
       let putOptions = PutOptions(
         replacement: options.replacement, codec: options.codec,
         metadata: FileMark(file.status, readFrom: start).metadata)
-      return .prepared(try engine.prepare(try Engine.keyBytes(source.key), bytes, putOptions, joins: joins))
+      return .prepared(
+        try engine.memoryPut.prepare(try Engine.keyBytes(source.key), bytes, putOptions, joins: joins))
     } catch {
       return .skipped(try skipped(source, error))
     }
@@ -230,7 +231,7 @@ package final class Importer {
   private func commit(
     _ outcomes: [(ImportSource, Outcome)], _ joined: [JoinedChunks] = []
   ) throws(BlobStorageError) {
-    var items: [Engine.CommitItem] = []
+    var items: [MemoryPut.Item] = []
     for (source, outcome) in outcomes {
       switch outcome {
       case .skipped(let skipped):
@@ -250,7 +251,7 @@ package final class Importer {
     let cached = items.filter { isCached($0.key) }
     if !cached.isEmpty { try storeInCache(cached) }
     if cached.count == items.count { return }
-    count(try engine.commit(items.filter { !isCached($0.key) }, joined: joined, by: options.codec))
+    count(try engine.memoryPut.commit(items.filter { !isCached($0.key) }, joined: joined, by: options.codec))
     try cache?.holdLimit()
   }
 
@@ -279,7 +280,7 @@ package final class Importer {
       }
       var options = putOptions
       options.metadata = FileMark(file.status, readFrom: start).metadata
-      var put = try StreamPut(engine, options)
+      var put = try engine.streamPut(options)
       put.progress = { done in self.tell(extra: done) }
       let (result, watermark) = try put.run(key, file)
       count(([result], watermark))

@@ -1,3 +1,5 @@
+import Foundation
+
 /// Walks the keys that begin with a prefix, in byte order and a page at a time.
 ///
 /// Each page is read in a snapshot of its own, so that neither memory nor a transaction grows with the number of keys.
@@ -44,5 +46,27 @@ package struct KeyPages {
     guard let end else { return nil }
     last = end
     return page
+  }
+
+  /// Reads keys with their current versions.
+  package static func entry(
+    _ key: [UInt8], _ name: NameRow, _ transaction: ReadTransaction
+  ) throws(BlobStorageError) -> (entry: KeyEntry, count: Int)? {
+    name.current.map { current in
+      let text = String(decoding: key, as: UTF8.self)
+      let version = BlobVersion(key: text, stamp: current.stamp, row: current.row)
+      return (KeyEntry(current: version, versionCount: name.versionCount), 1)
+    }
+  }
+}
+
+extension BlobVersion {
+  package init(key: String, stamp: Stamp, row: VersionRow) {
+    self.key = key
+    id = ID(stamp)
+    digest = row.digest
+    byteCount = row.byteCount
+    created = Date(timeIntervalSince1970: Double(row.created) / 1_000)
+    metadata = row.metadata
   }
 }

@@ -21,11 +21,11 @@ package final class Engine: Sendable {
   package let writer: WriterSession
   /// Plans what is put, by the store's codec.
   package let planner: ChunkPlanner
+  package let memoryPut: MemoryPut
   package let work: WorkPool
   package let clock: WallClock
   package let logger: Logger
   package let weaknesses: Weaknesses
-  let streamHeadByteCount: Int
   /// What it was opened with, for the engine that collects on a shared store.
   package let environment: Environment
   private let packByteCountTarget: Int64
@@ -34,7 +34,7 @@ package final class Engine: Sendable {
   package let closingHooks = Mutex<[@Sendable () -> Void]>([])
   private let isClosed = Atomic<Bool>(false)
   package let sharing: any Sharing
-  let uncertain = UncertainKeys()
+  package let uncertain = UncertainKeys()
 
   /// What tests put in place of the system.
   package struct Environment: Sendable {
@@ -58,7 +58,7 @@ package final class Engine: Sendable {
     package var packByteCountTarget = Limits.packByteCountTarget
     package var weaknesses: Weaknesses = []
     /// Streamed content that is shorter than this is put like content in memory.
-    package var streamHeadByteCount = Engine.inMemoryByteCountMax
+    package var streamHeadByteCount = MemoryPut.byteCountMax
     /// Of what streams in, so much is cut and looked up at once.
     package var streamBatchByteCount = FrameBuilder.longPlainByteCountMax
     /// Whether items that are put together are joined as files of an import are, so that tests of all kinds have frames.
@@ -181,7 +181,6 @@ package final class Engine: Sendable {
       looksUpAgain: !weaknesses.contains(.looksUpOnce), extender: sharing)
     blobs = BlobSource(catalog: catalog, backend: backend, packs: packs, chunks: chunks, work: work)
     packByteCountTarget = environment.packByteCountTarget
-    streamHeadByteCount = environment.streamHeadByteCount
     randomNumber = environment.randomNumber
     let writerID = randomNumber()
     leases = LeaseFile(folder: folder.leases, writer: writerID, files: environment.files)
@@ -196,6 +195,7 @@ package final class Engine: Sendable {
       algorithm: header.digestAlgorithm,
       search: BaseSearch(
         codec, codecs: codecs, chunks: chunks, usesSimilarity: header.flags.contains(.similarity)))
+    memoryPut = MemoryPut(planner: planner, writer: writer)
     // Also reads what another process's repair found.
     catalog.onRenewal { [backend, uncertain] in
       guard let keys = try? backend.census?.read().uncertainKeys else { return }

@@ -104,6 +104,11 @@ extension Engine {
     } while last != nil
   }
 
+  /// How many keys there are at most: long ones count several times, and so do some that are gone.
+  func keyCountMax() throws(BlobStorageError) -> Int {
+    try catalog.read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
+  }
+
   /// Restores the reserve if there is room for it.
   package func keepReserve() {
     do throws(BlobStorageError) { try folder.keepReserve() } catch {

@@ -43,12 +43,12 @@ package final class ChunkPlanner: Sendable {
 
   private typealias Drafts = OneOrMore<Draft>
 
-  private let catalog: Catalog
-  private let writer: WriterSession
-  private let leases: LeaseFile
-  private let blobs: BlobSource
-  private let sizes: ChunkSizes
-  private let algorithm: Digest.Algorithm
+  let catalog: Catalog
+  let writer: WriterSession
+  let leases: LeaseFile
+  let blobs: BlobSource
+  let sizes: ChunkSizes
+  let algorithm: Digest.Algorithm
   private let search: BaseSearch
 
   /// - Parameter search: also says by which codec chunks are encoded.

@@ -256,10 +256,11 @@ struct FrameTests {
     let engine = try place.place.engine()
     let text = try #require(place.files.values.first)
     func chunk(_ bytes: [UInt8]) throws -> ChunkPlan.Chunk {
-      let plan = try engine.prepare(Array("key".utf8), Data(bytes), .relaxed, joins: true)
+      let plan = try engine.memoryPut.prepare(Array("key".utf8), Data(bytes), .relaxed, joins: true)
       return plan.plan.chunks.head
     }
-    let features = try engine.prepare(Array("key".utf8), Data(text), .relaxed).plan.chunks.head.encoded?
+    let features = try engine.memoryPut.prepare(Array("key".utf8), Data(text), .relaxed).plan.chunks.head
+      .encoded?
       .record.features
     let left = try chunk(text)
     #expect(left.isToBeJoined && left.encoded == nil && left.features == features && features != nil)

@@ -16,8 +16,8 @@ struct ChunkPlanTests {
 
   private static func item(
     _ engine: Engine, _ key: String, _ bytes: [UInt8], _ options: PutOptions = options
-  ) throws -> Engine.CommitItem {
-    try engine.prepare(Array(key.utf8), Data(bytes), options)
+  ) throws -> MemoryPut.Item {
+    try engine.memoryPut.prepare(Array(key.utf8), Data(bytes), options)
   }
 
   private static func remove(_ engine: Engine, _ key: String) throws {
@@ -47,7 +47,7 @@ struct ChunkPlanTests {
       end = chunk.range.upperBound
     }
     #expect(end == byteCount)
-    let stored = try engine.commit([new]).0[0]
+    let stored = try engine.memoryPut.commit([new]).0[0]
     #expect(stored.newByteCount == Int64(byteCount))
     let known = try Self.item(engine, "b", bytes)
     #expect(known.plan.chunks.allSatisfy { $0.encoded == nil })
@@ -70,7 +70,7 @@ struct ChunkPlanTests {
     let item = try Self.item(engine, "new", bytes)
     #expect(item.plan.chunks.allSatisfy { $0.encoded == nil })
     try Self.remove(engine, "old")
-    #expect(try engine.commit([item]).0[0].newByteCount == Int64(byteCount))
+    #expect(try engine.memoryPut.commit([item]).0[0].newByteCount == Int64(byteCount))
     #expect(try engine.data("new", nil) == Data(bytes))
     #expect(try engine.verify().damaged.isEmpty)
     try engine.close()
@@ -91,7 +91,7 @@ struct ChunkPlanTests {
     let other = try Self.item(engine, "other", bytes)
     #expect(other.plan.chunks.contains { $0.encoded?.record.base != nil })
     try Self.remove(engine, "k")
-    #expect(try engine.commit([item]).0[0].newByteCount == Int64(byteCount))
+    #expect(try engine.memoryPut.commit([item]).0[0].newByteCount == Int64(byteCount))
     #expect(try BlobInformation.find(engine, "k", nil)?.basedChunkCount == 0)
     #expect(try engine.data("k", nil) == Data(bytes))
     #expect(try engine.verify().damaged.isEmpty)
@@ -106,7 +106,7 @@ struct ChunkPlanTests {
     var bytes = seed.text(9_000)
     _ = try engine.put("k", bytes)
     bytes[100] ^= 1
-    _ = try engine.commit([Self.item(engine, "k", bytes, Self.archiving)])
+    _ = try engine.memoryPut.commit([Self.item(engine, "k", bytes, Self.archiving)])
     #expect(try BlobInformation.find(engine, "k", nil)?.basedChunkCount == 1)
     #expect(try engine.data("k", nil) == Data(bytes))
     try engine.close()
@@ -122,8 +122,8 @@ struct ChunkPlanTests {
     let bytes = seed.text(byteCount)
     let items = try ["a", "b", "c"].map { try Self.item(engine, $0, bytes) }
     #expect(items.allSatisfy { item in item.plan.chunks.allSatisfy { $0.encoded != nil } })
-    #expect(try engine.commit(Array(items[..<2])).0.map(\.newByteCount) == [Int64(byteCount), 0])
-    #expect(try engine.commit([items[2]]).0.map(\.newByteCount) == [0])
+    #expect(try engine.memoryPut.commit(Array(items[..<2])).0.map(\.newByteCount) == [Int64(byteCount), 0])
+    #expect(try engine.memoryPut.commit([items[2]]).0.map(\.newByteCount) == [0])
     #expect(try engine.statistics().uniqueByteCount == Int64(byteCount))
     for key in ["a", "b", "c"] { #expect(try engine.data(key, nil) == Data(bytes)) }
     try engine.close()
@@ -136,7 +136,7 @@ struct ChunkPlanTests {
     var seed = SplitMix64(seed: 5)
     for bytes in [seed.text(byteCount), seed.bytes(byteCount)] {
       let item = try Self.item(engine, "k", bytes)
-      let stored = try engine.commit([item]).0[0].storedByteCount
+      let stored = try engine.memoryPut.commit([item]).0[0].storedByteCount
       #expect(stored <= Int64(item.packByteCountMax))
     }
     try engine.close()
@@ -148,7 +148,7 @@ struct ChunkPlanTests {
     let pair = try Pair(options: StoreOptions())
     var seed = SplitMix64(seed: 7)
     let image = Data([0xff, 0xd8, 0xff, 0xe0] + seed.bytes(9_000))
-    let plan = try pair.two.prepare(Array("c".utf8), image, Self.options, looksUp: false).plan
+    let plan = try pair.two.memoryPut.prepare(Array("c".utf8), image, Self.options, looksUp: false).plan
     #expect(try pair.one.put("a", .data(image), Self.options).newByteCount == Int64(image.count))
     // It is there, and the plan does not know.
     #expect(plan.chunks.count == 1 && plan.chunks.first?.encoded != nil)

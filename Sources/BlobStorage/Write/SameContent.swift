@@ -15,26 +15,26 @@ struct SameContent {
     var entries: [ChunkEntry]
   }
 
-  private let engine: Engine
+  private let planner: ChunkPlanner
   private let key: [UInt8]
   private let stamp: Stamp
   private let layout: BlobLayout
 
   /// Nil when the key's current version is of another length, or one that is put from memory, or cannot be read.
-  init?(_ engine: Engine, key: [UInt8], byteCount: Int64) throws(BlobStorageError) {
-    guard byteCount > Int64(Engine.inMemoryByteCountMax) else { return nil }
-    let current = try engine.catalog.read {
+  init?(_ planner: ChunkPlanner, key: [UInt8], byteCount: Int64) throws(BlobStorageError) {
+    guard byteCount > Int64(MemoryPut.byteCountMax) else { return nil }
+    let current = try planner.catalog.read {
       (transaction) throws(BlobStorageError) -> StampedVersion? in
       guard let current = try transaction.currentVersion(ofKey: key),
         current.row.byteCount == byteCount,
         let manifest = try transaction.manifestToShare(current.row.digest),
-        try engine.writer.canRefer(to: manifest.place, transaction)
+        try planner.writer.canRefer(to: manifest.place, transaction)
       else { return nil }
       return current
     }
     guard let current else { return nil }
     do throws(BlobStorageError) {
-      guard let layout = try engine.blobs.layout(current.row.digest), layout.byteCount == byteCount else {
+      guard let layout = try planner.blobs.layout(current.row.digest), layout.byteCount == byteCount else {
         return nil
       }
       self.layout = layout
@@ -42,7 +42,7 @@ struct SameContent {
       guard error.code == .corrupted else { throw error }
       return nil
     }
-    self.engine = engine
+    self.planner = planner
     self.key = key
     stamp = current.stamp
   }
@@ -59,8 +59,8 @@ struct SameContent {
     var looked: Int64 = 0
     let buffers = BufferPool()
     do throws(BlobStorageError) {
-      try engine.work.orderedMap(
-        inFlightMax: engine.work.width * 2 + 1,
+      try planner.blobs.work.orderedMap(
+        inFlightMax: planner.blobs.work.width * 2 + 1,
         next: { () throws(BlobStorageError) -> Batch? in
           try CancellationFlag.check()
           guard isSame else { return nil }
@@ -95,7 +95,7 @@ struct SameContent {
   func commit(
     _ options: PutOptions
   ) throws(BlobStorageError) -> (result: PutResult, watermark: WriterSession.Watermark?)? {
-    let (result, watermark) = try engine.writer.commit(on: [key]) {
+    let (result, watermark) = try planner.writer.commit(on: [key]) {
       (commit) throws(BlobStorageError) -> PutResult? in
       commit.isPromised = options.durability == .durable
       guard let current = try commit.transaction.currentVersion(ofKey: key),
@@ -103,7 +103,7 @@ struct SameContent {
         current.stamp == stamp, try commit.canRefer(to: current.row.place)
       else { return nil }
       let (version, refByteCount) = try commit.appendRef(
-        key, layout.digest, layout.byteCount, Engine.RefOptions(options))
+        key, layout.digest, layout.byteCount, RefOptions(options))
       return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(refByteCount))
     }
     return result.map { ($0, watermark) }
@@ -115,7 +115,7 @@ struct SameContent {
     let end = min(start + Self.groupByteCount, layout.byteCount)
     var entries: [ChunkEntry] = []
     let first = start
-    try layout.forEachChunk(in: first..<end, from: engine.chunks) { placed in
+    try layout.forEachChunk(in: first..<end, from: planner.blobs.chunks) { placed in
       // The first may belong to the group before.
       if placed.start >= first { entries.append(placed.entry) }
       return true
@@ -125,10 +125,10 @@ struct SameContent {
   }
 
   private func areThereToShare(_ digests: [Digest]) throws(BlobStorageError) -> Bool {
-    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+    try planner.catalog.read { (transaction) throws(BlobStorageError) in
       for digest in digests.sorted() {
         guard let row = try transaction.chunkToShare(digest),
-          try engine.planner.canRefer(to: row, transaction)
+          try planner.canRefer(to: row, transaction)
         else { return false }
       }
       return true

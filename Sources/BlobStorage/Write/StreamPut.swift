@@ -3,7 +3,7 @@ import Synchronization
 import SystemPackage
 
 /// Putting content of any length in bounded memory: one thread reads and cuts, all threads hash, look up, encode and
-/// append, and one commit at the end makes the blob visible.
+/// append, and one commit at the end makes the blob visible. Durability is left to the caller.
 ///
 /// Chunks reach the catalog before any version needs them. Until the end they are protected from gc: new ones by
 /// ``LeaseFile/beginPut(from:)``, shared ones by a lease that is written before they are looked up again.
@@ -13,25 +13,34 @@ package struct StreamPut {
 
   private static let remedy = "put the content again"
 
-  private let engine: Engine
+  private let short: MemoryPut
   private let options: PutOptions
+  private let batching: Batching
   private let planner: ChunkPlanner
+  private var writer: WriterSession { short.writer }
+  private var leases: LeaseFile { planner.leases }
+  private var work: WorkPool { planner.blobs.work }
   /// Told how many bytes have been read.
   package var progress: (Int64) -> Void = { _ in }
 
-  package init(_ engine: Engine, _ options: PutOptions) throws(BlobStorageError) {
-    self.engine = engine
+  /// How much of what streams in is looked at together.
+  package struct Batching: Sendable {
+    /// Content that is shorter is put like content in memory.
+    package var headByteCount: Int
+    /// So much is cut and looked up at once.
+    package var batchByteCount: Int
+  }
+
+  /// - Parameter short: puts content that ends before the head is full.
+  init(_ short: MemoryPut, _ options: PutOptions, _ batching: Batching) throws(BlobStorageError) {
+    self.short = short
     self.options = options
-    planner = try engine.planner(codec: options.codec)
+    self.batching = batching
+    planner = try short.planner(options.codec)
   }
 
-  func run(_ key: [UInt8], _ content: BlobContent) throws(BlobStorageError) -> PutResult {
-    let (result, watermark) = try write(key, content)
-    try engine.makeDurable(options.durability, watermark)
-    return result
-  }
-
-  private func write(
+  /// Puts content of any kind.
+  func run(
     _ key: [UInt8], _ content: BlobContent
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     switch content {
@@ -75,16 +84,16 @@ package struct StreamPut {
     }
   }
 
-  /// Puts a file; durability is left to the caller.
+  /// Puts a file.
   package func run(
     _ key: [UInt8], _ file: InputFile
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     var put: UInt64?
-    defer { if let put { engine.leases.endPut(put) } }
+    defer { if let put { leases.endPut(put) } }
     // What is compared is looked up long before it is counted on.
-    put = try engine.writer.publisher.joinStream(engine.writer, engine.leases)
+    put = try writer.publisher.joinStream(writer, leases)
     var compared: Int64 = 0
-    if let same = try SameContent(engine, key: key, byteCount: file.status.byteCount),
+    if let same = try SameContent(planner, key: key, byteCount: file.status.byteCount),
       try same.isHeld(
         by: file,
         progress: {
@@ -105,7 +114,7 @@ package struct StreamPut {
     }
   }
 
-  /// Makes the content visible; durability is left to the caller.
+  /// Makes the content visible.
   ///
   /// - Parameter read: fills its buffer, or stops at the content's end.
   func run(
@@ -115,7 +124,7 @@ package struct StreamPut {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     try CancellationFlag.check()
     let head = try head(read)
-    guard head.count == engine.streamHeadByteCount else {
+    guard head.count == batching.headByteCount else {
       return try runShort(key, head, beforeCommit)
     }
     var rest = head[...]
@@ -132,7 +141,7 @@ package struct StreamPut {
   private func head(
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> [UInt8] {
-    try [UInt8](filling: engine.streamHeadByteCount, by: read)
+    try [UInt8](filling: batching.headByteCount, by: read)
   }
 
   /// Content that has ended already needs neither leases nor a pipeline.
@@ -141,9 +150,9 @@ package struct StreamPut {
     _ beforeCommit: () throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     progress(Int64(bytes.count))
-    let item = try engine.prepare(key, Data(bytes), options)
+    let item = try short.prepare(key, Data(bytes), options)
     try beforeCommit()
-    return try engine.commit(item, options.durability)
+    return try short.commit(item, options.durability)
   }
 
   private func runLong(
@@ -151,19 +160,19 @@ package struct StreamPut {
     _ beforeCommit: () throws(BlobStorageError) -> Void,
     _ read: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
-    let put = try engine.leases.beginPut(from: engine.writer.currentSequence)
-    defer { engine.leases.endPut(put) }
-    try engine.writer.join()
-    let lossCount = engine.writer.lossCount
+    let put = try leases.beginPut(from: writer.currentSequence)
+    defer { leases.endPut(put) }
+    try writer.join()
+    let lossCount = writer.lossCount
     let previous = try planner.previousVersion(of: key)
-    let intake = Intake(planner, engine.writer, engine.leases, engine.codecs)
+    let intake = Intake(planner, writer)
     defer { intake.release() }
     var total = Intake.Added()
     var manifest = ManifestBuilder()
-    var whole = BlobDigest(engine.header.digestAlgorithm, on: engine.work)
+    var whole = BlobDigest(planner.algorithm, on: work)
     var byteCount: Int64 = 0
-    var committedMark = engine.writer.addedByteCount
-    var cutter = Cutter(sizes: engine.sizes, batchByteCount: engine.environment.streamBatchByteCount)
+    var committedMark = writer.addedByteCount
+    var cutter = Cutter(sizes: planner.sizes, batchByteCount: batching.batchByteCount)
 
     func add(_ added: Intake.Added) throws(BlobStorageError) {
       total.newByteCount += added.newByteCount
@@ -172,14 +181,14 @@ package struct StreamPut {
         manifest.append(entry)
         if let list = manifest.removeFullList() { try store(list, by: intake, &total, &manifest) }
       }
-      if engine.writer.addedByteCount - committedMark >= Self.committedByteCount {
-        _ = try engine.writer.commit(on: []) { _ in }
-        committedMark = engine.writer.addedByteCount
+      if writer.addedByteCount - committedMark >= Self.committedByteCount {
+        _ = try writer.commit(on: []) { _ in }
+        committedMark = writer.addedByteCount
       }
     }
 
-    try engine.work.orderedMap(
-      inFlightMax: engine.work.width * 2 + 1,
+    try work.orderedMap(
+      inFlightMax: work.width * 2 + 1,
       next: { () throws(BlobStorageError) -> Cutter.Batch? in
         try CancellationFlag.check()
         guard let batch = try cutter.next(read) else { return nil }
@@ -209,7 +218,7 @@ package struct StreamPut {
     _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ manifest: ManifestBuilder, _ total: Intake.Added,
     _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
-    let (result, watermark) = try engine.writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
+    let (result, watermark) = try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)
       var added = total.storedByteCount
@@ -223,7 +232,7 @@ package struct StreamPut {
         }
       }
       let (version, refByteCount) = try commit.appendRef(
-        key, digest, byteCount, Engine.RefOptions(options))
+        key, digest, byteCount, RefOptions(options))
       return PutResult(
         version: version, newByteCount: total.newByteCount, storedByteCount: added + Int64(refByteCount))
     }
@@ -251,15 +260,11 @@ private final class Intake: Sendable {
 
   private let planner: ChunkPlanner
   private let writer: WriterSession
-  private let leases: LeaseFile
-  private let codecs: CodecPool
   private let holds = Mutex<[LeaseFile.Hold]>([])
 
-  init(_ planner: ChunkPlanner, _ writer: WriterSession, _ leases: LeaseFile, _ codecs: CodecPool) {
+  init(_ planner: ChunkPlanner, _ writer: WriterSession) {
     self.planner = planner
     self.writer = writer
-    self.leases = leases
-    self.codecs = codecs
   }
 
   /// - Parameter previous: what the blob's key holds so far.
@@ -268,11 +273,11 @@ private final class Intake: Sendable {
   ) throws(BlobStorageError) -> Added {
     var added = Added()
     var builder = FrameBuilder(
-      planner.codec, codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
+      planner.codec, writer.codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
     var joined: Set<Digest> = []
     func append(_ group: JoinedChunks?) throws(BlobStorageError) {
       guard let group else { return }
-      for part in try group.parts(by: planner.codec, codecs, except: { _ in false }) {
+      for part in try group.parts(by: planner.codec, writer.codecs, except: { _ in false }) {
         added.storedByteCount += Int64(try writer.append(part))
       }
     }
@@ -306,6 +311,19 @@ private final class Intake: Sendable {
       defer { holds = [] }
       return holds
     }
-    for hold in holds { leases.release(hold) }
+    for hold in holds { planner.leases.release(hold) }
+  }
+}
+
+extension BlobContent {
+  /// Its length if it is known beforehand; else 0.
+  func knownByteCount() -> Int64 {
+    switch self {
+    case .data(let data): return Int64(data.count)
+    case .file(let path):
+      // Opening it reports errors.
+      do { return try SystemFiles().status(of: FilePath(path))?.byteCount ?? 0 } catch { return 0 }
+    case .descriptor, .stream: return 0
+    }
   }
 }

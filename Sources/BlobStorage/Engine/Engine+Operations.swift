@@ -1,5 +1,7 @@
 import Foundation
 
+// MARK: Reading
+
 extension Engine {
   package func data(
     _ key: String, _ id: BlobVersion.ID?, _ verification: Verification = .digest
@@ -171,5 +173,164 @@ extension Engine {
     return BlobStorageError(
       cause.code, "Key “\(key)”: \(cause.message)", key: key, digest: error.digest, pack: error.pack,
       offset: error.offset, path: error.path, errno: error.errno)
+  }
+}
+
+// MARK: Keys
+
+extension Engine {
+  /// Keys of a prefix that are dropped in one commit.
+  private static let keyCountOfCommit = 1_000
+
+  package func version(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> BlobVersion? {
+    try checkOpen()
+    let bytes = try Self.keyBytes(key)
+    let found = try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
+      guard let name = try transaction.nameRow(bytes) else { return nil }
+      if let id {
+        return try transaction.versionRow(of: name, id.stamp).map {
+          BlobVersion(key: key, stamp: id.stamp, row: $0)
+        }
+      }
+      return name.current.map {
+        BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
+      }
+    }
+    if id == nil { try uncertain.check(bytes, found?.id.stamp) }
+    return found
+  }
+
+  package func versions(_ key: String) throws(BlobStorageError) -> [BlobVersion] {
+    try checkOpen()
+    let bytes = try Self.keyBytes(key)
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      guard let name = try transaction.nameRow(bytes) else { return [] }
+      return try transaction.versions(of: name).map {
+        BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
+      }
+    }
+  }
+
+  package func keys(_ prefix: String, after: String?, limit: Int) throws(BlobStorageError) -> [KeyEntry] {
+    try checkOpen()
+    guard limit > 0 else { return [] }
+    return try catalog.read { (transaction) throws(BlobStorageError) in
+      var entries: [KeyEntry] = []
+      try transaction.forEachKey(prefix: Array(prefix.utf8), after: after.map { Array($0.utf8) }) {
+        (key, name) throws(BlobStorageError) in
+        if let found = try KeyPages.entry(key, name, transaction) { entries.append(found.entry) }
+        return entries.count < limit
+      }
+      return entries
+    }
+  }
+
+  /// Calls `body` with pages of the keys that begin with `prefix`, each key with its current version.
+  package func forEachPage(
+    prefix: String = "", countMax: Int = 1_000, _ body: ([KeyEntry]) throws(BlobStorageError) -> Void
+  ) throws(BlobStorageError) {
+    var pages = KeyPages(catalog, prefix: prefix, countMax: countMax)
+    while true {
+      try checkOpen()
+      guard let page = try pages.next(KeyPages.entry) else { return }
+      try body(page)
+    }
+  }
+
+  package func delete(
+    _ keys: [String], _ durability: Durability, if condition: ChangeCondition = .always
+  ) throws(BlobStorageError) -> Int {
+    try checkOpen()
+    let bytes = try Self.distinctBytes(keys)
+    for key in bytes { try check(condition, on: key) }
+    let count = try drop(bytes, keeping: nil, durability, if: condition).keyCount
+    return max(count, try makeCertain(bytes))
+  }
+
+  /// Each key once: a commit looks up the versions before it, and would count a key twice that is named twice.
+  private static func distinctBytes(_ keys: [String]) throws(BlobStorageError) -> [[UInt8]] {
+    var distinct: [[UInt8]] = []
+    var seen: Set<[UInt8]> = []
+    for key in keys {
+      let bytes = try keyBytes(key)
+      if seen.insert(bytes).inserted { distinct.append(bytes) }
+    }
+    return distinct
+  }
+
+  /// A prefix that is not empty: all keys are meant by saying so.
+  package static func nonempty(
+    _ prefix: String, elseSay explicit: String
+  ) throws(BlobStorageError) -> String {
+    if !prefix.isEmpty { return prefix }
+    throw BlobStorageError(
+      .invalidArgument, "An empty prefix would mean every key: use \(explicit) for that.")
+  }
+
+  package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {
+    try checkOpen()
+    var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
+    var count = 0
+    while let keys = try pages.next({ key, _, _ in (key, 1) }) {
+      count += try drop(keys, keeping: nil, durability).keyCount
+    }
+    let bytes = Array(prefix.utf8)
+    return max(count, try makeCertain(uncertain.keys.filter { $0.starts(with: bytes) }))
+  }
+
+  package func keep(
+    upTo count: Int, keys: [String], _ durability: Durability
+  ) throws(BlobStorageError) -> RetentionResult {
+    try checkOpen()
+    try Self.checkRetention(count)
+    return try drop(Self.distinctBytes(keys), keeping: count, durability)
+  }
+
+  package func keep(
+    upTo count: Int, prefix: String, _ durability: Durability
+  ) throws(BlobStorageError) -> RetentionResult {
+    try Self.checkRetention(count)
+    try checkOpen()
+    var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
+    var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
+    while let keys = try pages.next({ key, _, _ in (key, 1) }) {
+      let page = try drop(keys, keeping: count, durability)
+      result.keyCount += page.keyCount
+      result.droppedVersionCount += page.droppedVersionCount
+    }
+    return result
+  }
+
+  private static func checkRetention(_ count: Int) throws(BlobStorageError) {
+    guard count >= 0 else {
+      throw BlobStorageError(
+        .invalidArgument, "The number of archived versions to keep must be 0 or more, not \(count).")
+    }
+  }
+
+  /// Drops versions of keys in one commit, and makes that durable.
+  private func drop(
+    _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always
+  ) throws(BlobStorageError) -> RetentionResult {
+    // A caller that drops wants to free room, so dropping must not need room.
+    try folder.withReserve { () throws(BlobStorageError) in
+      let (result, watermark) = try writer.drop(keys, keeping: count, durability, if: condition)
+      if result.droppedVersionCount > 0 {
+        try makeDurable(durability, watermark)
+      } else if durability == .durable {
+        // Another change has dropped them, and may not have made that durable.
+        try sharing.synchronizeFound(writer)
+      }
+      return result
+    }
+  }
+
+  /// Notes that these keys were deleted whatever their state was, and says how many of them were uncertain.
+  func makeCertain(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
+    let times = keys.compactMap { key in uncertain.time(of: key).map { (key: key, time: $0) } }
+    guard !times.isEmpty else { return 0 }
+    try backend.census?.append(times.map { .certain(key: $0.key, time: $0.time) }, durably: true)
+    uncertain.remove(times.map(\.key))
+    return times.count
   }
 }

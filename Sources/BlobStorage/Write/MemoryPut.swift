@@ -1,0 +1,160 @@
+import Foundation
+
+/// Puts blobs that are in memory: plans them without a lock, then checks them and makes them visible in one commit.
+/// Durability is left to the caller.
+package struct MemoryPut: Sendable {
+  /// Longer content is streamed.
+  package static let byteCountMax = 1 << 20
+
+  let planner: ChunkPlanner
+  let writer: WriterSession
+
+  /// A blob that is ready to be committed.
+  package struct Item: Sendable {
+    package let key: [UInt8]
+    package let plan: ChunkPlan
+    let data: Data
+    package let ref: RefOptions
+
+    /// The most that its records can add to a pack, and to the pack's footer.
+    package var packByteCountMax: Int {
+      plan.packByteCountMax
+        + RefRecord.packByteCountMax(keyByteCount: key.count, metadataByteCount: ref.metadata.count)
+    }
+  }
+
+  // MARK: Planning
+
+  /// Plans what is put for one item of several; its metadata stands in for that of the options.
+  func prepare(_ key: [UInt8], _ item: PutItem, _ options: PutOptions) throws(BlobStorageError) -> Item {
+    guard item.data.count <= Self.byteCountMax * 16 else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "An item of a batch has at most \(Self.byteCountMax * 16) bytes: put it alone.",
+        key: item.key)
+    }
+    var options = options
+    options.metadata = item.metadata
+    return try prepare(key, item.data, options)
+  }
+
+  /// Plans what is put, without a lock.
+  ///
+  /// - Throws: `limitExceeded` for metadata that are too long.
+  package func prepare(
+    _ key: [UInt8], _ data: Data, _ options: PutOptions, looksUp: Bool = true, joins: Bool = false
+  ) throws(BlobStorageError) -> Item {
+    try Self.check(options.metadata)
+    let plan = try planner(options.codec).plan(data.bytes, key: key, looksUp: looksUp, joins: joins)
+    return Item(key: key, plan: plan, data: data, ref: RefOptions(options))
+  }
+
+  /// The planner for a codec at its default level, or for the store's codec.
+  package func planner(_ kind: CodecKind?) throws(BlobStorageError) -> ChunkPlanner {
+    guard let kind, kind != planner.codec.kind else { return planner }
+    return planner.with(try CodecChoice(kind))
+  }
+
+  static func check(_ metadata: [UInt8]) throws(BlobStorageError) {
+    guard metadata.count <= Limits.metadataByteCountMax else {
+      throw BlobStorageError(
+        .limitExceeded,
+        "The metadata has \(metadata.count) bytes; the maximum is \(Limits.metadataByteCountMax).")
+    }
+  }
+
+  /// Joins new chunks of blobs whose keys end alike, so that they are stored together. Each chunk is among them once.
+  ///
+  /// - Parameter kind: the codec; nil for the store's.
+  package func joined(_ items: [Item], by kind: CodecKind?) throws(BlobStorageError) -> [JoinedChunks] {
+    let codec = try planner(kind).codec
+    guard codec.kind == .zstd else { return [] }
+    var seen: Set<Digest> = []
+    var order = items.indices.map { (suffix: Self.suffix(of: items[$0].key), index: $0) }
+    order.sort { one, other in
+      one.suffix.elementsEqual(other.suffix)
+        ? one.index < other.index : one.suffix.lexicographicallyPrecedes(other.suffix)
+    }
+    var builder = FrameBuilder(codec, writer.codecs)
+    var groups: [JoinedChunks] = []
+    for (_, index) in order {
+      let item = items[index]
+      for chunk in item.plan.chunks where FrameBuilder.takes(chunk) && seen.insert(chunk.digest).inserted {
+        let full = try builder.add(
+          chunk.digest, item.data.bytes.extracting(chunk.range),
+          features: chunk.encoded?.record.features ?? chunk.features, alone: chunk.encoded)
+        if let full { groups.append(full) }
+      }
+    }
+    if let last = try builder.end() { groups.append(last) }
+    return groups
+  }
+
+  /// What stands behind the last dot of a key's last part.
+  private static func suffix(of key: [UInt8]) -> ArraySlice<UInt8> {
+    guard let end = key.lastIndex(where: { $0 == UInt8(ascii: ".") || $0 == UInt8(ascii: "/") }),
+      key[end] == UInt8(ascii: ".")
+    else { return [] }
+    return key[(end + 1)...]
+  }
+
+  // MARK: Committing
+
+  /// Makes prepared blobs visible under their keys, all or none.
+  ///
+  /// - Parameters:
+  ///   - durability: what the caller makes of it.
+  ///   - joined: chunks of the blobs that are to be stored together, encoded by `codec`.
+  ///   - keys: further keys that `alongside` reads or changes.
+  ///   - alongside: what else the commit does, before the blobs; what it throws undoes all.
+  package func commit(
+    _ items: [Item], joined: [JoinedChunks] = [], by codec: CodecKind? = nil,
+    promising durability: Durability = .relaxed, on keys: [[UInt8]] = [],
+    alongside: (inout WriterSession.Commit) throws(BlobStorageError) -> Void = { _ in }
+  ) throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
+    try writer.commit(on: items.map(\.key) + keys) {
+      (commit) throws(BlobStorageError) in
+      commit.isPromised = durability == .durable
+      try alongside(&commit)
+      var added: [Digest: Int] = [:]
+      for group in joined {
+        added.merge(try commit.append(group, by: try planner(codec).codec, writer.codecs)) { $1 }
+      }
+      return try items.map { (item) throws(BlobStorageError) in try append(item, to: &commit, &added) }
+    }
+  }
+
+  /// Plans one blob and commits it.
+  func commit(
+    _ key: [UInt8], _ data: Data, _ options: PutOptions
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    do throws(BlobStorageError) {
+      return try commit(try prepare(key, data, options, looksUp: false), options.durability)
+    } catch {
+      guard error.code == .needsLookup else { throw error }
+    }
+    return try commit(try prepare(key, data, options), options.durability)
+  }
+
+  /// The same for one blob.
+  func commit(
+    _ item: Item, _ durability: Durability
+  ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    try writer.commit(on: [item.key]) { (commit) throws(BlobStorageError) in
+      commit.isPromised = durability == .durable
+      var joined: [Digest: Int] = [:]
+      return try append(item, to: &commit, &joined)
+    }
+  }
+
+  private func append(
+    _ item: Item, to commit: inout WriterSession.Commit, _ joined: inout [Digest: Int]
+  ) throws(BlobStorageError) -> PutResult {
+    let added = try item.plan.append(item.data.bytes, to: &commit, by: writer.codecs, joined: &joined)
+    let (version, refByteCount) = try commit.appendRef(
+      item.key, item.plan.digest, Int64(item.plan.byteCount), item.ref)
+    return PutResult(
+      version: version, newByteCount: added.newByteCount,
+      storedByteCount: Int64(added.storedByteCount + refByteCount))
+  }
+}
