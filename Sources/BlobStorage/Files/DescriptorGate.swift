@@ -30,7 +30,7 @@ package struct DescriptorGate: ~Copyable, Sendable {
       seen = original
     }
     defer {
-      if state.subtract(1, ordering: .acquiringAndReleasing).newValue == Self.shut { closeDescriptor() }
+      if state.subtract(1, ordering: .acquiringAndReleasing).newValue == Self.shut { unlockAndClose() }
     }
     return try body(descriptor)
   }
@@ -38,13 +38,13 @@ package struct DescriptorGate: ~Copyable, Sendable {
   /// Refuses new calls. Returns at once, even while calls are inside.
   package func shutGate() {
     let before = state.bitwiseOr(Self.shut, ordering: .acquiringAndReleasing).oldValue
-    if before == 0 { closeDescriptor() }
+    if before == 0 { unlockAndClose() }
   }
 
-  private func closeDescriptor() {
+  private func unlockAndClose() {
     // A DispatchIO channel's duplicate shares the open file description: closing alone would leave a lock held
     // until the channel's last read is done.
     _ = bs_unlock(descriptor)
-    _ = bs_close(descriptor)
+    closeDescriptor(descriptor)
   }
 }

@@ -40,7 +40,7 @@ package final class InputFile: Sendable {
     } catch {
       // Before the properties are set: a throw behind them runs `deinit`, which would close the number once more,
       // and by then it may be another file's.
-      _ = bs_close(Int32(opened))
+      closeDescriptor(Int32(opened))
       throw error
     }
     descriptor = Int32(opened)
@@ -58,7 +58,7 @@ package final class InputFile: Sendable {
     status = try Self.status(of: descriptor, name)
   }
 
-  deinit { if isOwner { _ = bs_close(descriptor) } }
+  deinit { if isOwner { closeDescriptor(descriptor) } }
 
   package var path: FilePath { root.appending(bytes: relativePath) }
 

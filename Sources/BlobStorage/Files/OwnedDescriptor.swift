@@ -7,7 +7,7 @@ final class OwnedDescriptor: Sendable {
 
   init(owning number: Int32) { self.number = number }
 
-  deinit { _ = bs_close(number) }
+  deinit { closeDescriptor(number) }
 
   /// Opens what `relative` means in a folder; `path` is what messages call it.
   static func open(

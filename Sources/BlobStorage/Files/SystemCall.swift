@@ -37,6 +37,14 @@ func uninterrupted(_ body: () -> Int) -> Int {
   }
 }
 
+/// Closes a descriptor. Only its owner may, and once: by the second time the number may be another file's.
+///
+/// Debug builds stop where the number is not open. Other errors lose nothing, because what has to be kept was synced.
+func closeDescriptor(_ descriptor: Int32) {
+  let outcome = bs_close(descriptor)
+  assert(outcome != -Int(Errno.badFileDescriptor.rawValue), "descriptor \(descriptor) was closed twice")
+}
+
 extension BlobStorageError {
   /// The error that a failed system call becomes: the one table from `errno` to code.
   ///

@@ -34,7 +34,7 @@ extension SystemFile {
     let duplicate = Int32(try call("duplicate the descriptor of") { bs_duplicate($0) })
     return DispatchIO(
       type: .random, fileDescriptor: duplicate, queue: .global(),
-      cleanupHandler: { _ in _ = bs_close(duplicate) })
+      cleanupHandler: { _ in closeDescriptor(duplicate) })
   }
 }
 

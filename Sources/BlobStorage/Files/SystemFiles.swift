@@ -63,7 +63,7 @@ package struct SystemFiles: FileSystem {
 
   package func syncDirectory(_ path: FilePath) throws(BlobStorageError) {
     let descriptor = try openDescriptor(path, Int32(BS_OPEN_DIRECTORY), "sync the folder")
-    defer { _ = bs_close(descriptor) }
+    defer { closeDescriptor(descriptor) }
     _ = try systemCall("sync the folder", path) { bs_sync_all(descriptor) }
   }
 

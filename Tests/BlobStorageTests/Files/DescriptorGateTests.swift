@@ -26,4 +26,15 @@ struct DescriptorGateTests {
     #expect(seen?.1 == nil)
     #expect(isClosed())
   }
+  #if DEBUG
+    @Test("stops a debug build when its descriptor was closed behind its back")
+    func closedTwice() async {
+      await #expect(processExitsWith: .failure) {
+        let descriptor = open("/dev/null", O_RDONLY)
+        let gate = DescriptorGate(owning: descriptor)
+        close(descriptor)
+        gate.shutGate()
+      }
+    }
+  #endif
 }
