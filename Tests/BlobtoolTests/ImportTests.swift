@@ -102,8 +102,12 @@ import Testing
     for index in 0..<60 {
       try workshop.write(noise(400_000, seed: UInt64(index)), to: "tree/f\(index)")
     }
+    // Holes without an end, so that the import never ends by itself.
+    let endless = try FileHandle(forWritingTo: URL(filePath: workshop.write(Data(), to: "tree/z")))
+    try endless.truncate(atOffset: 1 << 42)
+    try endless.close()
     let running = try await workshop.start(["import", "tree", "--progress", "json"])
-    try await running.wait { (errors: String) in
+    try await running.wait(for: .errors) { (errors: String) in
       errors.split(separator: "\n").contains { line in
         let line = try? JSONDecoder().decode(ProgressLine.self, from: Data(line.utf8))
         return line.map { $0.phase == "importing" && $0.doneCount > 0 } ?? false
@@ -112,6 +116,7 @@ import Testing
     running.signal(signal)
     let outcome = try await running.outcome()
     #expect(outcome.status == (signal == SIGKILL ? -SIGKILL : 130))
+    try FileManager.default.removeItem(atPath: workshop.path("tree/z"))
     let done = try await importLine(workshop)
     #expect(done.files == 60)
     #expect(done.unchangedFiles > 0)

@@ -146,10 +146,16 @@ final class Running: @unchecked Sendable {
     if process.isRunning { kill(process.processIdentifier, number) }
   }
 
-  /// Waits until what it has written to standard error is as `isEnough` says, or until its end.
-  func wait(until isEnough: (String) -> Bool) async throws {
+  /// Where a process writes to: the ends of its files' names.
+  enum Stream: String {
+    case output = "out"
+    case errors = "err"
+  }
+
+  /// Waits until `isEnough` says so of what the process has written, or until its end.
+  func wait(for stream: Stream, until isEnough: (String) -> Bool) async throws {
     while process.isRunning {
-      if isEnough(String(decoding: try Data(contentsOf: file("err")), as: UTF8.self)) { return }
+      if isEnough(String(decoding: try Data(contentsOf: file(stream)), as: UTF8.self)) { return }
       try await Task.sleep(for: .milliseconds(2))
     }
   }
@@ -161,11 +167,11 @@ final class Running: @unchecked Sendable {
     // A task that is cancelled waits no longer: what it knows is not how the process ended.
     try Task.checkCancellation()
     return Outcome(
-      status: status, bytes: try Data(contentsOf: file("out")),
-      errors: String(decoding: try Data(contentsOf: file("err")), as: UTF8.self))
+      status: status, bytes: try Data(contentsOf: file(.output)),
+      errors: String(decoding: try Data(contentsOf: file(.errors)), as: UTF8.self))
   }
 
-  private func file(_ kind: String) -> URL { folder.appending(path: "\(id).\(kind)") }
+  private func file(_ stream: Stream) -> URL { folder.appending(path: "\(id).\(stream.rawValue)") }
 }
 
 /// Bytes that do not compress, the same for the same seed.
