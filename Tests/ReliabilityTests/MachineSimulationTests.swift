@@ -3,7 +3,7 @@ import BlobStorageTestSupport
 import Testing
 
 /// Whole engines on machines that share a store, collectors among them.
-@Suite("Engines that share a store", .serialized)
+@Suite("Engines that share a store")
 struct MachineSimulationTests {
   @Test("lose nothing that was reported done, and bring back nothing that was dropped")
   func manySeeds() { play(Soak.seeds(6)) }
@@ -39,13 +39,14 @@ struct MachineSimulationTests {
   @Test(
     "are seen to lose something when a protection is switched off",
     arguments: [
-      ("the second look", Weaknesses.removesByOldListing),
-      ("waiting for all to pass", .removesBeforeAllPassed),
-      ("looking at what is there on a 412", .takesExistsForStored),
-      ("counting on nothing that is condemned", .pardonsSharedPacks),
+      // With a seed that is known to miss each, to search from: the search took 34 seeds in all from the first.
+      ("the second look", Weaknesses.removesByOldListing, 8),
+      ("waiting for all to pass", .removesBeforeAllPassed, 3),
+      ("looking at what is there on a 412", .takesExistsForStored, 3),
+      ("counting on nothing that is condemned", .pardonsSharedPacks, 20),
     ])
-  func mutations(_ name: String, _ weaknesses: Weaknesses) {
-    #expect(firstBreak(name, weaknesses, .usual) != nil, "\(name)")
+  func mutations(_ name: String, _ weaknesses: Weaknesses, _ seed: UInt64) {
+    #expect(firstBreak(name, weaknesses, .usual, from: seed) != nil, "\(name)")
   }
 
   @Test(
@@ -54,9 +55,10 @@ struct MachineSimulationTests {
   func trusted() { #expect(firstBreak("not trusting the engine", [], .trusted) != nil) }
 
   private func firstBreak(
-    _ name: String, _ weaknesses: Weaknesses, _ kind: MachineSimulation.Kind
+    _ name: String, _ weaknesses: Weaknesses, _ kind: MachineSimulation.Kind, from known: UInt64 = 1
   ) -> String? {
-    for seed in Soak.firstSeed..<Soak.firstSeed + 500 {
+    let first = known - 1 + Soak.firstSeed
+    for seed in first..<first + 500 {
       Soak.count("seeds until \(name) was missed")
       do { try MachineSimulation(seed: seed, weaknesses: weaknesses, kind: kind).run() } catch {
         // What fails with all protections on too says nothing of this one.
