@@ -1,6 +1,10 @@
 import Foundation
 import Testing
 
+#if canImport(FoundationNetworking)
+  import FoundationNetworking
+#endif
+
 /// Needs an S3 service: `tools/test` starts a mock of one and names it by `BLOB_STORAGE_S3_MOCK`.
 @Suite(
   "A store in a bucket", .enabled(if: ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"] != nil))
@@ -109,6 +113,46 @@ struct BucketTests {
     }
     let page = try await run("two", ["list"])
     #expect(page.lines.count == 1, "\(page.errors)")
+  }
+
+  /// What the mock, which checks no signature, answers.
+  private func send(_ method: String, _ path: String) async throws -> String {
+    let mock = ProcessInfo.processInfo.environment["BLOB_STORAGE_S3_MOCK"] ?? ""
+    var request = URLRequest(url: try #require(URL(string: "\(mock)/blob-storage\(path)")))
+    request.httpMethod = method
+    request.setValue(
+      "AWS4-HMAC-SHA256 Credential=mock/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",
+      forHTTPHeaderField: "Authorization")
+    return String(decoding: try await URLSession.shared.data(for: request).0, as: UTF8.self)
+  }
+
+  @Test("that has lost a pack ends every reading command with 4, until the loss is accepted")
+  func loss() async throws {
+    _ = try await run("one", ["init"])
+    for key in ["a", "b"] {
+      #expect(try await run("one", ["put", key], input: Data("text of \(key)".utf8)).status == 0)
+    }
+    let page = try await send("GET", "?list-type=2&prefix=\(prefix)/packs/")
+    let names = page.components(separatedBy: "<Key>").dropFirst().compactMap {
+      $0.components(separatedBy: "</Key>").first
+    }
+    var lost: String?
+    for name in names where try await send("GET", "/\(name)").contains("text of a") { lost = name }
+    _ = try await send("DELETE", "/\(try #require(lost))")
+    for machine in ["one", "two"] {
+      for command in [["get", "b"], ["list"], ["stats"], ["report"], ["verify"], ["gc"]] {
+        let outcome = try await run(machine, command)
+        #expect(outcome.status == 4, "\(machine) \(command): \(outcome.errors)")
+        #expect(outcome.errors.contains("repair") || outcome.errors.contains("verify"), "\(outcome.errors)")
+      }
+    }
+    #expect(try await run("two", ["repair", "--accept-loss"]).status == 0)
+    for machine in ["one", "two"] {
+      for command in [["get", "b"], ["list"], ["verify"], ["gc"]] {
+        let outcome = try await run(machine, command)
+        #expect(outcome.status == 0, "\(machine) \(command): \(outcome.errors)")
+      }
+    }
   }
 
   private struct Collected: Decodable {

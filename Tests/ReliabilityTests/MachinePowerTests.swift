@@ -71,8 +71,9 @@ struct MachinePowerTests {
     let path = FilePath(Machine.statePath).appending("collector").appending("entry")
     guard let file = try? disk.open(path, .read) else { return "none" }
     defer { file.close() }
+    // An entry's number.
     var bytes = [UInt8](repeating: 0, count: 4)
-    let count = bytes.withUnsafeMutableBytes { (try? file.read(into: $0, at: 0)) ?? 0 }
+    let count = bytes.withUnsafeMutableBytes { (try? file.read(into: $0, at: 12)) ?? 0 }
     guard count == 4 else { return "cut short" }
     return SharedNames.collection(bytes.withUnsafeBytes { $0.loadUnaligned(as: UInt32.self).littleEndian })
   }

@@ -43,10 +43,11 @@ extension Collector {
       try engine.catalog.rebuild(because: nil)
       try engine.catchUp()
     }
-    if try store.remote.maintainer() != nil, let kept = try PendingLogEntry(engine.folder).read(),
-      kept.number > backend.collections.number
+    if try store.remote.maintainer() != nil, let kept = try store.entryFile(of: engine).read(),
+      kept.state.number > backend.collections.number
     {
-      _ = try backend.objects.put(SharedNames.collection(kept.number), .bytes(kept.bytes), ifAbsent: true)
+      _ = try backend.objects.put(
+        SharedNames.collection(kept.state.number), .bytes(kept.bytes), ifAbsent: true)
       try engine.catchUp()
     }
     // Removed names are never used again.
@@ -57,8 +58,7 @@ extension Collector {
   func addMissing(_ rows: [(number: UInt32, row: PackRow)], _ backend: RemoteBackend) {
     guard let listing = backend.lastListing else { return }
     let lost = rows.lazy.map(\.row).filter { row in
-      row.durableByteCount > 0 && listing.packs[row.name] == nil
-        && backend.publishedByteCount(row.name) == nil
+      row.durableByteCount > 0 && listing.isMissing(row.name) && backend.publishedByteCount(row.name) == nil
         && !backend.collections.removed.contains(row.name)
     }
     for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
@@ -86,7 +86,7 @@ extension Collector {
       // Without conditional puts there is no other collector.
       if canFence { try wait.yield(seconds: options.waitSeconds, progress: progress) }
       try engine.writer.join()
-      if canFence { try checkConditionalPuts(backend.objects) }
+      if canFence { try checkConditionalPuts(backend) }
       try removeJoined(planned, removal, &wait)
     } catch {
       if error.code == .fenced { throw Self.another }
@@ -149,7 +149,9 @@ extension Collector {
   /// Tests again what a fence needs: the bucket may have moved behind another service, or the service was updated.
   ///
   /// - Throws: `invalidArgument` if the object store ignores `If-None-Match`.
-  private func checkConditionalPuts(_ objects: any ObjectStore) throws(BlobStorageError) {
+  private func checkConditionalPuts(_ backend: RemoteBackend) throws(BlobStorageError) {
+    let (objects, number) = (backend.objects, backend.collections.number)
+    try ConditionalPutProbe.removeTrials(before: number, on: objects, below: objects.trialFolder)
     guard let header = try objects.get(SharedNames.store, 0..<1_024) else {
       throw BlobStorageError(
         .notAStore, "The object `store` is missing in \(objects.place): restore it before you collect.",
@@ -159,8 +161,11 @@ extension Collector {
     let probe = ConditionalPutProbe(
       roundCount: 2, contenderCount: 4, isInline: engine.environment.worksInline)
     guard try objects.put(SharedNames.store, .bytes(header), ifAbsent: true) == .exists,
-      try probe.run(on: objects, below: objects.trialFolder) == .holds
+      try probe.run(on: objects, below: objects.trialFolder, number: number) == .holds
     else {
+      // A later collector deletes what an earlier one tries.
+      let log = CollectionLog(objects, storeID: backend.storeID)
+      guard try log.read(after: backend.collections).number == number else { throw Self.another }
       throw BlobStorageError(
         .invalidArgument,
         "The object store in \(objects.place) ignores If-None-Match now, and nothing was collected: reach it as when"

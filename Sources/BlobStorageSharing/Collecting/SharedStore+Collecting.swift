@@ -52,13 +52,14 @@ extension SharedStore {
 
   /// The log as a collector writes it. Without conditional puts it keeps each entry before it puts it.
   func log(of collector: Engine) throws(BlobStorageError) -> CollectionLog {
-    guard try remote.maintainer() != nil else {
-      return CollectionLog(backend.objects, storeID: backend.storeID)
-    }
-    let entry = PendingLogEntry(collector.folder)
-    return CollectionLog(backend.objects, storeID: backend.storeID) {
-      (number, bytes) throws(BlobStorageError) in try entry.keep(number, bytes)
-    }
+    let file = try remote.maintainer() == nil ? nil : entryFile(of: collector)
+    return CollectionLog(
+      backend.objects, storeID: backend.storeID, checkpointInterval: remote.checkpointInterval
+    ) { (bytes) throws(BlobStorageError) in try file?.keep(bytes) }
+  }
+
+  func entryFile(of collector: Engine) -> LogFile {
+    LogFile(.collection, in: collector.folder.path, collector.folder.files, storeID: backend.storeID)
   }
 
   /// - Throws: `invalidArgument` if only another state folder may write the log.

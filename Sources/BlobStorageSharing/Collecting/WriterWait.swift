@@ -43,24 +43,24 @@ struct WriterWait {
     guard mine.isStanding, mine.collector != own, let before = try registration(mine.collector) else {
       return
     }
-    let end = time.now() + seconds * Self.patience
-    var pause = Self.pauseSeconds.lowerBound
-    while true {
-      try CancellationFlag.check()
+    var now: WriterRegistration? = before
+    let time = time
+    let hasChanged = try Self.retry(time, seconds) { () throws(BlobStorageError) in
       progress(WorkProgress(phase: "waiting", doneCount: 0, totalCount: 1))
-      guard let now = try registration(mine.collector) else { return }
-      guard now == before else {
-        throw BlobStorageError(
-          .busy, "\(now.process.text) is collecting garbage: collect again when it has finished.")
-      }
-      guard time.now() < end else {
-        // It has had its time.
-        silent[mine.collector] = now
-        return
-      }
-      time.wait(pause)
-      pause = min(pause * 1.5, Self.pauseSeconds.upperBound)
+      now = try registration(mine.collector)
+      return now != before
     }
+    if !hasChanged { silent[mine.collector] = before }
+    guard hasChanged, let now else { return }
+    throw BlobStorageError(
+      .busy, "\(now.process.text) is collecting garbage: collect again when it has finished.")
+  }
+
+  private static func retry(
+    _ time: PassingTime, _ seconds: Double, _ isOver: () throws(BlobStorageError) -> Bool
+  ) throws(BlobStorageError) -> Bool {
+    try time.retry(
+      withinSeconds: seconds * patience, pauseSeconds: pauseSeconds, failed: CancellationFlag.check, isOver)
   }
 
   /// Waits, then fences silent writers. Returns all writers that are fenced, by any collector.
@@ -77,32 +77,24 @@ struct WriterWait {
       if fences[writer] != nil {
         fenced.insert(writer)
       } else {
-        let before: WriterRegistration?
-        if let known = silent[writer] { before = known } else { before = try registration(writer) }
-        waited.updateValue(before, forKey: writer)
+        waited.updateValue(try registration(writer), forKey: writer)
       }
     }
-    let totalCount = waited.count
-    let end = time.now() + seconds * Self.patience
-    var pause = Self.pauseSeconds.lowerBound
-    while !waited.isEmpty {
-      try CancellationFlag.check()
+    for (writer, before) in silent where waited[writer] != nil { waited.updateValue(before, forKey: writer) }
+    let (totalCount, time) = (waited.count, time)
+    _ = try Self.retry(time, seconds) { () throws(BlobStorageError) in
+      guard !waited.isEmpty else { return true }
       progress(
         WorkProgress(phase: "waiting", doneCount: totalCount - waited.count, totalCount: totalCount))
       try waiting(mine)
       for writer in try Membership.passed(mine.epoch, backend.objects) { waited[writer] = nil }
-      if waited.isEmpty { break }
       // A writer that has left has published everything.
-      let registered = Set(try Membership.writers(backend.objects))
+      let registered = waited.isEmpty ? [] : Set(try Membership.writers(backend.objects))
       waited = waited.filter { registered.contains($0.key) }
-      if waited.isEmpty { break }
-      guard time.now() < end, waited.contains(where: { silent[$0.key] == nil }) else {
-        try fenceTheSilent()
-        break
-      }
-      time.wait(pause)
-      pause = min(pause * 1.5, Self.pauseSeconds.upperBound)
+      // The collector that was waited for has had its time.
+      return waited.keys.allSatisfy { silent[$0] != nil }
     }
+    try fenceTheSilent()
     return fenced
   }
 

@@ -9,18 +9,9 @@ import Synchronization
 package final class CatchUp: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
-    /// The number of the last run that succeeded.
-    var endedNumber = 0
-    /// The last run that failed, and its error.
-    var failure: (number: Int, error: BlobStorageError)?
-    var missing: [PackName] = []
     var waitingCount = 0
-  }
-
-  private enum Next {
-    case done(missing: [PackName])
-    case failed(BlobStorageError)
-    case begins(Int)
+    /// The last run that ended, and what it missed. Cancelling one waiting thread does not cancel the others.
+    var last: (number: Int, missing: Result<[PackName], BlobStorageError>)?
   }
 
   /// The catalog's packs before the listing.
@@ -78,29 +69,16 @@ package final class CatchUp: Sendable {
     defer { turns.withLock { $0.waitingCount -= 1 } }
     try turn.acquire(isPatient: false)
     defer { turn.release() }
-    let next = turns.withLock { turns -> Next in
-      if turns.endedNumber > asked { return .done(missing: turns.missing) }
-      if let failure = turns.failure, failure.number > asked { return .failed(failure.error) }
+    let (last, number) = turns.withLock { turns -> (Result<[PackName], BlobStorageError>?, Int) in
+      if let last = turns.last, last.number > asked { return (last.missing, 0) }
       turns.begunCount += 1
-      return .begins(turns.begunCount)
+      return (nil, turns.begunCount)
     }
-    switch next {
-    case .done(let missing): return ExtensionReport(missing: missing)
-    case .failed(let error): throw error
-    case .begins(let number):
-      do throws(BlobStorageError) {
-        let report = try runInTurn()
-        turns.withLock { turns in
-          turns.endedNumber = number
-          turns.missing = report.missing
-        }
-        return report
-      } catch {
-        // Cancelling one waiting thread does not cancel the others.
-        if error.code != .cancelled { turns.withLock { $0.failure = (number, error) } }
-        throw error
-      }
-    }
+    if let last { return ExtensionReport(missing: try last.get()) }
+    let result = Result { () throws(BlobStorageError) in try runInTurn() }
+    if case .failure(let error) = result, error.code == .cancelled { throw error }
+    turns.withLock { $0.last = (number, result.map(\.missing)) }
+    return try result.get()
   }
 
   /// The number of callers in ``run()``.
@@ -185,7 +163,7 @@ package final class CatchUp: Sendable {
     report.newPackCount += applied.subtracting(known.partial).subtracting(known.unpublished).count
     guard applied == incomplete else { return false }
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
-    try condemn(listing.collections)
+    if !listing.collections.condemned.isEmpty { try catalog.condemnUncounted(backend) }
     if !gone.isEmpty { try remove(gone) }
     report.removedPackCount += gone.count
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
@@ -207,14 +185,6 @@ package final class CatchUp: Sendable {
     for name in new {
       logger.error(
         "Pack \(name) was published, and its object was deleted: gc removes nothing without it.")
-    }
-  }
-
-  /// Marks condemned packs in the catalog: reads use them, new puts do not rely on them.
-  private func condemn(_ collections: Collections) throws(BlobStorageError) {
-    guard !collections.condemned.isEmpty else { return }
-    try catalog.write { (transaction) throws(BlobStorageError) in
-      try CatalogBuilder.condemnUncounted(backend, in: transaction)
     }
   }
 
@@ -319,5 +289,14 @@ package final class CatchUp: Sendable {
     }
     for name in names { backend.forget(name) }
     try packs.forget { (name) in names.contains(name) }
+  }
+}
+
+extension Catalog {
+  /// Marks condemned packs: reads use them, new puts do not rely on them.
+  func condemnUncounted(_ backend: RemoteBackend) throws(BlobStorageError) {
+    try write { (transaction) throws(BlobStorageError) in
+      try CatalogBuilder.condemnUncounted(backend, in: transaction)
+    }
   }
 }

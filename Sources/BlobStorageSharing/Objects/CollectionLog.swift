@@ -4,68 +4,126 @@ import BlobStorage
 package struct CollectionLog: Sendable {
   let objects: any ObjectStore
   let storeID: [UInt8]
+  /// Entries between two checkpoints.
+  private let checkpointInterval: UInt32
+  package static let usualCheckpointInterval: UInt32 = 32
   /// Saves an entry locally before it is put.
-  private let keep: @Sendable (UInt32, [UInt8]) throws(BlobStorageError) -> Void
+  private let keep: @Sendable ([UInt8]) throws(BlobStorageError) -> Void
 
   package init(
     _ objects: any ObjectStore, storeID: [UInt8],
-    keep: @escaping @Sendable (UInt32, [UInt8]) throws(BlobStorageError) -> Void = { _, _ in }
+    checkpointInterval: UInt32 = CollectionLog.usualCheckpointInterval,
+    keep: @escaping @Sendable ([UInt8]) throws(BlobStorageError) -> Void = { _ in }
   ) {
     self.keep = keep
+    self.checkpointInterval = checkpointInterval
     self.objects = objects
     self.storeID = storeID
   }
 
+  private static let attemptCountMax = 16
+
   /// Reads the newest state of the log.
   ///
-  /// It ignores objects with other names than an entry's, and objects behind a gap that are no entries of this store.
+  /// It ignores objects that are no entries of this store, also one that has the next entry's name. What a collector
+  /// does with such an object, ``condemn(_:after:by:)`` says.
   ///
-  /// - Complexity: one listing of the entries after `known`, and one get if there are any.
+  /// - Complexity: one listing of the entries after `known`, and a get for each; two listings and a get more if a
+  ///   checkpoint has replaced some.
   package func read(after known: Collections) throws(BlobStorageError) -> Collections {
-    let first = known.number > 0 ? SharedNames.collection(known.number) : nil
-    var number = known.number
-    for entry in try objects.listAll(SharedNames.collections, after: first) {
-      guard let found = SharedNames.collectionNumber(entry.name) else { continue }
-      if found == number + 1 {
-        number = found
-      } else if try isEntry(found) {
+    var state = known
+    for attempt in 1...Self.attemptCountMax {
+      let first = state.number > 0 ? SharedNames.collection(state.number) : nil
+      var stranger: String?
+      for listed in try objects.listAll(SharedNames.collections, after: first) {
+        guard let number = SharedNames.collectionNumber(listed.name), number > state.number else { continue }
+        let found = try find(number)
+        if case .other = found { continue }
+        guard case .entry(let entry, let link) = found, number == state.number + 1, entry.link == state.link
+        else {
+          stranger = listed.name
+          break
+        }
+        state = state.applying(entry, link: link)
+      }
+      guard let stranger else { return state }
+      guard let checkpoint = try newestCheckpoint(), checkpoint.number > state.number else {
+        // Another checkpoint may have replaced it just now.
+        if attempt < 3 { continue }
         throw BlobStorageError(
           .corrupted,
-          "The store's log has \(entry.name) after entry \(number): restore the object that is missing between.",
-          path: entry.name)
+          "The store's log has \(stranger) after entry \(state.number): restore the object that is missing between.",
+          path: stranger)
       }
+      state = checkpoint
     }
-    return number > known.number ? try entry(number) : known
+    throw BlobStorageError(.busy, "Other machines kept collecting garbage meanwhile: try again.")
   }
 
-  private func entry(_ number: UInt32) throws(BlobStorageError) -> Collections {
+  private enum Found {
+    case entry(Collections, link: UInt32)
+    /// Something that is no entry of this store.
+    case other
+    /// Nothing: a checkpoint has replaced it.
+    case gone
+  }
+
+  private func find(_ number: UInt32) throws(BlobStorageError) -> Found {
     let name = SharedNames.collection(number)
-    guard let bytes = try objects.whole(name, .collection) else {
-      throw BlobStorageError(.corrupted, "The object \(name) is listed, but it does not exist.", path: name)
-    }
-    return try Collections(bytes, number: number, storeID: storeID)
-  }
-
-  private func isEntry(_ number: UInt32) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
-      _ = try entry(number)
-      return true
+      guard let bytes = try objects.whole(name, .collection) else { return .gone }
+      let entry = try Collections(bytes, .collection, number: number, storeID: storeID, name: name)
+      return .entry(entry, link: Self.link(bytes))
     } catch {
       guard error.code == .corrupted else { throw error }
-      return false
+      return .other
+    }
+  }
+
+  /// An object ends with its checksum.
+  private static func link(_ bytes: [UInt8]) -> UInt32 {
+    bytes.suffix(4).reversed().reduce(0) { $0 << 8 | UInt32($1) }
+  }
+
+  private func newestCheckpoint() throws(BlobStorageError) -> Collections? {
+    let numbers = try objects.listAll(SharedNames.checkpoints).compactMap {
+      SharedNames.checkpointNumber($0.name)
+    }
+    for number in numbers.reversed() {
+      let name = SharedNames.checkpoint(number)
+      do throws(BlobStorageError) {
+        guard let bytes = try objects.whole(name, .checkpoint) else { continue }
+        return try Collections(bytes, .checkpoint, number: number, storeID: storeID, name: name)
+      } catch { guard error.code == .corrupted else { throw error } }
+    }
+    return nil
+  }
+
+  /// Puts a checkpoint after the last entry, and deletes the entries and checkpoints before it. That entry stays: it shows
+  /// a collector that slept that its number is taken.
+  private func putCheckpoint(_ state: Collections) throws(BlobStorageError) {
+    let bytes = state.encoded(.checkpoint, storeID: storeID)
+    guard bytes.count <= Limits.collectionByteCountMax else { return }
+    _ = try objects.put(SharedNames.checkpoint(state.number), .bytes(bytes), ifAbsent: false)
+    for prefix in [SharedNames.collections, SharedNames.checkpoints] {
+      for name in try objects.listAll(prefix).map(\.name) {
+        let number = SharedNames.collectionNumber(name) ?? SharedNames.checkpointNumber(name)
+        if let number, number < state.number { try objects.delete(name) }
+      }
     }
   }
 
   /// Appends an entry that condemns more packs.
   ///
   /// - Returns: nil if another collector has appended an entry after `known`. Read and plan again.
+  /// - Throws: `corrupted` if an object that is no entry has the name of the next one.
   package func condemn(
     _ names: some Sequence<PackName>, after known: Collections, by collector: UInt64
   ) throws(BlobStorageError) -> Collections? {
-    var next = known
-    next.condemned.formUnion(names)
-    next.epoch = known.number + 1
-    return try put(&next, collector)
+    var entry = Collections()
+    entry.condemned = Set(names)
+    entry.epoch = known.number + 1
+    return try put(entry, after: known, collector)
   }
 
   /// Appends an entry that removes condemned packs. Only after it may their objects be deleted.
@@ -82,14 +140,13 @@ package struct CollectionLog: Sendable {
   ) throws(BlobStorageError) -> Collections? {
     precondition(
       known.isStanding && known.collector == collector, "only the collector that condemned last removes")
-    var next = known
+    var entry = Collections()
     for name in names {
       precondition(known.condemned.contains(name), "only condemned packs are removed")
-      next.condemned.remove(name)
-      next.removed.insert(name)
+      entry.removed.insert(name)
     }
-    for name in ends { next.removed.insert(name) }
-    return try put(&next, collector)
+    for name in ends { entry.removed.insert(name) }
+    return try put(entry, after: known, collector)
   }
 
   /// Appends an entry that accepts losses: all machines then treat these packs as removed.
@@ -101,25 +158,47 @@ package struct CollectionLog: Sendable {
     _ names: some Sequence<PackName>, _ gaps: [(writer: UInt64, sequences: ClosedRange<UInt32>)],
     after known: Collections, by machine: UInt64
   ) throws(BlobStorageError) -> Collections? {
-    var next = known
-    for name in names { next.removed.insert(name) }
-    for gap in gaps { next.removed.insert(gap.sequences, of: gap.writer) }
-    next.condemned = next.condemned.filter { !next.removed.contains($0) }
-    return try put(&next, machine)
+    var entry = Collections()
+    for name in names { entry.removed.insert(name) }
+    for gap in gaps { entry.removed.insert(gap.sequences, of: gap.writer) }
+    return try put(entry, after: known, machine)
   }
 
-  private func put(_ next: inout Collections, _ collector: UInt64) throws(BlobStorageError) -> Collections? {
-    next.number += 1
-    next.collector = collector
-    let bytes = next.encoded(storeID: storeID)
+  private func put(
+    _ change: Collections, after known: Collections, _ collector: UInt64
+  ) throws(BlobStorageError) -> Collections? {
+    var entry = change
+    entry.number = known.number + 1
+    if entry.epoch == 0 { entry.epoch = known.epoch }
+    entry.collector = collector
+    entry.link = known.link
+    let bytes = entry.encoded(.collection, storeID: storeID)
     guard bytes.count <= Limits.collectionByteCountMax else {
       throw BlobStorageError(.limitExceeded, "There are too many packs for one collection: collect fewer.")
     }
-    let name = SharedNames.collection(next.number)
-    try keep(next.number, bytes)
-    if try objects.put(name, .bytes(bytes), ifAbsent: true) == .stored { return next }
+    let name = SharedNames.collection(entry.number)
+    try keep(bytes)
     // The stored entry may be this one: the first answer was lost.
-    guard try objects.whole(name, .collection) == bytes else { return nil }
+    if try objects.put(name, .bytes(bytes), ifAbsent: true) == .exists,
+      try objects.get(name, 0..<Int64(bytes.count) + 1) != bytes
+    {
+      guard case .other = try find(entry.number) else { return nil }
+      throw BlobStorageError(
+        .corrupted,
+        "The object \(name) in \(objects.place) is no entry of the log, and has the name of the next one: delete it"
+          + " and collect again.", path: name)
+    }
+    // A collector that slept may have put it under a number whose entry a checkpoint has replaced. Then there are
+    // later ones.
+    for listed in try objects.listAll(SharedNames.collections, after: name) {
+      guard let number = SharedNames.collectionNumber(listed.name) else { continue }
+      if case .entry = try find(number) { return nil }
+    }
+    let next = known.applying(entry, link: Self.link(bytes))
+    if next.number % checkpointInterval == 0 {
+      // If this fails, the next one is put later.
+      do throws(BlobStorageError) { try putCheckpoint(next) } catch {}
+    }
     return next
   }
 }

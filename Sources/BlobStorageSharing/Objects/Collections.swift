@@ -3,9 +3,9 @@ import BlobStorage
 /// The state of a shared store's log: which packs are condemned, and which were ever removed. Format.md, "Objects of a
 /// shared store".
 ///
-/// Each entry holds the whole state after it, so the last one suffices. Entries are conditional puts, numbered from 1
-/// without gaps, and never deleted, so all readers agree on their order. An entry condemns packs, removes packs that the
-/// entry before condemned, or accepts that packs are lost.
+/// Entries are conditional puts, numbered from 1 without gaps, so all readers agree on their order. Each holds a change: it
+/// condemns packs, removes packs that the entry before condemned, or accepts that packs are lost. A checkpoint holds the
+/// whole state after an entry, and replaces all entries before that one.
 package struct Collections: Hashable, Sendable {
   /// The number of entries.
   package var number: UInt32 = 0
@@ -15,6 +15,9 @@ package struct Collections: Hashable, Sendable {
   package var collector: UInt64 = 0
   /// Packs that no new put may rely on. They stay condemned until they are removed.
   package var condemned: Set<PackName> = []
+  /// The checksum of the last entry. The next one names it, so that an entry put under a number that was taken before, and
+  /// deleted, shows.
+  package var link: UInt32 = 0
   /// Packs that are no longer part of the store, even if an object has their name.
   package var removed = RemovedPacks()
 
@@ -24,32 +27,50 @@ package struct Collections: Hashable, Sendable {
   /// Whether a collector waits for acknowledgements: the last entry condemns.
   package var isStanding: Bool { epoch > 0 && epoch == number }
 
-  func encoded(storeID: [UInt8]) -> [UInt8] {
+  /// The state after `entry`, which follows this one.
+  ///
+  /// - Parameter link: the checksum of the entry.
+  func applying(_ entry: Collections, link: UInt32) -> Collections {
+    var next = self
+    next.number = entry.number
+    next.epoch = entry.epoch
+    next.collector = entry.collector
+    next.link = link
+    next.condemned.formUnion(entry.condemned)
+    next.removed.formUnion(entry.removed)
+    if !entry.removed.isEmpty { next.condemned = next.condemned.filter { !next.removed.contains($0) } }
+    return next
+  }
+
+  /// - Parameter kind: a `collection` has the checksum of the entry before as `link`.
+  func encoded(_ kind: SharedObject.Kind, storeID: [UInt8]) -> [UInt8] {
     var writer = ByteWriter(capacity: 16 + condemned.count * PackName.byteCount)
     writer.integer(epoch)
     writer.integer(UInt32(condemned.count))
     writer.integer(UInt32(removed.ranges.count))
-    writer.zeros(4)
+    writer.integer(link)
     for name in condemned.sorted() {
       writer.integer(name.writer)
       writer.integer(name.sequence)
     }
     removed.encode(into: &writer)
     return SharedObject(
-      .collection, number: number, storeID: storeID, writer: collector, body: writer.bytes
+      kind, number: number, storeID: storeID, writer: collector, body: writer.bytes
     ).encoded()
   }
 
-  /// Decodes an entry.
+  /// Decodes an entry or a checkpoint.
   ///
-  /// - Throws: `corrupted` for bytes that are not the entry `number`.
-  package init(_ bytes: [UInt8], number: UInt32, storeID: [UInt8]) throws(BlobStorageError) {
-    let name = SharedNames.collection(number)
-    let object = try SharedObject(bytes, .collection, storeID: storeID, name: name)
-    guard object.number == number, number > 0 else {
-      throw BlobStorageError(.corrupted, "The object \(name) is entry \(object.number).", path: name)
+  /// - Parameter number: the number that it must have; nil for any.
+  /// - Throws: `corrupted` for other bytes.
+  package init(
+    _ bytes: [UInt8], _ kind: SharedObject.Kind, number expected: UInt32?, storeID: [UInt8], name: String
+  ) throws(BlobStorageError) {
+    let object = try SharedObject(bytes, kind, storeID: storeID, name: name)
+    number = object.number
+    guard number > 0, number == expected ?? number else {
+      throw BlobStorageError(.corrupted, "The object \(name) has the number \(number).", path: name)
     }
-    self.number = number
     collector = object.writer
     do throws(BlobStorageError) {
       try bridge(object.body) { (raw) throws(BlobStorageError) in
@@ -57,7 +78,7 @@ package struct Collections: Hashable, Sendable {
         epoch = try reader.integer()
         let condemnedCount: UInt32 = try reader.integer()
         let writerCount: UInt32 = try reader.integer()
-        try reader.reserved(4)
+        link = try reader.integer()
         guard epoch <= number, Int(condemnedCount) <= reader.remainingByteCount / PackName.byteCount
         else {
           throw BlobStorageError(.corrupted, "its numbers are invalid.")

@@ -29,8 +29,12 @@ package struct ConditionalPutProbe: Sendable {
   }
 
   /// Runs the rounds under unused names below `folder`, and deletes the objects.
-  package func run(on store: any ObjectStore, below folder: String) throws(BlobStorageError) -> Finding {
-    let run = Hex.text(UInt64.random(in: 0...UInt64.max))
+  ///
+  /// - Parameter number: the number of log entries as of now. The names begin with it.
+  package func run(
+    on store: any ObjectStore, below folder: String, number: UInt32 = 0
+  ) throws(BlobStorageError) -> Finding {
+    let run = Hex.text(number) + Hex.text(UInt32.random(in: 0...UInt32.max))
     for round in 0..<roundCount {
       let name = "\(folder)/\(run)-\(round)"
       let finding: Finding
@@ -52,6 +56,17 @@ package struct ConditionalPutProbe: Sendable {
       let round = Int(parts[1])
     else { return false }
     return round >= 0 && "\(round)" == parts[1]
+  }
+
+  /// Deletes what killed probes have left that began before the entry `number`: their collectors are too late anyway.
+  package static func removeTrials(
+    before number: UInt32, on store: any ObjectStore, below folder: String
+  ) throws(BlobStorageError) {
+    for entry in try store.listAll("\(folder)/") where isTrial(entry.name, below: folder) {
+      let digits = entry.name.dropFirst(folder.count + 1).prefix(8)
+      guard let own = Hex.integer(UInt32.self, digits), own < number else { continue }
+      try store.delete(entry.name)
+    }
   }
 
   private func race(on store: any ObjectStore, _ name: String) throws(BlobStorageError) -> Finding {

@@ -10,7 +10,7 @@ package struct Membership: Sendable {
   private let storeID: [UInt8]
   private let process: WriterProcess
   /// Grows with each sign of life.
-  var lifeCount: UInt64 = 1
+  package var lifeCount: UInt64 = 1
 
   /// Registers a writer, and reads the log.
   ///
@@ -35,16 +35,8 @@ package struct Membership: Sendable {
     self.process = process
   }
 
-  /// Renews the registration with a higher count, so that collectors see that this writer lives.
-  package mutating func renewRegistration(
-    _ known: Collections, publishedSequence: UInt32
-  ) throws(BlobStorageError) {
-    lifeCount += 1
-    try register(known, publishedSequence: publishedSequence)
-  }
-
-  /// Puts the registration.
-  func register(_ known: Collections, publishedSequence: UInt32) throws(BlobStorageError) {
+  /// Puts the registration; with another count, collectors see that this writer lives.
+  package func register(_ known: Collections, publishedSequence: UInt32) throws(BlobStorageError) {
     let registration = WriterRegistration(
       writer: writer, seenNumber: known.number, lifeCount: lifeCount, publishedSequence: publishedSequence,
       process: process)

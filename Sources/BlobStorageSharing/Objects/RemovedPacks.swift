@@ -36,6 +36,16 @@ package struct RemovedPacks: Hashable, Sendable {
     ranges[writer] = own
   }
 
+  package mutating func formUnion(_ other: RemovedPacks) {
+    for (writer, own) in other.ranges {
+      if ranges[writer] == nil {
+        ranges[writer] = own
+      } else {
+        for range in own { insert(range, of: writer) }
+      }
+    }
+  }
+
   /// The index of the first range that ends at or after `sequence`.
   private static func firstIndex(_ ranges: [ClosedRange<UInt32>], endingFrom sequence: UInt32) -> Int {
     var low = 0

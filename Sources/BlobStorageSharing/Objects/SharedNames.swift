@@ -6,6 +6,7 @@ package enum SharedNames {
   package static let packs = "packs/"
   package static let writers = "writers/"
   package static let collections = "collections/"
+  package static let checkpoints = "checkpoints/"
   package static let acks = "acks/"
 
   package static func pack(_ name: PackName) -> String { packs + name.fileName }
@@ -16,6 +17,8 @@ package enum SharedNames {
   package static func writer(_ writer: UInt64) -> String { writers + Hex.text(writer) }
 
   package static func collection(_ number: UInt32) -> String { collections + Hex.text(number) }
+
+  package static func checkpoint(_ number: UInt32) -> String { checkpoints + Hex.text(number) }
 
   /// The prefix of a condemnation's acks.
   package static func acks(of epoch: UInt32) -> String { acks + Hex.text(epoch) + "/" }
@@ -35,6 +38,9 @@ package enum SharedNames {
 
   /// The number that a log entry's name means, or nil.
   package static func collectionNumber(_ name: String) -> UInt32? { integer(name, after: collections) }
+
+  /// The number that a checkpoint's name means, or nil.
+  package static func checkpointNumber(_ name: String) -> UInt32? { integer(name, after: checkpoints) }
 
   /// The writer that an ack's name means, if it acknowledges `epoch`; else nil.
   package static func ackWriter(_ name: String, epoch: UInt32) -> UInt64? {

@@ -6,6 +6,7 @@ package struct SharedObject: Hashable, Sendable {
   package enum Kind: String, Hashable, Sendable, CaseIterable {
     case registration = "BLOBWRIT"
     case collection = "BLOBCOLL"
+    case checkpoint = "BLOBCHCK"
     case ack = "BLOBPASS"
     case fence = "BLOBFENC"
 
@@ -14,6 +15,7 @@ package struct SharedObject: Hashable, Sendable {
       switch self {
       case .registration: "writer's registration"
       case .collection: "log entry"
+      case .checkpoint: "checkpoint of the log"
       case .ack: "writer's ack"
       case .fence: "fence"
       }
@@ -23,7 +25,7 @@ package struct SharedObject: Hashable, Sendable {
     var bodyByteCounts: ClosedRange<Int> {
       switch self {
       case .registration: 28...28 + 2 * Limits.machineNameByteCountMax
-      case .collection: 16...Limits.collectionByteCountMax - SharedObject.byteCountMin
+      case .collection, .checkpoint: 16...Limits.collectionByteCountMax - SharedObject.byteCountMin
       case .ack: 0...0
       case .fence: 0...8
       }

@@ -17,7 +17,10 @@ package struct StoreListing: Sendable {
   /// Packs that are neither listed nor removed, though later ones or a fence are listed, or their writer's registration
   /// names them: their objects were deleted. No collection may remove anything. Holds at most the first
   /// ``missingCountMax``.
-  package var missing: [PackName] = []
+  package var missing: [PackName] {
+    gaps.lazy.flatMap { gap in gap.sequences.lazy.map { PackName(writer: gap.writer, sequence: $0) } }
+      .prefix(Self.missingCountMax).sorted()
+  }
   /// All of them, by the sequences of a writer.
   package private(set) var gaps: [(writer: UInt64, sequences: ClosedRange<UInt32>)] = []
 
@@ -118,8 +121,5 @@ package struct StoreListing: Sendable {
   private mutating func append(_ writer: UInt64, _ sequences: Range<UInt32>) {
     guard !sequences.isEmpty else { return }
     gaps.append((writer, sequences.lowerBound...sequences.upperBound - 1))
-    for sequence in sequences.prefix(Self.missingCountMax - missing.count) {
-      missing.append(PackName(writer: writer, sequence: sequence))
-    }
   }
 }

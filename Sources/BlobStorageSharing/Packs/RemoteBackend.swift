@@ -22,7 +22,8 @@ package final class RemoteBackend: Backend {
   /// The lengths of packs that are known to be published.
   private let lengths = Mutex<[PackName: Int64]>([:])
   /// The newest state of the log that this process has read.
-  private let knownCollections = Mutex(Collections())
+  private let knownCollections: Mutex<Collections>
+  private let logFile: LogFile
   private let listing = Mutex<StoreListing?>(nil)
   /// Published packs whose objects are gone, as of the last extension. New puts do not rely on them.
   private let lost = Mutex<Set<PackName>>([])
@@ -46,6 +47,12 @@ package final class RemoteBackend: Backend {
     files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = [],
     isForCollector: Bool = false
   ) {
+    logFile = LogFile(.checkpoint, in: folder, files, storeID: storeID)
+    var known = Collections()
+    do throws(BlobStorageError) { known = try logFile.read()?.state ?? known } catch {
+      // The whole log is read then.
+    }
+    knownCollections = Mutex(known)
     asksWriters = isForCollector
     countsOnCondemned = isForCollector || weaknesses.contains(.pardonsSharedPacks)
     self.objects = objects
@@ -148,7 +155,15 @@ package final class RemoteBackend: Backend {
 
   /// Keeps `newer`, unless it is older than the known state.
   package func adopt(_ newer: Collections) {
-    knownCollections.withLock { if $0.number < newer.number { $0 = newer } }
+    let isNew = knownCollections.withLock { known in
+      guard known.number < newer.number else { return false }
+      known = newer
+      return true
+    }
+    guard isNew else { return }
+    do throws(BlobStorageError) { try logFile.keep(newer.encoded(.checkpoint, storeID: storeID)) } catch {
+      // The next process reads more of the log.
+    }
   }
 
   // MARK: Packs

@@ -146,29 +146,10 @@ final class Publisher: Sendable {
   private func run() {
     while let item = next() {
       do throws(BlobStorageError) {
-        guard try isWhole(item) else {
-          stop(
-            BlobStorageError(
-              .poisoned,
-              "Pack \(item.name) was damaged before it could be published: unconfirmed changes were not stored; "
-                + "check the medium, open the store again and repeat them.",
-              pack: item.name.description))
-          return
+        if let (code, reason) = try publish(item) {
+          return stop(BlobStorageError(code, reason, pack: item.name.description))
         }
-        switch try backend.publish(item.name, item.file, byteCount: item.byteCount) {
-        case .published: finish(item)
-        case .fenced:
-          stop(BlobStorageError(.fenced, Self.fenced, pack: item.name.description))
-          return
-        case .foreign:
-          stop(
-            BlobStorageError(
-              .poisoned,
-              "Pack \(item.name) cannot be published, because an object with other bytes has its name: "
-                + "open the store again and repeat unconfirmed changes.",
-              pack: item.name.description))
-          return
-        }
+        finish(item)
       } catch {
         logger.warning("Pack \(item.name) was not published yet.", metadata: ["reason": "\(error.message)"])
         state.withLock { state in
@@ -179,6 +160,27 @@ final class Publisher: Sendable {
         state.wakeAll()
         return
       }
+    }
+  }
+
+  /// Publishes a pack, or says why it can never be published.
+  private func publish(_ item: Item) throws(BlobStorageError) -> (BlobStorageError.Code, String)? {
+    guard try isWhole(item) else {
+      return (
+        .poisoned,
+        "Pack \(item.name) was damaged before it could be published: unconfirmed changes were not stored; "
+          + "check the medium, open the store again and repeat them."
+      )
+    }
+    return switch try backend.publish(item.name, item.file, byteCount: item.byteCount) {
+    case .published: nil
+    case .fenced: (.fenced, Self.fenced)
+    case .foreign:
+      (
+        .poisoned,
+        "Pack \(item.name) cannot be published, because an object with other bytes has its name: "
+          + "open the store again and repeat unconfirmed changes."
+      )
     }
   }
 

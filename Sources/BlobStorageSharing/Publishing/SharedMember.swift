@@ -73,9 +73,7 @@ package final class SharedMember: Sendable {
       process: .own(clock), known: backend.collections)
     backend.adopt(collections)
     if !collections.condemned.isEmpty || !collections.removed.isEmpty {
-      try catalog.write { (transaction) throws(BlobStorageError) in
-        try CatalogBuilder.condemnUncounted(backend, in: transaction)
-      }
+      try catalog.condemnUncounted(backend)
     }
     state.passedEpoch = collections.epoch
     state.membership = membership

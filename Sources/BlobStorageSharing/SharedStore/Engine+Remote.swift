@@ -9,6 +9,8 @@ extension Engine {
     package var configuration: RemoteConfiguration
     /// Seconds without contact after which a writer checks for a fence before it writes.
     package var silenceSecondsMax: Double
+    /// Entries of the log between two checkpoints.
+    package var checkpointInterval = CollectionLog.usualCheckpointInterval
     /// The signs of life of the store that the engine collects for; nil if it does more than collect. A collector
     /// relies on condemned packs like on others.
     var life: LifeSigns?
@@ -126,9 +128,7 @@ extension SharedStore {
     guard let member = (engine.writer.publisher as? SharedWriter)?.member, member.isJoined else { return }
     let collections = backend.collections
     guard collections.isStanding, collections.epoch > member.passedEpoch else { return }
-    try engine.catalog.write { [backend] (transaction) throws(BlobStorageError) in
-      try CatalogBuilder.condemnUncounted(backend, in: transaction)
-    }
+    try engine.catalog.condemnUncounted(backend)
     guard !engine.leases.hasPuts(upTo: member.put(before: collections.epoch, last: engine.leases.lastPut))
     else {
       return

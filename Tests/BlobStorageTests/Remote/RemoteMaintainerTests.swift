@@ -95,7 +95,8 @@ struct RemoteMaintainerTests {
     let first = try #require(machines.store.peek("collections/00000001"))
     let header = next.header
     // The first entry is that of the collector that was cut short.
-    let entry = try Collections(first, number: 1, storeID: header.storeID)
+    let entry = try Collections(
+      first, .collection, number: 1, storeID: header.storeID, name: "the first entry")
     #expect(!entry.condemned.isEmpty)
     let last = try CollectionLog(machines.store, storeID: header.storeID).read(after: Collections())
     #expect(last.number >= 3)

@@ -150,9 +150,7 @@ struct SharedPlace {
   }
 
   func read(entry bytes: [UInt8]) throws {
-    let other = SimulatedObjectStore()
-    other.set("collections/00000001", bytes)
-    _ = try CollectionLog(other, storeID: storeID).read(after: Collections())
+    _ = try Collections(bytes, .collection, number: 1, storeID: storeID, name: "entry")
   }
 
   /// A published pack.

@@ -39,7 +39,8 @@ struct SharingTests {
     var (member, _) = try Membership.join(
       place.objects, storeID: id, writer: 5, process: WriterProcess(machine: "a"))
     let first = try Membership.registration(of: 5, place.objects, storeID: id)
-    try member.renewRegistration(Collections(), publishedSequence: 0)
+    member.lifeCount += 1
+    try member.register(Collections(), publishedSequence: 0)
     #expect(try Membership.registration(of: 5, place.objects, storeID: id) != first)
     #expect(try Membership.registration(of: 6, place.objects, storeID: id) == nil)
   }

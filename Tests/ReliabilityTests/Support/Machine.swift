@@ -69,13 +69,15 @@ final class Machine: @unchecked Sendable {
   {
     openingCount += 1
     defer { openingCount -= 1 }
+    var remote = Engine.Remote(
+      objects: objects,
+      configuration: RemoteConfiguration(intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax))
+    // Small, so that entries go while machines that know them sleep.
+    remote.checkpointInterval = 3
     let engine = try Engine(
       path: Self.statePath,
       configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1),
-      environment: environment(process),
-      remote: Engine.Remote(
-        objects: objects,
-        configuration: RemoteConfiguration(intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax)))
+      environment: environment(process), remote: remote)
     if openingCount == 1, process.isAlive { isTorn = false }
     return engine
   }

@@ -1,0 +1,34 @@
+import BlobStorage
+import SystemPackage
+
+/// Keeps an object of the log in the state folder.
+///
+/// `log` is a checkpoint of the newest known state, so that each process reads only what came since. Losing it costs
+/// requests. `entry` is what the only collecting machine is about to put. After a crash it puts exactly these bytes
+/// again: without conditional puts, a late put of other bytes would change an entry that others have read.
+struct LogFile: Sendable {
+  private let path: FilePath
+  private let kind: SharedObject.Kind
+  private let files: any FileSystem
+  private let storeID: [UInt8]
+
+  init(_ kind: SharedObject.Kind, in folder: FilePath, _ files: any FileSystem, storeID: [UInt8]) {
+    path = folder.appending(kind == .checkpoint ? "log" : "entry")
+    self.kind = kind
+    self.files = files
+    self.storeID = storeID
+  }
+
+  func keep(_ bytes: [UInt8]) throws(BlobStorageError) { try files.replace(path, with: bytes).close() }
+
+  /// Nil if nothing was kept.
+  ///
+  /// - Throws: `corrupted`
+  func read() throws(BlobStorageError) -> (state: Collections, bytes: [UInt8])? {
+    guard let file = try files.openIfThere(path, .read) else { return nil }
+    defer { file.close() }
+    let byteCount = min(try file.status().byteCount, Int64(Limits.collectionByteCountMax))
+    let bytes = try file.bytesThere(at: 0, Int(byteCount))
+    return (try Collections(bytes, kind, number: nil, storeID: storeID, name: path.string), bytes)
+  }
+}
