@@ -304,7 +304,7 @@ struct CrashTests {
     }
   }
 
-  /// Versions of two keys, in packs of their own, of which the later ones have the first as their base.
+  /// Versions of two keys, in packs of their own, where the first is the base of the later ones.
   @Sendable static func similarVersions(_ lab: Lab) throws {
     for number in 0..<2 {
       try lab.session { engine in

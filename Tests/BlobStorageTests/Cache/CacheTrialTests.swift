@@ -19,7 +19,7 @@ struct CacheTrialTests {
       "CacheTrial is not built beside the tests")
   }
 
-  /// Starts a worker of which nothing is read.
+  /// Starts a worker without reading its output.
   private static func work(_ arguments: [String]) throws -> Process {
     let process = Process()
     process.executableURL = URL(fileURLWithPath: try program())

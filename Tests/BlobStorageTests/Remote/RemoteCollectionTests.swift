@@ -142,38 +142,7 @@ struct RemoteCollectionTests {
     expected["asleep"] = contents[0]
     for key in ["0", "0 and more", "1"] { expected[key] = nil }
     // It stays registered, and does not answer.
-    // Every day some of them; each one takes a minute.
-    let isWhole = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] != nil
-    for number in stride(from: 1, through: 1_000, by: isWhole ? 1 : 9) {
-      let copy = try SharedMachines(machines.store.copy())
-      let count = CallCount()
-      let client = copy.store.client { (_) throws(BlobStorageError) in
-        if count.next() >= number { throw BlobStorageError.simulatedStop }
-      }
-      var isKilled = false
-      do {
-        let dying = try copy.engine("two", client)
-        _ = try dying.collectGarbage(SharedMachines.everything)
-        try dying.close()
-      } catch let error as BlobStorageError {
-        isKilled = true
-        #expect(error.code == .simulatedStop, "request \(number): \(error)")
-      }
-      isKilled = isKilled || count.value >= number
-      try copy.check(expected, "killed at request \(number)", verifies: false)
-      // Another machine, or the same.
-      let next = try copy.engine(number % 2 == 0 ? "two" : "three")
-      let report = try next.collectGarbage(SharedMachines.everything)
-      #expect(report.obstacles == [], "request \(number)")
-      try next.close()
-      try copy.check(expected, "after another collection, killed at request \(number)")
-      let left = copy.store.objects.filter { $0.key.hasPrefix("packs/") && $0.value.count > Fence.byteCount }
-      #expect(left.values.reduce(0) { $0 + $1.count } < 50_000, "killed at request \(number)")
-      if !isKilled {
-        #expect(number > 40)
-        return
-      }
-    }
+    try machines.collectKilledAtEachRequest(SharedMachines.everything, expected, byteCountMax: 50_000)
   }
 
   @Test("frees what was dropped, and what keep leaves out")

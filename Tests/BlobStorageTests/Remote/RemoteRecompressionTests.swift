@@ -11,7 +11,7 @@ struct RemoteRecompressionTests {
 
   init() throws { machines = try SharedMachines() }
 
-  /// Documents of which each has the next as a similar version, under keys of their own.
+  /// Documents under keys of their own, each similar to the next.
   private func fill(_ engine: Engine, _ random: inout SplitMix64) throws -> [String: [UInt8]] {
     let words = (0..<400).map { _ in String(random.next() % 100_000, radix: 36) }
     var expected: [String: [UInt8]] = [:]
@@ -123,35 +123,6 @@ struct RemoteRecompressionTests {
     let one = try machines.engine("one")
     let expected = try fill(one, &random)
     let before = packsByteCount
-    let isWhole = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] != nil
-    for number in stride(from: 1, through: 1_000, by: isWhole ? 1 : 9) {
-      let copy = try SharedMachines(machines.store.copy())
-      let count = CallCount()
-      let client = copy.store.client { (_) throws(BlobStorageError) in
-        if count.next() >= number { throw BlobStorageError.simulatedStop }
-      }
-      var isKilled = false
-      do {
-        let dying = try copy.engine("two", client)
-        _ = try dying.collectGarbage(Self.options)
-        try dying.close()
-      } catch let error as BlobStorageError {
-        isKilled = true
-        #expect(error.code == .simulatedStop, "request \(number): \(error)")
-      }
-      isKilled = isKilled || count.value >= number
-      try copy.check(expected, "killed at request \(number)", verifies: false)
-      let next = try copy.engine(number % 2 == 0 ? "two" : "three")
-      let report = try next.collectGarbage(Self.options)
-      #expect(report.obstacles == [], "request \(number)")
-      try next.close()
-      try copy.check(expected, "after another run, killed at request \(number)")
-      let left = copy.store.objects.filter { $0.key.hasPrefix("packs/") }
-      #expect(left.values.reduce(0) { $0 + $1.count } < before * 3 / 4, "killed at request \(number)")
-      if !isKilled {
-        #expect(number > 40)
-        return
-      }
-    }
+    try machines.collectKilledAtEachRequest(Self.options, expected, byteCountMax: before * 3 / 4)
   }
 }

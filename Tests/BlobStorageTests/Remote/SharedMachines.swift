@@ -67,6 +67,45 @@ struct SharedMachines {
     }
   }
 
+  /// Kills a collection at each of its requests, in a copy of the store. Daily at some of them; each takes a while.
+  ///
+  /// The next collection, on that machine or another, finishes it: nothing is in its way, everything can be read, and
+  /// the packs take fewer than `byteCountMax` bytes.
+  func collectKilledAtEachRequest(
+    _ options: CollectionOptions, _ expected: [String: [UInt8]], byteCountMax: Int
+  ) throws {
+    let isWhole = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] != nil
+    for number in stride(from: 1, through: 1_000, by: isWhole ? 1 : 9) {
+      let copy = try SharedMachines(store.copy())
+      let count = CallCount()
+      let client = copy.store.client { (_) throws(BlobStorageError) in
+        if count.next() >= number { throw BlobStorageError.simulatedStop }
+      }
+      var isKilled = false
+      do {
+        let dying = try copy.engine("two", client)
+        _ = try dying.collectGarbage(options)
+        try dying.close()
+      } catch let error as BlobStorageError {
+        isKilled = true
+        #expect(error.code == .simulatedStop, "request \(number): \(error)")
+      }
+      isKilled = isKilled || count.value >= number
+      try copy.check(expected, "killed at request \(number)", verifies: false)
+      let next = try copy.engine(number % 2 == 0 ? "two" : "three")
+      let report = try next.collectGarbage(options)
+      #expect(report.obstacles == [], "request \(number)")
+      try next.close()
+      try copy.check(expected, "after another collection, killed at request \(number)")
+      let left = copy.store.objects.filter { $0.key.hasPrefix("packs/") && $0.value.count > Fence.byteCount }
+      #expect(left.values.reduce(0) { $0 + $1.count } < byteCountMax, "killed at request \(number)")
+      if !isKilled {
+        #expect(number > 40)
+        return
+      }
+    }
+  }
+
   /// Collects all that can be collected, and fences writers that do not answer at once.
   static let everything = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
 }

@@ -109,7 +109,7 @@ func measureDigest(_ path: String, length: Int) throws -> [String: Any] {
 }
 
 /// Random 64 KiB of up to 64 versions that are long enough. In a folder they lie in the page cache, in a bucket this
-/// machine has not read them before.
+/// machine reads them for the first time.
 func readRanges(_ place: String, count: Int, state: String?) async throws -> [String: Any] {
   let length = Int64(64 << 10)
   let store = try await openStore(place, state: state)
