@@ -1,11 +1,6 @@
 """Small blobs put one by one and got in random order; and what else is measured inside one process of the store."""
 
-import os
-import random
-import shutil
-import subprocess
-import threading
-import time
+import os, random, shutil, subprocess, threading, time
 from statistics import median
 
 from core import OURS, row, settle, stored
@@ -45,6 +40,15 @@ small_row("put", "relaxed put of", {("put, median", OURS): 15, ("put, median", "
 small_row("put-durable", "durable put of", {("put, median", "SQLite"): 1}, "durable", "put")
 small_row("put-threads", "durable puts a second of", {("puts", "SQLite"): 4}, "durable", "rate", 8)
 small_row("get", "digest-verified get in random order of", {("get, median", "SQLite"): 1}, "relaxed", "get")
+
+
+@row("overhead", "bytes in packs of each put of a new blob of 200 bytes, without it and its key of 40",
+     {("put", OURS): 120}, once=True)
+def overhead(bench):
+    count, store = bench.count(10_000), bench.work / "overhead"
+    usage = bench.run(["StoreBench", "small", bench.data.blobs(count, 200, 40), store, "relaxed", 1, "blocking"])
+    bench.add("put", OURS, stored(store / "packs") / count - 240, "B", usage)
+    shutil.rmtree(store)
 
 
 @row("beside", "get of 10 KB blobs, and now and then a durable put, beside ten importers and undisturbed")

@@ -1,14 +1,6 @@
 """What all rows share: the list of rows, running and measuring commands, the samples, and the tables made of them."""
 
-import collections
-import json
-import os
-import resource
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
+import collections, json, os, resource, shutil, subprocess, sys, tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median

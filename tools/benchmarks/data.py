@@ -1,14 +1,6 @@
 """The data sets: made once, kept in a folder. Most come from public packages, the same on every machine."""
 
-import functools
-import gzip
-import json
-import os
-import random
-import shutil
-import subprocess
-import sys
-import tarfile
+import functools, gzip, json, os, random, shutil, subprocess, sys, tarfile
 from pathlib import Path
 
 # Binaries and text, in the order in which they stand in the mixed file.
@@ -51,13 +43,14 @@ class Data:
         (self.folder / "downloads").mkdir(parents=True, exist_ok=True)
 
     @data_set
-    def blobs(self, to, count):
-        """Blobs of 10 KB that begin as a JPEG does, and are random bytes; `order` has their names in random order."""
+    def blobs(self, to, count, byte_count=10_000, key_count=7):
+        """Blobs that begin as a JPEG does, and are random bytes; `order` has their names in random order."""
         to.mkdir()
-        names = random.Random(1).sample([f"{number:07}" for number in range(count)], count)
+        names = [f"{number:07}{random.Random(number).randbytes(20).hex()[7:key_count]}" for number in range(count)]
+        names = random.Random(1).sample(names, count)
         (to / "order").write_text("\n".join(names) + "\n")
         for name in names:
-            (to / name).write_bytes(b"\xff\xd8\xff\xe0" + random.Random(name).randbytes(9_996))
+            (to / name).write_bytes(b"\xff\xd8\xff\xe0" + random.Random(name).randbytes(byte_count - 4))
 
     @data_set
     def noise(self, to, byte_count):
