@@ -12,15 +12,15 @@ struct Recompression {
     let savedByteCount: Int64
   }
 
-  /// A pack of which less can be saved is left alone.
+  /// Packs that would save less stay as they are.
   private static let shareMin = 0.01
   /// Places of a pack that are sampled, and plain bytes of each.
   private static let spotCount = 4
   private static let spotByteCount = 512 << 10
   /// The part of a limited time that looking at packs may take.
   private static let lookingShare = 0.1
-  /// Stored bytes of one round, during which no writer can share what its packs have. In a bucket, another collector
-  /// fences this one if it takes too long.
+  /// Stored bytes of one round, during which no writer can share what its packs have. In a bucket, no other machine can
+  /// collect garbage until the round ends.
   private static let roundByteCountMax: Int64 = 256 << 20
   private static let sharedRoundByteCountMax: Int64 = 128 << 20
 
