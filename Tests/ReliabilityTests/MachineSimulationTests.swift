@@ -39,11 +39,11 @@ struct MachineSimulationTests {
   @Test(
     "are seen to lose something when a protection is switched off",
     arguments: [
-      // With a seed that is known to miss each, to search from: the search took 34 seeds in all from the first.
-      ("the second look", Weaknesses.removesByOldListing, 8),
-      ("waiting for all to pass", .removesBeforeAllPassed, 3),
+      // With the seed to search from. As of now that seed shows the loss; others take long to find.
+      ("the second look", Weaknesses.removesByOldListing, 21),
+      ("waiting for all to pass", .removesBeforeAllPassed, 16),
       ("looking at what is there on a 412", .takesExistsForStored, 3),
-      ("counting on nothing that is condemned", .pardonsSharedPacks, 20),
+      ("counting on nothing that is condemned", .pardonsSharedPacks, 82),
     ])
   func mutations(_ name: String, _ weaknesses: Weaknesses, _ seed: UInt64) {
     #expect(firstBreak(name, weaknesses, .usual, from: seed) != nil, "\(name)")
