@@ -17,7 +17,7 @@ package final class CacheCore: Sendable {
   let durability: Durability
   let lockFile: any File
   /// One thread of this process makes room at a time.
-  let turn = Mutex<Void>(())
+  let turn = IOLock<Void>(())
   let state: Mutex<State>
 
   struct State: Sendable {

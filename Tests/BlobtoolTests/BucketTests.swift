@@ -48,6 +48,19 @@ struct BucketTests {
     #expect(verified.status == 0, "\(verified.errors)")
   }
 
+  @Test("refuses conditions in a sentence, and changes nothing")
+  func conditions() async throws {
+    #expect(try await run("one", ["init"]).status == 0)
+    #expect(try await run("one", ["put", "k"], input: Data("one".utf8)).status == 0)
+    for command in [["put", "new", "--if-absent"], ["delete", "k", "--if-absent"]] {
+      let refused = try await run("one", command, input: Data("two".utf8))
+      #expect(refused.status == 1)
+      #expect(refused.errors.contains("A store in a bucket does not support conditions"), "\(refused.errors)")
+    }
+    #expect(try await run("two", ["get", "k"]).bytes == Data("one".utf8))
+    #expect(try await run("two", ["get", "new"]).status == 3)
+  }
+
   @Test("that cannot be had is told in a sentence, without the secret")
   func refusals() async throws {
     let cases: [([String: String], Int32, String)] = [

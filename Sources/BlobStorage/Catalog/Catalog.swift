@@ -31,7 +31,7 @@ package final class Catalog: Sendable {
   let refusal = Mutex<BlobStorageError?>(nil)
   let current = Mutex<Current?>(nil)
   /// Orders the writes of this process, whose threads share the one lock of the lock file.
-  let writeTurn = Mutex<Void>(())
+  let writeTurn = IOLock<Void>(())
   /// Whether this process holds `users`. It does not if another process was leaving the catalog clean at that moment.
   let isUser = Mutex(false)
   /// Orders the commits of this process, whose threads share the locks of the live table.
@@ -173,10 +173,10 @@ package final class Catalog: Sendable {
         let catalogCount = table?.catalogCount ?? 0
         let environment = try environment()
         // Nil if another thread changed to another catalog meanwhile.
-        let isShared = current.withLock { $0?.environment === environment ? $0?.state != nil : nil }
-        guard let isShared, live.table === table else { continue }
+        let hasState = current.withLock { $0?.environment === environment ? $0?.state != nil : nil }
+        guard let hasState, live.table === table else { continue }
         let outcome = try environment.read { (snapshot) throws(BlobStorageError) -> T? in
-          guard let tails, let table, isShared else { return try body(snapshot) }
+          guard let tails, let table, hasState else { return try body(snapshot) }
           guard let view = try tails.view(snapshot, of: environment, table, catalogCount: catalogCount) else {
             return nil
           }
@@ -474,6 +474,6 @@ package final class Catalog: Sendable {
   }
 
   func inTurn<T>(_ body: () throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
-    try writeTurn.withLock { (_) throws(BlobStorageError) in Unchecked(value: try body()) }.value
+    try writeTurn.withLock { (_) throws(BlobStorageError) in try body() }
   }
 }

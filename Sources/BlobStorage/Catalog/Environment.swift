@@ -316,7 +316,7 @@ package final class Environment: @unchecked Sendable {
 enum SharedEnvironments {
   private struct Weak: Sendable { weak var environment: Environment? }
   /// An environment stays here until it has been closed.
-  private static let known = Mutex<[Place: Weak]>([:])
+  private static let known = IOLock<[Place: Weak]>([:])
 
   /// Which folder it is, by whatever path.
   struct Place: Hashable, Sendable {
@@ -335,21 +335,17 @@ enum SharedEnvironments {
     }
     let place = Place(device: status.device, inode: status.inode)
     while true {
-      let result: Result<Environment?, BlobStorageError> = known.withLock { known in
+      let environment = try known.withLock { (known) throws(BlobStorageError) -> Environment? in
         // An entry without an environment is being closed on another thread.
         // The folder may have the inode of a removed one whose database is still open here.
-        if let entry = known[place], !(entry.environment?.isNameless ?? false) {
-          return .success(entry.environment)
-        }
-        do throws(BlobStorageError) {
-          let environment = try Environment(
-            folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock,
-            algorithm: algorithm)
-          known[place] = Weak(environment: environment)
-          return .success(environment)
-        } catch { return .failure(error) }
+        if let entry = known[place], !(entry.environment?.isNameless ?? false) { return entry.environment }
+        let environment = try Environment(
+          folder: folder, place: place, files: files, mapByteCount: mapByteCount, clock: clock,
+          algorithm: algorithm)
+        known[place] = Weak(environment: environment)
+        return environment
       }
-      if let environment = try result.get() { return environment }
+      if let environment { return environment }
       Thread.sleep(forTimeInterval: 0.000_2)
     }
   }
@@ -357,9 +353,4 @@ enum SharedEnvironments {
   fileprivate static func closed(_ place: Place) {
     known.withLock { if $0[place]?.environment == nil { $0[place] = nil } }
   }
-}
-
-extension BlobStorageError.Code {
-  /// The catalog is not usable; it is rebuilt from the packs. Never leaves the library.
-  package static let catalogDamaged = Self("catalogDamaged")
 }

@@ -37,7 +37,7 @@ package final class LiveTable: Sendable {
   /// The slots whose locks this process holds, with what it stored there. Every use of slots holds this mutex: a file
   /// lock does not exclude another thread of the same process, and without the lock a slot may belong to another
   /// process.
-  private let own = Mutex<[Int: OwnSlot]>([:])
+  private let own = IOLock<[Int: OwnSlot]>([:])
 
   private struct OwnSlot {
     var entry: Entry
@@ -260,7 +260,7 @@ package final class LiveTable: Sendable {
 
   /// Claims a slot for a pack; nil if all are taken.
   package func claim(_ pack: PackName) throws(BlobStorageError) -> Slot? {
-    try withOwn { (own) throws(BlobStorageError) in
+    try own.withLock { (own) throws(BlobStorageError) in
       for slot in 0..<Self.slotCount where own[slot] == nil && isFree(slot) {
         guard try file.lock(bytes: Self.byte(slot), wait: false) else { continue }
         guard isFree(slot) else {
@@ -283,17 +283,6 @@ package final class LiveTable: Sendable {
     memory[word(slot, .sequence)] == 0 || memory[word(slot, .turn)] & 1 == 1
   }
 
-  private func withOwn<T>(
-    _ body: (inout [Int: OwnSlot]) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    let result: Result<Unchecked<T>, BlobStorageError> = own.withLock { own in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body(&own))) } catch {
-        return .failure(error)
-      }
-    }
-    return try result.get().value
-  }
-
   private func change(_ slot: Int, _ body: () -> Void) {
     // A process that died in the middle left it odd.
     let turn = memory[word(slot, .turn)] | 1
@@ -308,7 +297,7 @@ package final class LiveTable: Sendable {
 
   /// Whether the process that wrote to the slot has ended.
   package func isDead(_ entry: Entry) throws(BlobStorageError) -> Bool {
-    try withOwn { (own) throws(BlobStorageError) in
+    try own.withLock { (own) throws(BlobStorageError) in
       guard own[entry.slot] == nil, try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
         return false
       }
@@ -328,7 +317,7 @@ package final class LiveTable: Sendable {
   /// Frees the slots of dead writers for which `isSettled` says that the catalog has all that they published.
   package func reap(_ isSettled: (Entry) throws(BlobStorageError) -> Bool) throws(BlobStorageError) {
     for entry in entries() where try isSettled(entry) {
-      try withOwn { (own) throws(BlobStorageError) in
+      try own.withLock { (own) throws(BlobStorageError) in
         guard own[entry.slot] == nil, try file.lock(bytes: Self.byte(entry.slot), wait: false) else {
           return
         }

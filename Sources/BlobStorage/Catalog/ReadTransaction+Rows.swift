@@ -398,3 +398,30 @@ package enum CacheIndexState: UInt64 {
   /// A process may have died before it noted its keys.
   case lacksKeys = 2
 }
+
+extension ReadTransaction {
+  /// - Throws: `conditionFailed` when the condition does not hold for the key.
+  func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
+    let wanted: Stamp?
+    switch condition {
+    case .always: return
+    case .current(let id): wanted = id.stamp
+    case .absent: wanted = nil
+    }
+    let current = try currentVersion(ofKey: key)?.stamp
+    guard current != wanted else { return }
+    let text = String(decoding: key, as: UTF8.self)
+    let found = current.map { "its current version is \(BlobVersion.ID($0))" } ?? "it has no version"
+    var error = BlobStorageError(
+      .conditionFailed, "The key “\(text)” is not as the change expects: \(found). Nothing was changed.",
+      key: text)
+    error.currentVersionText = current.map { BlobVersion.ID($0).description }
+    throw error
+  }
+
+  /// Where the ref record of a version that can be seen lies.
+  func place(of ref: RefRecord) throws(BlobStorageError) -> Place? {
+    guard let name = try nameRow(ref.key) else { return nil }
+    return try versionRow(of: name, ref.version)?.place
+  }
+}

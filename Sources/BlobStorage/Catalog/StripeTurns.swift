@@ -8,22 +8,22 @@ extension Catalog {
   ///
   /// - Parameters:
   ///   - keys: nil for any.
-  ///   - isShared: whether anything is published here at all.
+  ///   - publishes: whether the commit may become visible by a length in the live table.
   ///   - isAlone: whether no other thread commits meanwhile, whatever its keys.
   func inCommitTurn<T>(
-    _ keys: [[UInt8]]?, isShared: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
+    _ keys: [[UInt8]]?, publishes: Bool, isAlone: Bool, _ body: () throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     guard tails != nil else { return try body() }
-    if isShared { try leaveRemovedTable() }
+    if publishes { try leaveRemovedTable() }
     let stripes = LiveTable.stripes(keys)
     let begin = ContinuousClock.now
     let done = try stripeTurns.withTurn(isAlone ? nil : stripes) { () throws(BlobStorageError) in
-      guard isShared, let live = live.table else { return try body() }
+      guard publishes, let live = live.table else { return try body() }
       // Threads that waited behind one that a stopped process held up do not wait as long once more.
       let waited = (ContinuousClock.now - begin) / .seconds(1)
       return try live.locked(stripes, withinSeconds: max(1, stripePatienceSeconds - waited), body)
     }
-    guard isShared else { return done }
+    guard publishes else { return done }
     // If a program removed the table meanwhile, no new process sees what was published there.
     do throws(BlobStorageError) { try leaveRemovedTable() } catch {
       logger.warning("A change is not seen by all yet.", metadata: ["reason": "\(error.message)"])

@@ -93,8 +93,7 @@ package final class Tails: Sendable {
     mutating func countNone() { (recordCount, byteCount, memoryByteCount, since) = (0, 0, 0, nil) }
   }
 
-  private final class Box { var state = State() }
-  private let box = Mutex(Unchecked(value: Box()))
+  private let state = IOLock(State())
   private let backend: any Backend
   private let codecs: CodecPool
   private let store: StoreHeader
@@ -112,61 +111,50 @@ package final class Tails: Sendable {
     self.store = store
   }
 
-  private func locked<T>(
-    _ body: (inout State) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    let result: Result<Unchecked<T>, BlobStorageError> = box.withLock { box in
-      do throws(BlobStorageError) { return .success(Unchecked(value: try body(&box.value.state))) } catch {
-        return .failure(error)
-      }
-    }
-    return try result.get().value
-  }
-
   /// How much the catalog lacks, as far as this process knows.
   package var size: (recordCount: Int, byteCount: Int64) {
-    box.withLock { ($0.value.state.recordCount, $0.value.state.byteCount) }
+    state.withLock { ($0.recordCount, $0.byteCount) }
   }
 
   /// Whether the tails are long enough to settle.
-  package var isLong: Bool { box.withLock { $0.value.state.isLong } }
+  package var isLong: Bool { state.withLock { $0.isLong } }
 
   /// Whether the tails are long or old enough for the caller to settle. One thread of several is told so: the others
   /// need not wait for it. The caller calls ``endSettling()``.
   func beginSettling() -> Bool {
     if weaknesses.contains(.growsTails) { return false }
-    return box.withLock { box in
-      guard !box.value.state.isSettling, let since = box.value.state.since else { return false }
-      guard box.value.state.isLong || !(0..<Self.ageMax ~= time.now() - since) else { return false }
-      box.value.state.isSettling = true
+    return state.withLock { state in
+      guard !state.isSettling, let since = state.since else { return false }
+      guard state.isLong || !(0..<Self.ageMax ~= time.now() - since) else { return false }
+      state.isSettling = true
       return true
     }
   }
 
-  func endSettling() { box.withLock { $0.value.state.isSettling = false } }
+  func endSettling() { state.withLock { $0.isSettling = false } }
 
   /// Whether settling has failed for so long that memory must be protected: then commits are no longer published.
   var isFull: Bool {
     if weaknesses.contains(.growsTails) { return false }
-    return box.withLock { $0.value.state.isFull }
+    return state.withLock { $0.isFull }
   }
 
   /// Postpones the next attempt after a failed one: ``beginSettling()`` waits for more records, or for ``ageMax`` again.
   func postponeSettling() {
-    box.withLock { box in
-      box.value.state.patience = box.value.state.recordCount * 5 / 4
-      box.value.state.since = time.now()
+    state.withLock { state in
+      state.patience = state.recordCount * 5 / 4
+      state.since = time.now()
     }
   }
 
   /// Whether the catalog may lack anything.
-  var isEmpty: Bool { box.withLock { $0.value.state.recordCount == 0 } }
+  var isEmpty: Bool { state.withLock { $0.recordCount == 0 } }
 
   /// Resets the counts after the catalog has applied everything that was published.
   func resetCounts() {
-    box.withLock { box in
-      box.value.state.countNone()
-      box.value.state.patience = 0
+    state.withLock { state in
+      state.countNone()
+      state.patience = 0
     }
   }
 
@@ -175,7 +163,7 @@ package final class Tails: Sendable {
     _ records: some Sequence<PackRecord>, of header: PackHeader, upTo end: Int64, in slot: LiveTable.Slot,
     isPromised: Bool
   ) throws(BlobStorageError) {
-    try locked { (state) throws(BlobStorageError) in
+    try state.withLock { (state) throws(BlobStorageError) in
       // Under the lock, so that both counts change together.
       guard slot.publish(end, isPromised: isPromised) else {
         throw BlobStorageError(.closed, "The store was closed.")
@@ -208,8 +196,8 @@ package final class Tails: Sendable {
     isAtOnce: Bool = false
   ) throws(BlobStorageError) -> ReadTransaction? {
     let place = environment.number
-    let (known, othersCount) = try locked {
-      (state) throws(BlobStorageError) -> (Unchecked<ReadTransaction>?, UInt64) in
+    let (known, othersCount) = try state.withLock {
+      (state) throws(BlobStorageError) -> (ReadTransaction?, UInt64) in
       let othersCount = live.publishCount &- state.ownCount
       guard state.table === live, state.isMade, state.environment == place, state.snapshot == snapshot.id,
         othersCount == state.othersCount || weaknesses.contains(.skipsExtending)
@@ -217,9 +205,9 @@ package final class Tails: Sendable {
       if state.isExtended {
         guard try extend(&state, snapshot, place) else { return (nil, othersCount) }
       }
-      return (Unchecked(value: state.isEmpty ? snapshot : snapshot.with(state.rows)), othersCount)
+      return (state.isEmpty ? snapshot : snapshot.with(state.rows), othersCount)
     }
-    if let known { return known.value }
+    if let known { return known }
     if isAtOnce { return nil }
     let entries = live.entries()
     // What was settled and freed since the snapshot would be missing, or recovered in a new catalog.
@@ -234,19 +222,19 @@ package final class Tails: Sendable {
       if error.code == .corrupted { live.askAgain() }
       throw error
     }
-    return try locked { (state) throws(BlobStorageError) -> Unchecked<ReadTransaction?> in
+    return try state.withLock { (state) throws(BlobStorageError) -> ReadTransaction? in
       let packs = Set(entries.map(\.pack))
       for entry in entries {
         guard let index = state.index(entry.pack) else { continue }
         state.tails[index].published = max(state.tails[index].published, entry.published)
       }
-      guard try extend(&state, snapshot, place) else { return Unchecked(value: nil) }
+      guard try extend(&state, snapshot, place) else { return nil }
       // A pack without a slot is sealed, and the catalog has all of it.
       state.tails.removeAll { $0.records.isEmpty && !packs.contains($0.header.name) }
       state.table = live
       state.othersCount = othersCount
-      return Unchecked(value: state.isEmpty ? snapshot : snapshot.with(state.rows))
-    }.value
+      return state.isEmpty ? snapshot : snapshot.with(state.rows)
+    }
   }
 
   /// Brings the rows up to the tails; false if the snapshot is too old.
@@ -338,7 +326,7 @@ package final class Tails: Sendable {
   private func fetch(_ entry: LiveTable.Entry, _ snapshot: ReadTransaction) throws(BlobStorageError) {
     guard let (_, row) = try snapshot.openPack(entry.pack) else { return }
     guard entry.isValid else { throw Self.unreadable(entry, from: row.appliedByteCount) }
-    let (known, file) = try locked { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
+    let (known, file) = try state.withLock { (state) throws(BlobStorageError) -> (Int64, (any File)?) in
       guard let index = state.index(entry.pack) else { return (0, nil) }
       if state.tails[index].start > row.appliedByteCount {
         // The catalog was rebuilt and lacks records that had been settled: the pack is read again.
@@ -360,7 +348,7 @@ package final class Tails: Sendable {
     guard end == entry.published, !(records.last?.continues ?? false) else {
       throw Self.unreadable(entry, from: end)
     }
-    try locked { state in
+    state.withLock { state in
       let index = state.index(entry.pack) ?? state.tails.count
       if index == state.tails.count {
         state.tails.append(Tail(header: header, published: 0, records: [], end: start))
@@ -400,7 +388,7 @@ package final class Tails: Sendable {
     var rest = countMax
     for attempt in 0..<4 {
       for entry in entries { try fetch(entry, transaction) }
-      let tails = try locked { Unchecked(value: $0.tails) }.value
+      let tails = state.withLock { $0.tails }
       var isWhole = true
       for var tail in tails where rest > 0 {
         let entry = known[tail.header.name]
@@ -409,7 +397,7 @@ package final class Tails: Sendable {
         if try !settle(tail, entry?.promised ?? 0, transaction, &rest) {
           isWhole = false
           // The pack is read again from where the catalog ends.
-          try locked { state in
+          state.withLock { state in
             if let index = state.index(tail.header.name) { state.tails[index].forget() }
             state.isMade = false
           }

@@ -209,3 +209,39 @@ extension WriteTransaction {
     if !isNeeded { name.maskCount -= 1 }
   }
 }
+
+extension WriteTransaction {
+  /// Applies records that were appended to open packs.
+  ///
+  /// - Parameter isPromised: whether a sync follows before the operation that appended them returns.
+  func apply(
+    _ pending: [(header: PackHeader, record: PackRecord)], isPromised: Bool = false
+  ) throws(BlobStorageError) {
+    var index = 0
+    while index < pending.count {
+      let header = pending[index].header
+      var row = PackRow(name: header.name, created: header.created)
+      let number: UInt32
+      if let known = try pack(header.name) {
+        number = known.number
+        row = known.row
+      } else {
+        number = try addPack(row)
+      }
+      while index < pending.count, pending[index].header.name == header.name {
+        // A rebuild by another process may have been here before.
+        if pending[index].record.offset >= row.appliedByteCount {
+          if pending[index].record.offset > row.appliedByteCount {
+            // A rebuild by another process could not read what lies between.
+            row.isDamaged = true
+            row.appliedByteCount = pending[index].record.offset
+          }
+          try apply(pending[index].record, from: number, &row)
+        }
+        index += 1
+      }
+      if isPromised { row.promisedByteCount = row.appliedByteCount }
+      try setPackRow(number, row)
+    }
+  }
+}

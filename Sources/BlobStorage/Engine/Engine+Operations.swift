@@ -308,13 +308,27 @@ extension Engine {
     }
   }
 
-  /// Drops versions of keys in one commit, and makes that durable.
+  /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
+  ///
+  /// - Throws: `conditionFailed` when the condition does not hold for a key; nothing was changed.
   private func drop(
     _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always
   ) throws(BlobStorageError) -> RetentionResult {
+    // Beyond any count that memory could hold, saturation is exact enough.
+    let kept = count.map { $0 == Int.max ? $0 : $0 + 1 } ?? 0
     // A caller that drops wants to free room, so dropping must not need room.
-    try folder.withReserve { () throws(BlobStorageError) in
-      let (result, watermark) = try writer.drop(keys, keeping: count, durability, if: condition)
+    return try folder.withReserve { () throws(BlobStorageError) in
+      let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
+        var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
+        for key in keys {
+          try commit.transaction.check(condition, on: key)
+          guard let droppedCount = try commit.dropVersions(of: key, keeping: kept) else { continue }
+          result.keyCount += 1
+          result.droppedVersionCount += droppedCount
+        }
+        commit.isPromised = durability == .durable && result.droppedVersionCount > 0
+        return result
+      }
       if result.droppedVersionCount > 0 {
         try makeDurable(durability, watermark)
       } else if durability == .durable {

@@ -61,8 +61,12 @@ package final class Engine: Sendable {
     package var streamHeadByteCount = MemoryPut.byteCountMax
     /// Of what streams in, so much is cut and looked up at once.
     package var streamBatchByteCount = FrameBuilder.longPlainByteCountMax
-    /// Whether items that are put together are joined as files of an import are, so that tests of all kinds have frames.
-    package var joinsItems = false
+    #if DEBUG || WEAKNESSES
+      /// Whether items that are put together are joined as files of an import are, so that tests of all kinds have frames.
+      package var joinsItems = false
+    #else
+      var joinsItems: Bool { false }
+    #endif
     /// Where names and writer identities come from.
     package var randomNumber: @Sendable () -> UInt64 = randomUInt64
     /// Does the work of the pool on the caller's thread, so that what happens has one order.

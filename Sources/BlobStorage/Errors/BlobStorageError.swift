@@ -95,8 +95,22 @@ extension BlobStorageError.Code {
   public static let wouldDropMany = Self("wouldDropMany")
   /// The caller's own source or converter failed.
   public static let sourceFailed = Self("sourceFailed")
-  /// A published pack has gone. The catalog, once extended, says where its records are now. Never leaves the library.
+}
+
+/// Codes that never leave the library: callers answer them.
+extension BlobStorageError.Code {
+  /// A commit needs a new pack, which is begun without locks.
+  static let needsPack = Self("needsPack")
+  /// A commit has to run alone, in a catalog transaction.
+  static let needsCatalog = Self("needsCatalog")
+  /// A plan that looked nothing up does not do.
+  static let needsLookup = Self("needsLookup")
+  /// The catalog is not usable; it is rebuilt from the packs.
+  package static let catalogDamaged = Self("catalogDamaged")
+  /// A published pack has gone. The catalog, once extended, says where its records are now.
   package static let packGone = Self("packGone")
+  /// Bytes are not in the page cache.
+  static let notCached = Self("notCached")
 }
 
 /// The value; nil when what it is read from is damaged.

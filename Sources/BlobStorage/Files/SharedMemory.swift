@@ -7,12 +7,16 @@ package final class SharedMemory: @unchecked Sendable {
   // Unchecked: the words are only touched by atomic operations.
   private let words: UnsafeMutablePointer<UInt64>
   private let byteCount: Int
-  /// For tests: a process that may die at each word.
-  private let process: (any Process)?
+  #if DEBUG || WEAKNESSES
+    private let process: (any Process)?
+  #else
+    private var process: (any Process)? { nil }
+  #endif
   /// The mapping, if it is another object's.
   private let owner: SharedMemory?
 
-  /// For tests: what comes between a process and the memory it shares.
+  /// For tests: what comes between a process, which may die at each word, and the memory it shares. Release builds ignore
+  /// it, like ``Weaknesses``.
   package protocol Process: Sendable {
     /// Called before each load.
     func willLoad(_ index: Int)
@@ -24,7 +28,9 @@ package final class SharedMemory: @unchecked Sendable {
   init(words: UnsafeMutablePointer<UInt64>, byteCount: Int) {
     self.words = words
     self.byteCount = byteCount
-    process = nil
+    #if DEBUG || WEAKNESSES
+      process = nil
+    #endif
     owner = nil
   }
 
@@ -32,7 +38,9 @@ package final class SharedMemory: @unchecked Sendable {
   package init(_ other: SharedMemory, of process: any Process) {
     words = other.words
     byteCount = other.byteCount
-    self.process = process
+    #if DEBUG || WEAKNESSES
+      self.process = process
+    #endif
     owner = other
   }
 

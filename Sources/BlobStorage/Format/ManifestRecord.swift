@@ -73,6 +73,12 @@ package struct ChunkEntry: Hashable, Sendable {
     writer.integer(UInt32(plainByteCount))
   }
 
+  package static func encoded(_ entries: [ChunkEntry]) -> [UInt8] {
+    var writer = ByteWriter(capacity: entries.count * byteCount)
+    for entry in entries { entry.encode(into: &writer) }
+    return writer.bytes
+  }
+
   /// The entries in `bytes`, which hold whole entries and nothing else.
   package static func list(
     _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
@@ -115,6 +121,12 @@ package struct ListEntry: Hashable, Sendable {
     digest.withUnsafeBytes { writer.raw($0) }
     writer.integer(UInt32(chunkCount))
     writer.integer(spanByteCount)
+  }
+
+  package static func encoded(_ entries: [ListEntry]) -> [UInt8] {
+    var writer = ByteWriter(capacity: entries.count * byteCount)
+    for entry in entries { entry.encode(into: &writer) }
+    return writer.bytes
   }
 
   package static func list(

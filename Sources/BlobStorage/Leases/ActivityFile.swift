@@ -1,5 +1,4 @@
 import Foundation
-import Synchronization
 import SystemPackage
 
 /// Tells other processes how far long work is. Nothing about it is ever a reason for the work to fail: where nothing
@@ -8,7 +7,7 @@ final class ActivityFile: Sendable {
   static let suffix = ".activity"
   private static let secondsBetweenWrites = 0.25
 
-  private struct State: Sendable {
+  private struct State {
     var file: (any File)?
     var path: FilePath?
     var hasFailed = false
@@ -24,7 +23,7 @@ final class ActivityFile: Sendable {
   private let byteCountMin: Int64
   private let started: UInt64
   private let clock = ContinuousClock.now
-  private let state = Mutex(State())
+  private let state = IOLock(State())
 
   /// - Parameter byteCountMin: bytes after which the work is reported.
   init(

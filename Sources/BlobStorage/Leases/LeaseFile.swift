@@ -1,4 +1,3 @@
-import Synchronization
 import SystemPackage
 
 /// Tells gc what a writer or reader at work needs, before it relies on that.
@@ -21,7 +20,7 @@ package final class LeaseFile: Sendable {
 
   static let slotByteCount = 40
 
-  private struct State: Sendable {
+  private struct State {
     var file: (any File)?
     var slotCount = 1
     var heldCount = 0
@@ -35,7 +34,7 @@ package final class LeaseFile: Sendable {
   private let folder: FilePath
   private let writer: UInt64
   private let files: any FileSystem
-  private let state = Mutex(State())
+  private let state = IOLock(State())
 
   package init(folder: FilePath, writer: UInt64, files: any FileSystem) {
     self.folder = folder
@@ -47,7 +46,7 @@ package final class LeaseFile: Sendable {
   ///
   /// - Complexity: one write of 40 bytes each.
   package func hold(_ held: [Held]) throws(BlobStorageError) -> Hold {
-    try locked { (state) throws(BlobStorageError) in
+    try state.withLock { (state) throws(BlobStorageError) in
       let file = try opened(&state)
       let slots = Self.reserve(held.count, &state)
       var writer = ByteWriter(capacity: held.count * Self.slotByteCount)
@@ -98,7 +97,7 @@ package final class LeaseFile: Sendable {
 
   /// Protects the writer's packs from `sequence` on until `endPut`: chunks without a version go there.
   package func beginPut(from sequence: UInt32) throws(BlobStorageError) -> UInt64 {
-    try locked { (state) throws(BlobStorageError) in
+    try state.withLock { (state) throws(BlobStorageError) in
       state.nextPut += 1
       let put = state.nextPut
       state.puts[put] = sequence
@@ -207,12 +206,6 @@ package final class LeaseFile: Sendable {
     guarded.raw(content)
     writer.integer(CRC32C.checksum(guarded.bytes.span.bytes))
     writer.raw(guarded.bytes)
-  }
-
-  private func locked<T>(
-    _ body: (inout State) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> T {
-    try state.withLock { (state) throws(BlobStorageError) in Unchecked(value: try body(&state)) }.value
   }
 }
 

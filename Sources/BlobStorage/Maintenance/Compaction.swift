@@ -280,11 +280,3 @@ enum Retirement {
     try remove()
   }
 }
-
-extension ReadTransaction {
-  /// Where the ref record of a version that can be seen lies.
-  func place(of ref: RefRecord) throws(BlobStorageError) -> Place? {
-    guard let name = try nameRow(ref.key) else { return nil }
-    return try versionRow(of: name, ref.version)?.place
-  }
-}

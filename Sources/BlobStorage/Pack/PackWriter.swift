@@ -101,16 +101,15 @@ package final class PackWriter {
   /// last of these is in the pack, a recovery takes none.
   ///
   /// - Parameters:
-  ///   - isSplit: makes a commit of each entry.
   ///   - syncedByteCount: bytes of the pack that are known to be on the medium.
   ///   - body: called with each entry as a reader would find it.
   package func append(
-    commit: some Collection<CommitRecord.Entry>, isSplit: Bool = false, syncedByteCount: Int64 = 0,
+    commit: some Collection<CommitRecord.Entry>, syncedByteCount: Int64 = 0,
     _ body: (PackRecord) -> Void
   ) throws(BlobStorageError) {
     try check()
     defer { endCommit() }
-    let known = commit.count > 4 && !isSplit ? targets.byDigest() : nil
+    let known = commit.count > 4 ? targets.byDigest() : nil
     var (begin, index) = (commit.startIndex, commit.startIndex)
     var memoryByteCount = 0
     while index < commit.endIndex {
@@ -121,11 +120,11 @@ package final class PackWriter {
       commit.formIndex(after: &index)
       let isLast = index == commit.endIndex
       guard
-        isLast || isSplit || entries.count >= CommitRecord.byteCountTarget
+        isLast || entries.count >= CommitRecord.byteCountTarget
           || memoryByteCount >= CommitRecord.memoryByteCountTarget
       else { continue }
       for record in try endRecord(
-        commit[begin..<index], continues: !isLast && !isSplit, syncedByteCount)
+        commit[begin..<index], continues: !isLast, syncedByteCount)
       { body(record) }
       (begin, memoryByteCount) = (index, 0)
     }

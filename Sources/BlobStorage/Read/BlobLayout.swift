@@ -65,6 +65,23 @@ package struct BlobLayout: Sendable {
     }
   }
 
+  /// The blob's manifest: the record's meta and its payload.
+  ///
+  /// - Throws: `limitExceeded` when the blob has more chunks than a manifest can name.
+  func manifest() throws(BlobStorageError) -> (record: ManifestRecord, payload: [UInt8]) {
+    let (depth, payload, listedCount) =
+      switch listed {
+      case .chunks(let chunks): (UInt8(0), ChunkEntry.encoded(chunks), chunks.count)
+      case .lists(let lists): (UInt8(1), ListEntry.encoded(lists), lists.count)
+      }
+    guard listedCount <= Limits.manifestListCountMax else {
+      throw BlobStorageError(.limitExceeded, "The blob has more chunks than a manifest can name.")
+    }
+    let record = ManifestRecord(
+      digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: depth, listedCount: listedCount)
+    return (record, payload)
+  }
+
   /// Calls `body` with the chunks that the range touches, in order, until it returns false.
   ///
   /// - Complexity: reads only the lists that the range touches.

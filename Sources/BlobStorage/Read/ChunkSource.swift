@@ -519,8 +519,3 @@ extension ChunkSource {
     return bytes
   }
 }
-
-extension BlobStorageError.Code {
-  /// Bytes are not in the page cache. Never leaves the library.
-  static let notCached = Self("notCached")
-}

@@ -27,7 +27,7 @@ struct BlobDigest {
   /// The digest of all bytes so far.
   func finalize() -> Digest {
     wait()
-    return work.stream.withLock { $0.value.finalize() }
+    return work.stream.withLock { $0.finalize() }
   }
 
   private func wait() {
@@ -43,11 +43,11 @@ struct BlobDigest {
     }
 
     private let state = Mutex(State())
-    let stream: Mutex<Unchecked<DigestStream>>
+    let stream: IOLock<DigestStream>
     let running = DispatchGroup()
 
     init(_ algorithm: Digest.Algorithm) {
-      stream = Mutex(Unchecked(value: DigestStream(algorithm)))
+      stream = IOLock(DigestStream(algorithm))
     }
 
     /// Returns whether it has to be run, and how many batches wait.
@@ -64,7 +64,7 @@ struct BlobDigest {
     func run() {
       while let batches = removeWaiting() {
         stream.withLock { stream in
-          for batch in batches { stream.value.update(batch.span.bytes) }
+          for batch in batches { stream.update(batch.span.bytes) }
         }
       }
       running.leave()

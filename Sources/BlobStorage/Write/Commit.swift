@@ -114,7 +114,7 @@ extension WriterSession {
     }
 
     /// Appends a frame as part of the commit. Returns bytes that it adds to the pack.
-    fileprivate mutating func append(
+    mutating func append(
       _ frame: FrameRecord, payload: RawSpan
     ) throws(BlobStorageError) -> Int {
       let time = try packTime()
@@ -180,230 +180,54 @@ extension WriterSession {
   }
 }
 
-/// Manifests as commits append them.
+/// Refs and drops of a commit.
 extension WriterSession.Commit {
-  /// Appends the manifest of a blob of few chunks, unless it is there.
-  package mutating func appendManifest(
-    _ digest: Digest, _ entries: [ChunkEntry]
-  ) throws(BlobStorageError) -> Int {
-    if try isManifestThere(digest) { return 0 }
-    return try append(digest, entries)
-  }
-
-  /// Appends the manifest of a blob of many chunks, unless it is there.
-  package mutating func appendManifest(
-    _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64
-  ) throws(BlobStorageError) -> Int {
-    if try isManifestThere(digest) { return 0 }
-    return try append(digest, lists, byteCount, chunkCount)
-  }
-
-  /// Appends a manifest that names the chunks as the layout does. One that is there may name others, which are not: this
-  /// one takes its place.
+  /// Appends the ref that makes a blob the current version of a key.
   ///
-  /// - Parameter unlessThere: the one that is there is known to do.
-  package mutating func appendManifest(
-    of layout: BlobLayout, unlessThere: Bool
-  ) throws(BlobStorageError) -> Int {
-    // A blob of one chunk has no manifest, an empty one no list.
-    guard layout.chunkCount > 1 else { return 0 }
-    if unlessThere, try isManifestThere(layout.digest) { return 0 }
-    switch layout.listed {
-    case .chunks(let entries): return try append(layout.digest, entries)
-    case .lists(let lists):
-      return try append(layout.digest, lists, layout.byteCount, layout.chunkCount)
-    }
-  }
-
-  private func isManifestThere(_ digest: Digest) throws(BlobStorageError) -> Bool {
-    guard let row = try transaction.manifestToShare(digest) else { return false }
-    return try canRefer(to: row.place)
-  }
-
-  private mutating func append(
-    _ digest: Digest, _ entries: [ChunkEntry]
-  ) throws(BlobStorageError) -> Int {
-    var payload = ByteWriter(capacity: entries.count * ChunkEntry.byteCount)
-    var byteCount: Int64 = 0
-    for entry in entries {
-      entry.encode(into: &payload)
-      byteCount += Int64(entry.plainByteCount)
-    }
-    let record = ManifestRecord(
-      digest: digest, byteCount: byteCount, chunkCount: Int64(entries.count), depth: 0,
-      listedCount: entries.count)
-    return try append(.manifest(record), payload: payload.bytes.span.bytes)
-  }
-
-  private mutating func append(
-    _ digest: Digest, _ lists: [ListEntry], _ byteCount: Int64, _ chunkCount: Int64
-  ) throws(BlobStorageError) -> Int {
-    guard lists.count <= Limits.manifestListCountMax else {
-      throw BlobStorageError(.limitExceeded, "The blob has more chunks than a manifest can name.")
-    }
-    var payload = ByteWriter(capacity: lists.count * ListEntry.byteCount)
-    for list in lists { list.encode(into: &payload) }
-    let record = ManifestRecord(
-      digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: 1, listedCount: lists.count)
-    return try append(.manifest(record), payload: payload.bytes.span.bytes)
-  }
-}
-
-extension WriterSession {
-  /// Applies appended records to the catalog.
-  func apply(
-    _ pending: [(header: PackHeader, record: PackRecord)], to transaction: WriteTransaction,
-    isPromised: Bool = false
-  ) throws(BlobStorageError) {
-    var index = 0
-    while index < pending.count {
-      let header = pending[index].header
-      var row = PackRow(name: header.name, created: header.created)
-      let number: UInt32
-      if let known = try transaction.pack(header.name) {
-        number = known.number
-        row = known.row
-      } else {
-        number = try transaction.addPack(row)
-      }
-      while index < pending.count, pending[index].header.name == header.name {
-        // A rebuild by another process may have been here before.
-        if pending[index].record.offset >= row.appliedByteCount {
-          if pending[index].record.offset > row.appliedByteCount {
-            // A rebuild by another process could not read what lies between.
-            row.isDamaged = true
-            row.appliedByteCount = pending[index].record.offset
-          }
-          try transaction.apply(pending[index].record, from: number, &row)
+  /// - Throws: `conditionFailed` when the options' condition does not hold.
+  mutating func appendRef(
+    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ options: RefOptions
+  ) throws(BlobStorageError) -> (BlobVersion, Int) {
+    try transaction.check(options.condition, on: key)
+    // The two newest versions of the key: the new one has to be newer than those that stay.
+    var (newest, second) = (Stamp.none, Stamp.none)
+    if let name = try transaction.nameRow(key) {
+      try transaction.forEachVersion(of: name) { version in
+        if newest == .none {
+          newest = version.stamp
+          return true
         }
-        index += 1
+        second = version.stamp
+        return false
       }
-      if isPromised { row.promisedByteCount = row.appliedByteCount }
-      try transaction.setPackRow(number, row)
     }
+    // Of several puts of one key in one commit, each replaces the one before.
+    if let earlier = lastVersion(of: key) { (newest, second) = (earlier, newest) }
+    let isReplacing = options.replacement == .replaceCurrent
+    let stamp = try stamp(after: isReplacing ? second : newest)
+    let ref = RefRecord(
+      key: key, version: stamp, replaced: isReplacing ? newest : .none, digest: digest, byteCount: byteCount,
+      created: wallTime, metadata: options.metadata)
+    let added = try append(.ref(ref))
+    let row = VersionRow(
+      place: Place(pack: 0, offset: 0, ordinal: 0), record: ref, recordByteCount: added)
+    return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)
   }
-}
 
-// MARK: Appending plans
-
-extension ChunkPlan {
-  /// What appending a plan came to.
-  struct Added {
-    /// Plain bytes of the chunks that the store lacked.
-    var newByteCount: Int64 = 0
-    /// Bytes that were added to packs.
-    var storedByteCount = 0
-  }
-
-  /// Appends what the store lacks: chunks, and the manifest that lists them.
+  /// Drops all versions of a key but the youngest `count`.
   ///
-  /// What the plan counts on is looked up again in the commit's view. So nothing that gc has removed meanwhile is
-  /// counted on, and H2 needs no lease.
-  ///
-  /// - Parameters:
-  ///   - bytes: the content that was planned.
-  ///   - joined: bytes of chunks that this commit has stored together with others, and that count for the first plan
-  ///     that has them.
-  /// - Throws: `needsLookup` if a chunk that was not looked up could be shared once its pack is synced. Then nothing was
-  ///   appended.
-  func append(
-    _ bytes: RawSpan, to commit: inout WriterSession.Commit, by codecs: CodecPool,
-    joined: inout [Digest: Int]
-  ) throws(BlobStorageError) -> Added {
-    precondition(bytes.byteCount == byteCount, "the bytes are those that were planned")
-    var added = Added()
-    for chunk in chunks {
-      if let storedByteCount = joined.removeValue(forKey: chunk.digest) {
-        added.storedByteCount += storedByteCount
-        added.newByteCount += Int64(chunk.range.count)
-      }
-      if commit.hasPendingChunk(chunk.digest) { continue }
-      if try commit.canShare(chunk.digest, isLookedUp: isLookedUp) { continue }
-      let plain = bytes.extracting(chunk.range)
-      let encoded: EncodedChunk
-      if let ready = chunk.encoded, try commit.canUseBase(of: ready.record) {
-        encoded = ready
-      } else {
-        encoded = try codecs.encode(chunk.digest, plain, by: codec, hint: hint)
-      }
-      added.storedByteCount += try encoded.withPayload(plain) { (payload) throws(BlobStorageError) in
-        try commit.append(.chunk(encoded.record), payload: payload)
-      }
-      added.newByteCount += Int64(plain.byteCount)
+  /// - Returns: how many; nil when the key has none.
+  mutating func dropVersions(of key: [UInt8], keeping count: Int) throws(BlobStorageError) -> Int? {
+    guard let name = try transaction.nameRow(key), name.versionCount > 0 else { return nil }
+    guard name.versionCount > count else { return 0 }
+    var dropped: [Stamp] = []
+    var index = 0
+    try transaction.forEachVersion(of: name) { version in
+      if index >= count { dropped.append(version.stamp) }
+      index += 1
+      return true
     }
-    if chunks.count > 1 {
-      added.storedByteCount += try commit.appendManifest(
-        digest, chunks.map { ChunkEntry(digest: $0.digest, plainByteCount: $0.range.count) })
-    }
-    return added
+    try drop(dropped, of: key)
+    return dropped.count
   }
-}
-
-extension WriterSession.Commit {
-  /// Whether this commit may refer to the chunk: found, trusted, and on the medium or before it in its own pack.
-  fileprivate func canShare(_ digest: Digest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
-    if trustsCondemnedPacks { return try transaction.chunkRow(digest) != nil }
-    guard let row = try transaction.chunkToShare(digest) else { return false }
-    if try canRefer(to: row.place) {
-      guard let base = row.base, let baseRow = try transaction.chunkRow(base) else { return true }
-      if try canRefer(to: baseRow.place) { return true }
-    }
-    guard isLookedUp else {
-      throw BlobStorageError(.needsLookup, "The pack of a chunk has to be synced first.")
-    }
-    return false
-  }
-
-  /// Appends small chunks together, those that are not there yet.
-  ///
-  /// - Returns: the bytes that each takes.
-  mutating func append(
-    _ group: JoinedChunks, by choice: CodecChoice, _ codecs: CodecPool
-  ) throws(BlobStorageError) -> [Digest: Int] {
-    var there: Set<Digest> = []
-    for digest in group.members.lazy.map(\.digest) {
-      if hasPendingChunk(digest) {
-        there.insert(digest)
-      } else if try canShare(digest, isLookedUp: true) {
-        there.insert(digest)
-      }
-    }
-    var added: [Digest: Int] = [:]
-    for part in try group.parts(by: choice, codecs, except: { there.contains($0) }) {
-      switch part {
-      case .frame(let frame, let stored):
-        _ = try append(frame, payload: stored.span.bytes)
-        let members = frame.records(at: 0, payloadByteCount: stored.count)
-        for (member, record) in zip(frame.members, members) { added[member.digest] = record.byteCount }
-      case .chunk(let chunk, let stored):
-        added[chunk.digest] = try append(.chunk(chunk), payload: stored.span.bytes)
-      }
-    }
-    return added
-  }
-
-  /// Checks that chunks are there which leases should have kept.
-  ///
-  /// - Parameter remedy: what the caller can do about a chunk that is gone.
-  package func check(_ digests: some Sequence<Digest>, remedy: String) throws(BlobStorageError) {
-    for digest in digests where !hasPendingChunk(digest) {
-      guard try transaction.chunkRow(digest) == nil else { continue }
-      throw BlobStorageError(
-        .busy, "Chunk \(digest) was removed while it was being shared: \(remedy).", digest: digest)
-    }
-  }
-
-  /// Whether the base of an encoded chunk, if it has one, can still be counted on.
-  fileprivate func canUseBase(of record: ChunkRecord) throws(BlobStorageError) -> Bool {
-    guard let base = record.base else { return true }
-    guard try transaction.chunkRow(record.digest) == nil, try !transaction.isBase(record.digest),
-      let row = try transaction.baseToShare(base)
-    else { return false }
-    return try canRefer(to: row.place)
-  }
-}
-
-extension BlobStorageError.Code {
-  /// A plan that looked nothing up does not do. Never leaves the library.
-  static let needsLookup = Self("needsLookup")
 }

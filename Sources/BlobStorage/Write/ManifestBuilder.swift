@@ -42,13 +42,18 @@ struct ManifestBuilder {
       ]
   }
 
-  private func list() -> List {
-    var writer = ByteWriter(capacity: entries.count * ChunkEntry.byteCount)
-    var span: Int64 = 0
-    for entry in entries {
-      entry.encode(into: &writer)
-      span += Int64(entry.plainByteCount)
+  /// Which chunks the blob is made of; every list but the last was stored.
+  func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout {
+    if let lists {
+      try BlobLayout(digest: digest, lists: lists)
+    } else {
+      try BlobLayout(digest: digest, chunks: entries)
     }
-    return List(bytes: writer.bytes, chunkCount: entries.count, spanByteCount: span)
+  }
+
+  private func list() -> List {
+    List(
+      bytes: ChunkEntry.encoded(entries), chunkCount: entries.count,
+      spanByteCount: entries.reduce(0) { $0 + Int64($1.plainByteCount) })
   }
 }

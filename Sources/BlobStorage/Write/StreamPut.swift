@@ -221,16 +221,11 @@ package struct StreamPut {
     let (result, watermark) = try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)
-      var added = total.storedByteCount
-      if let lists = manifest.lists {
-        try commit.check(lists.map(\.digest), remedy: Self.remedy)
-        added += Int64(try commit.appendManifest(digest, lists, byteCount, manifest.chunkCount))
-      } else {
-        try commit.check(manifest.entries.map(\.digest), remedy: Self.remedy)
-        if manifest.entries.count > 1 {
-          added += Int64(try commit.appendManifest(digest, manifest.entries))
-        }
-      }
+      // A list is a chunk, too.
+      try commit.check(
+        manifest.lists?.map(\.digest) ?? manifest.entries.map(\.digest), remedy: Self.remedy)
+      let added =
+        total.storedByteCount + Int64(try commit.appendManifest(of: try manifest.layout(digest)))
       let (version, refByteCount) = try commit.appendRef(
         key, digest, byteCount, RefOptions(options))
       return PutResult(

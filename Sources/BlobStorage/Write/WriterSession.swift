@@ -4,8 +4,8 @@ import Synchronization
 
 /// Writes the packs of one session, one after the other, and runs the commits that make records visible.
 ///
-/// Any thread appends records in any order. The next commit makes them visible in the order of the pack. ``AppendLock``
-/// has the packs and names the order of locks; ``WriterState`` holds the other state that threads share.
+/// Any thread appends records in any order. The next commit makes them visible in the order of the pack. ``OpenPacks``
+/// names the order of locks; ``WriterState`` holds the other state that threads share.
 package final class WriterSession: Sendable {
   /// What must be on the medium for a commit to be durable.
   package struct Watermark: Sendable {
@@ -33,11 +33,11 @@ package final class WriterSession: Sendable {
   package let packByteCountTarget: Atomic<Int64>
   /// Zeros that a pack gets ahead when durable commits follow each other: a sixty-fourth of a pack, 1 MiB.
   var fillByteCount: Int { Int(packByteCountTarget.load(ordering: .relaxed) / 64) }
-  let appendLock = AppendLock()
+  let appendLock = IOLock(OpenPacks())
   private let state = Mutex(WriterState())
   let addedCount = Atomic<Int64>(0)
   let publishingTurn = Turn()
-  private let beginning = Turn()
+  let beginning = Turn()
   /// Commits wait for it: their records may need a pack that another thread is sealing.
   let sealing = DispatchGroup()
   let weaknesses: Weaknesses
@@ -88,6 +88,24 @@ package final class WriterSession: Sendable {
     }
   }
 
+  /// Appends a frame; a later commit makes its members visible.
+  ///
+  /// - Returns: bytes that were added to the pack.
+  @discardableResult
+  package func append(_ frame: FrameRecord, payload: RawSpan) throws(BlobStorageError) -> Int {
+    try appending { (packs, time) throws(BlobStorageError) in
+      try self.append(frame, payload: payload, to: &packs, time: time)
+    }
+  }
+
+  /// Appends a frame or a chunk.
+  func append(_ part: JoinedChunks.Part) throws(BlobStorageError) -> Int {
+    switch part {
+    case .frame(let frame, let stored): try append(frame, payload: stored.span.bytes)
+    case .chunk(let chunk, let stored): try append(.chunk(chunk), payload: stored.span.bytes)
+    }
+  }
+
   /// Appends refs and drops; a later commit makes them visible.
   func append(commit entries: [CommitRecord.Entry]) throws(BlobStorageError) {
     try appending { (packs, time) throws(BlobStorageError) in
@@ -134,33 +152,8 @@ package final class WriterSession: Sendable {
   package func commit<T>(
     on keys: [[UInt8]]? = nil, _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
-    try runCommit(on: keys) { (isShared, isAlone) throws(BlobStorageError) in
-      if isShared, let table = catalog.live.table, !(catalog.tails?.isFull ?? true) {
-        let (canPublish, slot) = locked { $0.slotToPublish(in: table) }
-        if canPublish {
-          let catalogCount = table.catalogCount
-          var mustSettle = false
-          let attempt = try commitToTail(slot, &mustSettle, body) { table.catalogCount == catalogCount }
-          if !mustSettle {
-            // A pack that waits to be sealed keeps others waiting: nothing may throw before it is.
-            if attempt?.sealable == nil, table.catalogCount != catalogCount { try applyRefused() }
-            return attempt
-          }
-        }
-      }
-      guard isAlone else { throw BlobStorageError(.needsCatalog, "A commit has to settle.") }
-      return try commitToCatalog { (commit, _) throws(BlobStorageError) in try body(&commit) }
-    }
-  }
-
-  /// - Parameter attempt: gets whether lengths are published in the table of open packs, and whether no other thread commits
-  ///     meanwhile. Returns nil if it could not run.
-  private func runCommit<T>(
-    on keys: [[UInt8]]?,
-    by attempt: (_ isShared: Bool, _ isAlone: Bool) throws(BlobStorageError) -> Attempt<T>?
-  ) throws(BlobStorageError) -> (result: T, watermark: Watermark?) {
     let done: Attempt<T>
-    do throws(BlobStorageError) { done = try commitOnce(on: keys, by: attempt) } catch {
+    do throws(BlobStorageError) { done = try attempted(on: keys, body) } catch {
       markUncut()
       throw error
     }
@@ -173,20 +166,27 @@ package final class WriterSession: Sendable {
     return (done.result, done.watermark)
   }
 
-  private func commitOnce<T>(
-    on keys: [[UInt8]]?,
-    by attempt: (_ isShared: Bool, _ isAlone: Bool) throws(BlobStorageError) -> Attempt<T>?
+  /// Runs a commit: beside others if a published length can make it visible, else alone, in a catalog transaction.
+  private func attempted<T>(
+    on keys: [[UInt8]]?, _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T> {
     var needsCatalog = false
     // No thread waits for a pack while it holds locks that others need: if sealing has begun, the commit returns here.
     while true {
       try settleFull()
       try publisher.admit(self)
+      let publishes = publishesInTable
+      let isAlone = needsCatalog || !publishes
       do throws(BlobStorageError) {
-        let isShared = publishesInTable
-        let isAlone = needsCatalog || !isShared
-        let done = try catalog.inCommitTurn(keys, isShared: isShared, isAlone: isAlone) {
-          () throws(BlobStorageError) in try attempt(isShared, isAlone)
+        let done = try catalog.inCommitTurn(keys, publishes: publishes, isAlone: isAlone) {
+          () throws(BlobStorageError) -> Attempt<T>? in
+          switch publishes ? try commitToTail(body) : .mustSettle {
+          case .published(let attempt): return attempt
+          case .mustWait: return nil
+          case .mustSettle: break
+          }
+          guard isAlone else { throw BlobStorageError(.needsCatalog, "A commit has to settle.") }
+          return try commitToCatalog(body)
         }
         if let done { return done }
       } catch {
@@ -206,6 +206,15 @@ package final class WriterSession: Sendable {
     var appliedEnd: Int
     /// The packs to seal; nil if the records are still pending.
     var sealable: [PackWriter]?
+  }
+
+  /// What an attempt to publish a commit in the live table came to.
+  private enum Publication<T> {
+    case published(Attempt<T>)
+    /// A pack is on its way to the medium.
+    case mustWait
+    /// One published length cannot make the commit visible; its body did not run.
+    case mustSettle
   }
 
   /// Whether a commit can write now; false while packs that are full are on their way to the medium.
@@ -239,51 +248,62 @@ package final class WriterSession: Sendable {
   ///
   /// Other threads do the same at the same time. What they publish after the view was taken concerns other keys, and
   /// chunks that ``WriterState/has(_:in:)`` knows. The append lock orders stamps, records and published lengths.
-  ///
-  /// - Parameters:
-  ///   - mustSettle: becomes true if one published length cannot make the commit visible; `body` did not run.
-  ///   - isSettled: whether what has just been published stays visible, so that it is not pending any more.
   private func commitToTail<T>(
-    _ slot: LiveTable.Slot?, _ mustSettle: inout Bool,
-    _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
-  ) throws(BlobStorageError) -> Attempt<T>? {
+    _ body: (inout Commit) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> Publication<T> {
+    guard let table = catalog.live.table, !(catalog.tails?.isFull ?? true) else { return .mustSettle }
+    let (canPublish, slot) = locked { $0.slotToPublish(in: table) }
+    guard canPublish else { return .mustSettle }
+    let catalogCount = table.catalogCount
     let epoch = slot?.enter()
     // In this order: for chunks that become visible from here on, gc waits for the attempt.
     let number = locked { $0.beginAttempt() }
-    defer {
-      locked { $0.endAttempt(number) }
-      if let epoch { slot?.leave(epoch) }
-    }
-    return try catalog.read { (view) throws(BlobStorageError) in
-      if let slot, try !Tails.canGrow(slot.pack, view) {
-        // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
-        locked { if $0.current?.name == slot.pack { $0.slots[slot.pack] = nil } }
-        return nil
+    let publication: Publication<T>
+    do {
+      defer {
+        locked { $0.endAttempt(number) }
+        if let epoch { slot?.leave(epoch) }
       }
-      return try appendLock.withLock { (packs) throws(BlobStorageError) -> Attempt<T>? in
-        guard try canCommit() else { return nil }
-        // A private catalog makes no view.
-        guard packs.writer?.name == slot?.pack, catalog.hasTails else { return nil }
-        guard packs.isInOnePack else {
-          mustSettle = true
-          return nil
+      publication = try catalog.read { (view) throws(BlobStorageError) in
+        if let slot, try !Tails.canGrow(slot.pack, view) {
+          // A rebuild found the pack damaged and takes no tail of it: from now on each commit settles at once.
+          locked { if $0.current?.name == slot.pack { $0.slots[slot.pack] = nil } }
+          return .mustWait
         }
-        var attempt = try attempt(&packs, view, number) { (commit) throws(BlobStorageError) in
-          let result = try body(&commit)
-          try commit.finishAppending()
-          if let slot, let writer = commit.packs.writer {
-            try catalog.tails?.publish(
-              commit.packs.pending.lazy.map(\.record), of: writer.header, upTo: writer.writtenByteCount,
-              in: slot,
-              isPromised: commit.isPromised)
-          }
-          return result
+        return try appendLock.withLock { (packs) throws(BlobStorageError) in
+          try publish(&packs, view, number, slot, body) { table.catalogCount == catalogCount }
         }
-        packs.commitOffset = nil
-        if isSettled() { attempt.sealable = removeSettled(&packs, upTo: attempt.appliedEnd) }
-        return attempt
       }
     }
+    // A pack that waits to be sealed keeps others waiting: nothing may throw before it is.
+    if case .published(let attempt) = publication, attempt.sealable == nil, table.catalogCount != catalogCount
+    {
+      try applyRefused()
+    }
+    return publication
+  }
+
+  /// - Parameter isSettled: whether what has just been published stays visible, so that it is not pending any more.
+  private func publish<T>(
+    _ packs: inout OpenPacks, _ view: ReadTransaction, _ number: UInt64, _ slot: LiveTable.Slot?,
+    _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
+  ) throws(BlobStorageError) -> Publication<T> {
+    // A private catalog makes no view.
+    guard try canCommit(), packs.writer?.name == slot?.pack, catalog.hasTails else { return .mustWait }
+    guard packs.isInOnePack else { return .mustSettle }
+    var attempt = try attempt(&packs, view, number) { (commit) throws(BlobStorageError) in
+      let result = try body(&commit)
+      try commit.finishAppending()
+      if let slot, let writer = commit.packs.writer {
+        try catalog.tails?.publish(
+          commit.packs.pending.lazy.map(\.record), of: writer.header, upTo: writer.writtenByteCount,
+          in: slot, isPromised: commit.isPromised)
+      }
+      return result
+    }
+    packs.commitOffset = nil
+    if isSettled() { attempt.sealable = removeSettled(&packs, upTo: attempt.appliedEnd) }
+    return .published(attempt)
   }
 
   /// Applies what was just published if another process has made the catalog anew meanwhile and found the pack damaged:
@@ -294,7 +314,7 @@ package final class WriterSession: Sendable {
     else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
       try appendLock.withLock { (packs) throws(BlobStorageError) in
-        try apply(packs.pending, to: transaction)
+        try transaction.apply(packs.pending)
       }
     }
   }
@@ -302,7 +322,7 @@ package final class WriterSession: Sendable {
   /// Makes a commit visible by a transaction of the catalog. No other thread publishes meanwhile: until the transaction
   /// has ended, the commit may have to be cut off.
   private func commitToCatalog<T>(
-    _ body: (inout Commit, WriteTransaction) throws(BlobStorageError) -> T
+    _ body: (inout Commit) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> Attempt<T>? {
     var commitOffset: Int64?
     var commitPack: PackWriter?
@@ -311,9 +331,9 @@ package final class WriterSession: Sendable {
       try appendLock.withLock { (packs) throws(BlobStorageError) -> Attempt<T>? in
         guard try canCommit() else { return nil }
         let attempt = try attempt(&packs, transaction) { (commit) throws(BlobStorageError) in
-          let result = try body(&commit, transaction)
+          let result = try body(&commit)
           try commit.finishAppending()
-          try apply(commit.packs.pending, to: transaction, isPromised: commit.isPromised)
+          try transaction.apply(commit.packs.pending, isPromised: commit.isPromised)
           return result
         }
         (commitOffset, commitPack) = (packs.commitOffset, packs.writer)
@@ -357,20 +377,43 @@ package final class WriterSession: Sendable {
       if let poison { throw poison }
       if isPending { return 0 }
     }
+    return try append(to: &packs, time: time) {
+      $0.admit(content)
+    } _: { (writer) throws(BlobStorageError) in
+      OneOrMore(try writer.append(content, payload: payload))
+    }
+  }
+
+  /// Appends a frame under the append lock, in a new pack if there is none.
+  func append(
+    _ frame: FrameRecord, payload: RawSpan, to packs: inout OpenPacks, time: UInt64
+  ) throws(BlobStorageError) -> Int {
+    try append(to: &packs, time: time) {
+      $0.admit(frame)
+    } _: { (writer) throws(BlobStorageError) in
+      try writer.append(frame, payload: payload)
+    }
+  }
+
+  private func append(
+    to packs: inout OpenPacks, time: UInt64, _ admit: (inout WriterState) -> WriterState.Admission,
+    _ write: (PackWriter) throws(BlobStorageError) -> OneOrMore<PackRecord>
+  ) throws(BlobStorageError) -> Int {
     guard let writer = try writer(&packs, time: time) else { return 0 }
-    switch locked({ $0.admit(content) }) {
+    switch locked(admit) {
     case .refused(let poison): throw poison
     case .alreadyPending: return 0
     case .admitted: break
     }
-    let record: PackRecord
-    do { record = try writer.append(content, payload: payload) } catch {
+    let before = writer.byteCount
+    do throws(BlobStorageError) {
+      for record in try write(writer) { packs.pending.append((writer.header, record)) }
+    } catch {
       lose(writer, &packs, error)
       throw error
     }
-    packs.pending.append((writer.header, record))
-    addedCount.wrappingAdd(Int64(record.byteCount), ordering: .relaxed)
-    return record.byteCount
+    addedCount.wrappingAdd(writer.byteCount - before, ordering: .relaxed)
+    return Int(writer.byteCount - before)
   }
 
   /// Appends the refs and drops of a commit under the append lock, in a new pack if there is none, and ends the commit.
@@ -381,12 +424,17 @@ package final class WriterSession: Sendable {
     let (poison, synced) = locked { ($0.poison, $0.durableByteCount(of: writer.name)) }
     if let poison { throw poison }
     var added: Int64 = 0
-    do throws(BlobStorageError) {
-      try writer.append(
-        commit: commit, isSplit: weaknesses.contains(.splitsCommits), syncedByteCount: synced
-      ) { record in
+    func append(_ entries: some Collection<CommitRecord.Entry>) throws(BlobStorageError) {
+      try writer.append(commit: entries, syncedByteCount: synced) { record in
         packs.pending.append((writer.header, record))
         added += Int64(record.byteCount)
+      }
+    }
+    do throws(BlobStorageError) {
+      if weaknesses.contains(.splitsCommits) {
+        for entry in commit { try append(CollectionOfOne(entry)) }
+      } else {
+        try append(commit)
       }
     } catch {
       lose(writer, &packs, error)
@@ -466,99 +514,4 @@ package final class WriterSession: Sendable {
 
   /// Reads or changes what threads share. Nothing waits in `body`, and it does no I/O.
   func locked<T: Sendable>(_ body: (inout WriterState) -> T) -> T { state.withLock { body(&$0) } }
-}
-
-/// Begins packs, and reserves space for packs of known length before anything is written.
-extension WriterSession {
-  /// Bytes that long work appends between commits: a pack ends with a commit, when it is full.
-  package var commitByteCountMax: Int64 { min(16 << 20, packByteCountTarget.load(ordering: .relaxed)) }
-
-  func packByteCountTarget(_ packs: borrowing OpenPacks) -> Int64 {
-    packs.packByteCountTarget ?? packByteCountTarget.load(ordering: .relaxed)
-  }
-
-  /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
-  func beginPack() throws(BlobStorageError) {
-    try beginning.acquire(isPatient: true)
-    defer { beginning.release() }
-    try beginPackInTurn()
-  }
-
-  private func beginPackInTurn() throws(BlobStorageError) {
-    guard
-      try appendLock.withLock({ (packs) throws(BlobStorageError) -> Bool in
-        if let poison = locked({ $0.poison }) { throw poison }
-        return packs.writer == nil
-      })
-    else { return }
-    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-    let sequence = locked { $0.nextSequence }
-    let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
-    do throws(BlobStorageError) {
-      try catalog.write { (transaction) throws(BlobStorageError) in
-        if try transaction.packNumber(writer.name) == nil {
-          _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
-        }
-      }
-      // The pack gets a slot before any record: a rebuild applies it only up to the slot's length.
-      let name = writer.name
-      let slot = try catalog.claimSlot(name)
-      appendLock.withLock { packs in
-        packs.begin(writer)
-        locked { state in
-          // Only now: syncing of names, and leases, rely on the packs up to this number.
-          state.nextSequence = sequence + 1
-          state.slots[name] = slot
-          state.update(from: packs)
-        }
-      }
-    } catch {
-      // The next opening removes it or seals it as an empty pack.
-      writer.file.close()
-      appendLock.withLock { _ in locked { $0.nextSequence = sequence + 1 } }
-      throw error
-    }
-  }
-
-  private func newPack(_ sequence: UInt32, time: UInt64) throws(BlobStorageError) -> PackWriter {
-    guard time < Stamp.timeMax else {
-      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
-    }
-    let header = PackHeader(
-      name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
-      digestAlgorithm: store.digestAlgorithm, created: time)
-    return try PackWriter(header: header, backend: backend, codecs: codecs)
-  }
-
-  /// Begins the next pack of a store whose packs are published as objects.
-  func begin(_ packs: inout OpenPacks, time: UInt64) throws(BlobStorageError) {
-    packs.begin(try newPack(locked { $0.nextSequence }, time: time))
-    locked { state in
-      state.nextSequence += 1
-      state.update(from: packs)
-    }
-  }
-
-  /// Makes the current pack, begun if necessary, accept `byteCount` more bytes, and reserves the space for them. It is
-  /// full when it has them.
-  package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
-    try publisher.admit(self)
-    if publishesInTable { try beginPack() }
-    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-    try appendLock.withLock { (packs) throws(BlobStorageError) in
-      if let poison = locked({ $0.poison }) { throw poison }
-      if packs.writer == nil { try begin(&packs, time: Stamp.timeAfter(last, wallClock: clock.now())) }
-      guard let writer = packs.writer else { return }
-      let target = writer.byteCount + byteCount
-      try writer.reserve(byteCount: target)
-      packs.packByteCountTarget = target
-    }
-  }
-}
-
-extension BlobStorageError.Code {
-  /// A commit needs a new pack, which is begun without locks. Never leaves the library.
-  static let needsPack = Self("needsPack")
-  /// A commit has to run alone, in a catalog transaction. Never leaves the library.
-  static let needsCatalog = Self("needsCatalog")
 }

@@ -120,11 +120,11 @@ package struct WriterState: Sendable {
     return .admitted
   }
 
-  /// Makes the members of a frame pending. Returns why none may be appended.
-  mutating func admit(_ frame: FrameRecord) -> BlobStorageError? {
-    if let poison { return poison }
+  /// Makes the members of a frame pending.
+  mutating func admit(_ frame: FrameRecord) -> Admission {
+    if let poison { return .refused(poison) }
     for member in frame.members { pendingChunks.insert(member.digest) }
-    return nil
+    return .admitted
   }
 
   private mutating func addPending(_ content: PackRecord.Content) {

@@ -16,13 +16,13 @@ public final class DataArchive: Sendable {
   private static let shared = DataArchive()
 
   let folder: URL
-  let store: SharedStore
+  let store: DropInStore
 
   /// An archive below `rootUrl`, or below the user's Library folder. Nothing is read or written yet.
   public init(rootUrl: URL? = nil) {
     folder = (rootUrl ?? UserFolders.library).appendingPathComponent("data_archive", isDirectory: true)
     let other = rootUrl == nil ? UserFolders.otherLibrary : nil
-    store = SharedStore.of(folder, other: other?.appendingPathComponent("data_archive", isDirectory: true))
+    store = DropInStore.of(folder, other: other?.appendingPathComponent("data_archive", isDirectory: true))
   }
 
   /// Stores a value as the current version of a key, in place of the one that was current.

@@ -26,7 +26,7 @@ public final class PersistentDataStore: Sendable {
 
   /// The name of the folder.
   public let name: String
-  private let store: SharedStore
+  private let store: DropInStore
   private let queue = DispatchQueue(
     label: "blob-storage.drop-in.data", qos: .userInitiated, attributes: .concurrent)
 
@@ -38,7 +38,7 @@ public final class PersistentDataStore: Sendable {
     let folder = UserFolders.documents.appendingPathComponent(name, isDirectory: true)
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     let other = UserFolders.otherDocuments?.appendingPathComponent(name, isDirectory: true)
-    store = SharedStore.of(folder, other: other)
+    store = DropInStore.of(folder, other: other)
   }
 
   /// What the original has left in the folder and could not be imported yet. It is tried again whenever the folder is

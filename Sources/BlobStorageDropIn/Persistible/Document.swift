@@ -7,7 +7,7 @@ import SystemPackage
 struct Document {
   let fileName: String
   let file: URL
-  private let store: SharedStore
+  private let store: DropInStore
 
   init(fileName: String, file: URL) {
     self.fileName = fileName
@@ -110,11 +110,11 @@ struct Document {
   private static let depth = Mutex(0)
 
   /// The store of the folder used last stays open: there is no instance that would hold it.
-  private static func keptStore(_ folder: URL) -> SharedStore {
-    let store = SharedStore.of(folder)
+  private static func keptStore(_ folder: URL) -> DropInStore {
+    let store = DropInStore.of(folder)
     kept.withLock { $0 = store }
     return store
   }
 
-  private static let kept = Mutex<SharedStore?>(nil)
+  private static let kept = Mutex<DropInStore?>(nil)
 }

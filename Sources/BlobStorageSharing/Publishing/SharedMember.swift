@@ -27,7 +27,7 @@ package final class SharedMember: Sendable {
   private let time: PassingTime
   private let clock: WallClock
   /// Held while the writer registers, changes its number or leaves. Signs of life do not wait for that.
-  private let change = Mutex(())
+  private let change = IOLock<Void>(())
   private let state = Monitor(State())
 
   /// - Parameter silenceSecondsMax: seconds without a sign of life after which the writer checks whether it was fenced.

@@ -34,6 +34,33 @@ struct RemoteStoreTests {
     #expect(try contents(of: again) == contents(of: place.engine("two")))
   }
 
+  @Test("refuses conditions in one sentence, and changes nothing")
+  func conditions() throws {
+    let place = try RemotePlace()
+    let engine = try place.engine("one")
+    let version = try engine.put("there", [1], PutOptions()).version.id
+    let before = try contents(of: engine)
+    let changes: [BlobChange] = [
+      .put(PutItem(key: "new", data: Data([2])), if: .absent), .delete("there", if: .current(version)),
+    ]
+    let attempts: [() throws -> Void] = [
+      { _ = try engine.put("new", [2], PutOptions(condition: .absent)) },
+      { _ = try engine.put("there", [2], PutOptions(condition: .current(version))) },
+      { _ = try engine.delete(["there"], .durable, if: .current(version)) },
+      { _ = try engine.change(changes, .durable) },
+    ]
+    for (index, attempt) in attempts.enumerated() {
+      let error = try #require(throws: BlobStorageError.self) { try attempt() }
+      #expect(error.code == .invalidArgument, "\(index)")
+      #expect(
+        error.message
+          == "A store in a bucket does not support conditions: another machine may change the key at the same time."
+      )
+    }
+    #expect(try contents(of: engine) == before)
+    try engine.close()
+  }
+
   @Test("loses what a process that died had not published only until its state folder is opened again")
   func adoption() throws {
     let place = try RemotePlace()

@@ -2,6 +2,94 @@ import Dispatch
 import Logging
 import Synchronization
 
+/// Begins packs, and reserves space for packs of known length before anything is written.
+extension WriterSession {
+  /// Bytes that long work appends between commits: a pack ends with a commit, when it is full.
+  package var commitByteCountMax: Int64 { min(16 << 20, packByteCountTarget.load(ordering: .relaxed)) }
+
+  func packByteCountTarget(_ packs: borrowing OpenPacks) -> Int64 {
+    packs.packByteCountTarget ?? packByteCountTarget.load(ordering: .relaxed)
+  }
+
+  /// Begins the next pack, adds it to the catalog, and claims a slot of the live table if one is free.
+  func beginPack() throws(BlobStorageError) {
+    try beginning.acquire(isPatient: true)
+    defer { beginning.release() }
+    try beginPackInTurn()
+  }
+
+  private func beginPackInTurn() throws(BlobStorageError) {
+    guard
+      try appendLock.withLock({ (packs) throws(BlobStorageError) -> Bool in
+        if let poison = locked({ $0.poison }) { throw poison }
+        return packs.writer == nil
+      })
+    else { return }
+    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    let sequence = locked { $0.nextSequence }
+    let writer = try newPack(sequence, time: Stamp.timeAfter(last, wallClock: clock.now()))
+    do throws(BlobStorageError) {
+      try catalog.write { (transaction) throws(BlobStorageError) in
+        if try transaction.packNumber(writer.name) == nil {
+          _ = try transaction.addPack(PackRow(name: writer.name, created: writer.header.created))
+        }
+      }
+      // The pack gets a slot before any record: a rebuild applies it only up to the slot's length.
+      let name = writer.name
+      let slot = try catalog.claimSlot(name)
+      appendLock.withLock { packs in
+        packs.begin(writer)
+        locked { state in
+          // Only now: syncing of names, and leases, rely on the packs up to this number.
+          state.nextSequence = sequence + 1
+          state.slots[name] = slot
+          state.update(from: packs)
+        }
+      }
+    } catch {
+      // The next opening removes it or seals it as an empty pack.
+      writer.file.close()
+      appendLock.withLock { _ in locked { $0.nextSequence = sequence + 1 } }
+      throw error
+    }
+  }
+
+  private func newPack(_ sequence: UInt32, time: UInt64) throws(BlobStorageError) -> PackWriter {
+    guard time < Stamp.timeMax else {
+      throw BlobStorageError(.limitExceeded, "The store's clock has come to its end.")
+    }
+    let header = PackHeader(
+      name: PackName(writer: writerID, sequence: sequence), storeID: store.storeID,
+      digestAlgorithm: store.digestAlgorithm, created: time)
+    return try PackWriter(header: header, backend: backend, codecs: codecs)
+  }
+
+  /// Begins the next pack of a store whose packs are published as objects.
+  func begin(_ packs: inout OpenPacks, time: UInt64) throws(BlobStorageError) {
+    packs.begin(try newPack(locked { $0.nextSequence }, time: time))
+    locked { state in
+      state.nextSequence += 1
+      state.update(from: packs)
+    }
+  }
+
+  /// Makes the current pack, begun if necessary, accept `byteCount` more bytes, and reserves the space for them. It is
+  /// full when it has them.
+  package func reserveRoom(byteCount: Int64) throws(BlobStorageError) {
+    try publisher.admit(self)
+    if publishesInTable { try beginPack() }
+    let last = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
+    try appendLock.withLock { (packs) throws(BlobStorageError) in
+      if let poison = locked({ $0.poison }) { throw poison }
+      if packs.writer == nil { try begin(&packs, time: Stamp.timeAfter(last, wallClock: clock.now())) }
+      guard let writer = packs.writer else { return }
+      let target = writer.byteCount + byteCount
+      try writer.reserve(byteCount: target)
+      packs.packByteCountTarget = target
+    }
+  }
+}
+
 /// How records reach the medium: syncs, shared ones, and the sealing of full packs.
 extension WriterSession {
   /// Forces what a commit wrote to the medium. Threads that wait at the same time share one sync.
@@ -276,7 +364,7 @@ extension WriterSession {
           try appendLock.withLock { (packs) throws(BlobStorageError) in
             if let poison = locked({ $0.poison }) { throw poison }
             try flush(&packs)
-            try apply(packs.pending, to: transaction)
+            try transaction.apply(packs.pending)
             ends = writtenEnds(packs)
             return packs.appliedEnd
           }

@@ -6,7 +6,7 @@ import Synchronization
 import SystemPackage
 import Testing
 
-@Suite struct SharedStoreTests {
+@Suite struct DropInStoreTests {
   let root: Folder
 
   init() throws { root = try Folder() }

@@ -1,33 +1,15 @@
-import Foundation
-
-/// The lock under which a session appends to its packs. Its holder may do I/O: it creates, writes and truncates packs.
+/// The packs that a session appends to, and the clock of its commits. Only the holder of the append lock uses them.
 ///
-/// Locks are taken in this order:
+/// The holder of that lock may do I/O: it creates, writes and truncates packs. Threads that seal or sync packs do not hold
+/// it while they do I/O. Locks are taken in this order:
 /// 1. the turns of publishing and of beginning packs, and the lead of a group of syncs,
 /// 2. the key stripes: first among the threads of the open store, then among processes,
 /// 3. the catalog's write transaction,
 /// 4. the one sync of a pack that ``PackSyncs`` lets run,
-/// 5. this lock,
+/// 5. the append lock,
 /// 6. the tails,
 /// 7. the lock around ``WriterState``, under which nothing waits and no I/O runs. The locks inside ``PackSyncs`` and
 ///    ``StripeTurns`` are alike.
-///
-/// Threads that seal or sync packs do not hold this lock while they do I/O.
-final class AppendLock: @unchecked Sendable {
-  private let lock = NSLock()
-  // Unchecked: guarded by `lock`.
-  private var packs = OpenPacks()
-
-  func withLock<T, Failure: Error>(
-    _ body: (inout OpenPacks) throws(Failure) -> T
-  ) throws(Failure) -> T {
-    lock.lock()
-    defer { lock.unlock() }
-    return try body(&packs)
-  }
-}
-
-/// The packs that a session appends to, and the clock of its commits. Only the holder of the append lock uses them.
 struct OpenPacks: ~Copyable {
   private(set) var writer: PackWriter?
   /// Packs that take no more records and are sealed once all of theirs are in the catalog.

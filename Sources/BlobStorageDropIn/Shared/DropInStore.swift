@@ -6,7 +6,7 @@ import Synchronization
 ///
 /// Nothing is touched before the first operation; then the store is opened, or created, and what the original
 /// has left in the folder is taken in. When the last user is gone, the store is closed.
-final class SharedStore: Sendable {
+final class DropInStore: Sendable {
   /// The original's folder.
   let folder: URL
   /// Order for operations on one key, across all instances on the folder.
@@ -51,20 +51,20 @@ final class SharedStore: Sendable {
     }
   }
 
-  private struct Weak { weak var store: SharedStore? }
+  private struct Weak { weak var store: DropInStore? }
   /// By the paths' bytes: composed and decomposed letters can name different folders.
   private static let known = Mutex<[[UInt8]: Weak]>([:])
 
   /// The store of that folder. No I/O.
   ///
   /// - Parameter other: another folder in which the original may have left data.
-  static func of(_ folder: URL, other: URL? = nil) -> SharedStore {
+  static func of(_ folder: URL, other: URL? = nil) -> DropInStore {
     let path = folder.standardized.path
     return known.withLock { known in
       let name = Array(path.utf8)
       if let store = known[name]?.store { return store }
       known = known.filter { $0.value.store != nil }
-      let store = SharedStore(URL(fileURLWithPath: path, isDirectory: true), other: other)
+      let store = DropInStore(URL(fileURLWithPath: path, isDirectory: true), other: other)
       known[name] = Weak(store: store)
       return store
     }

@@ -1,0 +1,22 @@
+import Foundation
+
+/// A lock whose holder may do I/O, around the state that the I/O belongs to. For state alone there is `Mutex`.
+///
+/// A thread that waits for it waits for the holder's calls to the system. One that waits for the network takes a ``Turn``,
+/// so that it can be cancelled.
+package final class IOLock<State: ~Copyable>: @unchecked Sendable {
+  private let lock = NSLock()
+  // Unchecked: guarded by `lock`.
+  private var state: State
+
+  package init(_ state: consuming State) { self.state = state }
+
+  /// The result may be anything that is not part of the state.
+  package func withLock<T, Failure: Error>(
+    _ body: (inout State) throws(Failure) -> T
+  ) throws(Failure) -> T {
+    lock.lock()
+    defer { lock.unlock() }
+    return try body(&state)
+  }
+}
