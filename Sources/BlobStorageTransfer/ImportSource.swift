@@ -69,7 +69,6 @@ struct ImportSource: Sendable {
       {
         return nil
       }
-      if let time = engine.uncertain.time(of: bytes), current.stamp.time <= time { return nil }
       return BlobVersion(key: key, stamp: current.stamp, row: current.row)
     }
   }

@@ -29,7 +29,7 @@ struct StoreQuestion: Sendable {
       Self("why", "long") { try lines($0, ["key", "byteCount"]) },
       Self("stats") { try lines($0, ["keys", "versions", "blobs", "plainByteCount", "uniqueByteCount"]) },
       Self("report") { try report($0) },
-      Self("verify") { try lines($0, ["damaged", "uncertain", "lostPacks", "versionsAhead"]) },
+      Self("verify") { try lines($0, ["damaged", "lostPacks", "versionsAhead"]) },
       export, copy,
     ]
 

@@ -216,8 +216,7 @@ struct VerificationLine: Decodable {
     let verified = try await workshop.expect(0, ["verify", "--json"])
     #expect(
       try verified.fields() == [
-        "blobs", "chunks", "byteCount", "isQuick", "damaged", "uncertain", "lostPacks", "versionsAhead",
-        "seconds",
+        "blobs", "chunks", "byteCount", "isQuick", "damaged", "lostPacks", "versionsAhead", "seconds",
       ])
     #expect(try verified.json(VerificationLine.self).first?.byteCount == 600_000)
     let plannedLast = try #require(
@@ -278,7 +277,7 @@ struct VerificationLine: Decodable {
     let repaired = try await workshop.expect(4, ["repair", "--json"])
     #expect(
       try repaired.fields() == [
-        "keys", "packs", "damaged", "setAside", "unreadable", "dropped", "uncertain", "lostPacks", "seconds",
+        "keys", "packs", "damaged", "setAside", "unreadable", "dropped", "lostPacks", "seconds",
       ])
     try await workshop.expect(0, ["put", "k"], input: bytes)
     #expect(try await workshop.expect(0, ["get", "k"]).bytes == bytes)

@@ -232,69 +232,6 @@ struct LostPackTests {
     }
   }
 
-  @Test("Keys with an uncertain newest state answer with damage until they are put, deleted or accepted")
-  func uncertainKeys() throws {
-    let lab = try Self.store()
-    try lab.session { (engine) throws in
-      let other = try lab.open()
-      let time = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-      try engine.record(
-        unreadable: [], uncertain: ["a", "b", "c", "nothing"].map { Array($0.utf8) }, until: time)
-      // Another process learns of it when the repair has rebuilt the catalog.
-      try engine.catalog.rebuild(because: nil)
-      _ = try other.keys("", after: nil, limit: 1)
-      for engine in [engine, other] {
-        for key in ["a", "b", "c", "nothing"] {
-          #expect(throws: BlobStorageError.self) { try engine.version(key, nil) }
-          #expect(throws: BlobStorageError.self) { try engine.data(key, nil) }
-          #expect(throws: BlobStorageError.self) { try engine.openBlob(key, nil) }
-        }
-      }
-      try other.close()
-      #expect(try engine.losses().uncertainKeys == ["a", "b", "c", "nothing"])
-      _ = try engine.put("a", .data(noise(4, 400)), PutOptions())
-      #expect(try engine.data("a", nil) == noise(4, 400))
-      #expect(try engine.delete(["b"], .durable) == 1)
-      #expect(try engine.version("b", nil) == nil)
-      #expect(throws: BlobStorageError.self) { try engine.version("c", nil) }
-    }
-    try lab.forgetCatalog()
-    try lab.session { (engine) throws in
-      #expect(try engine.data("a", nil) == noise(4, 400))
-      #expect(try engine.version("b", nil) == nil)
-      #expect(throws: BlobStorageError.self) { try engine.version("c", nil) }
-      #expect(try engine.losses().uncertainKeys == ["c", "nothing"])
-      _ = try engine.repair(acceptsLosses: true)
-      #expect(try engine.data("c", nil) == noise(5, 300))
-      #expect(try engine.version("nothing", nil) == nil)
-      #expect(try engine.losses().isEmpty)
-    }
-  }
-
-  @Test(
-    "Uncertain keys are certain once their prefix is deleted, or they are in a change, also after a power cut"
-  )
-  func uncertainPrefix() throws {
-    let lab = try Lab()
-    let keys = ["p/1", "p/2", "p/3", "q", "r"]
-    let engine = try lab.open()
-    for (index, key) in keys.enumerated() where key != "p/3" {
-      _ = try engine.put(key, .data(noise(UInt64(index), 100)), PutOptions())
-    }
-    let time = try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.clock() }
-    try engine.record(unreadable: [], uncertain: keys.map { Array($0.utf8) }, until: time)
-    #expect(throws: BlobStorageError.self) { try engine.version("p/3", nil) }
-    #expect(try engine.delete(prefix: "p/", .durable) == 3)
-    _ = try engine.change([.delete("q")], .durable)
-    for key in keys.dropLast() { #expect(try engine.version(key, nil) == nil, "\(key)") }
-    #expect(throws: BlobStorageError.self) { try engine.version("r", nil) }
-    try lab.afterPowerCut { $0.powerCut() }.session { (engine) throws in
-      #expect(try engine.losses().uncertainKeys == ["r"])
-      for key in keys.dropLast() { #expect(try engine.version(key, nil) == nil, "\(key)") }
-    }
-    try engine.close()
-  }
-
   @Test("A repair that accepts a loss can be cut at every call")
   func acceptanceCut() throws {
     let whole = try Self.store()

@@ -3,7 +3,7 @@ import SystemPackage
 /// The file `census` of a store.
 ///
 /// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
-/// `removed`, `set-aside`, `unreadable`, `uncertain` and `accepted`. A line that is appended while the file is replaced may be
+/// `removed`, `set-aside`, `unreadable` and `accepted`. A line that is appended while the file is replaced may be
 /// lost; a later opening works it out again from the packs.
 package struct CensusFile: Sendable {
   private let path: FilePath

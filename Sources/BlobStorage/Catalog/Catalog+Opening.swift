@@ -242,7 +242,6 @@ extension Catalog {
         current.withLock {
           $0 = Current(environment: environment, generation: generation, state: state)
         }
-        whenRenewed.withLock { $0 }?()
         return environment
       }
       // Either it was replaced and `state` names another by now, or it is missing.

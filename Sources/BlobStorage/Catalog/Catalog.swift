@@ -78,8 +78,6 @@ package final class Catalog: Sendable {
   let clock: WallClock
   /// What is done before it is rebuilt while it is in use, and needs no lock.
   let prepare: @Sendable () throws(BlobStorageError) -> Void
-  /// What is done when another generation is in use from now on.
-  let whenRenewed = Mutex<(@Sendable () -> Void)?>(nil)
   /// What rebuilds it: fills an empty environment from the packs.
   let fill: Fill
   /// How long a reader waits for another process's rebuild.
@@ -158,9 +156,6 @@ package final class Catalog: Sendable {
     self.refusal.withLock { $0 = refusal }
     try makeOwn()
   }
-
-  /// Registers a callback for rebuilds by any process. It runs before anything is read from the new catalog.
-  package func onRenewal(_ body: @escaping @Sendable () -> Void) { whenRenewed.withLock { $0 = body } }
 
   /// Runs `body` on a view: a snapshot plus the tails. Never waits for writers.
   package func read<T>(_ body: (ReadTransaction) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T

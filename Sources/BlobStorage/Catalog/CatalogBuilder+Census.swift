@@ -6,12 +6,17 @@ package struct KnownLosses: Sendable, Hashable {
   package var lostPacks: [PackName] = []
   /// Packs with places that cannot be read, and that may have held refs or drops of any key.
   package var damagedPacks: [PackName] = []
-  /// Keys whose state after a time is not known, with that time.
-  package var uncertainKeys: [[UInt8]: UInt64] = [:]
 
   package init() {}
 
-  package var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty && uncertainKeys.isEmpty }
+  package var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty }
+}
+
+extension StoreLosses {
+  package init(_ losses: KnownLosses) {
+    lostPacks = losses.lostPacks.map(\.description)
+    damagedPacks = losses.damagedPacks.map(\.description)
+  }
 }
 
 /// The census and the catalog: what each knows that the other lacks.
@@ -124,17 +129,6 @@ extension CatalogBuilder {
     }
     losses.damagedPacks = Set(rows.filter { $0.hasLostRecords && !$0.isLost }.map(\.name))
       .union(census.unreadablePacks).sorted()
-    losses.uncertainKeys = census.uncertainKeys
-    if !losses.uncertainKeys.isEmpty {
-      try catalog.read { (transaction) throws(BlobStorageError) in
-        for (key, time) in losses.uncertainKeys {
-          guard let current = try transaction.currentVersion(ofKey: key), current.stamp.time > time
-          else { continue }
-          // It was put since.
-          losses.uncertainKeys[key] = nil
-        }
-      }
-    }
     return losses
   }
 

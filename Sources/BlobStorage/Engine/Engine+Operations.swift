@@ -33,7 +33,6 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
     do throws(BlobStorageError) {
-      if id == nil, uncertain.time(of: bytes) != nil { return nil }
       let look = try chunks.look(verification) { (view) throws(BlobStorageError) in
         try view.digest(ofKey: bytes, id?.stamp)
       }
@@ -57,7 +56,6 @@ extension Engine {
     do throws(BlobStorageError) {
       try checkOpen()
       let bytes = try Self.keyBytes(key)
-      if id == nil, uncertain.time(of: bytes) != nil { return nil }
       return Self.answer(
         try chunks.lookAtOnce(verification) { (view) throws(BlobStorageError) in
           try view.digest(ofKey: bytes, id?.stamp)
@@ -185,7 +183,7 @@ extension Engine {
   package func version(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> BlobVersion? {
     try checkOpen()
     let bytes = try Self.keyBytes(key)
-    let found = try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
+    return try catalog.read { (transaction) throws(BlobStorageError) -> BlobVersion? in
       guard let name = try transaction.nameRow(bytes) else { return nil }
       if let id {
         return try transaction.versionRow(of: name, id.stamp).map {
@@ -196,8 +194,6 @@ extension Engine {
         BlobVersion(key: key, stamp: $0.stamp, row: $0.row)
       }
     }
-    if id == nil { try uncertain.check(bytes, found?.id.stamp) }
-    return found
   }
 
   package func versions(_ key: String) throws(BlobStorageError) -> [BlobVersion] {
@@ -243,8 +239,7 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.distinctBytes(keys)
     for key in bytes { try check(condition, on: key) }
-    let count = try drop(bytes, keeping: nil, durability, if: condition).keyCount
-    return max(count, try makeCertain(bytes))
+    return try drop(bytes, keeping: nil, durability, if: condition).keyCount
   }
 
   /// Each key once: a commit looks up the versions before it, and would count a key twice that is named twice.
@@ -274,8 +269,7 @@ extension Engine {
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       count += try drop(keys, keeping: nil, durability).keyCount
     }
-    let bytes = Array(prefix.utf8)
-    return max(count, try makeCertain(uncertain.keys.filter { $0.starts(with: bytes) }))
+    return count
   }
 
   package func keep(
@@ -337,14 +331,5 @@ extension Engine {
       }
       return result
     }
-  }
-
-  /// Notes that these keys were deleted whatever their state was, and says how many of them were uncertain.
-  func makeCertain(_ keys: [[UInt8]]) throws(BlobStorageError) -> Int {
-    let times = keys.compactMap { key in uncertain.time(of: key).map { (key: key, time: $0) } }
-    guard !times.isEmpty else { return 0 }
-    try backend.census?.append(times.map { .certain(key: $0.key, time: $0.time) }, durably: true)
-    uncertain.remove(times.map(\.key))
-    return times.count
   }
 }

@@ -68,8 +68,6 @@ extension Engine {
     try requireOwnPacks(
       "A store in a bucket does not support conditions: another machine may change the key at the same time."
     )
-    // Throws for a key whose newest state is not known.
-    _ = try version(String(decoding: key, as: UTF8.self), nil)
     try catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.check(condition, on: key)
     }
@@ -113,7 +111,6 @@ extension Engine {
       try items.isEmpty
       ? folder.withReserve { () throws(BlobStorageError) in try commitOnce() } : commitOnce()
     try makeDurable(durability, watermark)
-    _ = try makeCertain(deleted.map(\.key))
     var results = stored.makeIterator()
     return changes.map { change in
       if case .put = change { results.next() } else { nil }
@@ -133,25 +130,8 @@ extension Engine {
   /// The losses that are not accepted yet. A shared store knows of what its last extension found.
   package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try knownLosses()) }
 
-  /// The same, with the packs' names and the times of uncertain keys. What the census lacks is added to it.
+  /// The same, with the packs' names. What the census lacks is added to it.
   package func knownLosses() throws(BlobStorageError) -> KnownLosses {
-    if let losses = try sharing.losses() { return losses }
-    let losses = try builder.compareCensus(with: catalog)
-    uncertain.set(losses.uncertainKeys)
-    return losses
-  }
-
-  /// Writes down, durably, what a repair could not save. The caller holds the collection lock.
-  ///
-  /// - Parameters:
-  ///   - packs: packs that had places which cannot be read, if refs or drops of unknown keys may have been there.
-  ///   - keys: keys whose newest state is not certain.
-  ///   - time: up to which their state is not certain: the catalog's clock. A version that is put later counts.
-  package func record(
-    unreadable packs: [PackName], uncertain keys: [[UInt8]], until time: UInt64
-  ) throws(BlobStorageError) {
-    try backend.census?.append(
-      packs.map { .unreadable($0) } + keys.map { .uncertain(key: $0, time: time) }, durably: true)
-    _ = try knownLosses()
+    try sharing.losses() ?? builder.compareCensus(with: catalog)
   }
 }

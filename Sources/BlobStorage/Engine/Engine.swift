@@ -34,7 +34,6 @@ package final class Engine: Sendable {
   package let closingHooks = Mutex<[@Sendable () -> Void]>([])
   private let isClosed = Atomic<Bool>(false)
   package let sharing: any Sharing
-  package let uncertain = UncertainKeys()
 
   /// What tests put in place of the system.
   package struct Environment: Sendable {
@@ -200,11 +199,6 @@ package final class Engine: Sendable {
       search: BaseSearch(
         codec, codecs: codecs, chunks: chunks, usesSimilarity: header.flags.contains(.similarity)))
     memoryPut = MemoryPut(planner: planner, writer: writer)
-    // Also reads what another process's repair found.
-    catalog.onRenewal { [backend, uncertain] in
-      guard let keys = try? backend.census?.read().uncertainKeys else { return }
-      uncertain.set(keys)
-    }
     if let summary = try losses().summary {
       logger.error(
         "The store has lost something, and answers may be out of date: run repair.",

@@ -39,8 +39,8 @@ public enum Limits {
   public static let footerByteCountMax = 256 << 20
   /// Records in one pack, each entry of a commit record and each member of a frame for one.
   public static let packRecordCountMax = 1 << 23
-  /// Bytes of a line of the census: a key in hexadecimal, and some words.
-  public static let censusLineByteCountMax = 2 * keyByteCountMax + 128
+  /// Bytes of a line of the census: the file `store` in hexadecimal, and some words.
+  public static let censusLineByteCountMax = 256
   /// Bytes of the census.
   public static let censusByteCountMax: Int64 = 1 << 30
   /// Bytes of an entry that condemns or removes packs of a shared store.

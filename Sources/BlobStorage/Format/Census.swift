@@ -17,10 +17,6 @@ package struct Census: Hashable, Sendable {
     case setAside(PackName)
     /// Records of the pack may be lost, and it is not known of which keys.
     case unreadable(PackName)
-    /// Whether the key has versions after `time`, or was deleted, is not known.
-    case uncertain(key: [UInt8], time: UInt64)
-    /// The key was deleted after `time`, or its state at that time accepted.
-    case certain(key: [UInt8], time: UInt64)
     /// It is accepted that records of the pack are lost.
     case accepted(PackName)
   }
@@ -38,8 +34,6 @@ package struct Census: Hashable, Sendable {
   private var setAside: Set<PackName> = []
   private var unreadable: Set<PackName> = []
   private var accepted: Set<PackName> = []
-  private var uncertain: [[UInt8]: UInt64] = [:]
-  private var certain: [[UInt8]: UInt64] = [:]
   /// Lines that were read, and those that do not match their checksum.
   package private(set) var lineCount = 0
   package private(set) var damagedLineCount = 0
@@ -56,8 +50,6 @@ package struct Census: Hashable, Sendable {
     case .setAside(let name): setAside.insert(name)
     case .unreadable(let name): unreadable.insert(name)
     case .accepted(let name): accepted.insert(name)
-    case .uncertain(let key, let time): uncertain[key] = max(time, uncertain[key] ?? 0)
-    case .certain(let key, let time): certain[key] = max(time, certain[key] ?? 0)
     }
   }
 
@@ -83,11 +75,6 @@ package struct Census: Hashable, Sendable {
   /// Packs that lost records of unknown keys, as long as that is not accepted.
   package var unreadablePacks: [PackName] { unreadable.subtracting(accepted).sorted() }
 
-  /// Keys whose state after a time is not known, with that time.
-  package var uncertainKeys: [[UInt8]: UInt64] {
-    uncertain.filter { (key, time) in time > certain[key] ?? 0 }
-  }
-
   /// The fewest events that say the same. Of packs that left the store only ranges of numbers stay.
   package var events: [Event] {
     var events: [Event] = []
@@ -100,9 +87,6 @@ package struct Census: Hashable, Sendable {
     }
     for name in setAside.sorted() where !isRemoved(name) { events.append(.setAside(name)) }
     for name in unreadablePacks { events.append(.unreadable(name)) }
-    for (key, time) in uncertainKeys.sorted(by: { $0.key.lexicographicallyPrecedes($1.key) }) {
-      events.append(.uncertain(key: key, time: time))
-    }
     return events
   }
 
@@ -161,7 +145,7 @@ extension Census.Event {
   var isWrittenTwice: Bool {
     switch self {
     case .begun, .sealed: false
-    case .store, .removed, .setAside, .unreadable, .uncertain, .certain, .accepted: true
+    case .store, .removed, .setAside, .unreadable, .accepted: true
     }
   }
 
@@ -176,8 +160,6 @@ extension Census.Event {
         ["removed", "\(PackName(writer: writer, sequence: range.lowerBound))", Hex.text(range.upperBound)]
       case .setAside(let name): ["set-aside", "\(name)"]
       case .unreadable(let name): ["unreadable", "\(name)"]
-      case .uncertain(let key, let time): ["uncertain", Hex.text(key), Hex.text(time)]
-      case .certain(let key, let time): ["certain", Hex.text(key), Hex.text(time)]
       case .accepted(let name): ["accepted", "\(name)"]
       }
     let text = Array(words.joined(separator: " ").utf8)
@@ -219,11 +201,6 @@ extension Census.Event {
     case ("accepted", 2):
       guard let name else { return nil }
       self = .accepted(name)
-    case ("uncertain", 3), ("certain", 3):
-      guard let key = Hex.bytes(word(1)), 1...Limits.keyByteCountMax ~= key.count,
-        let time = Hex.integer(UInt64.self, words[2])
-      else { return nil }
-      self = word(0) == "certain" ? .certain(key: key, time: time) : .uncertain(key: key, time: time)
     default: return nil
     }
   }

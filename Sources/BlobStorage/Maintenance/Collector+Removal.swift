@@ -486,10 +486,6 @@ extension Collector {
     for name in losses.damagedPacks {
       report.obstacles.append("Pack \(name) is damaged: run repair.")
     }
-    for key in losses.uncertainKeys {
-      report.obstacles.append(
-        "The newest state of key “\(key)” is lost: put it again, or accept the loss with repair.")
-    }
     return !losses.isEmpty
   }
 

@@ -146,10 +146,8 @@ extension Engine {
     let unreadable = Set(try census.read().unreadablePacks)
     try census.append(
       losses.lostPacks.map { .setAside($0) }
-        + losses.damagedPacks.filter { unreadable.contains($0) }.map { .accepted($0) }
-        + losses.uncertainKeys.map { .certain(key: $0.key, time: $0.value) }, durably: true)
+        + losses.damagedPacks.filter { unreadable.contains($0) }.map { .accepted($0) }, durably: true)
     if !losses.lostPacks.isEmpty { try catalog.rebuild(because: nil) }
-    _ = try knownLosses()
   }
 
   /// Puts the file `store` of a folder back; false when nothing was wrong with it.

@@ -65,7 +65,7 @@ struct Repairer {
       } else if isDamaged, !missing.contains(row.name) {
         // Of records that neither copy has, the keys are not known, unless the catalog had all of them.
         if row.hasLostRecords, !vouched.contains(row.name) {
-          try engine.record(unreadable: [row.name], uncertain: [], until: 0)
+          try engine.backend.census?.append([.unreadable(row.name)], durably: true)
         }
         report.setAside.append(try save(result.whole, row.name))
       }
@@ -122,7 +122,7 @@ struct Repairer {
       metadata: ["packs": "\(found.sorted().map(\.description).joined(separator: ", "))"])
     let rows = try engine.catalog.packRows().map(\.row)
     let empty = rows.filter { left.contains($0.name) && $0.recordCount == 0 }.map(\.name)
-    if !empty.isEmpty { try engine.record(unreadable: empty, uncertain: [], until: 0) }
+    if !empty.isEmpty { try engine.backend.census?.append(empty.map { .unreadable($0) }, durably: true) }
     return Set(empty)
   }
 

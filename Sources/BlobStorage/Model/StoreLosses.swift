@@ -6,13 +6,10 @@ public struct StoreLosses: Sendable, Hashable {
   public var lostPacks: [String] = []
   /// Packs with places that cannot be read. Versions and deletions may have been there, of any key.
   public var damagedPacks: [String] = []
-  /// Keys whose newest state is uncertain. Reading them throws `corrupted` until they are put again, deleted, or the
-  /// loss is accepted.
-  public var uncertainKeys: [String] = []
 
   public init() {}
 
-  public var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty && uncertainKeys.isEmpty }
+  public var isEmpty: Bool { lostPacks.isEmpty && damagedPacks.isEmpty }
 
   /// What is lost, in a few words; nil when nothing is.
   public var summary: String? {
@@ -23,7 +20,6 @@ public struct StoreLosses: Sendable, Hashable {
     }
     add(lostPacks, "a pack is missing", "packs are missing")
     add(damagedPacks, "a pack is damaged", "packs are damaged")
-    add(uncertainKeys, "the newest state of a key is uncertain", "keys have an uncertain newest state")
     return parts.isEmpty ? nil : parts.joined(separator: ", ")
   }
 }

@@ -26,6 +26,6 @@ struct DamageOutput: Encodable {
     // A missing chunk has no place.
     let place = damage.pack.isEmpty ? "" : " in pack \(damage.pack) at \(damage.offset)"
     return "damaged: \(name)\(place): \(damage.reason.printable)"
-      + (keys.isEmpty ? "" : "; needed by \(keys)") + "\n"
+      + (keys.isEmpty ? "" : "; needed by \(keys)")
   }
 }

@@ -7,8 +7,8 @@ struct RepairCommand: StoreCommand {
     commandName: "repair", abstract: "Rebuilds the catalog and sets damaged chunks aside.",
     discussion: """
       The next put of the same bytes restores lost data. The exit code is 4 if damage was found or versions cannot be \
-      read. While packs are missing, or the newest state of keys is uncertain, every command that reads warns and ends \
-      with 4, and gc removes nothing. --accept-loss ends that: it drops and names the versions that cannot be read. \
+      read. While packs are missing or damaged, every command that reads warns and ends with 4, and gc removes \
+      nothing. --accept-loss ends that: it drops and names the versions that cannot be read. \
       Their keys then answer with the version before, if there is one.
       """)
 
@@ -60,9 +60,8 @@ struct RepairCommand: StoreCommand {
 
   private func print(_ report: RepairReport) throws {
     var lines = LineOutput()
-    for damage in report.damaged { try lines.add(String(DamageOutput(damage).text.dropLast())) }
+    for damage in report.damaged { try lines.add(DamageOutput(damage).text) }
     for pack in report.losses.lostPacks { try lines.add("missing: pack \(pack)") }
-    for key in report.losses.uncertainKeys { try lines.add("uncertain: “\(key.printable)”") }
     for path in report.setAside { try lines.add("set aside: \(path.printable)") }
     for version in report.unreadable {
       try lines.add(
@@ -88,7 +87,6 @@ struct RepairCommand: StoreCommand {
     var setAside: [String]
     var unreadable: [Version]
     var dropped: [Version]
-    var uncertain: [String]
     var lostPacks: [String]
     var seconds: Double
 
@@ -111,7 +109,6 @@ struct RepairCommand: StoreCommand {
       setAside = report.setAside
       unreadable = report.unreadable.map(Version.init)
       dropped = report.dropped.map(Version.init)
-      uncertain = report.losses.uncertainKeys
       lostPacks = report.losses.lostPacks
       seconds = report.seconds.roundedToMilliseconds
     }

@@ -27,7 +27,7 @@ struct VerifyCommand: StoreCommand {
     if shared.json {
       try JSONText.print(Output(report, isQuick: quick))
     } else {
-      try StandardOutput.write(report.damaged.map { DamageOutput($0).text }.joined())
+      try StandardOutput.write(report.damaged.map { DamageOutput($0).text + "\n" }.joined())
       for ahead in report.versionsAhead {
         try StandardOutput.write(
           "ahead of the clock: “\(ahead.key.printable)” version \(ahead.version) "
@@ -65,7 +65,6 @@ struct VerifyCommand: StoreCommand {
     var byteCount: Int64
     var isQuick: Bool
     var damaged: [DamageOutput]
-    var uncertain: [String]
     var lostPacks: [String]
     var versionsAhead: [Ahead]
     var seconds: Double
@@ -82,7 +81,6 @@ struct VerifyCommand: StoreCommand {
       chunks = report.chunkCount
       byteCount = report.byteCount
       damaged = report.damaged.map(DamageOutput.init)
-      uncertain = report.losses.uncertainKeys
       lostPacks = report.losses.lostPacks
       seconds = report.seconds.roundedToMilliseconds
     }

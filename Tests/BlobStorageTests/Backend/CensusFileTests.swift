@@ -9,7 +9,7 @@ struct CensusFileTests {
   private static let events: [Census.Event] = [
     .store([UInt8](repeating: 0xab, count: 64)), .begun(PackName(writer: 8, sequence: 3)),
     .sealed(pack, recordsEnd: 99), .removed(1...2, writer: 8), .setAside(PackName(writer: 8, sequence: 7)),
-    .unreadable(pack), .uncertain(key: [0x61], time: 5),
+    .unreadable(pack),
   ]
 
   private let disk = SimulatedDisk()

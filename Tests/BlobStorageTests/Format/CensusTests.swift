@@ -8,7 +8,6 @@ import Testing
   private static let events: [Census.Event] = [
     .store(header), .begun(name), .sealed(name, recordsEnd: 248), .removed(1...2, writer: name.writer),
     .setAside(PackName(writer: 9, sequence: 1)), .unreadable(PackName(writer: 9, sequence: 1)),
-    .uncertain(key: Array("a key".utf8), time: 77), .certain(key: Array("other".utf8), time: 5),
     .accepted(PackName(writer: 9, sequence: 2)),
   ]
 
@@ -33,7 +32,6 @@ import Testing
     let aside = PackName(writer: 9, sequence: 1)
     #expect(census.hasLeft(aside) && !census.isRemoved(aside))
     #expect(census.unreadablePacks == [PackName(writer: 9, sequence: 1)])
-    #expect(census.uncertainKeys == [Array("a key".utf8): 77])
     let backwards = Self.census(Census.text(Self.events.reversed()))
     #expect(backwards.events == census.events)
     #expect(Self.census(Census.text(census.events)).events == census.events)
@@ -67,44 +65,26 @@ import Testing
 
   @Test("A repeated event counts once, with its greatest value, in either order")
   func twice() {
-    let (writer, key) = (Self.name.writer, Array("a key".utf8))
+    let writer = Self.name.writer
     let events: [Census.Event] = [
       .sealed(Self.name, recordsEnd: 248), .begun(Self.name), .sealed(Self.name, recordsEnd: 99),
       .removed(10...20, writer: writer), .removed(12...13, writer: writer), .removed(18...21, writer: writer),
-      .uncertain(key: key, time: 77), .uncertain(key: key, time: 5), .certain(key: key, time: 76),
-      .certain(key: key, time: 3),
     ]
     for lines in [events, Array(events.reversed())] {
       let census = Self.census(Census.text(lines))
       #expect(census.pack(Self.name)?.recordsEnd == 248)
-      #expect(census.uncertainKeys == [key: 77])
-      #expect(
-        census.events == [
-          .removed(10...21, writer: writer), .sealed(Self.name, recordsEnd: 248),
-          .uncertain(key: key, time: 77),
-        ])
+      #expect(census.events == [.removed(10...21, writer: writer), .sealed(Self.name, recordsEnd: 248)])
     }
   }
 
-  @Test("A key is uncertain while nothing as late makes it certain", arguments: [4, 5, 6] as [UInt64])
-  func certainty(time: UInt64) {
-    let key = [UInt8](repeating: 0xff, count: Limits.keyByteCountMax)
-    let census = Self.census(Census.text([.certain(key: key, time: time), .uncertain(key: key, time: 5)]))
-    #expect(census.damagedLineCount == 0, "the longest key there is")
-    #expect(census.uncertainKeys == (time < 5 ? [key: 5] : [:]))
-    // Another key says nothing of this one.
-    let other = Self.census(Census.text([.certain(key: [1], time: time), .uncertain(key: key, time: 5)]))
-    #expect(other.uncertainKeys == [key: 5])
-  }
-
-  @Test("The fewest lines say the same of every pack and every key")
+  @Test("The fewest lines say the same of every pack")
   func fewest() {
     let gone = PackName(writer: 9, sequence: 1)
     let census = Self.census(Census.text(Self.events + [.unreadable(Self.name), .accepted(gone)]))
     let short = Self.census(Census.text(census.events))
     #expect(short.store == Self.header && short.packs == census.packs && short.packs.count == 1)
     #expect(short.hasLeft(gone) && short.hasSetAside && !short.isRemoved(gone))
-    #expect(short.unreadablePacks == [Self.name] && short.uncertainKeys == [Array("a key".utf8): 77])
+    #expect(short.unreadablePacks == [Self.name])
     let removed = (1...3).map { short.isRemoved(PackName(writer: Self.name.writer, sequence: $0)) }
     #expect(removed == [true, true, false])
     // Nothing is known of the packs of another writer.
@@ -115,13 +95,12 @@ import Testing
     "What nothing else tells survives any flipped bit",
     arguments: [
       .store(header), .removed(3...3, writer: name.writer), .setAside(name), .unreadable(name),
-      .accepted(name), .uncertain(key: [1, 2], time: 9), .certain(key: [1, 2], time: 9),
+      .accepted(name),
     ] as [Census.Event])
   func survives(_ event: Census.Event) {
     let before: [Census.Event] =
       switch event {
       case .accepted: [.unreadable(Self.name)]
-      case .certain: [.uncertain(key: [1, 2], time: 8)]
       default: [.sealed(Self.name, recordsEnd: 64)]
       }
     let (line, known) = (Census.text([event]), Census.text(before))
@@ -144,7 +123,6 @@ import Testing
       let census = Self.census(flipped)
       #expect(census.store == whole.store)
       #expect(census.unreadablePacks == whole.unreadablePacks)
-      #expect(census.uncertainKeys == whole.uncertainKeys)
       #expect(census.isRemoved(PackName(writer: Self.name.writer, sequence: 1)))
       #expect(census.packs.keys.allSatisfy { $0 == Self.name })
     }
@@ -169,8 +147,7 @@ import Testing
     for text in [
       "", "later 1", "begun", "begun x", "sealed 0102030405060708-00000003 -1",
       "sealed 0102030405060708-00000003 99999999999999999999", "removed 0102030405060708-00000003 00000001",
-      "store 00", "uncertain  0000000000000000", "begun 0102030405060708-00000000",
-      "uncertain " + String(repeating: "00", count: 4_097) + " 0000000000000001",
+      "store 00", "begun 0102030405060708-00000000", "unreadable 0102030405060708-00000003 00000001",
     ] {
       let census = Self.census(line(text))
       #expect(census.damagedLineCount == 1, "\(text)")
