@@ -59,7 +59,8 @@ let package = Package(
     .target(
       name: "BlobStorageTransfer",
       dependencies: [
-        "BlobStorage", "BlobStorageCache", .product(name: "SystemPackage", package: "swift-system"),
+        "BlobStorage", "BlobStorageCache", "CBlobKernels",
+        .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
     // Statistics, and where the space went.

@@ -87,3 +87,12 @@ extension ByteReader {
     return FileTime(seconds: seconds, nanoseconds: nanoseconds)
   }
 }
+
+extension FileTime {
+  /// A little later. Beyond the end of time there is nothing later.
+  func advanced(byMilliseconds milliseconds: Int32) -> FileTime {
+    let sum = Int64(nanoseconds) + Int64(milliseconds) * 1_000_000
+    let (seconds, overflows) = seconds.addingReportingOverflow(sum / 1_000_000_000)
+    return overflows ? self : FileTime(seconds: seconds, nanoseconds: Int32(sum % 1_000_000_000))
+  }
+}

@@ -1,5 +1,3 @@
-import SystemPackage
-
 /// What the system says about a name or an open file.
 package struct FileStatus: Sendable, Hashable {
   /// What kind of thing it is.
@@ -50,27 +48,6 @@ package struct FileStatus: Sendable, Hashable {
 package struct FileIdentity: Hashable, Sendable {
   package var device: UInt64
   package var inode: UInt64
-
-  /// Whether the path leads to this folder, or to a folder or file below it.
-  ///
-  /// A folder on the way up that cannot be looked at ends the search.
-  package func contains(_ path: FilePath) -> Bool {
-    let files = SystemFiles()
-    func identity(_ path: FilePath) -> FileIdentity? {
-      do throws(BlobStorageError) { return try files.status(of: path)?.identity } catch { return nil }
-    }
-    if identity(path) == self { return true }
-    // Only a folder has a name `.`; the folder of a file is the one before its name.
-    var folder = path.appending(".")
-    if identity(folder) == nil { folder = path.removingLastComponent().appending(".") }
-    var last: FileIdentity?
-    while let found = identity(folder), found != last {
-      if found == self { return true }
-      last = found
-      folder.append("..")
-    }
-    return false
-  }
 }
 
 /// A point in time as file systems keep it.
@@ -90,13 +67,6 @@ package struct FileTime: Sendable, Hashable, Comparable {
   package init(millisecondsSince1970 milliseconds: UInt64) {
     seconds = Int64(milliseconds / 1_000)
     nanoseconds = Int32(milliseconds % 1_000) * 1_000_000
-  }
-
-  /// A little later. Beyond the end of time there is nothing later.
-  package func advanced(byMilliseconds milliseconds: Int32) -> FileTime {
-    let sum = Int64(nanoseconds) + Int64(milliseconds) * 1_000_000
-    let (seconds, overflows) = seconds.addingReportingOverflow(sum / 1_000_000_000)
-    return overflows ? self : FileTime(seconds: seconds, nanoseconds: Int32(sum % 1_000_000_000))
   }
 
   package static func < (left: FileTime, right: FileTime) -> Bool {

@@ -21,7 +21,7 @@ package final class InputFile: Sendable {
   }
 
   /// Opens a file of that name in a folder. Messages call it `relativePath` below `root`.
-  init(
+  package init(
     _ directory: Int32, _ name: [CChar], _ root: FilePath, _ relativePath: [UInt8]
   ) throws(BlobStorageError) {
     (self.root, self.relativePath) = (root, relativePath)

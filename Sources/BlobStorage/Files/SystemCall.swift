@@ -4,7 +4,7 @@ import SystemPackage
 /// Runs a shim call until it is not interrupted; what it returns is zero or more.
 ///
 /// The only place that knows about `EINTR` and about the shim's negative errno.
-func systemCall(
+package func systemCall(
   _ attempt: @autoclosure () -> String, _ path: @autoclosure () -> FilePath, _ body: () -> Int
 ) throws(BlobStorageError) -> Int {
   let outcome = uninterrupted(body)
@@ -30,7 +30,7 @@ func readAll(
 }
 
 /// As ``systemCall(_:_:_:)``, for callers that take a failure for an answer: returns the negative errno.
-func uninterrupted(_ body: () -> Int) -> Int {
+package func uninterrupted(_ body: () -> Int) -> Int {
   while true {
     let outcome = body()
     if outcome != -Int(Errno.interrupted.rawValue) { return outcome }
@@ -40,7 +40,7 @@ func uninterrupted(_ body: () -> Int) -> Int {
 /// Closes a descriptor. Only its owner may, and once: by the second time the number may be another file's.
 ///
 /// Debug builds stop where the number is not open. Other errors lose nothing, because what has to be kept was synced.
-func closeDescriptor(_ descriptor: Int32) {
+package func closeDescriptor(_ descriptor: Int32) {
   let outcome = bs_close(descriptor)
   assert(outcome != -Int(Errno.badFileDescriptor.rawValue), "descriptor \(descriptor) was closed twice")
 }
@@ -84,5 +84,17 @@ extension FilePath {
     }
     let directory = FilePath(platformString: Array(text[..<count]) + [0])
     return directory.appending(components)
+  }
+
+  /// The path of what has these bytes as its path below this one, as the system writes it.
+  package func appending(bytes: some Collection<UInt8>) -> FilePath {
+    bytes.isEmpty ? self : appending(FilePath(platformString: [CChar](terminating: bytes)).components)
+  }
+}
+
+extension [CChar] {
+  /// A name or path with a zero behind it, as the system takes it.
+  package init(terminating bytes: some Collection<UInt8>) {
+    self = bytes.map { CChar(bitPattern: $0) } + [0]
   }
 }

@@ -163,7 +163,7 @@ package final class SystemFile: File {
 }
 
 extension FileStatus {
-  init(_ raw: bs_status) {
+  package init(_ raw: bs_status) {
     let kind: Kind =
       switch Int(raw.kind) {
       case BS_KIND_REGULAR: .regular

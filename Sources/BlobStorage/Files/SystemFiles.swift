@@ -113,7 +113,7 @@ extension OpenIntent {
 }
 
 /// The names in an open folder in byte order, without `.` and `..`; closes the descriptor.
-func readNames(
+package func readNames(
   owning descriptor: Int32, _ path: @autoclosure () -> FilePath
 ) throws(BlobStorageError) -> [[UInt8]] {
   var stream: UnsafeMutableRawPointer?

@@ -1,6 +1,6 @@
 /// Digest of a blob → its layout and bytes.
 package final class BlobSource: Sendable {
-  let catalog: Catalog
+  package let catalog: Catalog
   let backend: any Backend
   let packs: PackFiles
   package let chunks: ChunkSource

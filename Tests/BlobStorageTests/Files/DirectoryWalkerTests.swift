@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 import Foundation
 import SystemPackage
 import Testing

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTransfer
 import Foundation
 import Synchronization
 import SystemPackage

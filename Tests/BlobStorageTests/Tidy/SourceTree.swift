@@ -4,7 +4,7 @@ import Foundation
 struct SourceTree {
   struct Source {
     /// The folder below `Sources/BlobStorage` or `Sources/BlobStorageSharing`, or what another target's name adds to
-    /// `BlobStorage`.
+    /// `BlobStorage`, with its folder.
     let room: String
     let name: String
     let lines: [Substring]
@@ -48,6 +48,10 @@ struct SourceTree {
     var sources: [Source] = []
     func add(room: String, _ folder: URL) throws {
       for name in try FileManager.default.contentsOfDirectory(atPath: folder.path).sorted() {
+        guard name.hasSuffix(".swift") else {
+          try add(room: "\(room) \(name)", folder.appending(path: name))
+          continue
+        }
         let text = try String(contentsOf: folder.appending(path: name), encoding: .utf8)
         sources.append(
           Source(

@@ -1,3 +1,4 @@
+import BlobStorage
 import SystemPackage
 
 /// The folders from a root down to a file. They stay open for the next file, so that neighbours in a tree cost few
@@ -68,22 +69,5 @@ package struct FolderTrail: ~Copyable {
       start = stop + 1
     }
     return current
-  }
-}
-
-extension [CChar] {
-  /// A name or path with a zero behind it, as the system takes it.
-  init(terminating bytes: some Collection<UInt8>) {
-    self.init()
-    reserveCapacity(bytes.count + 1)
-    for byte in bytes { append(CChar(bitPattern: byte)) }
-    append(0)
-  }
-}
-
-extension FilePath {
-  /// The path of what has these bytes as its path below this one, as the system writes it.
-  func appending(bytes: some Collection<UInt8>) -> FilePath {
-    bytes.isEmpty ? self : appending(FilePath(platformString: [CChar](terminating: bytes)).components)
   }
 }

@@ -1,8 +1,10 @@
+import BlobStorage
+
 /// Checks whether a blob's chunks exist, by the catalog and the listing of the packs. Reads none of its bytes.
 ///
 /// While no damage or loss is known, everything visible exists, and it looks up only the blob itself. Otherwise it
 /// reads the manifest and looks up each chunk.
-package struct BlobPresence: Sendable {
+struct BlobPresence: Sendable {
   private let catalog: Catalog
   private let blobs: BlobSource
   private let looksAtChunks: Bool
@@ -13,7 +15,7 @@ package struct BlobPresence: Sendable {
   ///   - lost: packs that are missing.
   ///   - census: nil where packs are not listed.
   /// - Complexity: one row a pack.
-  package init(_ blobs: BlobSource, lost: Set<PackName>, census: CensusFile?) throws(BlobStorageError) {
+  init(_ blobs: BlobSource, lost: Set<PackName>, census: CensusFile?) throws(BlobStorageError) {
     self.blobs = blobs
     catalog = blobs.catalog
     let (rows, hasSuspects) = try catalog.read { (transaction) throws(BlobStorageError) in
@@ -27,7 +29,7 @@ package struct BlobPresence: Sendable {
   }
 
   /// Whether the blob can be read, as far as that is known.
-  package func isPresent(_ digest: Digest) throws(BlobStorageError) -> Bool {
+  func isPresent(_ digest: Digest) throws(BlobStorageError) -> Bool {
     if looksAtChunks, let layout = try blobs.layout(digest) {
       guard try areThere(layout.listDigests) else { return false }
       return try LiveWalk(blobs).forEachGroup(of: layout, countMax: 1_024) {

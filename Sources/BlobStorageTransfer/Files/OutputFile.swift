@@ -1,3 +1,4 @@
+import BlobStorage
 import CBlobKernels
 import SystemPackage
 
@@ -92,17 +93,17 @@ package struct OutputFile: ~Copyable {
     let directory = directory.number
     if isDurable {
       _ = try systemCall("sync", path) { bs_sync_all(number) }
-      folder.observer?(.synced)
+      folder.tell(.synced)
     } else if overwriting, isTaken {
       _ = try systemCall("sync", path) { bs_sync_data(number) }
-      folder.observer?(.synced)
+      folder.tell(.synced)
     }
     _ = try systemCall("write", path) {
       overwriting
         ? bs_rename_at(directory, temporaryName, directory, name)
         : bs_rename_without_replacing_at(directory, temporaryName, directory, name)
     }
-    folder.observer?(.named)
+    folder.tell(.named)
     isCommitted = true
     if isDurable { _ = try systemCall("sync the folder of", path) { bs_sync_all(directory) } }
   }

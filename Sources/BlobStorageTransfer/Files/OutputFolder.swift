@@ -1,3 +1,4 @@
+import BlobStorage
 import CBlobKernels
 import Synchronization
 import SystemPackage
@@ -9,8 +10,8 @@ package final class OutputFolder: Sendable {
   private let excluded: FileIdentity?
   private let temporaryPrefix = ".blobstorage-\(String(randomUInt64(), radix: 36))-"
   private let temporaryCount = Atomic<UInt64>(0)
-  /// Told of what is done for a file, in that order.
-  let observer: (@Sendable (OutputFile.Step) -> Void)?
+  /// Told by debug builds of what is done for a file, in that order: no file shows that.
+  private let observer: (@Sendable (OutputFile.Step) -> Void)?
 
   /// Opens an existing folder; it may itself be reached through a symbolic link, as the user's own choice.
   ///
@@ -52,6 +53,12 @@ package final class OutputFolder: Sendable {
   func nextTemporaryName() -> [CChar] {
     let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
     return [CChar](terminating: "\(temporaryPrefix)\(number).partial".utf8)
+  }
+
+  func tell(_ step: OutputFile.Step) {
+    #if DEBUG || WEAKNESSES
+      observer?(step)
+    #endif
   }
 
   static func escapes(_ path: FilePath) -> BlobStorageError {
