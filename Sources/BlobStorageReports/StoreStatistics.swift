@@ -55,17 +55,17 @@ extension StoreStatistics {
     statistics.keyCount = marker.keyCount
     statistics.versionCount = marker.versionCount
     statistics.blobCount = marker.blobCount
-    statistics.chunkCount = marker.marks.chunkCount
     statistics.packCount = rows.count
     statistics.plainByteCount = marker.versionByteCount
-    statistics.uniqueByteCount = marker.marks.plainByteCount - marker.marks.basePlainByteCount
-    statistics.storedByteCount = marker.marks.storedByteCount
     statistics.unreadable = marker.notFollowed
     statistics.usesSimilarity = engine.header.flags.contains(.similarity)
-    statistics.baseByteCount = marker.marks.baseByteCount
+    try engine.forEachChunk { (_, row, transaction) throws(BlobStorageError) in
+      guard marker.marks.contains(row.place) else { return true }
+      let base: ChunkRow? = if let base = row.base { try transaction.chunkRow(base) } else { nil }
+      statistics.add(row, base, isOnlyBase: marker.marks.isOnlyBase(row.place))
+      return true
+    }
     statistics.deduplicationSavedByteCount = max(0, statistics.plainByteCount - statistics.uniqueByteCount)
-    statistics.codecSavedByteCount = marker.marks.codecSavedByteCount
-    statistics.similaritySavedByteCount = marker.marks.similaritySavedByteCount
     var packs: [StoreReport.Pack] = []
     for (number, row) in rows {
       let liveByteCount = marker.marks.liveByteCount(number)
@@ -80,6 +80,20 @@ extension StoreStatistics {
     packs.sort { $0.created != $1.created ? $0.created < $1.created : $0.name < $1.name }
     statistics.diskByteCount = try engine.folder.allocatedByteCount()
     return (statistics, packs)
+  }
+
+  /// Adds a live chunk. What one with a base would take without it is not known: its base's own ratio stands in.
+  private mutating func add(_ row: ChunkRow, _ base: ChunkRow?, isOnlyBase: Bool) {
+    chunkCount += 1
+    storedByteCount += Int64(row.storedByteCount)
+    if isOnlyBase {
+      baseByteCount += Int64(row.storedByteCount)
+    } else {
+      uniqueByteCount += Int64(row.plainByteCount)
+    }
+    let alone = base.map { row.expectedByteCount(like: $0) } ?? row.storedByteCount
+    codecSavedByteCount += Int64(row.plainByteCount - alone)
+    similaritySavedByteCount += Int64(alone - row.storedByteCount)
   }
 }
 

@@ -63,7 +63,7 @@ extension Engine {
 
   /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false. Each batch has a
   /// snapshot of its own.
-  func forEachChunk(
+  package func forEachChunk(
     _ body: (Digest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let pageCountMax = 20_000

@@ -180,7 +180,7 @@ package struct Marker {
       if marks.contains(row.place), !marks.isOnlyBase(row.place) { return }
       if let base = row.base {
         based.append((row, base))
-      } else if marks.insert(row, base: nil) {
+      } else if marks.insert(row) {
         newCount += 1
       }
     }
@@ -189,7 +189,7 @@ package struct Marker {
     try forEachRow(based.map(\.base)) { base, baseRow in
       guard let row = rest.popFirst()?.row else { return }
       if let baseRow { marks.insertBase(baseRow) } else { miss(base) }
-      if marks.insert(row, base: baseRow) { newCount += 1 }
+      if marks.insert(row) { newCount += 1 }
     }
     return newCount
   }

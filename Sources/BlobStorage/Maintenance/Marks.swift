@@ -1,4 +1,4 @@
-/// Which chunks and manifests are live: one bit a record, and sums for each pack.
+/// Which chunks and manifests are live: one bit a record, and the live bytes of each pack.
 package struct Marks: Sendable {
   struct PackMarks: Sendable {
     fileprivate var live = Bits()
@@ -14,18 +14,9 @@ package struct Marks: Sendable {
   private var recent = [(number: UInt32, index: Int)](repeating: (0, -1), count: recentCount)
   private static let recentCount = 1_024
 
-  /// Live chunks, those that are only bases of others included.
-  package private(set) var chunkCount = 0
-  package private(set) var plainByteCount: Int64 = 0
-  package private(set) var storedByteCount: Int64 = 0
-  /// Stored bytes of chunks that are live only as bases.
-  package private(set) var baseByteCount: Int64 = 0
-  package private(set) var basePlainByteCount: Int64 = 0
-  package private(set) var baseCount = 0
-  /// By how much codecs, and bases on top of them, made live chunks smaller. What a chunk with a base would take
-  /// without is not known; its base's own ratio stands in.
-  package private(set) var codecSavedByteCount: Int64 = 0
-  package private(set) var similaritySavedByteCount: Int64 = 0
+  /// Chunks that are live only as bases.
+  private(set) var baseCount = 0
+
   /// Marks the record at a place; false when it was marked before.
   private mutating func insert(_ place: Place, recordByteCount: Int) -> Bool {
     withPack(place.pack) { pack in
@@ -35,60 +26,39 @@ package struct Marks: Sendable {
     }
   }
 
-  /// Marks a chunk that is needed itself; `base` is the row of what it is encoded against.
-  mutating func insert(_ row: ChunkRow, base: ChunkRow?) -> Bool {
-    if contains(row.place) {
-      guard isOnlyBase(row.place) else { return false }
-      setOnlyBase(row, false)
+  /// Marks a chunk that is needed itself.
+  mutating func insert(_ row: ChunkRow) -> Bool {
+    if isOnlyBase(row.place) {
+      setOnlyBase(row.place, false)
       return true
     }
-    guard insert(row.place, recordByteCount: row.recordByteCount) else { return false }
-    count(row, base, sign: 1)
-    return true
+    return insert(row.place, recordByteCount: row.recordByteCount)
   }
 
   /// Marks a chunk that another is encoded against.
   mutating func insertBase(_ row: ChunkRow) {
-    guard insert(row.place, recordByteCount: row.recordByteCount) else { return }
-    count(row, nil, sign: 1)
-    setOnlyBase(row, true)
+    if insert(row.place, recordByteCount: row.recordByteCount) { setOnlyBase(row.place, true) }
   }
 
   /// Takes a mark back: the chunk has been stored again elsewhere, or its last dependant has.
-  mutating func remove(_ row: ChunkRow, base: ChunkRow?) {
+  mutating func remove(_ row: ChunkRow) {
     guard contains(row.place) else { return }
-    if isOnlyBase(row.place) { setOnlyBase(row, false) }
-    count(row, base, sign: -1)
+    if isOnlyBase(row.place) { setOnlyBase(row.place, false) }
     withPack(row.place.pack) { pack in
       pack.live.remove(row.place.ordinal)
       pack.liveByteCount -= Int64(row.recordByteCount)
     }
   }
 
-  private mutating func count(_ row: ChunkRow, _ base: ChunkRow?, sign: Int64) {
-    chunkCount += Int(sign)
-    plainByteCount += sign * Int64(row.plainByteCount)
-    storedByteCount += sign * Int64(row.storedByteCount)
-    let alone = base.map { row.expectedByteCount(like: $0) } ?? row.storedByteCount
-    codecSavedByteCount += sign * Int64(row.plainByteCount - alone)
-    similaritySavedByteCount += sign * Int64(alone - row.storedByteCount)
-  }
-
   /// Whether the chunk is live only as a base.
-  func isOnlyBase(_ place: Place) -> Bool {
+  package func isOnlyBase(_ place: Place) -> Bool {
     index(place.pack).map { packs[$0].onlyBases.contains(place.ordinal) } ?? false
   }
 
-  private mutating func setOnlyBase(_ row: ChunkRow, _ isBase: Bool) {
-    withPack(row.place.pack) { pack in
-      if isBase {
-        _ = pack.onlyBases.insert(row.place.ordinal)
-      } else {
-        pack.onlyBases.remove(row.place.ordinal)
-      }
+  private mutating func setOnlyBase(_ place: Place, _ isBase: Bool) {
+    withPack(place.pack) { pack in
+      if isBase { _ = pack.onlyBases.insert(place.ordinal) } else { pack.onlyBases.remove(place.ordinal) }
     }
-    baseByteCount += isBase ? Int64(row.storedByteCount) : -Int64(row.storedByteCount)
-    basePlainByteCount += isBase ? Int64(row.plainByteCount) : -Int64(row.plainByteCount)
     baseCount += isBase ? 1 : -1
   }
 
@@ -123,7 +93,7 @@ package struct Marks: Sendable {
 
 extension ChunkRow {
   /// What the chunk would take if it were as compressible as `other`.
-  func expectedByteCount(like other: ChunkRow) -> Int {
+  package func expectedByteCount(like other: ChunkRow) -> Int {
     guard other.plainByteCount > 0 else { return plainByteCount }
     let expected = Double(plainByteCount) * Double(other.storedByteCount) / Double(other.plainByteCount)
     return max(storedByteCount, min(plainByteCount, Int(expected)))

@@ -44,8 +44,8 @@ struct Rebasing {
         guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue groups }
         encoded.append((digest, try encodeAlone(digest, plain), plain))
       }
-      for (_, row) in group.dependants { marks.remove(row, base: group.base) }
-      marks.remove(group.base, base: nil)
+      for (_, row) in group.dependants { marks.remove(row) }
+      marks.remove(group.base)
       for (_, chunk, plain) in encoded { try append(chunk, plain, to: session) }
       reencodedChunkCount += encoded.count
     }
@@ -54,7 +54,7 @@ struct Rebasing {
     for group in groups {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         for (digest, _) in group.dependants {
-          if let row = try transaction.chunkRow(digest) { _ = marks.insert(row, base: nil) }
+          if let row = try transaction.chunkRow(digest) { _ = marks.insert(row) }
         }
       }
     }
