@@ -314,29 +314,6 @@ struct MutationTests {
       try firstBreak(race: "a look at what a dead writer", .secondStops, .viewsOldSnapshots))
     #expect(broken != nil)
   }
-
-  @Test("a length that is not compared with what is there")
-  func uncheckedLength() async throws {
-    try Self.scanCut([])
-    await #expect(processExitsWith: .failure) { try Self.scanCut(.trustsLengths) }
-    _ = counted("")
-  }
-
-  /// Scans a pack that ends in the middle of a record.
-  private static func scanCut(_ weaknesses: Weaknesses) throws {
-    let lab = try Lab()
-    let engine = try lab.open()
-    try lab.put(engine, [("a", noise(1, 100))])
-    let name = try #require(try engine.backend.packNames().live.first)
-    let path = try #require(try DamageTests.paths(lab).first)
-    try DamageTests.change(lab, path) { $0.removeLast(9) }
-    let file = try #require(try engine.backend.openPack(name))
-    let outcome = try PackScanner(file: file, name: name, codecs: engine.codecs, weaknesses: weaknesses).scan
-    {
-      _ in
-    }
-    #expect(outcome.recordCount == 1)
-  }
 }
 
 extension Bool {

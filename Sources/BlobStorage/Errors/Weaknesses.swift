@@ -39,8 +39,6 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let skipsRecovery = Weaknesses(rawValue: 1 << 11)
   /// A pack may take the name of another (H12).
   package static let reusesPackNames = Weaknesses(rawValue: 1 << 12)
-  /// Lengths in packs are not compared with the actual bytes.
-  package static let trustsLengths = Weaknesses(rawValue: 1 << 13)
   /// gc does not mark the bases of chunks that were put while it ran.
   package static let forgetsNewBases = Weaknesses(rawValue: 1 << 14)
   /// A collector of a shared store does not look again at what was published before all had passed.

@@ -25,18 +25,15 @@ package struct PackScanner {
   private let name: PackName
   private let codecs: CodecPool
   private let byteCount: Int64
-  private let trustsLengths: Bool
   private let store: StoreHeader?
 
   /// - Parameters:
   ///   - store: the pack's store; without it, a pack with a damaged header cannot be read.
   ///   - end: where to stop, if the rest of the file does not count.
   package init(
-    file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, weaknesses: Weaknesses = [],
-    upTo end: Int64? = nil
+    file: any File, name: PackName, codecs: CodecPool, store: StoreHeader? = nil, upTo end: Int64? = nil
   ) throws(BlobStorageError) {
     self.store = store
-    trustsLengths = weaknesses.contains(.trustsLengths)
     self.file = file
     self.name = name
     self.codecs = codecs
@@ -287,7 +284,7 @@ package struct PackScanner {
   func scanTail(
     _ header: PackHeader, from start: Int64, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Int64 {
-    var window = Window(file: file, end: byteCount, trustsLengths: trustsLengths)
+    var window = Window(file: file, end: byteCount)
     var decoder = decoder(header)
     var (offset, end) = (start, start)
     var held: [PackRecord] = []
@@ -328,7 +325,7 @@ package struct PackScanner {
       recordCount += held.count
       held = []
     }
-    var window = Window(file: file, end: end, trustsLengths: trustsLengths)
+    var window = Window(file: file, end: end)
     var decoder = decoder(header)
     var copies = copies[...]
     func next() throws(BlobStorageError) -> OneOrMore<PackRecord>? {
@@ -495,26 +492,24 @@ package struct PackScanner {
 private struct Window {
   let file: any File
   private(set) var end: Int64
-  let trustsLengths: Bool
-  var start: Int64 = 0
-  var content: [UInt8] = []
-  static let byteCount = 1 << 20
+  private var start: Int64 = 0
+  private var content: [UInt8] = []
+  private static let byteCount = 1 << 20
 
-  init(file: any File, end: Int64, trustsLengths: Bool) {
-    self.trustsLengths = trustsLengths
+  init(file: any File, end: Int64) {
     self.file = file
     self.end = end
   }
 
   mutating func bytes(at offset: Int64, _ count: Int) throws(BlobStorageError) -> [UInt8] {
-    guard offset + Int64(count) <= end || trustsLengths else {
+    guard offset + Int64(count) <= end else {
       throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
     }
     if offset < start || offset + Int64(count) > start + Int64(content.count) {
       try move(to: offset, atLeast: count)
     }
     let first = Int(offset - start)
-    guard first + count <= content.count || trustsLengths else {
+    guard first + count <= content.count else {
       throw BlobStorageError(.corrupted, "A record runs past the end of its pack.", offset: offset)
     }
     return Array(content[first..<first + count])
