@@ -56,7 +56,6 @@ struct Failure: Error {
 
   private static func exitStatus(of code: BlobStorageError.Code) -> Int32 {
     switch code {
-    case .notFound: ExitStatus.notFound
     case .corrupted: ExitStatus.damaged
     case .busy, .conditionFailed: ExitStatus.busy
     case .keysCollide: ExitStatus.wrongUsage

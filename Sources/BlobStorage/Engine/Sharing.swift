@@ -107,7 +107,6 @@ package protocol Sharing: CatalogExtender {
 /// By what an extension has changed the catalog.
 package struct ExtensionReport: Sendable, Hashable {
   package var newPackCount = 0
-  package var removedPackCount = 0
   /// Packs that were published once and are gone although no collector has removed them. The first so many.
   package var missing: [PackName] = []
 

@@ -52,8 +52,6 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
 }
 
 extension BlobStorageError.Code {
-  /// The key, version or digest asked for is not in the store.
-  public static let notFound = Self("notFound")
   /// Stored bytes do not match their digest or checksum, or what a version needs is missing.
   public static let corrupted = Self("corrupted")
   /// There is no store at the path.

@@ -38,19 +38,6 @@ package struct Stamp: Hashable, Sendable {
     self.init(time: time, writer: writer)
   }
 
-  package init(from reader: inout ByteReader) throws(BlobStorageError) {
-    time = try reader.integer()
-    writer = try reader.integer()
-    guard time < Self.timeMax else {
-      throw BlobStorageError(.corrupted, "A stamp lies beyond the end of its clock.")
-    }
-  }
-
-  func encode(into filler: inout ByteFiller) {
-    filler.integer(time)
-    filler.integer(writer)
-  }
-
   /// The time that follows both `last` and the wall clock.
   package static func timeAfter(_ last: UInt64, wallClock milliseconds: UInt64) -> UInt64 {
     let wall = min(milliseconds, (timeMax >> 16) - 1) << 16

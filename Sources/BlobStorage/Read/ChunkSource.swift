@@ -379,7 +379,7 @@ package final class ChunkSource: Sendable {
             try self.fetch(place.file, row.payloadOffset, into: target, access)
             return target.count
           }
-          try self.decode(stored, kind, row, base, into: target)
+          try self.decode(stored.span.bytes, kind, base, into: target)
         }
         guard Digest.of(target.bytes, by: digest.algorithm) == digest else {
           throw BlobStorageError(.corrupted, "its bytes do not match its digest")
@@ -429,13 +429,6 @@ package final class ChunkSource: Sendable {
       try decode(stored, kind, base, into: target)
       return target.count
     }
-  }
-
-  private func decode(
-    _ stored: [UInt8], _ kind: CodecKind, _ row: ChunkRow, _ base: [UInt8]?,
-    into target: UnsafeMutableRawBufferPointer
-  ) throws(BlobStorageError) {
-    try decode(stored.span.bytes, kind, base, into: target)
   }
 
   private func decode(

@@ -8,7 +8,7 @@ import Logging
 /// suspends the caller while all threads are busy; only a small get that need not wait runs on the caller's thread.
 /// Cancelling the caller's task ends long work with `cancelled`; the change is then made whole or not at all.
 ///
-/// A missing thing is nil or `notFound`, damage is `corrupted`. Bytes that do not match their digest are never
+/// A missing thing is nil, damage is `corrupted`. Bytes that do not match their digest are never
 /// returned, unless ``Verification/checksum`` is asked for.
 public final class BlobStore: Sendable {
   package let engine: Engine

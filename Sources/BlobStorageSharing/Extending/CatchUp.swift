@@ -165,7 +165,6 @@ package final class CatchUp: Sendable {
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
     if !listing.collections.condemned.isEmpty { try catalog.condemnUncounted(backend) }
     if !gone.isEmpty { try remove(gone) }
-    report.removedPackCount += gone.count
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
     quiet.withLock { $0 = state == known.state ? (state: state, begin: begin) : nil }
     return true

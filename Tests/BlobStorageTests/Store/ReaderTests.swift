@@ -90,9 +90,9 @@ struct ReaderTests {
       }
       #expect(failed?.code == .sourceFailed)
       let own = await #expect(throws: BlobStorageError.self) {
-        try await reader.stream { _ in throw BlobStorageError(.notFound, "That will do.") }
+        try await reader.stream { _ in throw BlobStorageError(.busy, "That will do.") }
       }
-      #expect(own?.code == .notFound)
+      #expect(own?.code == .busy)
       if isClosed {
         reader.close()
         await expectClosed { _ = try await reader.read(0..<1) }
