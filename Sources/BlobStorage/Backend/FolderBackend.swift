@@ -184,22 +184,15 @@ package struct FolderBackend: Backend {
   }
 
   package func removeLeftovers() throws(BlobStorageError) {
-    for name in try files.list(folder) where name.hasSuffix(".new") {
-      let file: any File
-      do {
-        guard let found = try files.openIfThere(folder.appending(name), .readWrite) else { continue }
-        file = found
-      } catch {
-        guard error.isRefusal else { throw error }
-        return
+    let names = try files.list(folder).filter { $0.hasSuffix(".new") }
+    do throws(BlobStorageError) {
+      for name in names {
+        // A living writer holds the lock until it has renamed the file.
+        try OwnedFiles(folder: folder, files: files).visit(name) { (_, isDead) throws(BlobStorageError) in
+          if isDead { try files.remove(folder.appending(name)) }
+        }
       }
-      defer { file.close() }
-      // A living writer holds the lock until it has renamed the file, and then the name is not there.
-      guard try file.lock(.exclusive, wait: false), try file.status().linkCount > 0,
-        try files.status(of: folder.appending(name)) != nil
-      else { continue }
-      try files.remove(folder.appending(name))
-    }
+    } catch { guard error.isRefusal else { throw error } }
   }
 
   private func path(_ name: PackName, _ ending: String) -> FilePath { folder.appending("\(name).\(ending)") }

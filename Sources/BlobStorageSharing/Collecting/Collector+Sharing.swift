@@ -69,7 +69,8 @@ extension Collector {
   /// Condemns the planned packs, then removes all condemned packs, including those of earlier collections.
   func removeShared(_ planned: [Candidate], _ removal: SharedRemoval) throws(BlobStorageError) {
     let backend = removal.store.backend
-    guard !planned.isEmpty || !backend.collections.condemned.isEmpty else { return }
+    let known = backend.collections
+    guard !planned.isEmpty || !known.condemned.isEmpty else { return }
     if lacksSomething {
       try markAnew()
       addAbsent()
@@ -93,8 +94,7 @@ extension Collector {
       guard error.code == .packGone else { throw error }
       // A collector that fenced this one may have removed a pack that it was copying.
       try engine.catchUp()
-      let gone = error.pack.flatMap { PackName($0) }
-      if let gone, backend.collections.removed.contains(gone) { throw Self.another }
+      if backend.collections.removed != known.removed { throw Self.another }
       throw BlobStorageError(
         .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
     }
