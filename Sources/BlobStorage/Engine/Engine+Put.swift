@@ -132,6 +132,7 @@ extension Engine {
 
   /// The same, with the packs' names. What the census lacks is added to it.
   package func knownLosses() throws(BlobStorageError) -> KnownLosses {
-    try sharing.losses() ?? builder.compareCensus(with: catalog)
+    if let losses = try sharing.losses() { return losses }
+    return try builder.compareCensus(with: catalog)
   }
 }
