@@ -41,18 +41,14 @@ struct StoredChunk: Sendable {
     return try bridge(bytes) { (raw) throws(BlobStorageError) -> StoredChunk in
       let (header, meta, payload) = try RecordHeader.verified(
         raw, pack: place.pack, offset: place.row.place.offset)
-      guard header.typeNumber == RecordType.chunk.rawValue else {
-        throw BlobStorageError(.corrupted, "There is another record in the place of chunk \(digest).")
-      }
       let record = try ChunkRecord(
         meta: meta, payloadByteCount: header.payloadByteCount, algorithm: digest.algorithm)
+      guard header.typeNumber == RecordType.chunk.rawValue, record.digest == digest else {
+        throw BlobStorageError(.corrupted, "There is another record in the place of chunk \(digest).")
+      }
       var base: [UInt8]?
       if let name = record.base { base = try engine.chunks.base(name, access: .sequential) }
       let plain = try engine.chunks.decoded(payload.bytes, record, base: base)
-      guard record.digest == digest, Digest.of(plain.span.bytes, by: digest.algorithm) == digest
-      else {
-        throw BlobStorageError(.corrupted, "Chunk \(digest) does not match its digest.", digest: digest)
-      }
       if record.codecNumber == CodecKind.none.rawValue { return StoredChunk(record: record, stored: plain) }
       return StoredChunk(record: record, stored: Array(payload), plain: plain)
     }

@@ -73,6 +73,11 @@ package struct PackRecord: Sendable {
   /// The whole record, of which an entry or a member is a part.
   package var recordRange: Range<Int64>
 
+  /// What it says if it is a chunk.
+  package var chunk: ChunkRecord? {
+    if case .chunk(let chunk) = content { chunk } else { nil }
+  }
+
   /// The type of its record; nil for one that was skipped.
   package var type: RecordType? {
     switch content {
@@ -183,16 +188,12 @@ package struct PackRecord: Sendable {
     guard bytes.count == byteCount, let header = content.header(payloadByteCount: payloadByteCount) else {
       throw BlobStorageError(.corrupted, "A record has an unexpected length.")
     }
-    let payload = payload(of: bytes)
-    if payload.isEmpty { return payload }
-    let checksum = bytes.loadUnaligned(fromByteOffset: byteCount - 4, as: UInt32.self).littleEndian
-    let before = withUnsafeTemporaryAllocation(
-      byteCount: header.byteCount + header.metaByteCount, alignment: 1
-    ) { header.encode(pack: name, offset: offset, into: $0) { content.encodeMeta(into: &$0) } }
-    guard RecordHeader.payloadChecksum(payload.bytes, continuing: before) == checksum else {
-      throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
+    let start = header.byteCount + header.metaByteCount
+    let checksum = withUnsafeTemporaryAllocation(byteCount: start, alignment: 1) {
+      header.encode(pack: name, offset: offset, into: $0) { content.encodeMeta(into: &$0) }
     }
-    return payload
+    return try RecordHeader.verifiedPayload(
+      UnsafeRawBufferPointer(rebasing: bytes[start...]), continuing: checksum)
   }
 
   /// The payload of a chunk, manifest or frame that lies as `bytes` in its pack, its checksum not checked.

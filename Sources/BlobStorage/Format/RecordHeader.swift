@@ -170,7 +170,8 @@ package struct RecordHeader: Hashable, Sendable {
       throw BlobStorageError(.corrupted, "A record has an unexpected length.")
     }
     let meta = try header.verifiedMeta(record, pack: name, offset: offset)
-    return (header, meta, try header.verifiedPayload(record))
+    let rest = UnsafeRawBufferPointer(rebasing: record[(header.byteCount + header.metaByteCount)...])
+    return (header, meta, try verifiedPayload(rest, continuing: header.writtenChecksum(record)))
   }
 
   /// The meta in `bytes`, which begin with header and meta, checked against the checksum.
@@ -184,15 +185,14 @@ package struct RecordHeader: Hashable, Sendable {
     return UnsafeRawBufferPointer(rebasing: headerAndMeta[byteCount...])
   }
 
-  /// The payload in `record`, a whole record, checked against its checksum, which goes on from the header's.
-  private func verifiedPayload(
-    _ record: UnsafeRawBufferPointer
+  /// The payload in `bytes`, which end a record, checked against its checksum, which continues that of the header.
+  static func verifiedPayload(
+    _ bytes: UnsafeRawBufferPointer, continuing header: UInt32
   ) throws(BlobStorageError) -> UnsafeRawBufferPointer {
-    let start = byteCount + metaByteCount
-    let payload = UnsafeRawBufferPointer(rebasing: record[start..<start + payloadByteCount])
-    if payload.isEmpty { return payload }
-    let checksum = record.loadUnaligned(fromByteOffset: record.count - 4, as: UInt32.self).littleEndian
-    guard Self.payloadChecksum(payload.bytes, continuing: writtenChecksum(record)) == checksum else {
+    if bytes.isEmpty { return bytes }
+    let payload = UnsafeRawBufferPointer(rebasing: bytes.dropLast(checksumByteCount))
+    let written = bytes.loadUnaligned(fromByteOffset: payload.count, as: UInt32.self).littleEndian
+    guard payloadChecksum(payload.bytes, continuing: header) == written else {
       throw BlobStorageError(.corrupted, "The stored bytes of a record do not match their checksum.")
     }
     return payload

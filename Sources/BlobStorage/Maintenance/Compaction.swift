@@ -23,7 +23,7 @@ struct Compaction: ~Copyable {
   private var writtenByteCount = 0
   /// Live members of the frame that was met last.
   private var members: [PackRecord] = []
-  private var frames: FrameReader
+  private var reader: RecordReader
   private var builder: FrameBuilder
   /// Joins the live members of partly dead long frames.
   private var longBuilder: FrameBuilder
@@ -46,7 +46,7 @@ struct Compaction: ~Copyable {
     self.isChecked = isChecked
     self.joins = joins
     groups = Reencoder.Reader(file, pack, engine.chunks, joins: joins)
-    frames = FrameReader(file, pack, engine.chunks)
+    reader = RecordReader(file, pack, engine.chunks)
     builder = FrameBuilder(engine.codec, engine.codecs)
     longBuilder = FrameBuilder(
       engine.codec, engine.codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
@@ -59,7 +59,7 @@ struct Compaction: ~Copyable {
   mutating func copy(_ record: PackContent.Kept) throws(BlobStorageError) {
     switch record {
     case .copy(let record):
-      if reencoder != nil, case .chunk = record.content {
+      if reencoder != nil, record.chunk != nil {
         window.append(record)
         if window.count >= Reencoder.windowCount { try finish() }
       } else {
@@ -92,13 +92,16 @@ struct Compaction: ~Copyable {
     try endFrame()
     let isSmall = joins && reencoder == nil && Self.isSmall(record)
     var alone: [UInt8]?
-    try withPayload(record) { (payload) throws(BlobStorageError) in
-      if isSmall {
-        alone = Array(payload)
-      } else {
-        _ = try session.append(record.content, payload: payload.bytes)
+    do throws(BlobStorageError) {
+      try reader.withPayload(of: record, isChecked: !isChecked || record.chunk == nil) {
+        (payload) throws(BlobStorageError) in
+        if isSmall {
+          alone = Array(payload)
+        } else {
+          _ = try session.append(record.content, payload: payload.bytes)
+        }
       }
-    }
+    } catch { throw mismatch(error, at: record.offset) }
     if let alone { try join(record, alone) }
   }
 
@@ -156,11 +159,8 @@ struct Compaction: ~Copyable {
     for record in members {
       guard case .chunk(let chunk) = record.content else { continue }
       let plain: [UInt8]
-      do throws(BlobStorageError) { plain = try frames.bytes(of: record) } catch {
-        throw BlobStorageError(
-          error.code,
-          "Chunk \(chunk.digest) in pack \(pack) at \(record.offset): \(error.message): run verify.",
-          digest: chunk.digest, pack: pack.description, offset: record.offset)
+      do throws(BlobStorageError) { plain = try reader.plain(of: record) } catch {
+        throw reader.unreadable(record, error)
       }
       let full =
         if isLong {
@@ -185,10 +185,7 @@ struct Compaction: ~Copyable {
         guard frame.members.count == liveCount else { return false }
         _ = try session.append(frame, payload: payload.bytes)
         return true
-      } catch {
-        guard error.code == .corrupted else { throw error }
-        throw mismatch(error, at: range.lowerBound)
-      }
+      } catch { throw mismatch(error, at: range.lowerBound) }
     }
   }
 
@@ -204,18 +201,13 @@ struct Compaction: ~Copyable {
   private static let joinedByteCountMax = 64 << 10
 
   private static func isSmall(_ record: PackRecord) -> Bool {
-    if case .chunk(let chunk) = record.content {
-      chunk.plainByteCount <= joinedByteCountMax && FrameBuilder.takes(chunk)
-    } else {
-      false
-    }
+    record.chunk.map { $0.plainByteCount <= joinedByteCountMax && FrameBuilder.takes($0) } ?? false
   }
 
   /// Adds a small chunk to those that are to be joined.
   private mutating func join(_ record: PackRecord, _ stored: [UInt8]) throws(BlobStorageError) {
     guard case .chunk(let chunk) = record.content,
-      let plain = try unlessCorrupted(try engine.chunks.decoded(stored.span.bytes, chunk, base: nil)),
-      Digest.of(plain.span.bytes, by: chunk.digest.algorithm) == chunk.digest
+      let plain = try unlessCorrupted(try engine.chunks.decoded(stored.span.bytes, chunk, base: nil))
     else {
       // Copied as it is, for verify to find.
       _ = try session.append(record.content, payload: stored.span.bytes)
@@ -227,24 +219,9 @@ struct Compaction: ~Copyable {
     if let full { try append(full) }
   }
 
-  private func withPayload(
-    _ record: PackRecord, _ body: (UnsafeRawBufferPointer) throws(BlobStorageError) -> Void
-  ) throws(BlobStorageError) {
-    let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
-    try bridge(bytes) { (raw) throws(BlobStorageError) in
-      if isChecked, case .chunk = record.content { return try body(record.payload(of: raw)) }
-      let payload: UnsafeRawBufferPointer
-      do throws(BlobStorageError) {
-        payload = try record.verifiedPayload(raw, in: pack)
-      } catch {
-        throw mismatch(error, at: record.offset)
-      }
-      try body(payload)
-    }
-  }
-
   private func mismatch(_ error: BlobStorageError, at offset: Int64) -> BlobStorageError {
-    BlobStorageError(
+    guard error.code == .corrupted else { return error }
+    return BlobStorageError(
       error.code, "A record of pack \(pack) at \(offset) does not match its checksum: run verify.",
       pack: pack.description, offset: offset)
   }

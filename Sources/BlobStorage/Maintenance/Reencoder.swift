@@ -167,21 +167,17 @@ struct Reencoder: Sendable {
 
   /// Reads chunks of a pack into groups: clusters that follow each other are one, until it is full.
   struct Reader {
-    private let file: any File
-    private let pack: PackName
     private let chunks: ChunkSource
-    private var frames: FrameReader
+    private var reader: RecordReader
     private let joins: Bool
     private var group = Group()
     private var base: (digest: Digest, plain: [UInt8])?
 
     /// - Parameter joins: whether a group may have more than one frame or chunk.
     init(_ file: any File, _ pack: PackName, _ chunks: ChunkSource, joins: Bool) {
-      self.file = file
-      self.pack = pack
       self.chunks = chunks
       self.joins = joins
-      frames = FrameReader(file, pack, chunks)
+      reader = RecordReader(file, pack, chunks)
     }
 
     /// Adds a cluster. Returns the group before it, if it is not of that.
@@ -216,33 +212,12 @@ struct Reencoder: Sendable {
       -> [UInt8]
     {
       do throws(BlobStorageError) {
-        if record.member != nil { return try frames.bytes(of: record) }
         if let digest = chunk.base, digest != base?.digest {
           base = (digest, try chunks.bytes(digest))
         }
-        let bytes = try file.bytes(at: record.offset, record.byteCount, pack: pack)
-        let plain = try bridge(bytes) { (raw) throws(BlobStorageError) in
-          try chunks.decoded(
-            try record.verifiedPayload(raw, in: pack).bytes, chunk,
-            base: chunk.base == nil ? nil : base?.plain)
-        }
-        guard Digest.of(plain.span.bytes, by: chunk.digest.algorithm) == chunk.digest else {
-          throw BlobStorageError(.corrupted, "it does not match its digest")
-        }
-        return plain
-      } catch {
-        throw BlobStorageError(
-          error.code,
-          "Chunk \(chunk.digest) in pack \(pack) at \(record.offset): \(error.message): run verify.",
-          digest: chunk.digest, pack: pack.description, offset: record.offset)
-      }
+        return try reader.plain(of: record, base: chunk.base == nil ? nil : base?.plain)
+      } catch { throw reader.unreadable(record, error) }
     }
-  }
-}
-
-extension PackRecord {
-  fileprivate var chunk: ChunkRecord? {
-    if case .chunk(let chunk) = content { chunk } else { nil }
   }
 }
 

@@ -46,7 +46,7 @@ struct Repairer {
       progress(WorkProgress(phase: "repairing", doneCount: index, totalCount: rows.count))
       let result =
         try missing.contains(row.name)
-        ? Verifier.missing(row.name) : verifier.verify(row, isQuick: false, keepsWhole: true)
+        ? .missing(row.name) : PackVerifier(engine, row, keepsWhole: true).run()
       findings += result.findings
       // A chunk whose base is damaged in another pack is whole itself: its own pack stays.
       let isDamaged = row.isDamaged || result.findings.contains { !$0.isOnlyBase }
@@ -72,7 +72,7 @@ struct Repairer {
     }
     // Some were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
-      findings += Verifier.missing(name).findings
+      findings.append(.missing(name))
     }
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
     report.losses = try engine.losses()

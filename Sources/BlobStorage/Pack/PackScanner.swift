@@ -454,15 +454,8 @@ package struct PackScanner {
     var payload: [UInt8] = []
     if header.payloadByteCount > 0, readsPayload || isCommit {
       payload = try window.bytes(at: offset + Int64(headerAndMeta.count), header.payloadByteCount + 4)
-      let written = payload.withUnsafeBytes { raw in
-        raw.loadUnaligned(fromByteOffset: header.payloadByteCount, as: UInt32.self).littleEndian
-      }
-      let expected = RecordHeader.payloadChecksum(
-        payload.span.bytes.extracting(0..<header.payloadByteCount), continuing: checksum)
-      guard expected == written else {
-        throw BlobStorageError(
-          .corrupted, "A record of pack \(name) does not match its checksum.", pack: "\(name)", offset: offset
-        )
+      try bridge(payload) { (raw) throws(BlobStorageError) in
+        _ = try RecordHeader.verifiedPayload(raw, continuing: checksum)
       }
       payload.removeLast(4)
     }

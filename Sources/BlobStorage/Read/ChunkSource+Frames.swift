@@ -33,8 +33,8 @@ extension ChunkSource {
       else {
         throw error
       }
-      var reader = FrameReader(place.file, place.pack, self)
-      return try reader.bytes(of: record)
+      var reader = RecordReader(place.file, place.pack, self)
+      return Bytes(copying: try reader.plain(of: record))
     }
     return bytes
   }
@@ -115,46 +115,5 @@ extension ChunkSource {
       }
       return target.count
     }
-  }
-}
-
-/// Reads members of frames as a scan of their pack finds them; it decodes each frame once if they come in order.
-///
-/// What counts is what the entries say, as for other records: the meta may be damaged in the pack and be whole in the
-/// footer.
-struct FrameReader {
-  private let file: any File
-  private let pack: PackName
-  private let chunks: ChunkSource
-  private var last: (offset: Int64, plain: Result<[UInt8], BlobStorageError>)?
-
-  init(_ file: any File, _ pack: PackName, _ chunks: ChunkSource) {
-    self.file = file
-    self.pack = pack
-    self.chunks = chunks
-  }
-
-  /// The plain bytes of a member, compared with its digest.
-  mutating func bytes<Bytes: FilledBytes>(of record: PackRecord) throws(BlobStorageError) -> Bytes {
-    guard case .chunk(let chunk) = record.content, let member = record.member else {
-      preconditionFailure("the record is a member of a frame")
-    }
-    return try Frame.bytes(
-      member.start..<member.start + chunk.plainByteCount, of: try plain(chunk, member, of: record),
-      chunk.digest)
-  }
-
-  private mutating func plain(
-    _ chunk: ChunkRecord, _ member: PackRecord.Member, of record: PackRecord
-  ) throws(BlobStorageError) -> [UInt8] {
-    if let last, last.offset == record.recordRange.lowerBound { return try last.plain.get() }
-    let plain: Result<[UInt8], BlobStorageError>
-    do throws(BlobStorageError) {
-      let payload = try file.bytes(at: record.payloadOffset, record.payloadByteCount, pack: pack)
-      plain = .success(
-        try chunks.plainBytes(payload.span.bytes, chunk.codecNumber, member.frameByteCount))
-    } catch { plain = .failure(error) }
-    last = (record.recordRange.lowerBound, plain)
-    return try plain.get()
   }
 }

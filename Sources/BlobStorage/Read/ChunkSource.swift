@@ -418,7 +418,7 @@ package final class ChunkSource: Sendable {
     }
   }
 
-  /// The plain bytes of a chunk record's payload, not yet compared with their digest.
+  /// The plain bytes of a chunk record's payload, compared with their digest.
   package func decoded(
     _ stored: RawSpan, _ record: ChunkRecord, base: [UInt8]?
   ) throws(BlobStorageError) -> [UInt8] {
@@ -427,6 +427,9 @@ package final class ChunkSource: Sendable {
     }
     return try [UInt8](filling: record.plainByteCount) { (target) throws(BlobStorageError) in
       try decode(stored, kind, base, into: target)
+      guard Digest.of(target.bytes, by: record.digest.algorithm) == record.digest else {
+        throw BlobStorageError(.corrupted, "its bytes do not match its digest")
+      }
       return target.count
     }
   }

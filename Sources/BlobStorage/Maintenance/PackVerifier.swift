@@ -1,0 +1,265 @@
+/// Reads one pack back and says what is damaged in it.
+struct PackVerifier {
+  /// A damaged place before the keys are known that need it.
+  struct Finding: Sendable {
+    var digest: Digest?
+    var pack: PackName
+    var offset: Int64
+    var reason: String
+    /// The record itself is whole: what it is encoded against is not. It matters only if a version needs it.
+    var isOnlyBase = false
+
+    static func missing(_ pack: PackName) -> Finding {
+      Finding(digest: nil, pack: pack, offset: 0, reason: "the pack is missing")
+    }
+  }
+
+  struct Outcome: Sendable {
+    var chunkCount = 0
+    var byteCount: Int64 = 0
+    /// Of the records that were looked at.
+    var recordsByteCount: Int64 = 0
+    var findings: [Finding] = []
+    /// Records whose content can be read from either copy, with chunks that match their digest.
+    var whole: [PackRecord] = []
+    /// The pack has records of a later build, which cannot be copied.
+    var hasUnknownRecords = false
+
+    static func missing(_ pack: PackName) -> Outcome { Outcome(findings: [.missing(pack)]) }
+  }
+
+  /// Records of a pack that are held in memory at a time.
+  private static let recordCountOfGroup = 1 << 15
+
+  private let engine: Engine
+  private let row: PackRow
+  private let isQuick: Bool
+  private let keepsWhole: Bool
+  private var outcome = Outcome()
+
+  /// - Parameters:
+  ///   - isQuick: checks the structure alone, and no payload.
+  ///   - keepsWhole: returns the records that can be read.
+  init(_ engine: Engine, _ row: PackRow, isQuick: Bool = false, keepsWhole: Bool = false) {
+    self.engine = engine
+    self.row = row
+    self.isQuick = isQuick
+    self.keepsWhole = keepsWhole
+  }
+
+  /// Reads the pack: its structure, and unless it `isQuick` every payload, decoded and hashed on all cores.
+  ///
+  /// - Parameter progress: receives the bytes of the pack that are done.
+  consuming func run(progress: (Int64) -> Void = { _ in }) throws(BlobStorageError) -> Outcome {
+    // Where packs are published, what this machine keeps of one says nothing about it.
+    if !isQuick, row.durableByteCount > 0, try !engine.sharing.readAnew(row.name) {
+      find(row.appliedByteCount, "its header or footer differs from what was published")
+    }
+    // Taken away by gc since the catalog was read, or lost.
+    guard let file = try engine.backend.openPack(row.name) else { return try outcomeOfGone() }
+    defer { file.close() }
+    do throws(BlobStorageError) { try scan(file, progress) } catch {
+      if error.code == .packGone { return try outcomeOfGone() }
+      // Another machine may have a later build.
+      outcome.hasUnknownRecords = !engine.ownsPacks && error.code == .unsupportedFormat
+      guard error.code == .corrupted || outcome.hasUnknownRecords else { throw error }
+      find(error.offset ?? 0, error.message)
+    }
+    return outcome
+  }
+
+  private mutating func find(_ offset: Int64, _ reason: String) {
+    outcome.findings.append(Finding(digest: nil, pack: row.name, offset: offset, reason: reason))
+  }
+
+  /// The findings for a pack that disappeared while it was read: none, if another machine has collected it.
+  private func outcomeOfGone() throws(BlobStorageError) -> Outcome {
+    try engine.catchUp()
+    return try engine.catalog.packRow(row.name) != nil ? .missing(row.name) : Outcome()
+  }
+
+  private mutating func scan(
+    _ file: any File, _ progress: (Int64) -> Void
+  ) throws(BlobStorageError) {
+    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
+    var records: [PackRecord] = []
+    let scanned = try scanner.scan { (record) throws(BlobStorageError) in
+      if case .skipped = record.content { outcome.hasUnknownRecords = true }
+      // A living writer's last records may not be in the catalog yet.
+      guard record.offset < row.appliedByteCount || row.isSealed else { return }
+      records.append(record)
+      if records.count == Self.recordCountOfGroup {
+        try read(records, file, progress)
+        records.removeAll(keepingCapacity: true)
+      }
+    }
+    try read(records, file, progress)
+    for gap in scanned.gaps where gap.lowerBound < row.appliedByteCount || row.isDamaged {
+      find(
+        gap.lowerBound,
+        gap.lowerBound == 0
+          ? "the pack's header is damaged" : "the records up to \(gap.upperBound) cannot be read")
+    }
+    if scanned.endOffset < row.appliedByteCount {
+      find(scanned.endOffset, "the pack ends before \(row.appliedByteCount)")
+    } else if row.isSealed, !scanned.isSealed, !row.isDamaged {
+      find(scanned.endOffset, "the footer cannot be read")
+    } else if row.isDamaged, outcome.findings.isEmpty {
+      find(scanned.endOffset, "records that were behind it are missing")
+    }
+  }
+
+  /// Reads the payloads of records on all threads.
+  private mutating func read(
+    _ records: [PackRecord], _ file: any File, _ progress: (Int64) -> Void
+  ) throws(BlobStorageError) {
+    if isQuick {
+      outcome.chunkCount += records.count { $0.chunk != nil }
+      return
+    }
+    var remaining = records[...]
+    let check = RecordCheck(file, row.name, engine)
+    try engine.work.orderedMap(
+      inFlightMax: engine.work.width * 2 + 1,
+      next: { () throws(BlobStorageError) -> [PackRecord]? in
+        guard !remaining.isEmpty else { return nil }
+        var group: [PackRecord] = []
+        var byteCount = 0
+        while let record = remaining.first, byteCount < 1 << 20, group.count < 256 {
+          group.append(record)
+          byteCount += record.byteCount
+          remaining.removeFirst()
+        }
+        return group
+      },
+      transform: { (group) throws(BlobStorageError) in
+        var check = check
+        for record in group { try check.run(record) }
+        return check.outcome
+      },
+      consume: { (part) in
+        outcome.chunkCount += part.chunkCount
+        outcome.byteCount += part.byteCount
+        outcome.findings += part.findings
+        if keepsWhole { outcome.whole += part.whole }
+        outcome.recordsByteCount += part.recordsByteCount
+        progress(outcome.recordsByteCount)
+      })
+  }
+}
+
+/// Checks records of a pack, one after the other.
+private struct RecordCheck {
+  private(set) var outcome = PackVerifier.Outcome()
+  private let file: any File
+  private let pack: PackName
+  private let chunks: ChunkSource
+  private let blobs: BlobSource
+  private let ownsPacks: Bool
+  private var reader: RecordReader
+
+  init(_ file: any File, _ pack: PackName, _ engine: Engine) {
+    self.file = file
+    self.pack = pack
+    chunks = engine.chunks
+    blobs = engine.blobs
+    ownsPacks = engine.ownsPacks
+    reader = RecordReader(file, pack, engine.chunks)
+  }
+
+  mutating func run(_ record: PackRecord) throws(BlobStorageError) {
+    outcome.recordsByteCount += Int64(record.byteCount)
+    do throws(BlobStorageError) {
+      if record.member != nil { _ = try reader.plain(of: record) }
+      try checkWhole(record)
+      if let chunk = record.chunk {
+        outcome.chunkCount += 1
+        outcome.byteCount += Int64(chunk.plainByteCount)
+      }
+      outcome.whole.append(record)
+    } catch {
+      guard error.code == .corrupted else { throw error }
+      try add(error, of: record)
+    }
+  }
+
+  private mutating func add(_ error: BlobStorageError, of record: PackRecord) throws(BlobStorageError) {
+    let isOnlyBase = error.digest != nil
+    var finding = PackVerifier.Finding(
+      digest: nil, pack: pack, offset: record.offset, reason: error.message, isOnlyBase: isOnlyBase)
+    if !isOnlyBase, try isReadable(record) {
+      outcome.whole.append(record)
+      finding.reason += " (its contents can still be read)"
+    } else if let digest = record.target?.digest {
+      if isOnlyBase { outcome.whole.append(record) }
+      // Before it is asked whether the record counts: the catalog may point at another copy from now on.
+      if !isOnlyBase, try hasOtherCopy(record, digest) {
+        finding.reason += " (another copy can be read)"
+      } else {
+        finding.digest = digest
+      }
+      // Garbage may outlive its base. What was healed by another copy stays in a published pack until that goes.
+      if isOnlyBase || !ownsPacks, try !isCurrent(record, digest) { return }
+    }
+    outcome.findings.append(finding)
+  }
+
+  /// Whether what a damaged record says can be read elsewhere.
+  private func hasOtherCopy(_ record: PackRecord, _ digest: Digest) throws(BlobStorageError) -> Bool {
+    switch record.content {
+    case .chunk: return try chunks.hasOtherCopy(digest)
+    case .manifest: return try unlessCorrupted(try blobs.layout(digest) != nil) ?? false
+    case .ref, .drop, .skipped: return false
+    }
+  }
+
+  /// Whether the catalog knows this record as the chunk's, or as the blob's manifest.
+  private func isCurrent(_ record: PackRecord, _ digest: Digest) throws(BlobStorageError) -> Bool {
+    try blobs.catalog.read { (transaction) throws(BlobStorageError) in
+      let place: Place?
+      switch record.content {
+      case .chunk: place = try transaction.chunkRow(digest)?.place
+      case .manifest: place = try transaction.manifestRow(digest)?.place
+      case .ref, .drop, .skipped: return true
+      }
+      guard let place, place.offset == record.offset else { return false }
+      return try transaction.packRow(place.pack)?.name == pack
+    }
+  }
+
+  /// Checks the record as it lies on the medium: header, payload checksum, and for a chunk its digest.
+  private func checkWhole(_ record: PackRecord) throws(BlobStorageError) {
+    // The first entry of a commit record answers for all, and the first member of a frame for its checksums.
+    guard record.beginsRecord else { return }
+    let bytes = try file.bytes(at: record.offset, record.recordRange.count, pack: pack)
+    try bridge(bytes) { (raw) throws(BlobStorageError) in
+      let (header, _, payload) = try RecordHeader.verified(raw, pack: pack, offset: record.offset)
+      let type = RecordType(rawValue: header.typeNumber)
+      guard type == record.type, type == .commit || header.payloadByteCount == record.payloadByteCount else {
+        throw BlobStorageError(.corrupted, "the record differs from its entry in the footer")
+      }
+      guard let chunk = record.chunk, record.member == nil else { return }
+      _ = try chunks.decoded(payload.bytes, chunk, base: try base(of: chunk))
+    }
+  }
+
+  /// Whether the content of a damaged record can still be read. Refs and drops are whole in the footer. A payload may
+  /// match a checksum that begins with the footer's fields. A digest guards a chunk.
+  private mutating func isReadable(_ record: PackRecord) throws(BlobStorageError) -> Bool {
+    switch record.content {
+    case .ref, .drop: return true
+    case .skipped: return false
+    case .manifest: return try unlessCorrupted(try reader.withPayload(of: record) { _ in }) != nil
+    case .chunk(let chunk):
+      return try unlessCorrupted(
+        try reader.plain(of: record, base: try base(of: chunk), checksPayload: false)) != nil
+    }
+  }
+
+  private func base(of chunk: ChunkRecord) throws(BlobStorageError) -> [UInt8]? {
+    guard let digest = chunk.base else { return nil }
+    do throws(BlobStorageError) { return try chunks.bytes(digest, keeps: true) } catch {
+      throw BlobStorageError(.corrupted, "its base is damaged or missing: \(error.message)", digest: digest)
+    }
+  }
+}
