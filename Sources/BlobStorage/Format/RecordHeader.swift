@@ -19,13 +19,6 @@ package protocol RecordMeta {
   func encodeMeta(into filler: inout ByteFiller)
 }
 
-extension RecordMeta {
-  /// The meta's bytes.
-  package func encodedMeta() -> [UInt8] {
-    [UInt8](byteCount: metaByteCount) { encodeMeta(into: &$0) }
-  }
-}
-
 /// The 9 to 13 bytes before every record. Format.md, "Records".
 ///
 /// A record is header, meta, payload and, when there is a payload, a checksum. The header's checksum covers the
@@ -83,20 +76,9 @@ package struct RecordHeader: Hashable, Sendable {
       + metaByteCount
   }
 
-  /// Header and meta as they stand at `offset` of the pack `name`.
-  package func encoded(meta: [UInt8], pack name: PackName, offset: Int64) -> [UInt8] {
-    [UInt8](unsafeUninitializedCapacity: byteCount + metaByteCount) { bytes, count in
-      count = byteCount + metaByteCount
-      _ = encode(
-        pack: name, offset: offset,
-        into: UnsafeMutableRawBufferPointer(start: bytes.baseAddress, count: count)
-      ) { $0.raw(meta) }
-    }
-  }
-
   /// Puts header and meta as they stand at `offset` of the pack `name` into memory of their length. Returns the
   /// header's checksum.
-  func encode(
+  package func encode(
     pack name: PackName, offset: Int64, into memory: UnsafeMutableRawBufferPointer,
     meta: (inout ByteFiller) -> Void
   ) -> UInt32 {

@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTestSupport
 import Testing
 
 @Suite("Headers")
