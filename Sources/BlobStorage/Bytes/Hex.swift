@@ -2,14 +2,13 @@
 package enum Hex {
   /// Two digits a byte.
   package static func text(_ bytes: some Collection<UInt8>) -> String {
-    let digits = Array("0123456789abcdef".utf8)
-    var text: [UInt8] = []
-    text.reserveCapacity(bytes.count * 2)
-    for byte in bytes {
-      text.append(digits[Int(byte >> 4)])
-      text.append(digits[Int(byte & 15)])
+    String(unsafeUninitializedCapacity: 2 * bytes.count) { digits in
+      for (index, byte) in bytes.enumerated() {
+        digits.initializeElement(at: 2 * index, to: digit(of: byte >> 4))
+        digits.initializeElement(at: 2 * index + 1, to: digit(of: byte & 15))
+      }
+      return 2 * bytes.count
     }
-    return String(decoding: text, as: UTF8.self)
   }
 
   /// An integer with all its digits, most significant first.
@@ -34,13 +33,12 @@ package enum Hex {
   package static func integer<T: FixedWidthInteger & UnsignedInteger>(
     _ type: T.Type, _ text: some StringProtocol
   ) -> T? {
-    guard text.utf8.count == MemoryLayout<T>.size * 2, let bytes = bytes(text) else { return nil }
-    return bytes.reduce(0) { $0 << 8 | T($1) }
+    integer(type, text.utf8)
   }
 
   /// The same, of a text's bytes.
   package static func integer<T: FixedWidthInteger & UnsignedInteger>(
-    _ type: T.Type, _ digits: Slice<UnsafeRawBufferPointer>
+    _ type: T.Type, _ digits: some Collection<UInt8>
   ) -> T? {
     guard digits.count == MemoryLayout<T>.size * 2 else { return nil }
     var value: T = 0
@@ -49,6 +47,10 @@ package enum Hex {
       value = value << 4 | T(nibble)
     }
     return value
+  }
+
+  private static func digit(of value: UInt8) -> UInt8 {
+    value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
   }
 
   private static func nibble(_ digit: UInt8) -> UInt8? {

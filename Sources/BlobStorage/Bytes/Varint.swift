@@ -17,7 +17,7 @@ package enum Varint {
   }
 }
 
-extension ByteFiller {
+extension ByteSink {
   /// Puts a number.
   package mutating func varint(_ value: UInt64) {
     var rest = value
@@ -29,21 +29,6 @@ extension ByteFiller {
   }
 
   /// Puts a length or a count.
-  package mutating func varint(_ value: Int) { varint(UInt64(value)) }
-}
-
-extension ByteWriter {
-  /// Appends a number.
-  package mutating func varint(_ value: UInt64) {
-    var rest = value
-    while rest >= 0x80 {
-      integer(UInt8(truncatingIfNeeded: rest) | 0x80)
-      rest >>= 7
-    }
-    integer(UInt8(truncatingIfNeeded: rest))
-  }
-
-  /// Appends a length or a count.
   package mutating func varint(_ value: Int) { varint(UInt64(value)) }
 }
 

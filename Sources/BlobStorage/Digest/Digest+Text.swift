@@ -25,50 +25,14 @@ extension Digest: LosslessStringConvertible {
 
   /// Reads 64 hexadecimal digits of either case; nil for anything else.
   public init?(algorithm: Algorithm, hex: some StringProtocol) {
-    let digits = hex.utf8
-    guard digits.count == 2 * Self.byteCount else { return nil }
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(Self.byteCount)
-    var high: UInt8?
-    for digit in digits {
-      guard let value = Self.value(ofDigit: digit) else { return nil }
-      if let upper = high {
-        bytes.append(upper << 4 | value)
-        high = nil
-      } else {
-        high = value
-      }
-    }
+    guard hex.utf8.count == 2 * Self.byteCount, let bytes = Hex.bytes(hex) else { return nil }
     self = bytes.withUnsafeBytes { Digest(algorithm: algorithm, bytes: $0) }
   }
 
   /// The 64 lower-case digits alone.
-  public var hex: String {
-    withUnsafeBytes { bytes in
-      String(unsafeUninitializedCapacity: 2 * Self.byteCount) { digits in
-        for (index, byte) in bytes.enumerated() {
-          digits.initializeElement(at: 2 * index, to: Self.digit(of: byte >> 4))
-          digits.initializeElement(at: 2 * index + 1, to: Self.digit(of: byte & 15))
-        }
-        return 2 * Self.byteCount
-      }
-    }
-  }
+  public var hex: String { withUnsafeBytes { Hex.text($0) } }
 
   public var description: String { algorithm.name + ":" + hex }
-
-  private static func digit(of value: UInt8) -> UInt8 {
-    value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
-  }
-
-  private static func value(ofDigit digit: UInt8) -> UInt8? {
-    switch digit {
-    case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")
-    case UInt8(ascii: "a")...UInt8(ascii: "f"): digit - UInt8(ascii: "a") + 10
-    case UInt8(ascii: "A")...UInt8(ascii: "F"): digit - UInt8(ascii: "A") + 10
-    default: nil
-    }
-  }
 }
 
 extension Digest: Codable {
