@@ -3,22 +3,14 @@ import SystemPackage
 /// Tells gc what a writer or reader at work needs, before it relies on that.
 ///
 /// One file per writer, locked for as long as its process lives: a free lock proves that the writer is dead. The file
-/// is an array of 40-byte slots, each with a checksum of its own; slot 0 says from which of the writer's packs on
+/// is an array of ``LeaseSlot``; slot 0 says from which of the writer's packs on
 /// unfinished puts have chunks. Format.md, "Leases".
 ///
 /// The order that makes it safe: a holder writes its slot and then looks the thing up, in a new snapshot; gc
 /// condemns packs and then reads the slots. Either gc sees the slot, or the holder sees the pack condemned.
 package final class LeaseFile: Sendable {
-  /// What a slot holds on to.
-  package enum Held: Hashable, Sendable {
-    case chunk(Digest)
-    case blob(Digest)
-  }
-
   /// Slots that were taken together.
   package struct Hold: Sendable { let slots: Range<Int> }
-
-  static let slotByteCount = 40
 
   private struct State {
     var file: (any File)?
@@ -45,14 +37,14 @@ package final class LeaseFile: Sendable {
   /// Holds on to `held` from the return on. What of it is still there is for the caller to look up afterwards.
   ///
   /// - Complexity: one write of 40 bytes each.
-  package func hold(_ held: [Held]) throws(BlobStorageError) -> Hold {
+  package func hold(_ held: [LeaseSlot]) throws(BlobStorageError) -> Hold {
     try state.withLock { (state) throws(BlobStorageError) in
       let file = try opened(&state)
       let slots = Self.reserve(held.count, &state)
-      var writer = ByteWriter(capacity: held.count * Self.slotByteCount)
-      for item in held { Self.encode(item, into: &writer) }
+      var writer = ByteWriter(capacity: held.count * LeaseSlot.byteCount)
+      for item in held { item.encode(into: &writer) }
       do throws(BlobStorageError) {
-        try file.put(writer.bytes, at: Int64(slots.lowerBound * Self.slotByteCount))
+        try file.put(writer.bytes, at: Int64(slots.lowerBound * LeaseSlot.byteCount))
       } catch {
         // A torn slot would keep gc from running for as long as this process lives.
         letGo(slots, &state)
@@ -64,7 +56,7 @@ package final class LeaseFile: Sendable {
 
   /// The same for readers, which do without a lease on a full or read-only disk. Reading matters more there than
   /// protection from a collection of what is dropped meanwhile.
-  package func holdWhereThereIsRoom(_ held: [Held]) throws(BlobStorageError) -> Hold {
+  package func holdWhereThereIsRoom(_ held: [LeaseSlot]) throws(BlobStorageError) -> Hold {
     do { return try hold(held) } catch {
       guard error.code == .noSpace || error.isRefusal else { throw error }
       return Hold(slots: 0..<0)
@@ -82,12 +74,12 @@ package final class LeaseFile: Sendable {
     guard let file = state.file else { return }
     do throws(BlobStorageError) {
       if state.heldCount == 0 {
-        try file.truncate(to: Int64(Self.slotByteCount))
+        try file.truncate(to: Int64(LeaseSlot.byteCount))
         state.slotCount = 1
         state.free = []
       } else {
-        let zeros = [UInt8](repeating: 0, count: slots.count * Self.slotByteCount)
-        try file.put(zeros, at: Int64(slots.lowerBound * Self.slotByteCount))
+        let zeros = [UInt8](repeating: 0, count: slots.count * LeaseSlot.byteCount)
+        try file.put(zeros, at: Int64(slots.lowerBound * LeaseSlot.byteCount))
         Self.giveBack(slots, &state)
       }
     } catch {
@@ -154,11 +146,8 @@ package final class LeaseFile: Sendable {
 
   private func writeFirstSlot(_ state: inout State) throws(BlobStorageError) {
     let file = try opened(&state)
-    var first = ByteWriter(capacity: Self.slotByteCount)
-    first.integer(state.puts.values.min() ?? UInt32.max)
-    first.zeros(28)
-    var slot = ByteWriter(capacity: Self.slotByteCount)
-    Self.encode(kind: 3, first.bytes, into: &slot)
+    var slot = ByteWriter(capacity: LeaseSlot.byteCount)
+    LeaseSlot.firstPack(state.puts.values.min() ?? .max).encode(into: &slot)
     try file.put(slot.bytes, at: 0)
   }
 
@@ -192,26 +181,11 @@ package final class LeaseFile: Sendable {
     }
     state.free.replaceSubrange(replaced, with: CollectionOfOne(merged))
   }
-
-  private static func encode(_ held: Held, into writer: inout ByteWriter) {
-    switch held {
-    case .chunk(let digest): encode(kind: 1, digest.withUnsafeBytes { Array($0) }, into: &writer)
-    case .blob(let digest): encode(kind: 2, digest.withUnsafeBytes { Array($0) }, into: &writer)
-    }
-  }
-
-  private static func encode(kind: UInt32, _ content: [UInt8], into writer: inout ByteWriter) {
-    var guarded = ByteWriter(capacity: 36)
-    guarded.integer(kind)
-    guarded.raw(content)
-    writer.integer(CRC32C.checksum(guarded.bytes.span.bytes))
-    writer.raw(guarded.bytes)
-  }
 }
 
 /// What all living writers hold on to, as gc reads it.
 package struct Leases: Sendable {
-  package var held: Set<LeaseFile.Held> = []
+  package var held: Set<LeaseSlot> = []
   /// From which of a writer's packs on its unfinished puts have chunks.
   package var firstPacks: [UInt64: UInt32] = [:]
 
@@ -243,17 +217,17 @@ package struct Leases: Sendable {
     // A slot that is being written while it is read can be torn; one that stays torn is damage.
     for attempt in 0..<4 {
       let byteCount = try file.status().byteCount
-      let slotCount = Int(byteCount) / LeaseFile.slotByteCount
+      let slotCount = Int(byteCount) / LeaseSlot.byteCount
       var bytes: [UInt8]
-      do { bytes = try file.bytes(at: 0, slotCount * LeaseFile.slotByteCount, pack: nil) } catch {
+      do { bytes = try file.bytes(at: 0, slotCount * LeaseSlot.byteCount, pack: nil) } catch {
         guard error.code == .corrupted, attempt < 3 else { throw error }
         continue
       }
       var torn = 0
       bytes.withUnsafeBytes { raw in
         for slot in 0..<slotCount {
-          let start = slot * LeaseFile.slotByteCount
-          let slotBytes = UnsafeRawBufferPointer(rebasing: raw[start..<start + LeaseFile.slotByteCount])
+          let start = slot * LeaseSlot.byteCount
+          let slotBytes = UnsafeRawBufferPointer(rebasing: raw[start..<start + LeaseSlot.byteCount])
           if !add(slotBytes, writer: writer, algorithm: algorithm) { torn += 1 }
         }
       }
@@ -270,18 +244,10 @@ package struct Leases: Sendable {
     -> Bool
   {
     if slot.allSatisfy({ $0 == 0 }) { return true }
-    let guarded = UnsafeRawBufferPointer(rebasing: slot[4...])
-    guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded.bytes) else {
-      return false
-    }
-    let content = UnsafeRawBufferPointer(rebasing: guarded[4...])
-    switch guarded.loadUnaligned(as: UInt32.self).littleEndian {
-    case 1: held.insert(.chunk(Digest(algorithm: algorithm, bytes: content)))
-    case 2: held.insert(.blob(Digest(algorithm: algorithm, bytes: content)))
-    case 3:
-      let first = content.loadUnaligned(as: UInt32.self).littleEndian
-      firstPacks[writer] = min(first, firstPacks[writer] ?? .max)
-    default: return false
+    switch LeaseSlot(slot, algorithm: algorithm) {
+    case .firstPack(let first): firstPacks[writer] = min(first, firstPacks[writer] ?? .max)
+    case let lease?: held.insert(lease)
+    case nil: return false
     }
     return true
   }

@@ -147,6 +147,7 @@ package final class Collector {
       switch held {
       case .chunk(let digest): chunks.append(digest)
       case .blob(let digest): blobs.append(digest)
+      case .firstPack: break
       }
     }
     try marker.markHeld(blobs: blobs, chunks: chunks)

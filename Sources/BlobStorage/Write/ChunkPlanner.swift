@@ -319,7 +319,7 @@ extension ChunkPlanner {
 
   /// Leases what was found, and then looks it up again: what is gone by now counts as missing.
   private func hold(_ drafts: inout Drafts) throws(BlobStorageError) -> LeaseFile.Hold? {
-    var held: [LeaseFile.Held] = []
+    var held: [LeaseSlot] = []
     for draft in drafts {
       if draft.standing == .shared { held.append(.chunk(draft.digest)) }
       draft.found.forEach { held.append(.chunk($0.digest)) }

@@ -86,7 +86,7 @@ struct LeaseTests {
     for isReader in [false, true] {
       // The first of two lands, and half of the second.
       disk.plan(Fault(.write, errno: .noSpace, landingByteCount: 60))
-      let both: [LeaseFile.Held] = [.chunk(Self.first), .chunk(Self.second)]
+      let both: [LeaseSlot] = [.chunk(Self.first), .chunk(Self.second)]
       if isReader {
         lease.release(try lease.holdWhereThereIsRoom(both))
       } else {

@@ -1,0 +1,42 @@
+/// One slot of a lease: 40 bytes with a checksum of their own. A slot of zeros is empty. Format.md, "Leases".
+package enum LeaseSlot: Hashable, Sendable {
+  case chunk(Digest)
+  case blob(Digest)
+  /// From which of the writer's packs on unfinished puts have chunks.
+  case firstPack(UInt32)
+
+  package static let byteCount = 40
+
+  package func encode(into writer: inout ByteWriter) {
+    var guarded = ByteWriter(capacity: Self.byteCount - 4)
+    switch self {
+    case .chunk(let digest):
+      guarded.integer(UInt32(1))
+      digest.withUnsafeBytes { guarded.raw($0) }
+    case .blob(let digest):
+      guarded.integer(UInt32(2))
+      digest.withUnsafeBytes { guarded.raw($0) }
+    case .firstPack(let sequence):
+      guarded.integer(UInt32(3))
+      guarded.integer(sequence)
+      guarded.zeros(28)
+    }
+    writer.integer(CRC32C.checksum(guarded.bytes.span.bytes))
+    writer.raw(guarded.bytes)
+  }
+
+  /// Nil for a slot that does not match its checksum, or has another kind.
+  package init?(_ slot: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) {
+    let guarded = UnsafeRawBufferPointer(rebasing: slot[4...])
+    guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded.bytes) else {
+      return nil
+    }
+    let content = UnsafeRawBufferPointer(rebasing: guarded[4...])
+    switch guarded.loadUnaligned(as: UInt32.self).littleEndian {
+    case 1: self = .chunk(Digest(algorithm: algorithm, bytes: content))
+    case 2: self = .blob(Digest(algorithm: algorithm, bytes: content))
+    case 3: self = .firstPack(content.loadUnaligned(as: UInt32.self).littleEndian)
+    default: return nil
+    }
+  }
+}
