@@ -90,9 +90,12 @@ package final class Copier {
       return report
     }
     tell("syncing", force: true)
-    for name in unsynced where try !target.writer.synchronizeOther(name) {
+    if let name = try target.writer.publisher.secure(unsynced, of: target.writer) {
       throw BlobStorageError(
-        .poisoned, "A sync of pack \(name) has failed: close the target wherever it is open, and copy again.",
+        .poisoned,
+        target.information.collectingMachine == nil && target.sharing.place == nil
+          ? "A sync of pack \(name) has failed: close the target wherever it is open, and copy again."
+          : "Pack \(name) of the target is missing: copy again, which stores again what was in it.",
         pack: name.description)
     }
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }

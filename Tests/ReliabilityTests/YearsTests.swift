@@ -20,12 +20,15 @@ struct YearsTests {
   private static let writersOfDay: UInt64 = 100
   /// Days that a pack is needed.
   private static let packDays = 30
+  private static let keptChangeCount: UInt32 = 1_000
 
   @Test("has a log that grows with what changes")
   func days() throws {
     let days = Soak.isOn ? 5 * 365 : 90
     let store = SimulatedObjectStore()
     let log = CollectionLog(store, storeID: Self.storeID)
+    let changes = ChangeList(store, storeID: Self.storeID)
+    var last: UInt32 = 0
     var known = Collections()
     var year = Year()
     var years: [Year] = []
@@ -45,16 +48,20 @@ struct YearsTests {
         year.warmByteCount += store.readByteCount - read
         let pack = ObjectContent.bytes([UInt8](repeating: 1, count: 64))
         #expect(try Publication.publish(name, pack, store, storeID: Self.storeID) == .published)
+        let known = last
+        last = try changes.append(Change(name.writer, 1..<2)) { known }
         try member.leave(publishedSequence: 1)
         written.append(name)
       }
       packs.append(written)
       // The daily collection removes what is old enough, and end marks with it.
       let old = packs.count > Self.packDays ? packs.removeFirst() : []
-      let mine = try #require(try log.condemn(old, after: known, by: 1))
+      let horizon = last > Self.keptChangeCount ? last - Self.keptChangeCount : 0
+      let mine = try #require(try log.condemn(old, horizon: horizon, after: known, by: 1))
       let ends = old.map { PackName(writer: $0.writer, sequence: 2) }
       known = try #require(try log.remove(old, ends: ends, after: mine, by: 1))
       for name in old + ends { try store.delete(SharedNames.pack(name)) }
+      try changes.remove(upTo: horizon)
       guard day % 365 == 0 || day == days else { continue }
       let objects = store.objects.filter {
         $0.key.hasPrefix(SharedNames.collections) || $0.key.hasPrefix(SharedNames.checkpoints)
@@ -70,14 +77,15 @@ struct YearsTests {
       year = Year()
       before = store.requestCount
     }
-    let last = try #require(years.last)
+    #expect(store.objects.keys.count { $0.hasPrefix(SharedNames.changes) } == Int(Self.keptChangeCount))
+    let end = try #require(years.last)
     let removedCount = max(0, days - Self.packDays) * Int(Self.writersOfDay)
     #expect(known.removed.ranges.count == removedCount)
     // One checkpoint, and the entries since: no more than 20 bytes for each writer that ever was, and 32 for its packs.
-    #expect(last.logObjectCount <= 34)
-    #expect(last.logByteCount <= removedCount * 20 + 34 * (60 + 100 * 20))
-    #expect(last.freshRequestCount <= 38)
-    #expect(last.warmByteCount == 0)
+    #expect(end.logObjectCount <= 34)
+    #expect(end.logByteCount <= removedCount * 20 + 34 * (60 + 100 * 20))
+    #expect(end.freshRequestCount <= 38)
+    #expect(end.warmByteCount == 0)
     for (number, year) in years.enumerated() {
       print(
         "year \(number + 1): \(year.requestCount) requests, log \(year.logByteCount) bytes in"

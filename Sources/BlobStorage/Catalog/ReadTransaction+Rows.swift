@@ -21,6 +21,8 @@ extension ReadTransaction {
     package static let countsVersions = Meta(key: "countsVersions")
     /// Whether packs were taken out whose chunks may lie in others too, where a rebuild finds them.
     package static let lacksCopies = Meta(key: "lacksCopies")
+    /// One more than the number of the last change of a shared store whose packs the catalog has; 0 if it has to list all.
+    package static let nextChange = Meta(key: "nextChange")
     /// Whether any chunk was ever found damaged.
     package static let hasSuspects = Meta(key: "hasSuspects")
     /// The last page of the file when it was last written anew in full pages, and the rows that it had.

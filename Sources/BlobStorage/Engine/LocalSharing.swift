@@ -89,6 +89,16 @@ package struct LocalPublisher: PackPublisher {
     true
   }
 
+  package func isThere(_ pack: PackName) -> Bool { true }
+
+  package func secure(
+    _ packs: Set<PackName>, of session: WriterSession
+  ) throws(BlobStorageError) -> PackName? {
+    var lost: PackName?
+    for name in packs where try !session.synchronizeOther(name) { lost = name }
+    return lost
+  }
+
   package func publish(
     _ watermark: WriterSession.Watermark, of session: WriterSession
   ) throws(BlobStorageError) { try session.synchronizeShared(watermark) }

@@ -63,6 +63,16 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let ignoresCounts = Weaknesses(rawValue: 1 << 28)
   /// Tails are neither settled nor refused when they are long (V4).
   package static let growsTails = Weaknesses(rawValue: 1 << 29)
+  /// A writer relies on published packs without looking whether they are there.
+  package static let reliesWithoutAsking = Weaknesses(rawValue: 1 << 16)
+  /// A pack counts as published although the change that names it was not stored.
+  package static let reportsBeforeChange = Weaknesses(rawValue: 1 << 20)
+  /// What ends a writer does not name the packs that it has not named.
+  package static let skipsUnnamedPacks = Weaknesses(rawValue: 1 << 22)
+  /// A collector deletes changes before all writers have acknowledged that.
+  package static let deletesChangesEarly = Weaknesses(rawValue: 1 << 30)
+  /// A machine that was away believes changes whose numbers may have been deleted.
+  package static let trustsOldChanges = Weaknesses(rawValue: 1 << 31)
   /// A fence is put behind what is listed, whatever was removed.
   package static let fencesByListing = Weaknesses(rawValue: 1 << 21)
 }

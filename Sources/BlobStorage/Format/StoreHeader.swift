@@ -12,7 +12,9 @@ package struct StoreHeader: Hashable, Sendable {
     package static let similarity = Flags(rawValue: 1)
     /// The folder is no store: it holds what one machine knows of a store elsewhere.
     package static let stateOnly = Flags(rawValue: 2)
-    package static let known: Flags = [.similarity, .stateOnly]
+    /// Each published pack is named by a change.
+    package static let changes = Flags(rawValue: 4)
+    package static let known: Flags = [.similarity, .stateOnly, .changes]
   }
 
   package var flags: Flags

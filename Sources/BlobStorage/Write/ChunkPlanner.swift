@@ -267,7 +267,7 @@ extension ChunkPlanner {
       }
     }
     if job.assurance == .none { return nil }
-    for name in unsynced { try writer.synchronizeOther(name) }
+    _ = try writer.publisher.secure(unsynced, of: writer)
     return job.assurance == .leases ? try hold(&drafts) : nil
   }
 

@@ -32,6 +32,14 @@ package protocol PackPublisher: Sendable {
     _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession
   ) throws(BlobStorageError) -> Bool
 
+  /// Whether a pack that is durable is known to be there still: its object may have been deleted.
+  func isThere(_ pack: PackName) -> Bool
+
+  /// Makes sure that other packs are durable and there, so that new records may refer to them.
+  ///
+  /// - Returns: one that is not, and never will be.
+  func secure(_ packs: Set<PackName>, of session: WriterSession) throws(BlobStorageError) -> PackName?
+
   /// Makes durable what a commit has written.
   func publish(_ watermark: WriterSession.Watermark, of session: WriterSession) throws(BlobStorageError)
 

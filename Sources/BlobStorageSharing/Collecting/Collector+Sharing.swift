@@ -109,10 +109,13 @@ extension Collector {
     // Puts store again what is condemned. So condemn no more while a writer holds up what is.
     let isHeldUp = try isHeldUp(collections, backend)
     let names = planned.lazy.map(\.row.name).filter { !isHeldUp && !collections.removed.contains($0) }
+    let (last, keptCount) = (backend.lastChange, removal.store.remote.keptChangeCount)
+    let horizon = backend.hasChanges && last > keptCount ? last - keptCount : 0
     let condemned = try log.condemn(
-      names.prefix(Self.condemnedCountMax), after: collections, by: engine.writer.writerID)
+      names.prefix(Self.condemnedCountMax), horizon: horizon, after: collections, by: engine.writer.writerID)
     guard let mine = condemned else { throw Self.another }
     backend.adopt(mine)
+    if engine.weaknesses.contains(.deletesChangesEarly) { try backend.removeOldChanges(mine) }
     var fenced: Set<UInt64> = []
     if !engine.weaknesses.contains(.removesBeforeAllPassed) {
       fenced = try wait.run(mine, seconds: options.waitSeconds, progress: progress, removal.waiting)
@@ -131,6 +134,7 @@ extension Collector {
     for name in emptied.sorted() + ends { try backend.objects.delete(SharedNames.pack(name)) }
     for writer in fenced.sorted() { try backend.objects.delete(SharedNames.writer(writer)) }
     try Membership.removeAcks(before: mine.epoch + 1, backend.objects)
+    try backend.removeOldChanges(mine)
     try engine.catchUp()
   }
 

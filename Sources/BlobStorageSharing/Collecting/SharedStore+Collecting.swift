@@ -29,7 +29,7 @@ extension SharedStore {
   /// A late put of such a pack is a leftover, like one of any removed pack.
   package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
     try checkCollects(engine)
-    let known = try Set(catchUp.run().missing).union(replaced)
+    let known = try Set(catchUp.run(isFull: true).missing).union(replaced)
     try withCollector(engine) { (own) throws(BlobStorageError) in
       guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
       let log = try store.log(of: own)
@@ -144,6 +144,7 @@ extension SharedStore {
     guard case .fenced = outcome else {
       throw BlobStorageError(.busy, "Writer \(text) keeps publishing: fence it again.")
     }
+    try backend.announceEnd(of: writer)
     try remote.objects.delete(SharedNames.writer(writer))
   }
 

@@ -95,6 +95,7 @@ struct WriterWait {
       return waited.keys.allSatisfy { silent[$0] != nil }
     }
     try fenceTheSilent()
+    for writer in fenced.sorted() { try backend.announceEnd(of: writer) }
     return fenced
   }
 

@@ -4,14 +4,14 @@ import Synchronization
 
 /// Extends the catalog by packs that other machines published, and takes out packs that a collector removed.
 ///
-/// It lists the packs and fetches the footers of new ones. One thread of a process does it at a time. A thread that
-/// waited for a run that began after its own call returns that run's result.
+/// It reads the changes since the last run, or lists all packs, and fetches the footers of new ones. One thread of a
+/// process does it at a time. A thread that waited for a run that began after its own call returns that run's result.
 package final class CatchUp: Sendable {
   private struct Turns: Sendable {
     var begunCount = 0
     var waitingCount = 0
     /// The last run that ended, and what it missed. Cancelling one waiting thread does not cancel the others.
-    var last: (number: Int, missing: Result<[PackName], BlobStorageError>)?
+    var last: (number: Int, isFull: Bool, missing: Result<[PackName], BlobStorageError>)?
   }
 
   /// The catalog's packs before the listing.
@@ -23,6 +23,8 @@ package final class CatchUp: Sendable {
     var unpublished: Set<PackName> = []
     /// Published packs that an earlier listing lacked.
     var lost: Set<PackName> = []
+    /// The last change whose packs the catalog has; nil if it needs a listing.
+    var lastChange: UInt32?
     var state: State
   }
 
@@ -58,10 +60,12 @@ package final class CatchUp: Sendable {
   /// Extends the catalog, or waits for a thread that does. Afterwards the catalog has all packs published before the
   /// call, and none that was removed before.
   ///
+  /// - Parameter isFull: whether to list all packs, which also shows those that are lost or that no change names.
   /// - Throws: `cancelled` also while another thread runs.
-  /// - Complexity: one listing of the packs, two of the log; one to three requests for each new pack, several at once.
+  /// - Complexity: one listing if nothing has changed. A get for each change, and one to three requests for each new pack,
+  ///   several at once. If it lists all packs, also one listing for each 1,000.
   @discardableResult
-  package func run() throws(BlobStorageError) -> ExtensionReport {
+  package func run(isFull: Bool = false) throws(BlobStorageError) -> ExtensionReport {
     let asked = turns.withLock { turns in
       turns.waitingCount += 1
       return turns.begunCount
@@ -70,14 +74,14 @@ package final class CatchUp: Sendable {
     try turn.acquire(isPatient: false)
     defer { turn.release() }
     let (last, number) = turns.withLock { turns -> (Result<[PackName], BlobStorageError>?, Int) in
-      if let last = turns.last, last.number > asked { return (last.missing, 0) }
+      if let last = turns.last, last.number > asked, last.isFull || !isFull { return (last.missing, 0) }
       turns.begunCount += 1
       return (nil, turns.begunCount)
     }
     if let last { return ExtensionReport(missing: try last.get()) }
-    let result = Result { () throws(BlobStorageError) in try runInTurn() }
+    let result = Result { () throws(BlobStorageError) in try runInTurn(isFull: isFull) }
     if case .failure(let error) = result, error.code == .cancelled { throw error }
-    turns.withLock { $0.last = (number, result.map(\.missing)) }
+    turns.withLock { $0.last = (number, isFull, result.map(\.missing)) }
     return try result.get()
   }
 
@@ -100,14 +104,15 @@ package final class CatchUp: Sendable {
   /// Short, so that a user who restores the missing data from another machine sees it soon.
   private static let quietSeconds = 5.0
 
-  /// Rebuilds the catalog if packs were taken out of it since it was built: other packs may have copies of their
-  /// chunks.
+  /// Lists all packs if the last run did not: a pack may be there that no change names yet. Rebuilds the catalog if packs
+  /// were taken out of it since it was built: other packs may have copies of their chunks.
   ///
-  /// - Returns: whether this thread or another one has rebuilt it.
+  /// - Returns: whether the catalog has more, or this thread or another one has rebuilt it.
   package func completeCatalog() throws(BlobStorageError) -> Bool {
     let generation = catalog.generation
     try turn.acquire(isPatient: false)
     defer { turn.release() }
+    if backend.lastListing?.isPartial == true, try runInTurn(isFull: true).newPackCount > 0 { return true }
     let lacksCopies = try catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.meta(.lacksCopies) > 0
     }
@@ -117,23 +122,24 @@ package final class CatchUp: Sendable {
     return true
   }
 
-  private func runInTurn() throws(BlobStorageError) -> ExtensionReport {
+  private func runInTurn(isFull: Bool = false) throws(BlobStorageError) -> ExtensionReport {
     var report = ExtensionReport()
-    for _ in 0..<Self.attemptCountMax {
-      if try runOnce(&report) { return report }
+    for attempt in 0..<Self.attemptCountMax {
+      // A pack that a change names may be lost.
+      if try runOnce(&report, isFull: isFull || attempt > 1) { return report }
     }
     throw BlobStorageError(
       .busy, "Listed packs kept disappearing: try again, and verify the store.")
   }
 
   /// Returns false if listed packs have gone: copies of their records may be in packs that the listing lacks.
-  private func runOnce(_ report: inout ExtensionReport) throws(BlobStorageError) -> Bool {
+  private func runOnce(_ report: inout ExtensionReport, isFull: Bool) throws(BlobStorageError) -> Bool {
     let begin = time.now()
     let known = try known()
     // List the spool first: a pack that left it before was published, so the listing has it.
     let local = Set(try backend.localPackNames().live)
     let published = known.complete.union(known.partial).subtracting(local)
-    var listing = try backend.publishedPacks()
+    var listing = try look(known, isFull: isFull)
     if !listing.isComplete(for: published.subtracting(known.lost)) {
       // A pack counts as lost only if two listings lack it.
       listing = try backend.publishedPacks()
@@ -153,7 +159,8 @@ package final class CatchUp: Sendable {
     try retire(gone)
     try mark(lost, insteadOf: known.lost)
     // Includes packs that were applied in part, and packs whose process published them without recording it.
-    let incomplete = listed.subtracting(known.complete).subtracting(local)
+    var incomplete = listed.subtracting(known.complete).subtracting(local)
+    if listing.isPartial { incomplete.formUnion(known.partial.subtracting(gone).subtracting(local)) }
     let (applied, strays) = try apply(incomplete)
     if !strays.isEmpty {
       // Gaps before a pack of another store are none.
@@ -165,9 +172,29 @@ package final class CatchUp: Sendable {
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
     if !listing.collections.condemned.isEmpty { try catalog.condemnUncounted(backend) }
     if !gone.isEmpty { try remove(gone) }
+    if report.missing.isEmpty { try setLastChange(listing.lastChange, known) }
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
     quiet.withLock { $0 = state == known.state ? (state: state, begin: begin) : nil }
     return true
+  }
+
+  /// What has changed since the catalog was extended last, or all packs.
+  private func look(_ known: Known, isFull: Bool) throws(BlobStorageError) -> StoreListing {
+    // Only a listing of all shows that a lost pack is there again.
+    if !isFull, known.lost.isEmpty, let last = known.lastChange, let news = try backend.news(after: last) {
+      return news
+    }
+    return try backend.publishedPacks()
+  }
+
+  /// Records that the catalog has what changes up to this one name. Another process may have rebuilt it meanwhile.
+  private func setLastChange(_ number: UInt32, _ known: Known) throws(BlobStorageError) {
+    guard backend.hasChanges, known.lastChange.map({ $0 < number }) ?? true else { return }
+    try catalog.write { (transaction) throws(BlobStorageError) in
+      guard catalog.generation == known.state.generation else { return }
+      let next = UInt64(number) + 1
+      if try transaction.meta(.nextChange) < next { try transaction.setMeta(.nextChange, next) }
+    }
   }
 
   /// Whether the last run found packs of this machine that a fence keeps from being published. Collectors did not wait
@@ -189,7 +216,9 @@ package final class CatchUp: Sendable {
 
   private func known() throws(BlobStorageError) -> Known {
     try catalog.read { (transaction) throws(BlobStorageError) in
-      var known = Known(state: try catalogState(transaction))
+      let next = try transaction.meta(.nextChange)
+      var known = Known(
+        lastChange: next > 0 ? UInt32(clamping: next - 1) : nil, state: try catalogState(transaction))
       for (_, row) in try transaction.packRows() {
         if row.isLost { known.lost.insert(row.name) }
         if row.durableByteCount == 0 {

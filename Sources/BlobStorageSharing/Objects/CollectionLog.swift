@@ -31,22 +31,33 @@ package struct CollectionLog: Sendable {
   /// - Complexity: one listing of the entries after `known`, and a get for each; two listings and a get more if a
   ///   checkpoint has replaced some.
   package func read(after known: Collections) throws(BlobStorageError) -> Collections {
+    try read(after: known, listed: nil).state
+  }
+
+  /// - Parameter listed: the names of all entries as of now, if they were listed already.
+  /// - Returns: also whether the state is a checkpoint's, and not the known one with later entries.
+  func read(
+    after known: Collections, listed names: [String]?
+  ) throws(BlobStorageError) -> (state: Collections, isJump: Bool) {
     var state = known
+    var isJump = false
     for attempt in 1...Self.attemptCountMax {
       let first = state.number > 0 ? SharedNames.collection(state.number) : nil
       var stranger: String?
-      for listed in try objects.listAll(SharedNames.collections, after: first) {
-        guard let number = SharedNames.collectionNumber(listed.name), number > state.number else { continue }
+      var listed = attempt == 1 ? names : nil
+      if listed == nil { listed = try objects.listAll(SharedNames.collections, after: first).map(\.name) }
+      for name in listed ?? [] {
+        guard let number = SharedNames.collectionNumber(name), number > state.number else { continue }
         let found = try find(number)
         if case .other = found { continue }
         guard case .entry(let entry, let link) = found, number == state.number + 1, entry.link == state.link
         else {
-          stranger = listed.name
+          stranger = name
           break
         }
         state = state.applying(entry, link: link)
       }
-      guard let stranger else { return state }
+      guard let stranger else { return (state, isJump) }
       guard let checkpoint = try newestCheckpoint(), checkpoint.number > state.number else {
         // Another checkpoint may have replaced it just now.
         if attempt < 3 { continue }
@@ -55,7 +66,7 @@ package struct CollectionLog: Sendable {
           "The store's log has \(stranger) after entry \(state.number): restore the object that is missing between.",
           path: stranger)
       }
-      state = checkpoint
+      (state, isJump) = (checkpoint, true)
     }
     throw BlobStorageError(.busy, "Other machines kept collecting garbage meanwhile: try again.")
   }
@@ -115,12 +126,14 @@ package struct CollectionLog: Sendable {
 
   /// Appends an entry that condemns more packs.
   ///
+  /// - Parameter horizon: the last change that may be deleted afterwards.
   /// - Returns: nil if another collector has appended an entry after `known`. Read and plan again.
   /// - Throws: `corrupted` if an object that is no entry has the name of the next one.
   package func condemn(
-    _ names: some Sequence<PackName>, after known: Collections, by collector: UInt64
+    _ names: some Sequence<PackName>, horizon: UInt32 = 0, after known: Collections, by collector: UInt64
   ) throws(BlobStorageError) -> Collections? {
     var entry = Collections()
+    entry.horizon = horizon
     entry.condemned = Set(names)
     entry.epoch = known.number + 1
     return try put(entry, after: known, collector)
@@ -170,6 +183,7 @@ package struct CollectionLog: Sendable {
     var entry = change
     entry.number = known.number + 1
     if entry.epoch == 0 { entry.epoch = known.epoch }
+    entry.horizon = max(entry.horizon, known.horizon)
     entry.collector = collector
     entry.link = known.link
     let bytes = entry.encoded(.collection, storeID: storeID)

@@ -18,6 +18,8 @@ package struct Collections: Hashable, Sendable {
   /// The checksum of the last entry. The next one names it, so that an entry put under a number that was taken before, and
   /// deleted, shows.
   package var link: UInt32 = 0
+  /// Changes up to this number may be deleted once all writers have acknowledged the entry that says so.
+  package var horizon: UInt32 = 0
   /// Packs that are no longer part of the store, even if an object has their name.
   package var removed = RemovedPacks()
 
@@ -36,6 +38,7 @@ package struct Collections: Hashable, Sendable {
     next.epoch = entry.epoch
     next.collector = entry.collector
     next.link = link
+    next.horizon = max(next.horizon, entry.horizon)
     next.condemned.formUnion(entry.condemned)
     next.removed.formUnion(entry.removed)
     if !entry.removed.isEmpty { next.condemned = next.condemned.filter { !next.removed.contains($0) } }
@@ -54,6 +57,7 @@ package struct Collections: Hashable, Sendable {
       writer.integer(name.sequence)
     }
     removed.encode(into: &writer)
+    if horizon > 0 { writer.integer(horizon) }
     return SharedObject(
       kind, number: number, storeID: storeID, writer: collector, body: writer.bytes
     ).encoded()
@@ -93,6 +97,10 @@ package struct Collections: Hashable, Sendable {
           condemned.insert(pack)
         }
         removed = try RemovedPacks(&reader, writerCount: writerCount)
+        if reader.remainingByteCount > 0 {
+          horizon = try reader.integer()
+          guard horizon > 0 else { throw BlobStorageError(.corrupted, "its last change is 0.") }
+        }
         try reader.finish()
       }
     } catch {

@@ -8,6 +8,9 @@ package enum SharedNames {
   package static let collections = "collections/"
   package static let checkpoints = "checkpoints/"
   package static let acks = "acks/"
+  package static let changes = "changes/"
+  /// Changes, then the objects of the log: what a machine that knows the store has to list.
+  static let news = "c"
 
   package static func pack(_ name: PackName) -> String { packs + name.fileName }
 
@@ -19,6 +22,8 @@ package enum SharedNames {
   package static func collection(_ number: UInt32) -> String { collections + Hex.text(number) }
 
   package static func checkpoint(_ number: UInt32) -> String { checkpoints + Hex.text(number) }
+
+  package static func change(_ number: UInt32) -> String { changes + Hex.text(number) }
 
   /// The prefix of a condemnation's acks.
   package static func acks(of epoch: UInt32) -> String { acks + Hex.text(epoch) + "/" }
@@ -41,6 +46,9 @@ package enum SharedNames {
 
   /// The number that a checkpoint's name means, or nil.
   package static func checkpointNumber(_ name: String) -> UInt32? { integer(name, after: checkpoints) }
+
+  /// The number that a change's name means, or nil.
+  package static func changeNumber(_ name: String) -> UInt32? { integer(name, after: changes) }
 
   /// The writer that an ack's name means, if it acknowledges `epoch`; else nil.
   package static func ackWriter(_ name: String, epoch: UInt32) -> UInt64? {

@@ -8,6 +8,7 @@ package struct SharedObject: Hashable, Sendable {
     case collection = "BLOBCOLL"
     case checkpoint = "BLOBCHCK"
     case ack = "BLOBPASS"
+    case change = "BLOBCHNG"
     case fence = "BLOBFENC"
 
     /// For messages.
@@ -17,6 +18,7 @@ package struct SharedObject: Hashable, Sendable {
       case .collection: "log entry"
       case .checkpoint: "checkpoint of the log"
       case .ack: "writer's ack"
+      case .change: "change"
       case .fence: "fence"
       }
     }
@@ -27,6 +29,7 @@ package struct SharedObject: Hashable, Sendable {
       case .registration: 28...28 + 2 * Limits.machineNameByteCountMax
       case .collection, .checkpoint: 16...Limits.collectionByteCountMax - SharedObject.byteCountMin
       case .ack: 0...0
+      case .change: 9...9
       case .fence: 0...8
       }
     }

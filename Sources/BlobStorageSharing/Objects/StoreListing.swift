@@ -6,6 +6,10 @@ import BlobStorage
 /// lack the copies of their records. Then it lists again.
 package struct StoreListing: Sendable {
   package var collections: Collections
+  /// The last change that was there before the packs were listed.
+  package var lastChange: UInt32 = 0
+  /// Whether only packs that changes name are in it, with lengths of 0: nothing is known of others.
+  package private(set) var isPartial = false
   /// The packs and their lengths. Condemned packs are included: they are read, but no new put relies on them.
   package var packs: [PackName: Int64] = [:]
   /// The sequence of each fenced writer's fence. A writer that has left has fenced itself.
@@ -33,16 +37,17 @@ package struct StoreListing: Sendable {
   /// - Parameters:
   ///   - published: the last sequences that writers are known to have published.
   ///   - strays: packs of other stores, which are ignored.
+  ///   - writer: the only writer whose packs to list.
   /// - Complexity: one request for each page of packs, and two for the log.
   package static func read(
     _ objects: any ObjectStore, storeID: [UInt8], known: Collections, published: [UInt64: UInt32] = [:],
-    strays: Set<PackName> = [], weaknesses: Weaknesses = []
+    strays: Set<PackName> = [], of writer: UInt64? = nil, weaknesses: Weaknesses = []
   ) throws(BlobStorageError) -> StoreListing {
     let log = CollectionLog(objects, storeID: storeID)
     var before = try log.read(after: known)
     var gaps: [PackName]?
     for _ in 0..<attemptCountMax {
-      let entries = try objects.listAll(SharedNames.packs)
+      let entries = try objects.listAll(writer.map { SharedNames.packs(of: $0) } ?? SharedNames.packs)
       let after = try log.read(after: before)
       let isOutdated = after.removed != before.removed
       before = after
@@ -62,7 +67,7 @@ package struct StoreListing: Sendable {
 
   /// Whether a pack that was published is neither listed nor removed.
   package func isMissing(_ name: PackName) -> Bool {
-    packs[name] == nil && !collections.removed.contains(name) && !isFenced(name)
+    !isPartial && packs[name] == nil && !collections.removed.contains(name) && !isFenced(name)
   }
 
   /// Whether none of these published packs is missing.
@@ -73,6 +78,21 @@ package struct StoreListing: Sendable {
     let living = Set(packs.keys.lazy.filter { !names.contains($0) }.map(\.writer))
     return ended.subtracting(living).sorted().compactMap { writer in
       fences[writer].map { PackName(writer: writer, sequence: $0) }
+    }
+  }
+
+  /// What changes name that are not removed.
+  init(
+    _ changes: [Change], upTo lastChange: UInt32, _ collections: Collections, strays: Set<PackName>
+  ) {
+    self.collections = collections
+    self.lastChange = lastChange
+    isPartial = true
+    for change in changes {
+      if change.isLast { fences[change.writer] = min(change.end, fences[change.writer] ?? .max) }
+      for name in change.names where !collections.removed.contains(name) && !strays.contains(name) {
+        packs[name] = 0
+      }
     }
   }
 

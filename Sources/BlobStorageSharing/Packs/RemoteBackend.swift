@@ -18,8 +18,15 @@ package final class RemoteBackend: Backend {
   let width: Int
   /// Prefetches beside the reading thread.
   private let readAhead: WorkPool
-  private let weaknesses: Weaknesses
-  /// The lengths of packs that are known to be published.
+  let weaknesses: Weaknesses
+  /// Whether changes name published packs. They need conditional puts.
+  let hasChanges: Bool
+  let knownChange = Mutex<UInt32>(0)
+  /// The last sequences that changes have named.
+  let named = Mutex<[UInt64: UInt32]>([:])
+  /// Packs that are stored, and not named yet.
+  private let unnamed = Mutex<Set<PackName>>([])
+  /// The lengths of packs that this process has listed, published or looked for.
   private let lengths = Mutex<[PackName: Int64]>([:])
   /// The newest state of the log that this process has read.
   private let knownCollections: Mutex<Collections>
@@ -28,13 +35,13 @@ package final class RemoteBackend: Backend {
   /// Published packs whose objects are gone, as of the last extension. New puts do not rely on them.
   private let lost = Mutex<Set<PackName>>([])
   /// Objects with names of packs that are packs of other stores.
-  private let strays = Mutex<Set<PackName>>([])
+  let strays = Mutex<Set<PackName>>([])
   /// Published packs whose copy in the spool a power cut has torn.
   private let torn = Mutex<Set<PackName>>([])
   /// Whether puts rely on condemned packs like on others. A collector does, because it copies live records out of them.
   private let countsOnCondemned: Bool
-  /// Whether each listing looks for packs that only the registration of their writer names.
-  private let asksWriters: Bool
+  /// Whether it lists all packs each time, and those that only the registration of their writer names.
+  let isForCollector: Bool
 
   /// The length of a pack's end that the first request fetches: most footers are shorter.
   static let tailByteCount = 256 << 10
@@ -45,7 +52,7 @@ package final class RemoteBackend: Backend {
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
     files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = [],
-    isForCollector: Bool = false
+    hasChanges: Bool = true, isForCollector: Bool = false
   ) {
     logFile = LogFile(.checkpoint, in: folder, files, storeID: storeID)
     var known = Collections()
@@ -53,7 +60,8 @@ package final class RemoteBackend: Backend {
       // The whole log is read then.
     }
     knownCollections = Mutex(known)
-    asksWriters = isForCollector
+    self.hasChanges = hasChanges
+    self.isForCollector = isForCollector
     countsOnCondemned = isForCollector || weaknesses.contains(.pardonsSharedPacks)
     self.objects = objects
     self.storeID = storeID
@@ -97,7 +105,7 @@ package final class RemoteBackend: Backend {
     return (local.live + published.keys.filter { !local.live.contains($0) }.sorted(), local.retired)
   }
 
-  /// Lists the published packs with their lengths, and reads the log.
+  /// Lists all published packs with their lengths, and reads the log.
   ///
   /// The result has every pack that was published before the call, unless it was removed. It has no fences, and no pack
   /// behind one.
@@ -105,22 +113,35 @@ package final class RemoteBackend: Backend {
   /// - Parameter asksWriters: whether to look for packs that only the registration of their writer names. That costs one
   ///   more listing, and one get for each registered writer.
   package func publishedPacks(asksWriters: Bool = false) throws(BlobStorageError) -> StoreListing {
-    // Before the listing, which then has all packs that a registration names.
-    let published =
-      asksWriters || self.asksWriters
-      ? try Membership.publishedSequences(objects, storeID: storeID, of: Membership.writers(objects)) : [:]
+    // Before the listing, which then has all packs that a registration or a change names.
+    let lastChange = try newestChange()
+    var published = named.withLock { $0 }
+    if asksWriters || isForCollector {
+      let registered = try Membership.publishedSequences(
+        objects, storeID: storeID, of: Membership.writers(objects))
+      published.merge(registered) { max($0, $1) }
+    }
     var listing = try StoreListing.read(
       objects, storeID: storeID, known: collections, published: published,
       strays: strays.withLock { $0 })
     if !listing.fences.isEmpty {
       listing.packs = listing.packs.filter { $0.key.sequence < listing.fences[$0.key.writer] ?? .max }
     }
-    let (packs, listed) = (listing.packs, listing.collections)
+    listing.lastChange = lastChange
+    let packs = listing.packs
     lengths.withLock { $0 = packs }
+    remember(&listing)
+    return listing
+  }
+
+  /// Keeps what a listing shows. Changes show only new fences: all others stay.
+  func remember(_ listing: inout StoreListing) {
+    if listing.isPartial {
+      listing.fences.merge(lastListing?.fences ?? [:]) { min($0, $1) }
+    }
     self.listing.withLock { [listing] in $0 = listing }
     // Another thread may have read a later entry.
-    adopt(listed)
-    return listing
+    adopt(listing.collections)
   }
 
   package func knownPackNames() throws(BlobStorageError) -> Set<PackName> {
@@ -134,6 +155,11 @@ package final class RemoteBackend: Backend {
 
   /// The length of a pack, if it is known to be published.
   func publishedByteCount(_ name: PackName) -> Int64? { lengths.withLock { $0[name] } }
+
+  func setPublished(_ name: PackName, _ byteCount: Int64) { lengths.withLock { $0[name] = byteCount } }
+
+  /// Forgets which packs were there, so that puts look for them again.
+  func forgetPublished() { if hasChanges { lengths.withLock { $0 = [:] } } }
 
   package func isCountedOn(_ name: PackName) -> Bool {
     if lost.withLock({ $0.contains(name) }) { return false }
@@ -240,16 +266,23 @@ package final class RemoteBackend: Backend {
 
   // MARK: Publishing
 
-  /// Publishes the sealed pack in `file`. Idempotent.
+  /// Publishes the sealed pack in `file`, and names it in a change. Idempotent.
   ///
   /// - Throws: if the outcome is unknown. Try again.
   package func publish(
     _ name: PackName, _ file: any File, byteCount: Int64
   ) throws(BlobStorageError) -> Publication.Outcome {
-    let outcome = try Publication.publish(
-      name, .file(file, byteCount: byteCount), objects, storeID: storeID, weaknesses: weaknesses)
-    guard outcome == .published else { return outcome }
-    lengths.withLock { $0[name] = byteCount }
+    if !unnamed.withLock({ $0.contains(name) }) {
+      let outcome = try Publication.publish(
+        name, .file(file, byteCount: byteCount), objects, storeID: storeID, weaknesses: weaknesses)
+      guard outcome == .published else { return outcome }
+      unnamed.withLock { _ = $0.insert(name) }
+      setPublished(name, byteCount)
+    }
+    do throws(BlobStorageError) { try announce(name) } catch {
+      if !weaknesses.contains(.reportsBeforeChange) { throw error }
+    }
+    unnamed.withLock { _ = $0.remove(name) }
     do throws(BlobStorageError) {
       try footers.make(name, byteCount: byteCount) { (range) throws(BlobStorageError) in
         try file.bytesThere(at: range.lowerBound, Int(range.upperBound - range.lowerBound))
@@ -336,6 +369,7 @@ package final class RemoteBackend: Backend {
     guard let (tail, byteCount) = try objects.tail(object, byteCount: Self.tailByteCount),
       !Fence.hasLength(byteCount)
     else { return nil }
+    setPublished(name, byteCount)
     var isGone = false
     var failure: BlobStorageError?
     do throws(BlobStorageError) {

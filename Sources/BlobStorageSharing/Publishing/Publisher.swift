@@ -19,7 +19,7 @@ final class Publisher: Sendable {
     "Another machine collected garbage and has fenced this writer: "
     + "unconfirmed changes were not stored; open the store again and repeat them."
 
-  private let backend: RemoteBackend
+  let backend: RemoteBackend
   private let waitingCountMax: Int
   private let hasThread: Bool
   private let logger: Logger

@@ -1,14 +1,24 @@
 import BlobStorage
 import Logging
+import Synchronization
 
 /// Publishes the packs of one session, and makes collectors wait for it until everything is published.
 final class SharedWriter: PackPublisher {
   let publisher: Publisher
   let member: SharedMember
   private let life: LifeSigns
+  /// Lists all packs, and returns those that are lost.
+  private let listLost: @Sendable () throws(BlobStorageError) -> [PackName]
   private let logger: Logger
+  private var backend: RemoteBackend { publisher.backend }
+  /// Packs that a change has counted on without looking for them.
+  private let kept = Mutex<Set<PackName>>([])
 
-  init(_ publisher: Publisher, _ member: SharedMember, _ life: LifeSigns, _ logger: Logger) {
+  init(
+    _ publisher: Publisher, _ member: SharedMember, _ life: LifeSigns, _ logger: Logger,
+    listLost: @escaping @Sendable () throws(BlobStorageError) -> [PackName]
+  ) {
+    self.listLost = listLost
     self.publisher = publisher
     self.member = member
     self.life = life
@@ -70,8 +80,43 @@ final class SharedWriter: PackPublisher {
     _ place: Place, _ transaction: ReadTransaction, _ session: WriterSession
   ) throws(BlobStorageError) -> Bool {
     guard let row = try transaction.packRow(place.pack) else { return false }
+    if precedes(row.name, session) { return true }
     // A condemned pack counts too: its live records are copied before it goes.
-    return row.durableByteCount > place.offset && !row.isLost || precedes(row.name, session)
+    guard row.durableByteCount > place.offset, !row.isLost else { return false }
+    if !backend.isThere(row.name) { kept.withLock { _ = $0.insert(row.name) } }
+    return true
+  }
+
+  func isThere(_ pack: PackName) -> Bool { backend.isThere(pack) }
+
+  /// Looks for packs that this process has not looked for yet. If one is missing, the catalog then says so.
+  func secure(_ packs: Set<PackName>, of session: WriterSession) throws(BlobStorageError) -> PackName? {
+    let names = packs.filter { !backend.isThere($0) }.sorted()
+    guard !names.isEmpty else { return nil }
+    let areThere = names.count > Self.askedCountMax ? false : try backend.areThere(names)
+    if !areThere { _ = try listLost() }
+    kept.withLock { $0.subtract(names) }
+    return names.first { !backend.isThere($0) }
+  }
+
+  /// From so many on, one listing of all packs costs less than looking for each.
+  private static let askedCountMax = 1_000
+
+  /// Looks for the packs that unchanged files were found in, and for all others, which may have their chunks.
+  ///
+  /// - Throws: `corrupted` if one is missing. Puts do not count on it from then on.
+  func checkKept() throws(BlobStorageError) {
+    let names = kept.withLock { kept in
+      defer { kept = [] }
+      return kept
+    }
+    guard names.contains(where: { !backend.isThere($0) }) else { return }
+    if let lost = try listLost().first {
+      throw BlobStorageError(
+        .corrupted,
+        "Pack \(lost) was published, and its object was deleted: repeat what you began, which stores it again.",
+        pack: "\(lost)")
+    }
   }
 
   /// Seals the pack of a commit and waits until it is published. Concurrent callers share a pack.

@@ -17,7 +17,6 @@ struct SpoolAdoption {
   /// Why a publishable pack was not published.
   private(set) var failure: BlobStorageError?
 
-  /// - Parameter backend: the store's backend, which has listed the published packs.
   init(_ parts: StoreParts, _ backend: RemoteBackend, _ locks: WriterLocks) {
     self.parts = parts
     self.backend = backend
@@ -98,9 +97,9 @@ struct SpoolAdoption {
     var last =
       try parts.catalog.packRows().lazy.map(\.row)
       .filter { $0.name.writer == writer && $0.durableByteCount > 0 }.map(\.name.sequence).max() ?? 0
-    last = max(
-      last, backend.lastListing?.packs.keys.lazy.filter { $0.writer == writer }.map(\.sequence).max() ?? 0)
-    if let fence = backend.lastListing?.fences[writer], fence > last { last = 0 }
+    let listing = try backend.listing(of: writer)
+    last = max(last, listing.packs.keys.lazy.map(\.sequence).max() ?? 0)
+    if let fence = listing.fences[writer], fence > last { last = 0 }
     if backend.collections.removed.contains(PackName(writer: writer, sequence: last)) { last = 0 }
     if last > 0 {
       // It may have published more than this machine remembers.
@@ -108,13 +107,17 @@ struct SpoolAdoption {
         writer, published: last, removed: backend.collections.removed, by: nil, backend.objects,
         storeID: backend.storeID)
     }
+    try backend.announceEnd(of: writer)
     try Membership(
       backend.objects, storeID: backend.storeID, writer: writer, process: WriterProcess(machine: "")
     ).leave(publishedSequence: 0)
   }
 
   private mutating func adopt(_ writer: UInt64, _ names: [PackName]) throws(BlobStorageError) {
-    var isRegistered: Bool?
+    if names.isEmpty { return }
+    let found = try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
+    // After the writer's lock was taken: it knows no more of the log than this.
+    let listing = try backend.listing(of: writer)
     for name in names {
       // A living writer publishes its own packs.
       guard let file = try backend.adoptPack(name) else {
@@ -129,12 +132,14 @@ struct SpoolAdoption {
         try backend.settle(name)
         continue
       }
-      if let byteCount = backend.publishedByteCount(name), byteCount == (try file.status().byteCount) {
+      if let byteCount = listing.packs[name], byteCount == (try file.status().byteCount) {
         // A pack torn by a power cut is whole in the object store: rebuild the catalog from that one first.
         if row?.isSealed != true || row?.isDamaged != false {
           backend.distrustLocal(name)
           try parts.catalog.rebuild(because: nil)
         }
+        // Otherwise what has ended the registration has named the pack.
+        if found != nil { try backend.announce(name) }
         try finish(name, byteCount: byteCount)
         backend.forgetRecords(name)
         continue
@@ -150,11 +155,7 @@ struct SpoolAdoption {
           unfinished.insert(writer)
           return
         }
-        if isRegistered == nil {
-          let found = try Membership.registration(of: writer, backend.objects, storeID: backend.storeID)
-          isRegistered = found != nil
-        }
-        if isRegistered == true, follows(name), !row.isDamaged, try isWhole(name, file),
+        if found != nil, follows(name, listing), !row.isDamaged, try isWhole(name, file),
           try publish(name, file)
         {
           continue
@@ -169,11 +170,12 @@ struct SpoolAdoption {
   /// part of the store.
   ///
   /// A power cut can lose a pack, and a killed opening can have set one aside.
-  private func follows(_ name: PackName) -> Bool {
-    if let fence = backend.lastListing?.fences[name.writer], fence <= name.sequence { return false }
+  private func follows(_ name: PackName, _ listing: StoreListing) -> Bool {
+    if listing.isFenced(name) { return false }
     guard name.sequence > 1 else { return true }
     let before = PackName(writer: name.writer, sequence: name.sequence - 1)
-    return backend.publishedByteCount(before) != nil || backend.collections.removed.contains(before)
+    return listing.packs[before] != nil || backend.publishedByteCount(before) != nil
+      || backend.collections.removed.contains(before)
   }
 
   private mutating func setAside(_ name: PackName) throws(BlobStorageError) {

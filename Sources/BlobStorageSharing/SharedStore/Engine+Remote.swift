@@ -11,6 +11,8 @@ extension Engine {
     package var silenceSecondsMax: Double
     /// Entries of the log between two checkpoints.
     package var checkpointInterval = CollectionLog.usualCheckpointInterval
+    /// Changes to keep for machines that were away. One that has missed more lists all packs.
+    package var keptChangeCount: UInt32 = 1 << 16
     /// The signs of life of the store that the engine collects for; nil if it does more than collect. A collector
     /// relies on condemned packs like on others.
     var life: LifeSigns?
@@ -40,7 +42,7 @@ extension Engine {
         objects: objects, storeID: setting.header.storeID, folder: folder.path, asideFolder: folder.aside,
         files: folder.files, cacheByteCountMax: max(configuration.cacheByteCountMax, 64 << 20),
         width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses,
-        isForCollector: isForCollector)
+        hasChanges: setting.header.flags.contains(.changes), isForCollector: isForCollector)
       try backend.removeLeftovers()
       let locks = WriterLocks(
         folder: folder.members, files: folder.files, bootIdentity: setting.identity.text)
@@ -56,7 +58,10 @@ extension Engine {
     in objects: any ObjectStore, options: StoreOptions, extra: [UInt8] = [],
     environment: Environment = Environment()
   ) throws(BlobStorageError) {
-    try StateFolder.create(try newHeader(options, environment), extra: extra, in: objects)
+    var header = try newHeader(options, environment)
+    // Without conditional puts, changes have no order.
+    if extra.isEmpty { header.flags.insert(.changes) }
+    try StateFolder.create(header, extra: extra, in: objects)
   }
 
   /// Creates an empty shared store in an object store that lacks conditional put. Only this state folder collects
@@ -104,6 +109,7 @@ extension SharedStore {
   func runPeriodicWork(_ engine: Engine) {
     do throws(BlobStorageError) {
       try engine.checkOpen()
+      backend.forgetPublished()
       let session = engine.writer
       var failure: BlobStorageError?
       // A machine that can publish nothing more still reads.

@@ -77,7 +77,9 @@ package final class SharedStore: Sharing {
       backend: backend, catalog: parts.catalog, locks: locks, leases: leases,
       silenceSecondsMax: silenceSecondsMax, time: environment.time, clock: environment.clock,
       newNumber: environment.randomNumber)
-    return SharedWriter(publisher, member, life, logger)
+    return SharedWriter(publisher, member, life, logger) { [catchUp] () throws(BlobStorageError) in
+      try catchUp.run(isFull: true).missing
+    }
   }
 
   // MARK: Publishing
@@ -87,7 +89,10 @@ package final class SharedStore: Sharing {
     if let failure = try adoptLeftSpool() { throw failure }
   }
 
-  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) { try session.rollOver() }
+  package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
+    try session.rollOver()
+    try (session.publisher as? SharedWriter)?.checkKept()
+  }
 
   /// Publishes packs that dead processes left, and returns why some could not be published. Those stay, and reads do
   /// not wait for them.
@@ -113,11 +118,15 @@ package final class SharedStore: Sharing {
 
   package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
     try parts.packs.forget { $0 == pack }
-    try catchUp.run()
-    let isRemoved = try parts.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.packNumber(pack) == nil
+    // The second run marks it as lost.
+    for isFull in [false, true] {
+      try catchUp.run(isFull: isFull)
+      let isRemoved = try parts.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.packNumber(pack) == nil
+      }
+      if isRemoved { return }
+      if backend.lastListing?.isPartial != true { break }
     }
-    if isRemoved { return }
     throw BlobStorageError(.corrupted, "\(reason) It was not removed from the store.", pack: "\(pack)")
   }
 

@@ -42,6 +42,23 @@ struct RemoteDurabilityTests {
     #expect(place.objects.count == 0)
   }
 
+  @Test("are not unchanged files whose pack was deleted: the import says so, and the next stores them again")
+  func importLost() throws {
+    let place = try RemotePlace()
+    let folder = try tree(place)
+    let first = try place.engine("one")
+    try importTree(first, folder)
+    try first.close()
+    for name in place.packNames { place.objects.objects[name] = nil }
+    let engine = try place.engine("one")
+    #expect(failure { try importTree(engine, folder) }?.code == .corrupted)
+    #expect(try importTree(engine, folder).unchangedFileCount == 0)
+    let other = try place.engine("two")
+    #expect(try count(other) == 6)
+    for entry in try other.keys("", after: nil, limit: 9) { #expect(try other.data(entry.key, nil) != nil) }
+    try engine.close()
+  }
+
   @Test("are not files that another process has stored and not published")
   func importBeside() throws {
     let place = try RemotePlace()

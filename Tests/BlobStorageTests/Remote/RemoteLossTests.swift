@@ -2,6 +2,7 @@ import BlobStorage
 import BlobStorageSharing
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import Testing
 
 @Suite("A pack that another program deleted")
@@ -99,10 +100,13 @@ struct RemoteLossTests {
 
   // MARK: Not relying on it
 
-  @Test("is not relied on by a machine that knows it: the same bytes are stored again, and read everywhere")
-  func putAgain() throws {
+  @Test(
+    "is not relied on by a machine that knows it: the same bytes are stored again, and read everywhere",
+    arguments: [false, true])
+  func putAgain(_ isStream: Bool) throws {
     var random = SplitMix64.announced()
-    let bytes = random.bytes(20_000)
+    // Long enough for a stream.
+    let (bytes, more) = (random.bytes(1 << 20), random.bytes(1 << 20))
     let living = try machines.engine("one")
     _ = try living.put("a", bytes, PutOptions())
     let pack = machines.names("packs/")
@@ -110,17 +114,69 @@ struct RemoteLossTests {
     let object = machines.store.peek(pack[0])
     machines.store.set(pack[0], nil)
     _ = try command("two") { (engine) throws in
+      let content = Mutex(isStream ? [Data(bytes), Data(more)] : [])
+      let stream = BlobContent.stream { content.withLock { $0.isEmpty ? nil : $0.removeFirst() } }
+      _ = try engine.put("b", isStream ? stream : .data(Data(bytes)), PutOptions())
       #expect(try engine.losses().lostPacks.map { "packs/\($0).pack" } == pack)
-      _ = try engine.put("b", bytes, PutOptions())
     }
     let fresh = try machines.engine("three")
-    #expect(try fresh.data("b", nil) == Data(bytes))
+    #expect(try fresh.data("b", nil) == Data(bytes + (isStream ? more : [])))
     // Nothing is lost when another program brings the pack back.
     machines.store.set(pack[0], object)
     _ = try command("two") { (engine) throws in
       #expect(try engine.losses().isEmpty)
       #expect(try engine.data("a", nil) == Data(bytes))
     }
+  }
+
+  @Test("would be missing elsewhere if a put did not look whether it is there")
+  func reliesWithoutAsking() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    let living = try machines.engine("one")
+    _ = try living.put("a", bytes, PutOptions())
+    _ = try command("two") { (engine) throws in #expect(try engine.data("a", nil) == Data(bytes)) }
+    machines.store.set(machines.names("packs/")[0], nil)
+    let careless = try machines.engine("two", weaknesses: .reliesWithoutAsking)
+    #expect(try careless.put("b", bytes, PutOptions()).newByteCount == 0)
+    #expect(throws: BlobStorageError.self) { try machines.engine("three").data("b", nil) }
+  }
+
+  @Test("is looked for once by a process that counts on it")
+  func lookedForOnce() throws {
+    var random = SplitMix64.announced()
+    let bytes = random.bytes(20_000)
+    let living = try machines.engine("one")
+    _ = try living.put("a", bytes, PutOptions())
+    let pack = try #require(machines.names("packs/").first)
+    _ = try command("two") { _ in }
+    _ = try command("two") { (engine) throws in
+      let before = machines.store.counts[.tail, default: 0]
+      for key in ["b", "c", "d"] {
+        #expect(try engine.put(key, bytes, PutOptions()).newByteCount == 0)
+      }
+      #expect(machines.store.counts[.tail] == before + 1)
+      // A process that runs for long looks again.
+      engine.runPeriodicWork()
+      machines.store.set(pack, nil)
+      #expect(try engine.put("e", bytes, PutOptions()).newByteCount == 20_000)
+    }
+  }
+
+  @Test("is missed by a machine that a change tells of it, each time until it is back")
+  func named() throws {
+    let reader = try machines.engine("two")
+    let living = try machines.engine("one")
+    _ = try living.put("a", Array("text".utf8), PutOptions())
+    let pack = try #require(machines.names("packs/").first)
+    let object = machines.store.peek(pack)
+    machines.store.set(pack, nil)
+    for _ in 0..<2 { #expect(try reader.catchUp().missing == [try #require(SharedNames.packName(pack))]) }
+    #expect(try !reader.losses().isEmpty)
+    machines.store.set(pack, object)
+    #expect(try reader.catchUp().missing == [])
+    #expect(try reader.losses().isEmpty)
+    #expect(try reader.data("a", nil) == Data("text".utf8))
   }
 
   @Test("is not taken for lost because one listing lacked it")
@@ -136,7 +192,7 @@ struct RemoteLossTests {
       guard call.kind == .list, call.name == SharedNames.packs else { return }
       store.set(pack[0], listings.next() == 1 ? nil : object)
     }
-    #expect(try two.catchUp().missing == [])
+    #expect(try #require(two.publishedPacks).run(isFull: true).missing == [])
     store.setHook(nil)
     #expect(listings.value == 2)
     #expect(try two.losses().isEmpty)

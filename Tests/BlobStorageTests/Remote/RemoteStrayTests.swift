@@ -29,7 +29,7 @@ struct RemoteStrayTests {
     "stops no machine",
     arguments: [
       "collections/", "collections/readme", "collections/0000ffff", "packs/", "packs/readme",
-      "packs/1-1.pack",
+      "packs/1-1.pack", "changes/", "changes/00000004", "changes/ffffffff",
       "writers/", "writers/readme", "writers/00000000000000aa", "acks/", "acks/readme",
       "acks/00000001/readme",
       "acks/00000001/00000000000000aa", "readme", "unknown/readme",

@@ -21,17 +21,20 @@ struct SharedMachines {
   ///   - objects: another way to the store than the usual.
   ///   - silence: seconds without a word after which a writer looks whether it was fenced.
   func engine(
-    _ machine: String, _ objects: (any ObjectStore)? = nil, silence: Double = 30, weaknesses: Weaknesses = []
+    _ machine: String, _ objects: (any ObjectStore)? = nil, silence: Double = 30, weaknesses: Weaknesses = [],
+    keptChangeCount: UInt32 = 1 << 16
   ) throws -> Engine {
     var environment = Engine.Environment()
     environment.worksInline = true
     environment.weaknesses = weaknesses
+    var remote = Engine.Remote(
+      objects: objects ?? store, configuration: RemoteConfiguration(intervalSeconds: 0),
+      silenceSecondsMax: silence)
+    remote.keptChangeCount = keptChangeCount
     return try Engine(
       path: temporary.path.appending(machine).string,
       configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,
-      remote: Engine.Remote(
-        objects: objects ?? store, configuration: RemoteConfiguration(intervalSeconds: 0),
-        silenceSecondsMax: silence))
+      remote: remote)
   }
 
   /// The objects below a prefix, except end marks of writers that have left.

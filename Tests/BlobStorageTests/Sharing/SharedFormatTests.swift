@@ -17,11 +17,13 @@ struct SharedFormatTests {
     _ = try #require(try place.log.condemn([pack], after: Collections(), by: 9))
     _ = try Membership.join(place.objects, storeID: storeID, writer: 6, process: WriterProcess(machine: ""))
     _ = try Fencing.fence(5, removed: RemovedPacks(), by: 9, place.objects, storeID: storeID)
+    _ = try place.changes.append(Change(5, 3..<9)) { 0 }
     let fence = PackName(writer: 5, sequence: 1)
     let names: [(String, ([UInt8]) throws -> Void)] = [
       ("writers/0000000000000005", { try place.read(registration: $0) }),
       ("collections/00000001", { try place.read(entry: $0) }),
       ("packs/0000000000000005-00000001.pack", { _ = try Fence($0, fence, storeID: storeID) }),
+      ("changes/00000001", { _ = try Change($0, number: 1, storeID: storeID) }),
       (
         "acks/00000001/0000000000000006",
         { _ = try SharedObject($0, .ack, storeID: storeID, name: "ack") }
@@ -137,6 +139,7 @@ struct SharedFormatTests {
 struct SharedPlace {
   let objects: SimulatedObjectStore
   var log: CollectionLog { CollectionLog(objects, storeID: SharedFormatTests.storeID) }
+  var changes: ChangeList { ChangeList(objects, storeID: SharedFormatTests.storeID) }
   private var storeID: [UInt8] { SharedFormatTests.storeID }
 
   init(_ faults: ObjectFaults = ObjectFaults(), seed: UInt64 = 1) {

@@ -74,6 +74,7 @@ final class Machine: @unchecked Sendable {
       configuration: RemoteConfiguration(intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax))
     // Small, so that entries go while machines that know them sleep.
     remote.checkpointInterval = 3
+    remote.keptChangeCount = 1
     let engine = try Engine(
       path: Self.statePath,
       configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1),

@@ -190,7 +190,15 @@ final class MachineSimulation: @unchecked Sendable {
 
   /// What must hold before a request about a pack.
   private func checkOrder(_ call: ObjectCall) throws {
-    guard let name = SharedNames.packName(call.name), let storeID else { return }
+    guard let storeID else { return }
+    if call.kind == .delete, let number = SharedNames.changeNumber(call.name) {
+      let log = CollectionLog(store.copy(), storeID: storeID)
+      guard try log.read(after: Collections()).horizon >= number else {
+        throw Broken("no entry says that changes up to \(number) may be deleted")
+      }
+      count("changes deleted")
+    }
+    guard let name = SharedNames.packName(call.name) else { return }
     func isRemoved(_ name: PackName) throws -> Bool {
       try CollectionLog(store.copy(), storeID: storeID).read(after: Collections()).removed.contains(name)
     }
