@@ -9,7 +9,8 @@ package final class InputFile: Sendable {
   /// What the file was when it was opened; of a pipe only the kind means something.
   package let status: FileStatus
   private let descriptor: Int32
-  private let isOwner: Bool
+  /// Closes the descriptor; nil if somebody else does.
+  private let owner: OwnedDescriptor?
 
   /// Opens a regular file; a symbolic link, folder, pipe or device is refused with code `invalidArgument`.
   package convenience init(_ path: FilePath) throws(BlobStorageError) {
@@ -33,19 +34,10 @@ package final class InputFile: Sendable {
       if opened == -Int(Errno.tooManySymbolicLinkLevels.rawValue) { throw Self.notRegular(path) }
       throw .systemCall("open", path: path, errno: Int32(-opened))
     }
-    let found: FileStatus
-    do throws(BlobStorageError) {
-      found = try Self.status(of: Int32(opened), path)
-      guard found.kind == .regular else { throw Self.notRegular(path) }
-    } catch {
-      // Before the properties are set: a throw behind them runs `deinit`, which would close the number once more,
-      // and by then it may be another file's.
-      closeDescriptor(Int32(opened))
-      throw error
-    }
-    descriptor = Int32(opened)
-    isOwner = true
-    status = found
+    let owner = OwnedDescriptor(owning: Int32(opened))
+    (self.owner, descriptor) = (owner, owner.number)
+    status = try Self.status(of: owner.number, path)
+    guard status.kind == .regular else { throw Self.notRegular(path) }
     // The system reads as much ahead without being told.
     if status.byteCount > 128 << 10 { bs_advise_sequential(descriptor) }
   }
@@ -54,11 +46,9 @@ package final class InputFile: Sendable {
   package init(borrowing descriptor: Int32, name: FilePath) throws(BlobStorageError) {
     (root, relativePath) = (name, [])
     self.descriptor = descriptor
-    isOwner = false
+    owner = nil
     status = try Self.status(of: descriptor, name)
   }
-
-  deinit { if isOwner { closeDescriptor(descriptor) } }
 
   package var path: FilePath { root.appending(bytes: relativePath) }
 

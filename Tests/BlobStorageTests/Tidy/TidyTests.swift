@@ -79,6 +79,13 @@ struct TidyTests {
     #expect(wrong == [])
   }
 
+  /// Fails if a descriptor is closed where nothing stops debug builds at the second time.
+  @Test("closes descriptors in one place")
+  func closes() {
+    let places = tree.sources.filter { $0.code.contains { $0.contains(/\bbs_close\b/) } }.map(\.name)
+    #expect(places == ["SystemCall.swift"])
+  }
+
   @Test("has nothing in it that traps on bytes from disk, prints or is left to do")
   func forbidden() {
     let pattern = /\btry!|\bas!|\bfatalError\b|(?:^|[^.\w])print\(/
