@@ -142,13 +142,13 @@ import Testing
     let set = try await workshop.expect(
       0,
       [
-        "cache", "set-limit", "9M", "--prefix", "c/", "--count", "5", "--lifetime", "2.5", "--evict",
+        "cache", "set-limit", "9M", "--prefix", "c/", "--count", "5", "--lifetime", "2500.5", "--evict",
         "--json",
       ])
     let line = try #require(try set.json(CacheLine.self).first)
     #expect(line.prefix == "c/")
     #expect(line.countMax == 5)
-    #expect(line.lifetimeSeconds == 2.5)
+    #expect(line.lifetimeSeconds == 2_500.5)
     #expect(line.keys == 1)
     try await workshop.expect(1, ["cache", "set-limit", "9M", "--prefix", "d/"])
     #expect(try await workshop.expect(0, ["cache", "stats"]).errors.isEmpty)

@@ -210,13 +210,8 @@ struct CopyCommandTests {
     var delay = 0.1
     for _ in 0..<12 {
       let running = try await workshop.start(command)
-      let seconds = delay * Double.random(in: 0...1, using: &generator)
-      let killing = Task {
-        try await Task.sleep(for: .seconds(seconds))
-        running.signal(SIGKILL)
-      }
+      running.signal(SIGKILL, inSeconds: delay * Double.random(in: 0...1, using: &generator))
       let outcome = try await running.outcome()
-      killing.cancel()
       if outcome.status == 0 { break }
       #expect(outcome.status == -SIGKILL, "\(outcome.errors)")
       killedCount += 1

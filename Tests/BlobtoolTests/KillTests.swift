@@ -172,8 +172,7 @@ struct KilledActor {
   private mutating func putWhileStopped(_ key: String, _ seed: UInt64) async throws {
     let after = afterPut(key, seed, archives: true)
     let writer = try await workshop.start(["put", key, "--archive"], input: Self.content(seed))
-    try await Task.sleep(for: .seconds(generator.share() * durations["put", default: 0.1]))
-    writer.signal(SIGSTOP)
+    await writer.stop(inSeconds: generator.share() * durations["put", default: 0.1])
     for _ in 0..<2 {
       let collector = try await workshop.start(["gc"])
       // A writer that is stopped inside a transaction keeps others waiting, and must not do so for ever.
@@ -221,26 +220,17 @@ struct KilledActor {
   ) async throws -> Outcome {
     let name = arguments[0]
     let usual = durations[name, default: 0.2]
-    let begin = Date()
     let running = try await workshop.start(arguments, input: input)
     let isKilled = generator.below(5) < 3
-    var killing: Task<Void, any Error>?
-    if isKilled {
-      let delay = generator.share() * usual * 1.2
-      killing = Task {
-        try await Task.sleep(for: .seconds(delay))
-        running.signal(SIGKILL)
-      }
-    }
+    if isKilled { running.signal(SIGKILL, inSeconds: generator.share() * usual * 1.2) }
     let outcome = try await running.outcome()
-    killing?.cancel()
     counts["commands", default: 0] += 1
     if outcome.status == -SIGKILL {
       counts["killed", default: 0] += 1
       counts["killed \(name)", default: 0] += 1
     } else {
       #expect(allowed.contains(outcome.status), "\(arguments): \(outcome.errors)")
-      durations[name] = usual * 0.7 + Date().timeIntervalSince(begin) * 0.3
+      durations[name] = usual * 0.7 + outcome.seconds * 0.3
     }
     return outcome
   }

@@ -7,6 +7,8 @@ struct Outcome: Sendable {
   var status: Int32
   var bytes: Data
   var errors: String
+  /// From its start to its end.
+  var seconds: Double
 
   var text: String { String(decoding: bytes, as: UTF8.self) }
   var lines: [String] { text.split(separator: "\n").map(String.init) }
@@ -124,15 +126,17 @@ final class Running: @unchecked Sendable {
   private let process: Process
   private let folder: URL
   private let id: String
-  private let ended: AsyncStream<Int32>
+  private let ended: AsyncStream<(status: Int32, seconds: Double)>
 
   fileprivate init(_ process: Process, folder: URL, id: String) throws {
     self.process = process
     self.folder = folder
     self.id = id
-    let (stream, continuation) = AsyncStream<Int32>.makeStream()
+    let (stream, continuation) = AsyncStream<(status: Int32, seconds: Double)>.makeStream()
+    let begin = ContinuousClock.now
     process.terminationHandler = {
-      continuation.yield($0.terminationReason == .exit ? $0.terminationStatus : -$0.terminationStatus)
+      let status = $0.terminationReason == .exit ? $0.terminationStatus : -$0.terminationStatus
+      continuation.yield((status, (ContinuousClock.now - begin) / .seconds(1)))
       continuation.finish()
     }
     ended = stream
@@ -144,6 +148,20 @@ final class Running: @unchecked Sendable {
   /// Sends it a signal, if it is still there.
   func signal(_ number: Int32) {
     if process.isRunning { kill(process.processIdentifier, number) }
+  }
+
+  /// Sends it a signal in so many seconds, if it is still there. From a thread: a task may have to wait for other tests.
+  func signal(_ number: Int32, inSeconds seconds: Double, completion: (@Sendable () -> Void)? = nil) {
+    Thread.detachNewThread { [self] in
+      Thread.sleep(forTimeInterval: seconds)
+      signal(number)
+      completion?()
+    }
+  }
+
+  /// Returns once it is stopped, in so many seconds, or has ended.
+  func stop(inSeconds seconds: Double) async {
+    await withCheckedContinuation { done in signal(SIGSTOP, inSeconds: seconds) { done.resume() } }
   }
 
   /// Where a process writes to: the ends of its files' names.
@@ -162,13 +180,13 @@ final class Running: @unchecked Sendable {
 
   /// Waits for its end.
   func outcome() async throws -> Outcome {
-    var status: Int32 = -1
-    for await value in ended { status = value }
+    var end: (status: Int32, seconds: Double) = (-1, 0)
+    for await value in ended { end = value }
     // A task that is cancelled waits no longer: what it knows is not how the process ended.
     try Task.checkCancellation()
     return Outcome(
-      status: status, bytes: try Data(contentsOf: file(.output)),
-      errors: String(decoding: try Data(contentsOf: file(.errors)), as: UTF8.self))
+      status: end.status, bytes: try Data(contentsOf: file(.output)),
+      errors: String(decoding: try Data(contentsOf: file(.errors)), as: UTF8.self), seconds: end.seconds)
   }
 
   private func file(_ stream: Stream) -> URL { folder.appending(path: "\(id).\(stream.rawValue)") }

@@ -32,8 +32,7 @@ struct WaitingTests {
         try await begin()
       }
       let importer = importers[generator.below(importers.count)]
-      try await Task.sleep(for: .seconds(generator.share() * 0.05))
-      importer.signal(SIGSTOP)
+      await importer.stop(inSeconds: generator.share() * 0.05)
       defer { importer.signal(SIGCONT) }
       let getter = try await workshop.start(["get", "k"])
       let hasHung = Flag()
