@@ -10,7 +10,8 @@ import Testing
 struct HostileTests {
   /// Writes a pack of these records into a store, as some other program would.
   static func plant(
-    _ lab: Lab, _ sequence: UInt32 = 1, _ records: [(content: PackRecord.Content, payload: [UInt8])]
+    _ lab: Lab, _ sequence: UInt32 = 1, frames: [(FrameRecord, payload: [UInt8])] = [],
+    _ records: [(content: PackRecord.Content, payload: [UInt8])]
   ) throws {
     let folder = StoreFolder(FilePath(Lab.storePath), files: lab.disk)
     let header = PackHeader(
@@ -20,6 +21,7 @@ struct HostileTests {
       header: header,
       backend: FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: lab.disk),
       codecs: CodecPool())
+    for (frame, payload) in frames { _ = try writer.append(frame, payload: payload.span.bytes) }
     for (content, payload) in records {
       _ = try writer.append(content, payload: payload.span.bytes)
     }
@@ -79,6 +81,101 @@ struct HostileTests {
     #expect(error?.digest == digest && error?.pack != nil && error?.offset == 64, "the place is named")
     try engine.close()
     try Self.use(lab)
+  }
+
+  /// A frame of these chunks, with its payload, in a sealed pack with a ref of each.
+  private static func plantFrame(
+    _ lab: Lab, _ chunks: [[UInt8]], byteCounts: [Int]? = nil, payload: [UInt8]
+  ) throws {
+    let members = chunks.indices.map { index in
+      FrameRecord.Member(
+        digest: Digest.of(chunks[index]), plainByteCount: byteCounts?[index] ?? chunks[index].count)
+    }
+    let refs = chunks.enumerated().map { index, chunk in
+      ref("k\(index)", Digest.of(chunk), byteCount: Int64(chunk.count), time: 1 << 41 + UInt64(index))
+    }
+    try plant(lab, 1, frames: [(FrameRecord(codecNumber: 1, members: members), payload)], refs)
+  }
+
+  /// What each of so many keys reads as; nil where its chunk is damaged.
+  private static func read(_ lab: Lab, _ count: Int) throws -> [Data?] {
+    let engine = try lab.open()
+    let found = (0..<count).map { index -> Data? in
+      do throws(BlobStorageError) { return try engine.data("k\(index)", nil) } catch {
+        #expect(error.code == .corrupted && error.pack != nil && error.offset != nil, "\(error)")
+        return nil
+      }
+    }
+    try engine.close()
+    return found
+  }
+
+  /// A process of its own: the memory that counts is that of a whole process.
+  @Test("with a frame that grows beyond what it says stops there")
+  func frameBomb() async {
+    await #expect(processExitsWith: .success) { try Self.readFrameBomb() }
+  }
+
+  private static func readFrameBomb() throws {
+    let lab = try Lab()
+    let chunks = [[UInt8](repeating: 0, count: 3_000), [UInt8](repeating: 0, count: 200_000)]
+    try Self.plantFrame(lab, chunks, payload: try Self.encoded([UInt8](repeating: 0, count: 8 << 20), .zstd))
+    let growth = try Self.growth {
+      // The beginning of the frame is what it should be, and all of it is not.
+      #expect(try Self.read(lab, 2) == [Data(chunks[0]), nil])
+      try Self.use(lab)
+    }
+    #expect(growth < 200 << 20, "\(growth >> 20) MiB")
+  }
+
+  @Test("with a frame that names one chunk twice reads it")
+  func doubleMember() throws {
+    let lab = try Lab()
+    let chunks = [prose(1, 900), prose(2, 700), prose(1, 900)].map { [UInt8]($0) }
+    try Self.plantFrame(lab, chunks, payload: try Self.encoded(chunks.flatMap { $0 }, .zstd))
+    #expect(try Self.read(lab, 3) == chunks.map { Data($0) })
+    try Self.use(lab)
+    #expect(try Self.read(lab, 3) == chunks.map { Data($0) })
+  }
+
+  @Test("with a frame whose members have other lengths says that they are damaged")
+  func wrongLengths() throws {
+    let lab = try Lab()
+    let chunks = [prose(1, 900), prose(2, 700), prose(3, 300)].map { [UInt8]($0) }
+    try Self.plantFrame(
+      lab, chunks, byteCounts: [899, 701, 300], payload: try Self.encoded(chunks.flatMap { $0 }, .zstd))
+    #expect(try Self.read(lab, 3) == [nil, nil, Data(chunks[2])])
+    let engine = try lab.open()
+    #expect(
+      Set(try engine.verify().damaged.compactMap(\.digest)) == Set(chunks.prefix(2).map { Digest.of($0) }))
+    try engine.close()
+    try Self.use(lab)
+  }
+
+  @Test("with a frame that asks for a longer window than it may is refused, read in part or as a whole")
+  func longWindow() throws {
+    let chunks = [[UInt8](repeating: 7, count: 3_000), [UInt8](repeating: 7, count: 200_000)]
+    // A frame of two blocks that repeat one byte. Windows of 2 MiB and of 128 MiB.
+    func payload(_ window: UInt8) -> [UInt8] {
+      func block(_ count: Int, isLast: Bool) -> [UInt8] {
+        let header = count << 3 | 1 << 1 | (isLast ? 1 : 0)
+        return [UInt8(header & 255), UInt8(header >> 8 & 255), UInt8(header >> 16), 7]
+      }
+      return [0x28, 0xb5, 0x2f, 0xfd, 0, window] + block(103_000, isLast: false)
+        + block(100_000, isLast: true)
+    }
+    for (window, isTaken) in [(UInt8(11 << 3), true), (11 << 3 | 1, false), (17 << 3, false)] {
+      let lab = try Lab()
+      try Self.plantFrame(lab, chunks, payload: payload(window))
+      let growth = try Self.growth {
+        #expect(try Self.read(lab, 2) == chunks.map { isTaken ? Data($0) : nil }, "\(window)")
+        let engine = try lab.open()
+        #expect(try engine.verify().damaged.count == (isTaken ? 0 : 2))
+        try engine.close()
+      }
+      #expect(growth < 100 << 20, "\(growth >> 20) MiB")
+      try Self.use(lab)
+    }
   }
 
   /// A process of its own: the memory that counts is that of a whole process.

@@ -33,6 +33,14 @@ final class ZstdDecoder {
     }
   }
 
+  /// Bytes of the window that a frame asks for; 0 for a frame that says none, or bytes that are none. RFC 8878, 3.1.1.1.
+  static func windowByteCount(_ stored: RawSpan) -> Int {
+    stored.withUnsafeBytes { stored in
+      let isSingleSegment = stored.count < 6 || stored[4] & 0x20 != 0
+      return isSingleSegment ? 0 : (8 + Int(stored[5] & 7)) << (7 + Int(stored[5] >> 3))
+    }
+  }
+
   /// log2 of the longest window that may be taken.
   private static let windowLogMax = Int32(Limits.frameByteCountMax.trailingZeroBitCount)
 

@@ -22,7 +22,7 @@ public enum Limits {
   public static let frameByteCountMax = 2 << 20
   /// Versions named by one drop.
   public static let dropVersionCountMax = 4_096
-  /// Bytes of the entries of a commit record, before encoding.
+  /// Bytes of the entries of a commit record, before they are compressed.
   public static let commitRecordByteCountMax = 2 << 20
   /// Bytes that the entries of a commit record take in memory, about: keys share their beginnings on disk.
   public static let commitRecordMemoryByteCountMax = 8 << 20

@@ -143,8 +143,7 @@ package struct ListEntry: Hashable, Sendable {
       let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
       let chunkCount = Int(try reader.integer(UInt32.self))
       let span: Int64 = try reader.integer()
-      guard 1...Limits.manifestListCountMax ~= chunkCount, span >= 1, span <= Limits.blobByteCountMax - sum,
-        chunkCount * ChunkEntry.byteCount <= Limits.chunkByteCountMax
+      guard 1...Limits.manifestListCountMax ~= chunkCount, span >= 1, span <= Limits.blobByteCountMax - sum
       else { throw BlobStorageError(.corrupted, "A manifest names a list of an invalid length.") }
       sum += span
       entries.append(ListEntry(digest: digest, chunkCount: chunkCount, spanByteCount: span))

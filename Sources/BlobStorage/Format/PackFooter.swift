@@ -7,7 +7,7 @@ package enum PackFooter {
     package static let magic = Array("BLOBFOOT".utf8)
 
     package var name: PackName
-    /// The number of records, and of entries of commit records in place of these.
+    /// The number of records; a commit record counts as its entries, a frame as its members.
     package var recordCount: Int
     /// Where the footer begins, which is where the records end.
     package var footerOffset: Int64

@@ -68,6 +68,9 @@ package struct RecordDecoder {
     let (isCompressed, synced) = try Self.begin(&reader, at: offset)
     let entries: [CommitRecord.Entry]
     if !isCompressed {
+      guard reader.remainingByteCount <= Limits.commitRecordByteCountMax else {
+        throw BlobStorageError(.corrupted, "A commit record has too many bytes of entries.")
+      }
       entries = try self.entries(try reader.bytes(reader.remainingByteCount), header, at: offset)
     } else {
       let byteCount = try reader.varint(atMost: Limits.commitRecordByteCountMax)

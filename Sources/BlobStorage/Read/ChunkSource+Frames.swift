@@ -103,6 +103,10 @@ extension ChunkSource {
     guard codecNumber == CodecKind.zstd.rawValue else {
       throw BlobStorageError(.unsupportedFormat, "this build does not know codec \(codecNumber) of a frame")
     }
+    // Whether all of it is decoded or its beginning: a verification finds what a get would refuse.
+    guard ZstdDecoder.windowByteCount(payload) <= Limits.frameByteCountMax else {
+      throw .undecodable(.zstd, "its window is longer than \(Limits.frameByteCountMax) bytes")
+    }
     // A zstd block has 128 KiB: near the end, all of it is decoded in any case, and a window would only cost copying.
     let count = end.flatMap { $0 <= plainByteCount - (128 << 10) ? $0 : nil } ?? plainByteCount
     return try [UInt8](filling: count) { (target) throws(BlobStorageError) in

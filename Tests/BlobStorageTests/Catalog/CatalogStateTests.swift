@@ -35,6 +35,14 @@ struct CatalogStateTests {
     #expect(try Self.state(place).hasSuffix(" clean\n"))
   }
 
+  @Test("begins with the word that Format.md says")
+  func page() throws {
+    let text = try String(contentsOf: WorkedExampleTests.document, encoding: .utf8)
+    let section = try #require(text.range(of: "## The catalog's state")).upperBound
+    let row = try #require(text[section...].firstMatch(of: /\n\| 1 \| `([^`]+)`, the layout/))
+    #expect(row.1 == CatalogState.layout)
+  }
+
   @Test("is written over whatever a killed process has left of a new one")
   func leftover() throws {
     let place = try StorePlace()

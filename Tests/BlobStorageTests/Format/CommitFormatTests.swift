@@ -322,6 +322,29 @@ struct CommitFormatTests {
       packed.raw(frame.bytes)
       #expect(failure { _ = try Self.decode(packed.bytes) }?.code == .corrupted)
     }
+    // Nor may there be more of them if they are not compressed.
+    var loose = ByteWriter()
+    loose.raw([0, 0x20, 1, 97])
+    loose.varint(Self.stamp.time >> 16)
+    loose.varint(9)
+    func end(_ writer: inout ByteWriter) {
+      writer.raw(Self.digest.withUnsafeBytes { Array($0) })
+      writer.varint(3)
+      writer.varint(1_024)
+      writer.raw([UInt8](repeating: 5, count: 1_024))
+    }
+    end(&loose)
+    var counts: [Bool: Int] = [:]
+    while loose.bytes.count < Limits.commitRecordByteCountMax + 5_000 {
+      loose.raw([0x20, 1, 0, 2])
+      end(&loose)
+      let isLong = loose.bytes.count > Limits.commitRecordByteCountMax + 1
+      guard isLong || loose.bytes.count > Limits.commitRecordByteCountMax - 1_100 else { continue }
+      counts[isLong, default: 0] += 1
+      let code = failure { _ = try Self.decode(loose.bytes) }?.code
+      #expect(code == (isLong ? .corrupted : nil), "\(loose.bytes.count)")
+    }
+    #expect(counts.count == 2)
     // More entries than the record has bytes.
     let many = (0..<20_000).flatMap { _ in [0x80, 1, 0, 0, 1, 1, 0] as [UInt8] }
     let drops = [0x80, 1, 97, 1, 0, 1, 1, 0] + many
