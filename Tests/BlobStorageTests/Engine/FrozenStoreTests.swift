@@ -52,13 +52,18 @@ struct FrozenStoreTests {
     let store = try await BlobStore.open(at: path)
     try await store.set("new", to: Data("new".utf8))
     try await store.delete(expected[0].key)
-    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles.isEmpty)
+    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0.5)).obstacles.isEmpty)
+    // A pack with a record of a later build is for that build to collect.
+    let error = await #expect(throws: BlobStorageError.self) {
+      try await store.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    }
+    #expect(error?.code == .unsupportedFormat)
     #expect(try await store.verify().damaged.isEmpty)
     #expect(try await store.data(forKey: "new") == Data("new".utf8))
     try await store.close()
   }
 
-  /// Every kind of record and chunk is in it, and a pack without a footer.
+  /// Every kind of record, chunk, commit and stamp is in it, a pack without a footer, and a census.
   private static func checkKinds(_ path: String) throws {
     let packs = FilePath(path).appending("packs")
     let backend = FolderBackend(folder: packs, asideFolder: packs, files: SystemFiles())
@@ -66,24 +71,63 @@ struct FrozenStoreTests {
     for name in try backend.packNames().live {
       let file = try #require(try backend.openPack(name))
       defer { file.close() }
-      let outcome = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { record in
+      func insert(_ stamp: Stamp, after last: Stamp) {
+        let isOwn = stamp.writer == name.writer
+        kinds.insert("further stamp, writer \(isOwn ? 0 : stamp.writer == last.writer ? 2 : 1)")
+      }
+      let outcome = try PackScanner(file: file, name: name, codecs: CodecPool()).scan {
+        (record) throws(BlobStorageError) in
+        if record.type == .commit, record.beginsRecord {
+          kinds.formUnion(try Self.kindsOfCommit(file, record, name))
+        }
         switch record.content {
-        case .chunk where record.member != nil: kinds.insert("member of a frame")
+        case .chunk(let chunk) where record.member != nil:
+          kinds.insert("member of a frame\(chunk.features == nil ? "" : ", features")")
         case .chunk(let chunk): kinds.insert("codec \(chunk.codecNumber)\(chunk.base == nil ? "" : ", base")")
         case .manifest(let manifest): kinds.insert("manifest \(manifest.depth)")
         case .ref(let ref):
           kinds.insert(record.continues ? "ref of several" : ref.replaced == .none ? "ref" : "replacing ref")
-        case .drop: kinds.insert("drop")
+          if ref.version.writer != name.writer { kinds.insert("another writer's ref") }
+          if ref.replaced != .none { insert(ref.replaced, after: ref.version) }
+        case .drop(let drop):
+          kinds.insert(drop.versions.count == 1 ? "drop" : "drop of several")
+          if drop.stamp.writer != name.writer { kinds.insert("another writer's drop") }
+          for (version, last) in zip(drop.versions, [drop.stamp] + drop.versions) {
+            insert(version, after: last)
+          }
         case .skipped: kinds.insert("skipped")
         }
       }
       kinds.insert(outcome.isSealed ? "sealed" : "not sealed")
     }
+    let census = try #require(FileManager.default.contents(atPath: path + "/census"))
+    for event in census.withUnsafeBytes({ Census($0) }).events {
+      kinds.insert("census: \("\(event)".prefix { $0 != "(" })")
+    }
     #expect(
       kinds == [
         "codec 0", "codec 1", "codec 2", "codec 1, base", "manifest 0", "manifest 1", "ref", "replacing ref",
-        "ref of several", "drop", "sealed", "not sealed", "member of a frame",
+        "ref of several", "drop", "sealed", "not sealed", "member of a frame", "member of a frame, features",
+        "skipped", "drop of several", "another writer's ref", "another writer's drop",
+        "further stamp, writer 0", "further stamp, writer 1", "further stamp, writer 2",
+        "commit in the meta", "commit in the meta, compressed", "commit in the payload",
+        "commit in the payload, compressed", "commit that continues", "census: store", "census: begun",
+        "census: sealed",
       ])
+  }
+
+  /// How the commit record looks of which that is the first entry.
+  private static func kindsOfCommit(
+    _ file: any File, _ record: PackRecord, _ name: PackName
+  ) throws(BlobStorageError) -> Set<String> {
+    let bytes = try file.bytes(at: record.recordRange.lowerBound, record.recordRange.count, pack: name)
+    return try bridge(bytes) { (raw) throws(BlobStorageError) in
+      let (header, meta, payload) = try RecordHeader.verified(
+        raw, pack: name, offset: record.recordRange.lowerBound)
+      let isCompressed = (meta.isEmpty ? payload : meta)[0] & 1 != 0
+      let kind = "commit in the \(meta.isEmpty ? "payload" : "meta")\(isCompressed ? ", compressed" : "")"
+      return header.flags & RecordHeader.continues == 0 ? [kind] : [kind, "commit that continues"]
+    }
   }
 
   static func listed(_ version: BlobVersion, bytes: String?, seed: UInt64?) -> Listed {
@@ -133,6 +177,7 @@ struct FrozenStoreGenerator {
       listed[result.version.id] = (Hex.text(Array(text.utf8)), nil)
     }
     let archiving = PutOptions(replacement: .archiveCurrent)
+    for (version, seed) in try Self.writeForeignPack(path, algorithm) { listed[version] = (nil, seed) }
 
     var engine = try Engine(path: path, configuration: configuration)
     for (seed, codec) in CodecKind.allCases.enumerated() {
@@ -177,7 +222,7 @@ struct FrozenStoreGenerator {
     // Copied before the last writer closes: its pack has no footer.
     try FileManager.default.createDirectory(
       at: target.appending(path: "packs"), withIntermediateDirectories: true)
-    for file in ["store"]
+    for file in ["store", "census"]
       + (try FileManager.default.contentsOfDirectory(atPath: path + "/packs")).map({ "packs/" + $0 })
     {
       try FileManager.default.copyItem(atPath: "\(path)/\(file)", toPath: target.appending(path: file).path)
@@ -186,6 +231,98 @@ struct FrozenStoreGenerator {
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
     try encoder.encode(lines).write(to: Fixtures.url("stores/\(name).json"))
     try engine.close()
+  }
+
+  /// Writes a pack as other writers and a later build may: with stamps of others, commits of several records, and a
+  /// record that readers skip. Its last writer has died. Returns the seeds of its versions.
+  private static func writeForeignPack(
+    _ path: String, _ algorithm: Digest.Algorithm
+  ) throws -> [BlobVersion.ID: UInt64] {
+    let folder = StoreFolder(FilePath(path), files: SystemFiles())
+    let header = PackHeader(
+      name: PackName(writer: 0xf00d, sequence: 1), storeID: try folder.readHeader().storeID,
+      digestAlgorithm: algorithm, created: 1_760_000_000_000 << 16)
+    let backend = FolderBackend(folder: folder.packs, asideFolder: folder.aside, files: SystemFiles())
+    let writer = try PackWriter(header: header, backend: backend, codecs: CodecPool())
+    let seeds = Array(UInt64(60)..<64)
+    let plain = seeds.map { Array(FrozenStoreTests.bytes(seed: $0, 700)) }
+    let digests = plain.map { Digest.of($0, by: algorithm) }
+    let members = digests.indices.map {
+      FrameRecord.Member(
+        digest: digests[$0], plainByteCount: 700,
+        features: $0 == 1 ? nil : SIMD3(repeating: 77 + UInt32($0)))
+    }
+    let (codec, stored) = try ChunkEncoder().encoded(plain.flatMap { $0 }, by: .zstd)
+    try #require(codec == .zstd)
+    _ = try writer.append(FrameRecord(codecNumber: 1, members: members), payload: stored.span.bytes)
+
+    var found: [BlobVersion.ID: UInt64] = [:]
+    let (pack, one, other) = (header.name.writer, UInt64(0xaaaa), UInt64(0xbbbb))
+    func stamp(_ number: UInt64, _ writer: UInt64) -> Stamp {
+      Stamp(time: header.created + number << 16, writer: writer)
+    }
+    func ref(
+      _ key: String, _ version: Stamp, replacing replaced: Stamp = .none, metadata: [UInt8] = []
+    ) -> CommitRecord.Entry {
+      let index = found.count % digests.count
+      found[BlobVersion.ID(version)] = seeds[index]
+      return .ref(
+        RefRecord(
+          key: Array(key.utf8), version: version, replaced: replaced, digest: digests[index], byteCount: 700,
+          created: version.time >> 16 + 5, metadata: metadata))
+    }
+    func drop(_ key: String, _ stamp: Stamp, _ versions: [Stamp]) -> CommitRecord.Entry {
+      .drop(DropRecord(key: Array(key.utf8), stamp: stamp, versions: versions))
+    }
+    guard case .ref(let first) = ref("foreign/versions", stamp(1, one)) else { return [:] }
+    _ = try writer.append(.ref(first), continues: true)
+    var entries = [
+      ref("foreign/versions", stamp(2, other)),
+      ref("foreign/versions", stamp(3, one), replacing: stamp(2, other)),
+      ref("foreign/versions", stamp(4, pack)),
+      ref("foreign/versions", stamp(5, one), replacing: stamp(1, one)),
+    ]
+    entries += (10..<20).map { ref("foreign/dropped", stamp($0, $0 < 14 ? one : $0 < 17 ? other : pack)) }
+    entries.append(
+      drop(
+        "foreign/dropped", stamp(20, one), (10..<19).map { stamp($0, $0 < 14 ? one : $0 < 17 ? other : pack) }
+      ))
+    try writer.append(commit: entries) { _ in }
+    // Too long for the meta: once a drop of versions that are not there, and once what can be compressed.
+    var random = SplitMix64(seed: 5)
+    let absent = (0..<600).map { _ in Stamp(time: random.next() >> 20, writer: random.next()) }
+    try writer.append(commit: [drop("foreign/dropped", stamp(21, one), absent)]) { _ in }
+    try writer.append(
+      commit: (40..<62).map {
+        ref("metadata/text \($0)", stamp($0, pack), metadata: Array(Hex.text(random.bytes(500)).utf8))
+      }
+    ) { _ in }
+    try writer.flush()
+    let offset = writer.byteCount
+    let skipped = Self.skippedRecord(pack: header.name, offset: offset)
+    try writer.file.put(skipped, at: offset)
+    let last = PackWriter(
+      adopting: writer.file, header: header, byteCount: offset + Int64(skipped.count), codecs: CodecPool())
+    try last.append(commit: [
+      drop("foreign/dropped", stamp(90, other), [stamp(19, pack)]), ref("foreign/last", stamp(91, pack)),
+    ]) { _ in }
+    try last.flush()
+    last.file.close()
+    return found
+  }
+
+  /// A record of a type and flags that no build knows yet.
+  private static func skippedRecord(pack: PackName, offset: Int64) -> [UInt8] {
+    var header = RecordHeader(type: .chunk, metaByteCount: 3, payloadByteCount: 5)
+    header.typeNumber = 130
+    header.flags = 0x60
+    var bytes = header.encoded(meta: [1, 2, 3], pack: pack, offset: offset)
+    let payload: [UInt8] = [5, 6, 7, 8, 9]
+    let checksum = RecordHeader.payloadChecksum(
+      payload.span.bytes, continuing: bytes.withUnsafeBytes { header.writtenChecksum($0) })
+    bytes += payload
+    withUnsafeBytes(of: checksum.littleEndian) { bytes += $0 }
+    return bytes
   }
 
   /// Puts a blob of one chunk that is encoded against another, record by record.

@@ -20,16 +20,18 @@ struct SecondReaderTests {
     var packs: [Pack]
     var chunkCount: Int
     var manifestCount: Int
+    var met: [String]
     var versions: [FrozenStoreTests.Listed]
     var currents: [Current]
 
-    private enum CodingKeys: CodingKey { case packs, chunkCount, manifestCount, versions }
+    private enum CodingKeys: CodingKey { case packs, chunkCount, manifestCount, met, versions }
 
     init(from decoder: any Decoder) throws {
       let values = try decoder.container(keyedBy: CodingKeys.self)
       packs = try values.decode([Pack].self, forKey: .packs)
       chunkCount = try values.decode(Int.self, forKey: .chunkCount)
       manifestCount = try values.decode(Int.self, forKey: .manifestCount)
+      met = try values.decode([String].self, forKey: .met)
       versions = try values.decode([FrozenStoreTests.Listed].self, forKey: .versions)
       currents = try values.decode([Current].self, forKey: .versions)
     }
@@ -45,7 +47,14 @@ struct SecondReaderTests {
     }
     let found = try Self.listed(Fixtures.url("stores/\(name)"))
     try #require(found.versions == expected)
-    #expect(found.packs.map(\.isSealed).sorted { $0 && !$1 } == [true, false])
+    #expect(found.packs.map(\.isSealed).sorted { $0 && !$1 } == [true, true, false])
+    #expect(
+      found.met == [
+        "census: begun", "census: sealed", "census: store", "compressed entries", "content in the meta",
+        "content in the payload", "continued commit", "drop of several versions", "further stamp of kind 0",
+        "further stamp of kind 1", "further stamp of kind 2", "member with features", "plain entries",
+        "skipped record", "stamp with its writer",
+      ])
     #expect(found.chunkCount > 30)
     #expect(found.manifestCount == 4)
     // Versions of a key are listed newest first.

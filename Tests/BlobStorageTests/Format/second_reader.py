@@ -16,6 +16,8 @@ from blake3 import blake3
 
 MIB = 1 << 20
 CONTINUES = 0x20
+# What was met, for tests to see that a store has it.
+MET = collections.Counter()
 
 
 class Wrong(Exception):
@@ -167,6 +169,7 @@ def parsed_frame(record, meta, pack):
     lengths = [field >> 1 for field in fields]
     total = sum(lengths)
     meta.need(meta.is_at_end(), "is too long")
+    MET["member with features"] += sum(field & 1 for field in fields)
     meta.need(codec and count >= 2 and all(lengths) and total <= 2 * MIB, "has impossible members")
     meta.need(0 < record.size < total, "has a payload of an impossible length")
 
@@ -203,7 +206,7 @@ def table(data, depth, what):
         parts = list(struct.iter_unpack("<32sIQ", data))
     else:
         parts = [(digest, 1, length) for digest, length in struct.iter_unpack("<32sI", data)]
-    need(all(chunks and 0 < length <= (2**48 if depth else 8 * MIB) for _, chunks, length in parts),
+    need(all(0 < chunks <= 131_072 and 0 < length <= (2**48 if depth else 8 * MIB) for _, chunks, length in parts),
          f"{what} lists an impossible length")
     return parts
 
@@ -214,11 +217,15 @@ def parsed_commit(record, fields, pack):
     fields.need(is_in_place, "has its content in a wrong place")
     fields = Fields(content, what)
     flags = fields.number(1)
+    MET["compressed entries" if flags & 1 else "plain entries"] += 1
+    MET["content in the payload" if record.payload else "content in the meta"] += 1
+    MET["continued commit"] += bool(record.kind & CONTINUES)
     fields.need(flags < 4, "has flags that are not known")
     synced = fields.varint(record.at) if flags & 2 else 0
     if flags & 1:
         length = fields.varint(2 * MIB)
         fields = Fields(decoded(1, content[fields.at :], length, what), what)
+    fields.need(len(fields.data) - fields.at <= 2 * MIB, "has too many bytes of entries")
     entries, key, time, place, unfolded = [], b"", 0, record.at, 0
 
     def stamp(time, writer):
@@ -228,6 +235,7 @@ def parsed_commit(record, fields, pack):
     def further(after):
         time, how = after[0] + fields.signed(), fields.number(1)
         fields.need(how < 3, "has an invalid stamp")
+        MET[f"further stamp of kind {how}"] += 1
         return stamp(time, (pack.writer, None, after[1])[how] if how != 1 else fields.number(8))
 
     while not fields.is_at_end():
@@ -240,6 +248,7 @@ def parsed_commit(record, fields, pack):
         fields.need(key and 0 not in key, "has an invalid key")
         first = None if entries else fields.varint(2**47 - 1) << 16 | fields.varint(65_535)
         time = time + fields.signed() if entries else first
+        MET["stamp with its writer"] += bool(flags & 4)
         own = stamp(time, fields.number(8) if flags & 4 else pack.writer)
         unfolded += 128 + len(key)
         if is_drop:
@@ -247,6 +256,7 @@ def parsed_commit(record, fields, pack):
             for _ in range(fields.varint(4_096)):
                 versions.append(further(versions[-1]))
             fields.need(len(versions) > 1, "drops no version")
+            MET["drop of several versions"] += len(versions) > 2
             unfolded += 16 * (len(versions) - 1)
             entries.append(Drop(key, own, versions[1:]))
             continue
@@ -258,6 +268,7 @@ def parsed_commit(record, fields, pack):
             blob = fields.bytes(32), fields.varint(2**48)
         elif flags & 3 == 2:
             blob = place = place + fields.signed()
+            fields.need(64 <= place < record.at, "names an impossible place")
         metadata = fields.bytes(fields.varint(1_024)) if flags & 32 else None
         fields.need(metadata != b"", "has empty metadata")
         unfolded += len(metadata or b"")
@@ -275,7 +286,12 @@ KINDS = {
     3: Kind("commit", parsed_commit, CONTINUES, False, True),
     4: Kind("frame", parsed_frame, 0, False, False),
 }
-SKIPPED = Kind("skipped record", lambda record, meta, pack: [], 0x60, False, False)
+def skipped(record, meta, pack):
+    MET["skipped record"] += 1
+    return []
+
+
+SKIPPED = Kind("skipped record", skipped, 0x60, False, False)
 
 
 def kind_of(record, what):
@@ -454,9 +470,9 @@ class Store:
         need(data[8:10] == b"\2\0", "the store has another format version")
         need(is_guarded(data), "the store header is damaged")
         need(data[15] == 0, "the store is encrypted")
-        layout = "<10xHB3xI12s16s8x4s4x"
-        flags, self.algorithm, average, zeros, self.id, more_zeros = struct.unpack(layout, data)
-        is_known = flags < 4 and self.algorithm in DIGESTS and not any(zeros + more_zeros)
+        layout = "<10xHBB2xI12s16s8x4s4x"
+        flags, self.algorithm, codec, average, zeros, self.id, more_zeros = struct.unpack(layout, data)
+        is_known = flags < 4 and self.algorithm in DIGESTS and codec < 3 and not any(zeros + more_zeros)
         need(is_known, "the store header has values that are not known")
         is_power = average.bit_count() == 1 and 1_024 <= average <= 2 * MIB
         need(is_power, "the store header has an impossible length of chunks")
@@ -473,6 +489,7 @@ class Store:
             if sum_read != b"%08x" % checksum(said):
                 continue
             word, name, *rest = said.decode("ascii").split(" ")
+            MET[f"census: {word}"] += 1
             if word == "removed":
                 self.removed.append((name, f"{name[:17]}{rest[0]}"))
             elif word == "set-aside":
@@ -545,7 +562,9 @@ def main():
         store = Store(sys.argv[1])
         counts = store.verify()
         packs = [{"name": pack.name, "isSealed": pack.is_sealed, "end": pack.end} for pack in store.packs]
-        print(json.dumps({"packs": packs, **counts, "versions": list(store.versions())}, indent=1))
+        versions = list(store.versions())
+        met = sorted(name for name, count in MET.items() if count)
+        print(json.dumps({"packs": packs, **counts, "met": met, "versions": versions}, indent=1))
     except (Wrong, OSError, ValueError) as error:
         sys.exit(f"second_reader: {error}.")
 
