@@ -1,3 +1,4 @@
+import BlobStorage
 import BlobStorageTestSupport
 import Foundation
 import Testing
@@ -29,6 +30,15 @@ struct FuzzTests {
       Soak.count("fuzzed inputs of \(name)")
     }
     Soak.printCounts("fuzzing \(name)")
+  }
+
+  @Test("of a catalog's state begin with what it takes")
+  func seedsOfState() throws {
+    let target = try #require(FuzzTarget.all.first { $0.name == "state" })
+    for seed in target.seeds() {
+      let text = String(decoding: seed, as: UTF8.self)
+      #expect(CatalogState(text)?.text == text)
+    }
   }
 
   /// One of the inputs, changed in a few places.

@@ -278,8 +278,8 @@ extension FuzzTarget {
   static let state = FuzzTarget(
     "state",
     seeds: {
-      ["4 g1 boot/mount/other 12\n", "4 g1 boot/mount 12 0 1700000000 999999999 0 clean\n"].map {
-        Array($0.utf8)
+      ["g1 boot/mount/other 12", "g1 boot/mount 12 0 1700000000 999999999 0 clean"].map {
+        Array("\(CatalogState.layout) \($0)\n".utf8)
       }
     }
   ) { input in
@@ -358,7 +358,8 @@ extension FuzzTarget {
       try readAll(engine)
       _ = try engine.verify()
       _ = try engine.statistics()
-      _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      let recompresses = input.last.map { $0 % 2 == 1 } ?? false
+      _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0, recompresses: recompresses))
       _ = try engine.repair()
       try readAll(engine)
       let data = Data(StorePlan.contents[3])
@@ -405,6 +406,11 @@ extension FuzzTarget {
       [0, 3, 1, 4, 0, 4, 1, 5, 0, 5, 1, 3, 2, 0, 4, 1, 0, 9, 2, 1, 5, 2, 0, 9],
       // Lists of lists.
       [0, 3, 0, 0, 5, 30, 3, 3, 3, 6, 21, 30, 200, 2, 0, 21, 7, 0, 255],
+      // A frame, refs of its members, a chunk against one of them, a sealed pack. It ends odd: recompressed.
+      [8, 0, 3, 3, 5, 9, 2, 0, 5, 9, 0, 18, 2, 1, 9, 8, 0, 10, 0, 4, 1, 3, 2, 2, 4, 7, 0, 5, 4, 0, 1],
+      // Frames that lie: of other lengths, cut, longer than they say, of an unknown codec.
+      [8, 1, 2, 4, 6, 2, 0, 4, 3, 0, 9, 8, 2, 2, 7, 8, 2, 1, 7, 4, 0, 9]
+        + [8, 3, 2, 9, 10, 2, 2, 9, 5, 0, 9, 8, 4, 2, 11, 12, 2, 3, 12, 6, 0, 9, 4, 0, 2],
     ]
   }
 }

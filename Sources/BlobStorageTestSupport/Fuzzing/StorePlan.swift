@@ -36,7 +36,7 @@ struct StorePlan {
     try begin()
     var reader = InputReader(input.count > 2_000 ? Array(input.prefix(2_000)) : input)
     while !reader.isEmpty {
-      switch reader.byte() % 8 {
+      switch reader.byte() % 9 {
       case 0: try writeChunk(&reader)
       case 1: try writeManifest(&reader)
       case 2:
@@ -60,6 +60,7 @@ struct StorePlan {
         try begin()
       case 5: try writeList(&reader)
       case 6: try writeManifestOfLists(&reader)
+      case 8: try writeFrame(&reader)
       default:
         // A chunk that is not what its digest says.
         let content = Self.contents[reader.byte() % 16]
@@ -111,6 +112,36 @@ struct StorePlan {
           digest: digest(number), plainByteCount: content.count, codecNumber: 1, base: base
         )),
       stored)
+  }
+
+  /// Contents in a frame, which may be another than it says.
+  private func writeFrame(_ reader: inout InputReader) throws(BlobStorageError) {
+    let lie = reader.byte() % 8
+    var members: [FrameRecord.Member] = []
+    var plain: [UInt8] = []
+    for _ in 0..<reader.byte() % 12 {
+      let number = reader.byte() % 16
+      let content = Self.contents[number]
+      guard !content.isEmpty else { continue }
+      let features: SIMD3<UInt32>? = number % 2 == 0 ? SIMD3(repeating: UInt32(number)) : nil
+      members.append(.init(digest: digest(number), plainByteCount: content.count, features: features))
+      plain += content
+    }
+    guard let last = members.indices.last else { return }
+    var stored = Fuzzing.decode(plain) { raw throws(BlobStorageError) in
+      try ChunkEncoder().withEncoded(raw.bytes, by: .zstd) { Array($1) }
+    }
+    var codec: UInt8 = 1
+    switch lie {
+    case 1: members[last].plainByteCount += 1
+    case 2: stored?.removeLast()
+    case 3: members[last].plainByteCount = 1
+    case 4: codec = 99
+    default: break
+    }
+    guard let stored, let writer else { return }
+    // A writer that lies more would only write what no reader takes for a frame.
+    _ = try writer.append(FrameRecord(codecNumber: codec, members: members), payload: stored.span.bytes)
   }
 
   private func entries(_ reader: inout InputReader) -> [UInt8] {
