@@ -6,7 +6,7 @@ import Testing
 
 @Suite("A damaged base", .serialized)
 struct DamagedBaseTests {
-  /// Flips a bit in the payload of a chunk.
+  /// Flips a bit in the payload of a chunk, or where the payload of its frame begins.
   static func damage(_ digest: Digest, in place: StorePlace) throws {
     let engine = try place.engine()
     let (row, name) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -19,7 +19,14 @@ struct DamagedBaseTests {
     let chunk = try #require(row)
     let url = URL(filePath: place.path).appending(path: "packs/\(try #require(name)).pack")
     var data = try Data(contentsOf: url)
-    data[Int(chunk.payloadOffset) + chunk.storedByteCount / 2] ^= 4
+    if let offset = chunk.frameOffset {
+      let header = try bridge(Array(data.dropFirst(Int(offset)).prefix(RecordHeader.byteCountMax))) {
+        (raw) throws(BlobStorageError) in try RecordHeader(raw)
+      }
+      data[Int(offset) + header.byteCount + header.metaByteCount] ^= 4
+    } else {
+      data[Int(chunk.payloadOffset) + chunk.storedByteCount / 2] ^= 4
+    }
     try data.write(to: url)
   }
 
@@ -88,6 +95,51 @@ struct DamagedBaseTests {
     try place.removeCatalog()
     let rebuilt = try place.engine()
     for number in 0...2 { #expect(try Self.read(rebuilt, digests[number]) == bytes[number], "\(number)") }
+    try rebuilt.close()
+  }
+
+  @Test(
+    "in a frame is reported with the frame's members and what depends on it, and healed by a put of its bytes",
+    arguments: [false, true])
+  func member(rebuilds: Bool) throws {
+    let place = try StorePlace()
+    var environment = Engine.Environment()
+    environment.joinsItems = true
+    let writer = try place.engine(environment)
+    var seed = SplitMix64(seed: 2)
+    var bytes = (0..<4).map { _ in seed.text(6_000) }
+    _ = try writer.put((0..<3).map { PutItem(key: "\($0)", data: Data(bytes[$0])) }, .relaxed)
+    // The next version of the first key is encoded against a member; the other key needs neither.
+    bytes.append(bytes[0])
+    bytes[4].replaceSubrange(3_000..<3_010, with: Array("0123456789".utf8))
+    _ = try writer.put("0", bytes[4], PutOptions(durability: .relaxed, replacement: .archiveCurrent))
+    _ = try writer.put("3", bytes[3])
+    #expect(try BlobInformation.find(writer, "0", nil)?.basedChunkCount == 1)
+    let digests = bytes.map { Digest.of($0) }
+    let rows = try writer.catalog.read { (transaction) throws(BlobStorageError) in
+      try digests.map { (digest) throws(BlobStorageError) in try transaction.chunkRow(digest) }
+    }
+    #expect(rows.map { $0?.frameOffset != nil } == [true, true, true, false, false])
+    try writer.close()
+    try Self.damage(digests[0], in: place)
+    if rebuilds { try place.removeCatalog() }
+    let engine = try place.engine()
+    let found = try engine.verify().damaged
+    #expect(Set(found.compactMap(\.digest)) == Set(digests[0...2] + [digests[4]]))
+    #expect(found.first { $0.digest == digests[1] }?.keys == ["1"])
+    let dependant = try #require(found.first { $0.digest == digests[4] })
+    #expect(dependant.keys == ["0"] && dependant.reason.contains("its base is damaged"))
+    #expect(dependant.reason.contains("\(digests[0])"))
+    #expect(try Self.read(engine, digests[4]) == nil)
+    #expect(try Self.read(engine, digests[3]) == bytes[3])
+    _ = try engine.put("again", bytes[0])
+    #expect(try Self.read(engine, digests[0]) == bytes[0])
+    #expect(try Self.read(engine, digests[4]) == bytes[4])
+    #expect(Set(try engine.verify().damaged.compactMap(\.digest)) == Set(digests[1...2]))
+    try engine.close()
+    try place.removeCatalog()
+    let rebuilt = try place.engine()
+    for number in [0, 3, 4] { #expect(try Self.read(rebuilt, digests[number]) == bytes[number], "\(number)") }
     try rebuilt.close()
   }
 
