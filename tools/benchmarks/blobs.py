@@ -122,11 +122,15 @@ def opened(bench):
 
 @row("growth", "everyday work in stores of 10⁴ to 10⁷ chunks, relaxed; open is the median of five", {
     ("open, 10000000 chunks", OURS): 100, ("mark, 10000000 chunks", OURS): 2, ("catalog, 1000000 chunks", OURS): 60,
-    ("catalog, 300000 chunks of text", OURS): 90}, once=True)
+    ("catalog, 1000000 chunks of text", OURS): 90, ("catalog, 1000000 keys", OURS): 120}, once=True)
 def growth(bench):
     for power in range(4, 8):
         measure_growth(bench, bench.count(10**power, 1_000))
-    measure_growth(bench, bench.count(300_000, 1_000), " of text", works=("catalog",))
+    measure_growth(bench, bench.count(10**6, 1_000), " of text", works=("catalog",))
+    count, store = bench.count(10**6, 1_000), bench.work / "keys"
+    usage = bench.run(["StoreBench", "keys", store, count])
+    bench.add(f"catalog, {count} keys", OURS, stored(store / "catalog") / count, "B a key", usage)
+    shutil.rmtree(store)
 
 
 def measure_growth(bench, count, text="", works=None):

@@ -7,6 +7,7 @@ from pathlib import Path
 MIXED = (
     "libllvm15 qtbase5-doc-html libqt5webenginecore5 rust-src libreoffice-core libboost1.74-doc gcc-12 cmake-doc "
     "libclang-cpp14 mame-data valgrind gimp-help-en octave-doc").split()
+DOCUMENTATION = ["cmake-doc", "libboost1.74-doc", "octave-doc", "golang-1.19-src"]
 TREE = ["libboost1.74-dev", "golang-1.19-src"]
 PHOTOGRAPHS = ["plasma-workspace-wallpapers", "mate-backgrounds", "gnome-backgrounds", "ukui-wallpapers"]
 ICONS = (
@@ -87,9 +88,12 @@ class Data:
     @data_set
     def files(self, to):
         """20,000 small files of a library and of a language's sources, in their folders."""
-        files = [(name, path) for name in TREE for path in files_below(self.package(name)) if path.stat().st_size > 0]
-        for name, path in random.Random(1).sample(files, 20_000):
-            copy(path, to / name / path.relative_to(self.package(name)))
+        self._sample(to, TREE, 20_000)
+
+    @data_set
+    def documentation(self, to):
+        """9,525 files of manuals and of a language's sources, in their folders."""
+        self._sample(to, DOCUMENTATION, 9_525)
 
     @data_set
     def photographs(self, to):
@@ -112,6 +116,12 @@ class Data:
         archive = self._downloaded(["apt-get", "-qq", "download", name], f"{name}_*.deb")
         subprocess.run(["dpkg-deb", "--extract", archive, to], check=True)
         archive.unlink()
+
+    def _sample(self, to, packages, count):
+        found = [(name, path) for name in packages for path in files_below(self.package(name))]
+        files = [(name, path) for name, path in found if path.stat().st_size > 0]
+        for name, path in random.Random(1).sample(files, count):
+            copy(path, to / name / path.relative_to(self.package(name)))
 
     def _pictures(self, to, packages, suffixes):
         for name in packages:

@@ -9,6 +9,7 @@ from core import OURS, row, settle, stored
 from data import byte_count
 
 ZSTD, PLAIN, OFF = "zstd -3 -T2", "plain bytes", f"{OURS}, similarity off"
+UNIQUE = f"{ZSTD}, unique files"
 LONG, FAST = "zstd -9 --long=27", f"{OURS}, level fast"
 # A step that ends in / is for folders. `again` reads everything in full; `next` imports the next versions of the same
 # keys, `version` archives a file under one key. The limits do what any store has to do, and nothing else.
@@ -60,6 +61,12 @@ COMMANDS = {
 }
 COMMANDS[OFF] = COMMANDS[OURS].replace("init blobtool init", "init blobtool init --similarity off")
 COMMANDS[FAST] = COMMANDS[OURS].replace("init blobtool init", "init blobtool init --level fast")
+# Of equal files a store keeps one, so this is what its size is compared with. b3sum puts 64 digits and two spaces before
+# a path.
+COMMANDS[UNIQUE] = """
+        import zstd -q -3 -T2 -c {source} > {store}
+        import/ cd {source} && find . -type f -print0 | sort -z | xargs -0 b3sum | awk '!met[$1]++ {{print substr($0, 67)}}' \
+| tar -cf - --verbatim-files-from -T - | zstd -q -3 -T2 -c > {store}"""
 COMMANDS[LONG] = COMMANDS[ZSTD].replace("-3 -T2", "-9 --long=27 -T1")
 
 
@@ -69,7 +76,7 @@ class Program:
     def __init__(self, bench, name, folder):
         folder.mkdir(parents=True)
         self.bench, self.name, self.folder, self.store = bench, name, folder, folder / "store"
-        self.kind = "limit" if name in (ZSTD, LONG, PLAIN) else None
+        self.kind = "limit" if name in (ZSTD, UNIQUE, LONG, PLAIN) else None
         self.commands = dict(line.split(maxsplit=1) for line in COMMANDS[name].strip().splitlines())
         self.environment = {
             "BLOBTOOL_STORE": self.store, "RESTIC_REPOSITORY": self.store, "RESTIC_PASSWORD": "bench",
@@ -141,24 +148,27 @@ store_row("files", "20,000 small files: import, import again and read in full, v
           "import again verify export", {("import", "restic"): 3.5, ("again", "restic"): 4, ("export", "restic"): 3})
 
 SIZES = {
-    "mixed": "1 GiB of binaries and text", "files": "20,000 small files", "icons": "40,000 icons and pieces of clip art",
+    "mixed": "1 GiB of binaries and text", "files": "20,000 small files",
+    "documentation": "9,525 files of documentation and code", "icons": "40,000 icons and pieces of clip art",
     "documents": "1,500 JSON documents in 8 versions", "photographs": "200 MB of photographs",
     "releases": "16 releases of sympy as tars"}
 
 
 @row("sizes", "all that a store takes on the disk, after an import and after gc --recompress", {
     **{(f"{data}, imported", peer): 1 for data in SIZES for peer in ("restic", "borg")},
-    **{(f"{data}, recompressed", ZSTD): 0.91 for data in ("files", "icons", "documents")},
-    ("mixed, recompressed", LONG): 1, ("mixed, imported", FAST): 0.87,
+    **{(f"{data}, recompressed", UNIQUE): 0.91 for data in ("files", "icons", "documents")},
+    ("mixed, recompressed", LONG): 1, ("mixed, imported", FAST): 0.87, ("mixed, level fast, x restic", OURS): 3,
     ("4 KB of a frame, first", OURS): 150, ("4 KB of a frame, again", OURS): 15}, once=True)
 def sizes(bench):
     for data in SIZES:
         source, found = bench.data.tars("sympy") if data == "releases" else getattr(bench.data, data)(), {}
-        for name in (OURS, FAST, "restic", "borg", ZSTD, LONG):
+        for name in (OURS, FAST, "restic", "borg", ZSTD, UNIQUE, LONG):
+            if name == UNIQUE and source.is_file():
+                continue
             program = Program(bench, name, bench.work / f"sizes-{data}-{name}".replace(" ", ""))
             found[name] = usage = program.step("import", source)
             bench.add(f"{data}, imported", name, program.byte_count() / 1e6, "MB", usage, f"of {SIZES[data]}", program.kind)
-            if name in (ZSTD, LONG):
+            if name in (ZSTD, UNIQUE, LONG):
                 bench.add(f"{data}, recompressed", name, program.byte_count() / 1e6, "MB", usage, kind=program.kind)
             if name == OURS and data == "files":
                 usage = bench.run(["StoreBench", "members", program.store, 2_000])
@@ -170,6 +180,7 @@ def sizes(bench):
             shutil.rmtree(program.folder)
         for name in (OURS, FAST, "restic", "borg"):
             bench.add(f"{data}, time of the import", name, found[name].seconds, "s", found[name])
+        bench.add(f"{data}, level fast, x restic", OURS, found["restic"].seconds / found[FAST].seconds, "×", found[FAST])
 
 
 def measure_similarity(bench, folders, ways=("next",), names=(OURS, OFF, "restic"), ranges=0):

@@ -125,6 +125,25 @@ func fill(_ place: String, chunkCount: Int, isText: Bool, state: String?) async 
   return ["seconds": filling.sum]
 }
 
+/// Makes a store with that many keys of 40 bytes, in no order, each with one version. All have the same blob: the catalog
+/// has rows of keys, and of hardly anything else.
+func putKeys(_ path: String, count: Int) async throws -> [String: Any] {
+  let store = try await BlobStore.create(at: path)
+  var numbers = SplitMix64(state: 1)
+  let shuffled = (0..<count).shuffled(using: &numbers)
+  var filling = Durations()
+  for start in stride(from: 0, to: count, by: 10_000) {
+    let items = shuffled[start..<min(start + 10_000, count)].map { number in
+      let digits = String(number + 1_000_000_000)
+      return PutItem(key: "photographs/2024/holidays/img-\(digits)", data: Data([1, 2, 3]))
+    }
+    _ = try await filling.time { try await store.put(items, options: .relaxed) }
+  }
+  // The last process to close the catalog writes it anew, in full pages.
+  try await filling.time { try await store.close() }
+  return ["seconds": filling.sum]
+}
+
 private func smallData(_ index: Int) -> Data {
   var numbers = SplitMix64(state: UInt64(index) &* 77)
   return numbers.data(byteCount: 200)

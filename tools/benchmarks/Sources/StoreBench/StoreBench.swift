@@ -26,6 +26,7 @@ enum StoreBench {
     case ("fill", 4...5):
       try await fill(
         words[1], chunkCount: number(words[2]), isText: words[3] == "on", state: words.dropFirst(4).first)
+    case ("keys", 3): try await putKeys(words[1], count: number(words[2]))
     case ("growth", 2): try await measureGrowth(words[1])
     default: throw Failure(reason: "usage: tools/bench prints the command lines")
     }
