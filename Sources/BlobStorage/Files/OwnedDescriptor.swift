@@ -1,17 +1,16 @@
-import BlobStorage
 import CBlobKernels
 import SystemPackage
 
 /// A descriptor that is closed with its last owner; for use by one thread at a time.
-final class OwnedDescriptor: Sendable {
-  let number: Int32
+package final class OwnedDescriptor: Sendable {
+  package let number: Int32
 
-  init(owning number: Int32) { self.number = number }
+  package init(owning number: Int32) { self.number = number }
 
   deinit { closeDescriptor(number) }
 
   /// Opens what `relative` means in a folder; `path` is what messages call it.
-  static func open(
+  package static func open(
     _ directory: Int32, _ relative: FilePath, _ path: @autoclosure () -> FilePath, _ options: Int32,
     _ attempt: String
   ) throws(BlobStorageError) -> OwnedDescriptor {
@@ -22,14 +21,14 @@ final class OwnedDescriptor: Sendable {
   }
 
   /// Opens what has a name in a folder; `path` is what messages call it.
-  static func open(
+  package static func open(
     _ directory: Int32, _ name: [CChar], _ path: @autoclosure () -> FilePath, _ options: Int32,
     _ attempt: String
   ) throws(BlobStorageError) -> OwnedDescriptor {
     OwnedDescriptor(owning: Int32(try systemCall(attempt, path()) { bs_open_at(directory, name, options) }))
   }
 
-  func status(_ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> FileStatus {
+  package func status(_ path: @autoclosure () -> FilePath) throws(BlobStorageError) -> FileStatus {
     var raw = bs_status()
     _ = try systemCall("stat", path()) { bs_status_of(number, &raw) }
     return FileStatus(raw)
