@@ -5,7 +5,7 @@ import Synchronization
 import Testing
 
 /// Two processes at once: the one is stopped before each of its calls in turn, while the other does all of its work.
-@Suite("Two at once", .serialized)
+@Suite("Two at once")
 struct RaceTests {
   typealias Work = @Sendable (Lab) throws -> Void
 
@@ -195,12 +195,27 @@ struct RaceTests {
     }
     Soak.count("possible races", stops.count)
     for (order, step) in Soak.some(of: stops, daily: distance == 1 ? dailyCount : stops.count) {
-      do {
-        let outcome = try run(
-          origin, order.works(race), step, weaknesses: weaknesses, without: missing)
-        try outcome.lab.checkInvariants(afterPowerCut: false)
-      } catch { throw Broken("\(order) at its call \(step): \(error)") }
+      try check(origin, race, order, step, weaknesses: weaknesses, without: missing)
     }
+  }
+
+  /// Stops one of them before chosen calls, and checks what they leave.
+  static func explore(
+    _ race: Race, _ order: Order, at steps: [Int], weaknesses: Weaknesses, without missing: Set<TableStep>
+  ) throws {
+    let origin = try Lab()
+    try race.setUp(origin)
+    for step in steps { try check(origin, race, order, step, weaknesses: weaknesses, without: missing) }
+  }
+
+  private static func check(
+    _ origin: Lab, _ race: Race, _ order: Order, _ step: Int, weaknesses: Weaknesses,
+    without missing: Set<TableStep>
+  ) throws {
+    do {
+      let outcome = try run(origin, order.works(race), step, weaknesses: weaknesses, without: missing)
+      try outcome.lab.checkInvariants(afterPowerCut: false)
+    } catch { throw Broken("\(order) at its call \(step): \(error)") }
   }
 
   @Test("lose nothing", arguments: all)
