@@ -21,8 +21,8 @@ struct StaleAnswerTests {
   func damages() async throws {
     print("stale answers with BLOB_STORAGE_SEED=\(Self.seed)")
     let history = try await StoreHistory()
-    try await tryAll(history, history.sealed, daily: 4)
-    try await tryAll(history, history.killed, daily: 3)
+    try await tryAll(history, history.sealed, daily: 2)
+    try await tryAll(history, history.killed, daily: 2)
   }
 
   /// Tries damages, so many of each kind every day.

@@ -6,7 +6,7 @@ import Testing
 
 /// Every scenario is cut at every one of its calls that change the disk: once by a kill and several times by a power cut.
 /// Each power cut has other fates for what was not synced.
-@Suite("Crashes", .serialized)
+@Suite("Crashes")
 struct CrashTests {
   struct Scenario: Sendable, CustomTestStringConvertible {
     let name: String

@@ -5,7 +5,7 @@ import SystemPackage
 import Testing
 
 /// Every scenario of the crash tests, recovery and collection among them, with one of its calls failing.
-@Suite("Calls that fail", .serialized)
+@Suite("Calls that fail")
 struct FaultTests {
   /// What fails, and how.
   struct Failing: CustomStringConvertible {
@@ -70,13 +70,15 @@ struct FaultTests {
   func syncs(_ scenario: CrashTests.Scenario) throws {
     let (origin, calls) = try calls(of: scenario)
     let count = calls.count { $0.kind == .synchronize }
-    for number in 1..<count + 1 {
-      for failing in Failing.all.prefix(2) {
-        do { try Self.check(origin, scenario, number, failing, .sharing, of: .synchronize) } catch {
-          Issue.record("\(scenario.name), sync \(number) of \(count) failed with \(failing): \(error)")
-        }
+    let all = Failing.all.prefix(2).flatMap { failing in (1..<count + 1).map { ($0, failing) } }
+    for (number, failing) in Soak.some(of: all, daily: 7) {
+      do { try Self.check(origin, scenario, number, failing, .sharing, of: .synchronize) } catch {
+        Issue.record("\(scenario.name), sync \(number) of \(count) failed with \(failing): \(error)")
       }
+      Soak.count("failing syncs")
     }
+    Soak.count("possible failing syncs", all.count)
+    Soak.printCounts("failing syncs in \(scenario.name)")
   }
 
   @Test(

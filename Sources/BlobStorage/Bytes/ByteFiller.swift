@@ -8,6 +8,8 @@ package struct ByteFiller: ByteSink {
   /// Bytes that are still to be filled.
   var remainingByteCount: Int { rest.count }
 
+  // Otherwise a row takes 7 % more instructions.
+  @inline(__always)
   package mutating func raw(_ bytes: UnsafeRawBufferPointer) {
     UnsafeMutableRawBufferPointer(rebasing: rest[..<bytes.count]).copyMemory(from: bytes)
     rest = UnsafeMutableRawBufferPointer(rebasing: rest[bytes.count...])

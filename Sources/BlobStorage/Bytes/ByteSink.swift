@@ -15,6 +15,10 @@ extension ByteSink {
 
   /// Puts `count` zero bytes.
   package mutating func zeros(_ count: Int) {
-    for _ in 0..<count { integer(UInt8(0)) }
+    withUnsafeBytes(of: (UInt64(0), UInt64(0))) { zeros in
+      for done in stride(from: 0, to: count, by: zeros.count) {
+        raw(UnsafeRawBufferPointer(rebasing: zeros.prefix(count - done)))
+      }
+    }
   }
 }

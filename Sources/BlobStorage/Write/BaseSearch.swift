@@ -90,7 +90,8 @@ struct BaseSearch: Sendable {
 
   /// The features of a chunk that may profit from a base; nil when it cannot.
   func features(_ plain: RawSpan, hint: CompressibilityHint) -> SIMD3<UInt32>? {
-    triesBases(hint) ? SuperFeatures.of(plain) : nil
+    guard triesBases(hint) else { return nil }
+    return SuperFeatures.of(plain).map { SIMD3($0[0], $0[1], $0[2]) }
   }
 
   /// What to try for a chunk with these features, which the store does not know.
