@@ -54,7 +54,7 @@ extension WriteTransaction {
     try increment(.cacheTick)
   }
 
-  /// Has later ticks be greater than this.
+  /// Makes later ticks greater than this.
   package func raiseCacheTick(_ tick: UInt64) throws(BlobStorageError) {
     if tick > (try meta(.cacheTick)) { try setMeta(.cacheTick, tick) }
   }

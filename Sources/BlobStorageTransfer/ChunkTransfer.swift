@@ -55,7 +55,7 @@ final class ChunkTransfer {
     holds = []
   }
 
-  /// Has these chunks in the target, at the latest after ``flush()``.
+  /// Brings these chunks to the target, at the latest in ``flush()``.
   ///
   /// - Parameter areBlobs: whether each is all of a blob.
   func need(_ digests: some Sequence<Digest>, areBlobs: Bool = false) throws(BlobStorageError) {

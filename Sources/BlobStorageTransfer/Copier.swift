@@ -249,7 +249,7 @@ package final class Copier {
     if !failures.isEmpty { try report(failures, batch) }
   }
 
-  /// Has the chunks of a blob brought to the target, unless it has the blob, however it was cut there.
+  /// Brings the chunks of a blob to the target, unless the target has the blob, however it was cut there.
   private func prepare(_ digest: Digest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
     if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
     let layout = try layoutInSource(digest)

@@ -250,7 +250,7 @@ package final class Engine: Sendable {
     try CacheFile.read(folder).map { (String(decoding: $0.prefix, as: UTF8.self), $0.limits) }
   }
 
-  /// Has packs be as small as the store's cache needs them, if it has one: a large one can only be emptied as a whole.
+  /// Makes packs as small as the store's cache needs them, if it has one: a large one can only be emptied as a whole.
   package func adoptCacheLimits() throws(BlobStorageError) {
     // Opening the cache reports damage.
     if case (_, let limits)?? = try unlessCorrupted(try cacheSettings()) {

@@ -67,7 +67,7 @@ struct Verifier {
     return report
   }
 
-  /// Has the catalog remember which chunks cannot be read: gc removes nothing then, and the next put heals them.
+  /// Marks in the catalog which chunks cannot be read: gc removes nothing then, and the next put heals them.
   private func rememberDamage(_ report: VerificationReport) throws(BlobStorageError) {
     guard engine.ownsPacks else { return }
     for damage in report.damaged where !damage.keys.isEmpty {

@@ -138,7 +138,7 @@ package final class ChunkSource: Sendable {
     return nil
   }
 
-  /// Has the catalog point at another copy of a chunk, where it can be written and others can still be decoded.
+  /// Points the catalog at another copy of a chunk, if it can be written and other chunks can still be decoded.
   private func use(_ copy: OtherCopies.Copy, _ chunk: ChunkRecord, insteadOf place: Place, _ digest: Digest) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in

@@ -116,12 +116,12 @@ final class DropInStore: Sendable {
       key: key, path: path)
   }
 
-  /// Has files of a deleted key stay out for good, if they were left out; says whether they were.
+  /// Leaves files of a deleted key out for good, if they were left out. Returns whether they were.
   func forget(_ key: String, of library: Library) throws(BlobStorageError) -> Bool {
     try forget(library) { $0.utf8.elementsEqual(key.utf8) }
   }
 
-  /// Has everything that was left out stay out for good.
+  /// Leaves everything out for good that was left out.
   func forgetAll(of library: Library) throws(BlobStorageError) { _ = try forget(library) { _ in true } }
 
   private func forget(

@@ -3,9 +3,9 @@ import Logging
 
 /// Applies published packs to a catalog that is in use. Several processes may apply the same packs at once: idempotent.
 ///
-/// It applies the records of many packs as one group. Chunks without a base, unless they are in frames, go first, in the order of their digests, so
-/// that neighbours in the tree are written together. Their result does not depend on order or repetition. The other
-/// records follow in pack order, and advance the applied length in each pack's row.
+/// It applies the records of many packs as one group. Chunks that have neither a base nor a frame go first, in the order
+/// of their digests, so that neighbours in the tree are written together. Their result does not depend on order or
+/// repetition. The other records follow in pack order, and advance the applied length in each pack's row.
 ///
 /// A pack's row is marked published with its first record, and sealed with its last. A row that is only published was
 /// applied in part, and a later run continues it.

@@ -152,8 +152,7 @@ package final class SharedStore: Sharing {
       .union(listing.missing)
   }
 
-  /// No machine may change or remove a published pack alone. So this
-  /// machine stops relying on what is damaged in it.
+  /// Stops relying on what is damaged in a published pack. No machine may change or remove such a pack alone.
   package func distrust(
     _ pack: UInt32, except whole: [PackRecord]
   ) throws(BlobStorageError) -> Set<Digest>? {
