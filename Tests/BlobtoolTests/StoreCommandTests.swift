@@ -151,6 +151,23 @@ struct VerificationLine: Decodable {
     #expect(workshop.contents("out2/q") == Data("new".utf8))
   }
 
+  @Test("a store of format version 1 is refused in one sentence that says how to migrate")
+  func formatVersion1() async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "key"], input: Data("bytes".utf8))
+    var header = try #require(workshop.contents("store/store"))
+    header[8] = 1
+    try workshop.write(header, to: "store/store")
+    let sentence =
+      "\(workshop.storePath): The store has format version 1, which this build does not read: "
+      + "export it with the build that made it, and import that with this one."
+    for arguments in [["list"], ["get", "key"], ["put", "key"], ["verify"], ["export", "out"]] {
+      let outcome = try await workshop.expect(1, arguments)
+      #expect(outcome.errors == "blobtool: \(sentence)\n", "\(arguments)")
+      #expect(outcome.bytes.isEmpty)
+    }
+  }
+
   @Test("gc --recompress saves what a dry run says, about, and only once")
   func recompressing() async throws {
     let workshop = try await Workshop()

@@ -217,6 +217,67 @@ struct MutationTests {
     #expect(broken != nil)
   }
 
+  @Test("H7: a pack that goes before the recompressed one is on the medium")
+  func recompressedWithoutSync() throws {
+    let broken = counted(
+      try firstBreak("a collection that encodes chunks anew", .retiresBeforeSync) { _ in [.dropAll] })
+    #expect(broken != nil)
+  }
+
+  @Test("a frame of which garbage is copied along")
+  func deadMembers() throws {
+    for weaknesses in [[], Weaknesses.copiesDeadMembers] {
+      let lab = try Lab()
+      let keys = (0..<8).map { "\($0)" }
+      try lab.session { try lab.put($0, keys.map { ($0, prose(UInt64($0) ?? 0, 250)) }) }
+      lab.weaknesses = weaknesses
+      try lab.session { engine in
+        try lab.delete(engine, Array(keys.prefix(3)))
+        #expect(try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount == 3)
+        let isRight = try engine.verify().chunkCount == 5
+        #expect(isRight == weaknesses.isEmpty)
+      }
+      if !weaknesses.isEmpty { _ = counted("") }
+    }
+  }
+
+  @Test("a recompression that stores chunks in more bytes")
+  func recompressedToMore() throws {
+    for weaknesses in [[], Weaknesses.recompressesToMore] {
+      let lab = try Lab(StoreOptions(chunkByteCountAverage: 64 << 10))
+      lab.packByteCountTarget = 1 << 20
+      let (long, short) = (RecompressionTests.text(1, 50_000), Data(Hex.text(Array(noise(2, 1_000))).utf8))
+      try lab.session { engine in
+        try lab.put(engine, [("long", long + RecompressionTests.text(2, 10_000))])
+        try lab.put(engine, [("short", short)])
+      }
+      // The long chunk keeps its base, and so parts the short one from the text.
+      try lab.session { engine in
+        try lab.put(engine, [("text", RecompressionTests.text(4, 200_000))])
+        try lab.put(engine, [("long", long + RecompressionTests.text(3, 10_000))], archives: true)
+        try lab.put(engine, [("short", short + noise(5, 50))], archives: true)
+      }
+      lab.weaknesses = weaknesses
+      try lab.session { engine in
+        func byteCount() throws -> Int {
+          let digest = try #require(try engine.versions("short").first).digest
+          return try #require(
+            try engine.catalog.read { (transaction) throws(BlobStorageError) in
+              try transaction.chunkRow(digest)
+            }
+          ).recordByteCount
+        }
+        let before = try byteCount()
+        try #require(before < 400)
+        let report = try engine.collectGarbage(CollectionOptions(recompresses: true))
+        #expect(report.recompressedPackCount == 2)
+        let isRight = try byteCount() <= before
+        #expect(isRight == weaknesses.isEmpty)
+      }
+      if !weaknesses.isEmpty { _ = counted("") }
+    }
+  }
+
   @Test("H9: what a dead writer left is not taken in")
   func skippedRecovery() throws {
     let broken = counted(try firstBreak("a durable put", .skipsRecovery, known: 16) { _ in [.kill] })

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageTestSupport
 import Foundation
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -184,15 +185,129 @@ struct RecompressionTests {
     try lab.checkInvariants(afterPowerCut: false)
   }
 
+  @Test("stops looking when its time is over, also where there is nothing left to gain")
+  func lookingTime() throws {
+    let lab = try Self.lab()
+    // Packs of noise, and one that was recompressed.
+    for seed in 0..<8 { try lab.session { try lab.put($0, [("\(seed)", noise(UInt64(seed), 30_000))]) } }
+    try lab.session { try lab.put($0, [("text", Self.text(1, 30_000))]) }
+    try lab.session { engine in
+      _ = try engine.collectGarbage(Self.options)
+      let packCount = try Self.packs(engine).count
+      let lookCount = Mutex(0)
+      func look(secondsMax: Double?) throws -> Int {
+        lookCount.withLock { $0 = 0 }
+        let options = CollectionOptions(recompresses: true, secondsMax: secondsMax)
+        let report = try engine.collectGarbage(options) { progress in
+          guard progress.phase == "sampling" else { return }
+          lookCount.withLock { $0 += 1 }
+          lab.clock.set(lab.clock.now + 1_000)
+        }
+        #expect(report.recompressedPackCount == 0)
+        return lookCount.withLock { $0 }
+      }
+      try #require(packCount == 9)
+      #expect(try look(secondsMax: nil) == packCount)
+      #expect(try look(secondsMax: 2.5) == 3)
+    }
+  }
+
+  @Test("reports its progress within a round, up to the end")
+  func progress() throws {
+    let lab = try Lab(StoreOptions(chunkByteCountAverage: 64 << 10, usesSimilarity: false))
+    lab.packByteCountTarget = 64 << 20
+    // One pack, so one round. Its frames are full at 2 MiB.
+    try lab.session { try lab.put($0, [("a", Self.text(1, 2 << 20)), ("b", Self.text(2, 1 << 20))]) }
+    try lab.session { engine in
+      let byteCount = try #require(try Self.packs(engine).first).recordsByteCount
+      let reported = Mutex<[WorkProgress]>([])
+      let report = try engine.collectGarbage(Self.options) { progress in
+        if progress.phase == "recompressing" { reported.withLock { $0.append(progress) } }
+      }
+      #expect(report.recompressedPackCount == 1)
+      let counts = reported.withLock { $0.map(\.doneByteCount) }
+      #expect(counts == counts.sorted())
+      #expect(counts.first == 0 && counts.last == byteCount)
+      #expect(counts.filter { (1..<byteCount).contains($0) }.count >= 1, "\(counts)")
+      #expect(reported.withLock { $0.allSatisfy { $0.totalByteCount == byteCount } })
+    }
+  }
+
+  @Test("leaves the empty blob out of frames")
+  func emptyBlob() throws {
+    let lab = try Self.lab()
+    try lab.session { engine in
+      for number in 0..<4 { try lab.put(engine, [("\(number)", Self.text(UInt64(number), 3_000))]) }
+      try lab.put(engine, [("empty", Data())])
+      for number in 4..<8 { try lab.put(engine, [("\(number)", Self.text(UInt64(number), 3_000))]) }
+    }
+    try lab.session { engine in
+      let report = try engine.collectGarbage(Self.options)
+      #expect(report.recompressedPackCount == 1)
+      #expect(try Self.counts(engine).framed == 8)
+      #expect(try engine.verify(readsBlobs: true).damaged == [])
+    }
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
+  @Test("never makes the packs larger", arguments: UInt64(0)..<12)
+  func neverLarger(_ seed: UInt64) throws {
+    var random = SplitMix64(seed: seed)
+    func pick<T>(_ values: [T]) -> T { values[Int(random.next() % UInt64(values.count))] }
+    let lab = try Lab(
+      StoreOptions(
+        chunkByteCountAverage: pick([1, 4, 16, 64]) << 10, level: pick([CodecLevel.default, .fast, .max]),
+        usesSimilarity: pick([true, false])))
+    lab.packByteCountTarget = pick([24, 96, 512]) << 10
+    for session in 0..<3 {
+      try lab.session { engine in
+        for number in 0..<6 {
+          let content = { (seed: UInt64) -> Data in
+            let (byteCount, isNoise) = (pick([0, 90, 1_500, 9_000, 40_000]), pick([true, false, false]))
+            return isNoise
+              ? noise(seed, byteCount) : Self.text(seed % 5, byteCount) + noise(seed, byteCount / 50)
+          }
+          switch pick([0, 1, 2, 2]) {
+          case 0: try lab.put(engine, (0..<8).map { ("\(session) \(number) \($0)", content(random.next())) })
+          case 1: try lab.put(engine, [("\(number)", content(random.next()))], streamed: true)
+          default: try lab.put(engine, [("\(number)", content(random.next()))], archives: true)
+          }
+        }
+      }
+    }
+    try lab.session { engine in
+      // Then no garbage goes that would hide what a pack gains.
+      for _ in 0..<2 { _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)) }
+      let before = try Self.fileByteCount(lab)
+      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 1, recompresses: true))
+      let after = try Self.fileByteCount(lab)
+      #expect(after <= before, "\(report)")
+    }
+    try lab.checkInvariants(afterPowerCut: false)
+  }
+
+  /// Bytes of all packs, footers included.
+  private static func fileByteCount(_ lab: Lab) throws -> Int {
+    try DamageTests.paths(lab).reduce(0) { $0 + (try DamageTests.bytes(lab, $1).count) }
+  }
+
   @Test("leaves a pack with a damaged record as it is, and says why")
   func damage() throws {
     let lab = try Self.lab()
     try lab.session { try lab.put($0, [("a", Self.text(1, 60_000)), ("b", Self.text(2, 60_000))]) }
     let path = try #require(try DamageTests.paths(lab).first)
+    try lab.session { try lab.put($0, [("whole", Self.text(3, 60_000))]) }
     try DamageTests.change(lab, path) { $0[400] ^= 1 }
     try lab.session { engine in
-      let report = try engine.collectGarbage(Self.options)
-      #expect(report.recompressedPackCount == 0)
+      for isDryRun in [true, false] {
+        let report = try engine.collectGarbage(
+          CollectionOptions(isDryRun: isDryRun, garbageShareMin: 0.25, recompresses: true))
+        #expect(report.recompressedPackCount == 1)
+        let name = try #require(path.lastComponent?.stem)
+        try #require(report.obstacles.count == 1)
+        #expect(report.obstacles[0].contains("in pack \(name) at "))
+        #expect(report.obstacles[0].hasSuffix(": run verify."))
+      }
       #expect(try engine.data("b", nil) == Self.text(2, 60_000))
     }
     #expect(try DamageTests.paths(lab).contains(path))

@@ -73,6 +73,10 @@ package struct Weaknesses: OptionSet, Sendable {
   package static let deletesChangesEarly = Weaknesses(rawValue: 1 << 30)
   /// A machine that was away believes changes whose numbers may have been deleted.
   package static let trustsOldChanges = Weaknesses(rawValue: 1 << 31)
+  /// Compaction copies a frame as it is though some of its members are garbage.
+  package static let copiesDeadMembers = Weaknesses(rawValue: 1 << 32)
+  /// Recompression stores chunks anew that then take more bytes.
+  package static let recompressesToMore = Weaknesses(rawValue: 1 << 33)
   /// A fence is put behind what is listed, whatever was removed.
   package static let fencesByListing = Weaknesses(rawValue: 1 << 21)
 }

@@ -182,7 +182,9 @@ struct Compaction: ~Copyable {
         let (header, meta, payload) = try RecordHeader.verified(raw, pack: pack, offset: range.lowerBound)
         let frame = try FrameRecord(
           meta: meta, payloadByteCount: header.payloadByteCount, algorithm: engine.header.digestAlgorithm)
-        guard frame.members.count == liveCount else { return false }
+        guard
+          frame.members.count == liveCount || engine.weaknesses.contains(.copiesDeadMembers)
+        else { return false }
         _ = try session.append(frame, payload: payload.bytes)
         return true
       } catch { throw mismatch(error, at: range.lowerBound) }

@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Encodes the chunks of sealed packs once more, most profitable packs first: ``Reencoder``.
 ///
 /// It takes a few packs at a time through the same steps as a collection of their garbage (``Collector``). So each round
@@ -13,11 +15,11 @@ struct Recompression {
   }
 
   /// Packs that would save less stay as they are.
-  private static let shareMin = 0.01
+  private static func savedByteCountMin(_ byteCount: Int64) -> Int64 { max(1, byteCount / 100) }
   /// Places of a pack that are sampled, and plain bytes of each.
   private static let spotCount = 4
   private static let spotByteCount = 512 << 10
-  /// The part of a limited time that looking at packs may take.
+  /// The part of the time left that looking at packs may take once one is found that gains.
   private static let lookingShare = 0.1
   /// Stored bytes of one round, during which no writer can share what its packs have. In a bucket, no other machine can
   /// collect garbage until the round ends.
@@ -46,7 +48,10 @@ struct Recompression {
 
   /// Adds what was saved, or on a dry run what would be, to the report of the collection before it.
   func run(_ report: inout CollectionReport) throws(BlobStorageError) {
-    var rest = try prospects()[...]
+    let (prospects, damages) = try prospects()
+    // At the end: the packs that can be read are encoded all the same.
+    defer { report.obstacles += damages }
+    var rest = prospects[...]
     let total = rest.reduce(0) { $0 + $1.byteCount }
     var doneByteCount: Int64 = 0
     if options.isDryRun {
@@ -55,19 +60,39 @@ struct Recompression {
       report.freedByteCount += report.recompressionSavedByteCount
       return
     }
+    func reportDone(_ byteCount: Int64) {
+      progress(WorkProgress(phase: "recompressing", doneByteCount: byteCount, totalByteCount: total))
+    }
     while !rest.isEmpty, secondsLeft > 0, report.obstacles.isEmpty {
-      progress(
-        WorkProgress(phase: "recompressing", doneByteCount: doneByteCount, totalByteCount: total))
+      reportDone(doneByteCount)
       let round = nextRound(from: &rest, doneByteCount)
+      let roundByteCount = round.reduce(0) { $0 + $1.byteCount }
       let collector = try Collector(
         engine, CollectionOptions(garbageShareMin: 0, waitSeconds: options.waitSeconds),
         { [progress] in if $0.phase == "waiting" { progress($0) } }, scope: Set(round.map(\.number)),
         removal: removal)
-      collector.reencoder = reencoder
+      collector.reencoder = reporting(progress, doneByteCount, roundByteCount, total)
       report.add(round: try collector.run())
-      doneByteCount += round.reduce(0) { $0 + $1.byteCount }
+      doneByteCount += roundByteCount
     }
+    if doneByteCount > 0 { reportDone(doneByteCount) }
     report.seconds += engine.environment.time.now() - start
+  }
+
+  /// The reencoder of a round, which reports each group that it has encoded.
+  private func reporting(
+    _ progress: @escaping ProgressHandler, _ before: Int64, _ roundByteCount: Int64, _ total: Int64
+  ) -> Reencoder {
+    var reencoder = reencoder
+    let encoded = Atomic<Int64>(0)
+    reencoder.didEncode = { byteCount in
+      // What the round copies as it is counts at its end.
+      let done = encoded.add(Int64(byteCount), ordering: .relaxed).newValue
+      progress(
+        WorkProgress(
+          phase: "recompressing", doneByteCount: before + min(done, roundByteCount), totalByteCount: total))
+    }
+    return reencoder
   }
 
   private var secondsLeft: Double {
@@ -94,30 +119,36 @@ struct Recompression {
 
   // MARK: Looking at packs
 
-  /// The packs that are worth it, most profitable first.
-  private func prospects() throws(BlobStorageError) -> [Prospect] {
+  /// The packs that are worth it, most profitable first, and why others could not be read.
+  private func prospects() throws(BlobStorageError) -> (found: [Prospect], damages: [String]) {
+    let lookingEnd = engine.environment.time.now() + secondsLeft * Self.lookingShare
     let rows = try engine.catalog.packRows().filter {
       $0.row.isSealed && !$0.row.isDamaged && !$0.row.isLost && $0.row.state == .live
     }
     var found: [Prospect] = []
+    var damages: [String] = []
     var random = DrawnNumbers(next64: engine.environment.randomNumber)
     // In an order drawn at random: where the time does not suffice for all packs, the next run looks at others.
     for (index, (number, row)) in rows.shuffled(using: &random).enumerated() {
       try CancellationFlag.check()
       progress(WorkProgress(phase: "sampling", doneCount: index, totalCount: rows.count))
-      if let limit = options.secondsMax,
-        engine.environment.time.now() - start > limit * Self.lookingShare, !found.isEmpty
-      {
-        break
+      let isLate = !found.isEmpty && engine.environment.time.now() > lookingEnd
+      if isLate || secondsLeft <= 0 { break }
+      do throws(BlobStorageError) {
+        let byteCount = row.recordsByteCount
+        let savedByteCount = Int64(Double(byteCount) * (try savedShare(row)))
+        guard savedByteCount >= Self.savedByteCountMin(byteCount) else { continue }
+        found.append(
+          Prospect(number: number, name: row.name, byteCount: byteCount, savedByteCount: savedByteCount))
+      } catch {
+        guard error.code == .corrupted else { throw error }
+        // Another process may have removed the pack meanwhile.
+        if try engine.catalog.packRow(row.name)?.state == .live {
+          damages.append(error.message)
+        }
       }
-      guard let share = try unlessCorrupted(try savedShare(row)), share >= Self.shareMin else { continue }
-      let byteCount = row.recordsByteCount
-      found.append(
-        Prospect(
-          number: number, name: row.name, byteCount: byteCount,
-          savedByteCount: Int64(Double(byteCount) * share)))
     }
-    return found.sorted { ($1.savedByteCount, $0.name) < ($0.savedByteCount, $1.name) }
+    return (found.sorted { ($1.savedByteCount, $0.name) < ($0.savedByteCount, $1.name) }, damages)
   }
 
   /// What share of a pack's records could be saved, by a sample of its chunks.

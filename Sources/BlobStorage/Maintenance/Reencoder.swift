@@ -23,14 +23,18 @@ struct Reencoder: Sendable {
   /// Plain bytes of the chunks that follow the bases of one frame in one cluster.
   private static let clusterByteCountMax = 4 << 20
 
+  /// Called with the bytes that each group took in its pack, once the group is encoded.
+  var didEncode: (@Sendable (Int) -> Void)?
   private let choice: CodecChoice
   private let codecs: CodecPool
+  private let weaknesses: Weaknesses
 
   /// Nil for a store that encodes nothing.
   init?(_ engine: Engine) throws(BlobStorageError) {
     guard engine.codec.kind != .none else { return nil }
     choice = try CodecChoice(engine.codec.kind, level: .max)
     codecs = engine.codecs
+    weaknesses = engine.weaknesses
   }
 
   /// Chunks of a pack that stay together.
@@ -134,22 +138,31 @@ struct Reencoder: Sendable {
       inFlightMax: work.width * 2 + 1,
       next: { rest.popFirst() },
       transform: { (group) throws(BlobStorageError) in (group, try self.parts(of: group)) },
-      consume: { (pair) throws(BlobStorageError) in try body(pair.0, pair.1) })
+      consume: { (pair) throws(BlobStorageError) in
+        try body(pair.0, pair.1)
+        didEncode?(pair.0.byteCount)
+      })
   }
 
   private func parts(of group: Group) throws(BlobStorageError) -> [JoinedChunks.Part]? {
     if let base = group.base { return try part(of: group, against: base).map { [$0] } }
     var builder = FrameBuilder(choice, codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
     var joined: [JoinedChunks] = []
+    var parts: [JoinedChunks.Part] = []
     for (record, plain) in group.chunks {
+      // The empty chunk is no member of any frame.
+      if plain.isEmpty {
+        parts.append(.chunk(record, []))
+        continue
+      }
       if let full = try builder.add(record.digest, plain.span.bytes, features: record.features) {
         joined.append(full)
       }
     }
     if let last = try builder.end() { joined.append(last) }
-    var parts: [JoinedChunks.Part] = []
     for chunks in joined { parts += try chunks.parts(by: choice, codecs) { _ in false } }
-    return parts.reduce(0) { $0 + $1.recordByteCount } < group.byteCount ? parts : nil
+    let isSmaller = parts.reduce(0) { $0 + $1.recordByteCount } < group.byteCount
+    return isSmaller || weaknesses.contains(.recompressesToMore) ? parts : nil
   }
 
   /// The only chunk of a group, encoded against its base as before; nil where that takes no fewer bytes.

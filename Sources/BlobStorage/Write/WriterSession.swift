@@ -209,7 +209,7 @@ package final class WriterSession: Sendable {
   }
 
   /// What an attempt to publish a commit in the live table came to.
-  private enum Publication<T> {
+  private enum TailCommit<T> {
     case published(Attempt<T>)
     /// A pack is on its way to the medium.
     case mustWait
@@ -250,7 +250,7 @@ package final class WriterSession: Sendable {
   /// chunks that ``WriterState/has(_:in:)`` knows. The append lock orders stamps, records and published lengths.
   private func commitToTail<T>(
     _ body: (inout Commit) throws(BlobStorageError) -> T
-  ) throws(BlobStorageError) -> Publication<T> {
+  ) throws(BlobStorageError) -> TailCommit<T> {
     guard let table = catalog.live.table, !(catalog.tails?.isFull ?? true) else { return .mustSettle }
     let (canPublish, slot) = locked { $0.slotToPublish(in: table) }
     guard canPublish else { return .mustSettle }
@@ -258,7 +258,7 @@ package final class WriterSession: Sendable {
     let epoch = slot?.enter()
     // In this order: for chunks that become visible from here on, gc waits for the attempt.
     let number = locked { $0.beginAttempt() }
-    let publication: Publication<T>
+    let publication: TailCommit<T>
     do {
       defer {
         locked { $0.endAttempt(number) }
@@ -287,7 +287,7 @@ package final class WriterSession: Sendable {
   private func publish<T>(
     _ packs: inout OpenPacks, _ view: ReadTransaction, _ number: UInt64, _ slot: LiveTable.Slot?,
     _ body: (inout Commit) throws(BlobStorageError) -> T, isSettled: () -> Bool
-  ) throws(BlobStorageError) -> Publication<T> {
+  ) throws(BlobStorageError) -> TailCommit<T> {
     // A private catalog makes no view.
     guard try canCommit(), packs.writer?.name == slot?.pack, catalog.hasTails else { return .mustWait }
     guard packs.isInOnePack else { return .mustSettle }

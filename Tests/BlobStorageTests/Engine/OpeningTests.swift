@@ -8,6 +8,23 @@ import Testing
 
 @Suite("Opening a store")
 struct OpeningTests {
+  @Test("of format version 1 fails with one sentence that says how to migrate")
+  func formatVersion1() async throws {
+    let place = try StorePlace()
+    let file = URL(filePath: place.path).appending(path: "store")
+    var header = try Data(contentsOf: file)
+    header[8] = 1
+    try header.write(to: file)
+    let error = await #expect(throws: BlobStorageError.self) {
+      try await BlobStore.open(at: place.path)
+    }
+    #expect(error?.code == .unsupportedFormat)
+    #expect(
+      error?.message
+        == "\(place.path): The store has format version 1, which this build does not read: "
+        + "export it with the build that made it, and import that with this one.")
+  }
+
   @Test("reading and closing wait for no write transaction, nor for an opening")
   func besideWriter() throws {
     let place = try StorePlace()
