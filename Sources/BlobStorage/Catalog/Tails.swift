@@ -1,5 +1,3 @@
-import Synchronization
-
 /// The tails: the records of open packs that the catalog has not applied yet. A view is a catalog snapshot plus the
 /// tails.
 ///

@@ -1,7 +1,7 @@
 /// Finds for a new chunk what to encode it against, and decides whether that is worth it.
 ///
 /// One hop only: a base is stored without a base, so that a read touches at most two chunks. What is compressed
-/// already costs no feature work. Format.md, "Bases".
+/// already costs no feature work. Format.md, "Chunk".
 struct BaseSearch: Sendable {
   /// A chunk that a new one may be encoded against.
   struct Base: Sendable {
@@ -90,8 +90,7 @@ struct BaseSearch: Sendable {
 
   /// The features of a chunk that may profit from a base; nil when it cannot.
   func features(_ plain: RawSpan, hint: CompressibilityHint) -> SIMD3<UInt32>? {
-    guard triesBases(hint) else { return nil }
-    return SuperFeatures.of(plain).map { SIMD3($0[0], $0[1], $0[2]) }
+    triesBases(hint) ? SuperFeatures.of(plain) : nil
   }
 
   /// What to try for a chunk with these features, which the store does not know.

@@ -130,10 +130,12 @@ package struct FrameBuilder: ~Copyable {
     chunk.isToBeJoined || chunk.encoded.map { takes($0.record) } ?? false
   }
 
-  /// Adds a chunk. Returns a group that had no more room for it.
+  /// Adds a chunk, which is not empty: no reader accepts a frame with an empty member. Returns a group that had no more room
+  /// for it.
   package mutating func add(
     _ digest: Digest, _ plain: RawSpan, features: SIMD3<UInt32>?, alone: EncodedChunk? = nil
   ) throws(BlobStorageError) -> JoinedChunks? {
+    precondition(plain.byteCount > 0, "the empty chunk is no member of a frame")
     let member = JoinedChunks.Member(digest: digest, range: 0..<0, features: features, alone: alone)
     let added = FrameRecord.Member(
       digest: digest, plainByteCount: plain.byteCount, features: features
