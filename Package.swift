@@ -142,7 +142,7 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
-    // Loads a cache from several processes and watches its limit. No product; `tools/cache-trial` runs it for longer.
+    // Loads a cache from several processes and watches its limit. No product.
     .executableTarget(
       name: "CacheTrial",
       dependencies: ["BlobStorage", "BlobStorageCache", .product(name: "Logging", package: "swift-log")],

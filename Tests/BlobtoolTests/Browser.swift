@@ -2,7 +2,7 @@ import BlobStorage
 import Foundation
 import Testing
 
-/// A browser without a window, where this machine has one: `tools/check-report` installs it.
+/// A browser without a window, where this machine has one: `tools/prepare browser` installs it.
 struct Browser {
   /// What the page is shown on.
   struct Screen: Sendable, CustomTestStringConvertible {

@@ -139,7 +139,7 @@ import Testing
 
   @Test(
     "looks right in a browser",
-    .enabled(if: Browser.path != nil, "no browser is installed: tools/check-report"),
+    .enabled(if: Browser.path != nil, "no browser is installed: tools/prepare browser"),
     arguments: [
       Browser.Screen(width: 1_200, isDark: false), Browser.Screen(width: 1_200, isDark: true),
       Browser.Screen(width: 500, isDark: false),

@@ -10,10 +10,12 @@ import Logging
 #endif
 
 // A cache under load from several processes, watched from one more: does the limit hold, is the hit rate that of an
-// exact LRU, is what is read what was put? `tools/cache-trial` runs it; a short form belongs to the daily tests.
+// exact LRU, is what is read what was put? A short form belongs to the daily tests.
 //
-//   CacheTrial run FOLDER BYTES REQUESTS PROCESSES KEYS SKEW SEED    prints a line of JSON, exit 1 if anything is wrong
-//   CacheTrial work FOLDER BYTES REQUESTS PROCESSES KEYS SKEW SEED INDEX    is started by it
+//   swift run -c release CacheTrial run FOLDER 100000000 500000 4 20000 0.9 7
+//
+// takes some minutes and prints a line of JSON; exit 1 if anything is wrong. The numbers: the limit in bytes, requests,
+// processes, keys, skew and seed. The processes run `CacheTrial work`, with their index at the end.
 
 let words = CommandLine.arguments
 guard words.count >= 9, let byteCountMax = Int64(words[3]), let requestCount = Int(words[4]),

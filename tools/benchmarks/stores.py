@@ -142,8 +142,6 @@ store_row("mixed", "1 GiB of binaries and text in one file", "import again edite
 store_row("photographs", "200 MB of photographs", "import again export", {("import", "restic"): 8, ("import", PLAIN): 0.7})
 store_row("cold", "the mixed file when it is not in the page cache; needs root", "import cold", {("cold", PLAIN): 0.8},
           source=("mixed",))
-store_row("cold-photographs", "photographs as one file, as above", "import read cold", {("cold", PLAIN): 0.8},
-          source=("photographs_tar",))
 store_row("files", "20,000 small files: import, import again and read in full, verify, export",
           "import again verify export", {("import", "restic"): 3.5, ("again", "restic"): 4, ("export", "restic"): 3})
 
@@ -226,24 +224,3 @@ similar_row("similar-small", "2,600 JSON documents of 0.3 to 5 KB, each once",
             lambda data: [data.small_documents()], [("stored", "restic", 1)])
 similar_row("unique", "programs and libraries: what similarity costs", lambda data: [data.package("libreoffice-core")],
             [("CPU", OFF, 0.91)], names=(OURS, OFF))
-similar_row("unique-photographs", "photographs: what similarity costs",
-            lambda data: [data.photographs() / "mate-backgrounds"], [("CPU", OFF, 0.91)], names=(OURS, OFF))
-
-
-CHANGES = {
-    "EXIF grows": [f"-EXIF:UserComment={'note ' * 1_000}"], "EXIF is removed": ["-EXIF:all="],
-    "XMP and IPTC are added": ["-XMP:Title=A walk", "-XMP:Subject=hills", "-IPTC:Caption-Abstract=A walk"]}
-
-
-@row("metadata", "stored anew of photographs that are imported again after a change of their metadata", once=True)
-def metadata(bench):
-    for work, words in CHANGES.items():
-        for name in (OURS, "restic"):
-            program = Program(bench, name, bench.work / f"metadata-{work}-{name}".replace(" ", ""))
-            files = shutil.copytree(bench.data.photographs(), program.folder / "files")
-            program.step("import", files)
-            before = program.byte_count()
-            bench.run(["exiftool", "-q", "-m", "-r", "-overwrite_original", *words, files])
-            usage = program.step("again", files)
-            bench.add(work, name, 100 * (program.byte_count() - before) / byte_count(files), "%", usage)
-            shutil.rmtree(program.folder)

@@ -4,7 +4,7 @@ import Foundation
 import SystemPackage
 import Testing
 
-/// The trial that `tools/cache-trial` runs for minutes, for seconds.
+/// A few seconds of the trial that `CacheTrial` runs for minutes.
 @Suite("A cache of several processes")
 struct CacheTrialTests {
   /// The trial's program, which was built beside the tests.
@@ -52,7 +52,7 @@ struct CacheTrialTests {
     var evictedCount: Int
   }
 
-  // How near it comes to an exact LRU is for `tools/cache-trial`: a few hundred requests say too little of a rate.
+  // How near it comes to an exact LRU is for a long run: a few hundred requests say too little of a rate.
   @Test("keeps its limit, and gives what was put")
   func trial() throws {
     let folder = try TemporaryFolder()
