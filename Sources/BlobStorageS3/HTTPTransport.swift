@@ -14,7 +14,7 @@ package final class HTTPTransport: Sendable {
   /// Timeouts.
   package struct Patience: Sendable {
     package var connecting: Duration
-    /// The longest silence between two bytes, and between request and response. It ends up to a second late.
+    /// The longest time in which less than 4 KiB move, and between request and response. It ends up to a second late.
     package var silence: Duration
 
     package init(connecting: Duration = .seconds(10), silence: Duration = .seconds(60)) {
@@ -119,6 +119,8 @@ package final class HTTPTransport: Sendable {
     handle.set(CURLOPT_NOSIGNAL, 1)
     handle.set(CURLOPT_PROTOCOLS, Int(isSecure ? CURLPROTO_HTTPS : CURLPROTO_HTTP))
     handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1)
+    // Whatever the system's TLS library would still accept.
+    handle.set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
     handle.set(CURLOPT_CONNECTTIMEOUT_MS, max(1, Int(patience.connecting / .milliseconds(1))))
     handle.set(CURLOPT_BUFFERSIZE, Self.bufferByteCount)
     handle.set(CURLOPT_UPLOAD_BUFFERSIZE, Self.bufferByteCount)

@@ -15,16 +15,19 @@ final class Transfer {
 
   /// The most bytes of headers, including those of interim responses.
   private static let headerByteCountMax = 64 << 10
+  /// What has to move within the longest silence, so that a server cannot hold a connection with single bytes. It is far
+  /// below what the slowest uplink does: 70 bytes a second.
+  private static let movedByteCountMin: Int64 = 4 << 10
 
   private let body: ObjectContent?
   private var sentByteCount: Int64 = 0
   private let answerByteCountMax: Int
   private var headerByteCount = 0
   private let silence: Duration
-  /// The bytes that have moved so far, and when the last of them did.
+  /// The bytes that had moved when it last counted, and when that was.
   private var moved: (byteCount: Int64, time: ContinuousClock.Instant) = (0, .now)
 
-  /// - Parameter silence: The longest time without a byte in either direction.
+  /// - Parameter silence: The longest time in which next to nothing moves in either direction.
   init(body: ObjectContent?, answerByteCountMax: Int, silence: Duration) {
     self.body = body
     self.answerByteCountMax = answerByteCountMax
@@ -56,7 +59,6 @@ final class Transfer {
   }
 
   private func receiveHeader(_ bytes: UnsafeRawBufferPointer) -> Bool {
-    moved.time = .now
     headerByteCount += bytes.count
     guard headerByteCount <= Self.headerByteCountMax else {
       failure = .tooLong
@@ -67,6 +69,7 @@ final class Transfer {
       // Each response begins with a status line, and interim responses (1xx) come before the last.
       let status = line.split(separator: " ").dropFirst().first.flatMap { Int($0) }
       answer = HTTPAnswer(status: status ?? 0, headers: [:], body: [])
+      moved.time = .now
     } else if let colon = line.firstIndex(of: ":") {
       let name = line[..<colon].lowercased()
       let value = line[line.index(after: colon)...].trimmingPrefix { $0.isWhitespace }
@@ -91,7 +94,7 @@ final class Transfer {
 
   /// Whether to end the transfer, because nothing moves or the task was cancelled. curl asks every second or sooner.
   private func isOver(movedByteCount: Int64) -> Bool {
-    if movedByteCount != moved.byteCount { moved = (movedByteCount, .now) }
+    if abs(movedByteCount - moved.byteCount) >= Self.movedByteCountMin { moved = (movedByteCount, .now) }
     if ContinuousClock.now - moved.time > silence { failure = .timeout }
     do throws(BlobStorageError) { try CancellationFlag.check() } catch { failure = .local(error) }
     return failure != nil

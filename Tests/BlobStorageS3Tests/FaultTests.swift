@@ -197,6 +197,14 @@ struct FaultTests {
     #expect(server.requests.count == 2)
   }
 
+  @Test("that sends a byte now and then is given up, too")
+  func drip() throws {
+    let server = try ScriptedServer { _, _ in .drip(byteCount: 500) }
+    let scripted = try Scripted(server, policy: RetryPolicy(attemptCountMax: 2), silence: .milliseconds(200))
+    #expect(Self.failure { try scripted.store.delete("packs/x") }?.code == .unreachable)
+    #expect(server.requests.count == 2)
+  }
+
   @Test("is not there: few attempts, and a sentence with the address")
   func refused() throws {
     let scripted = try Scripted("http://127.0.0.1:1")

@@ -37,6 +37,8 @@ final class ScriptedServer: Sendable {
     case hangUp
     /// Nothing ever comes.
     case silence
+    /// A response of that many bytes, one every 20 ms.
+    case drip(byteCount: Int)
 
     /// A refusal as S3 writes it.
     static func refusal(
@@ -105,6 +107,12 @@ final class ScriptedServer: Sendable {
       return false
     case .hangUp: return false
     case .silence: break
+    case .drip(let byteCount):
+      write(200, [("Content-Length", "\(byteCount)")], [])
+      for _ in 0..<byteCount {
+        guard connection.write([7]) else { return false }
+        Thread.sleep(forTimeInterval: 0.02)
+      }
     }
     return true
   }

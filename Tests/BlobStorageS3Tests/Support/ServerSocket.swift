@@ -27,8 +27,13 @@ final class ServerSocket: Sendable {
     Thread.detachNewThread {
       while true {
         let accepted = accept(descriptor, nil, nil)
-        if accepted < 0, errno == EINTR || errno == ECONNABORTED { continue }
-        guard accepted >= 0 else { break }
+        // Shut down, it takes no more connections. Whatever else fails passes: for some time the process may have no
+        // descriptor left, and whoever connects goes on waiting.
+        if accepted < 0, errno == EINVAL { break }
+        guard accepted >= 0 else {
+          Thread.sleep(forTimeInterval: 0.001)
+          continue
+        }
         Thread.detachNewThread {
           let connection = ServerConnection(accepted, context)
           if connection.begin() { serve(connection) }
@@ -94,16 +99,19 @@ final class ServerConnection {
     return Array(received[..<count])
   }
 
-  func write(_ bytes: [UInt8]) {
+  /// Writes the bytes; false if the connection has ended.
+  @discardableResult
+  func write(_ bytes: [UInt8]) -> Bool {
     var rest = bytes[...]
     while !rest.isEmpty {
       let count = rest.withUnsafeBytes { rest in
         session.map { Int(SSL_write($0, rest.baseAddress, CInt(rest.count))) }
           ?? Foundation.write(descriptor, rest.baseAddress, rest.count)
       }
-      guard count > 0 else { return }
+      guard count > 0 else { return false }
       rest.removeFirst(count)
     }
+    return true
   }
 
   private func readMore() -> Bool {
