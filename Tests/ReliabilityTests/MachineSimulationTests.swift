@@ -29,7 +29,7 @@ struct MachineSimulationTests {
     if kind == .usual, !Soak.isOn {
       for name in [
         "checks", "collections", "kills", "packs removed", "power cuts", "forced fences", "signs of life",
-        "changes deleted",
+        "changes deleted", "stray objects", "packs lost",
       ] {
         #expect(counts[name, default: 0] > 0, "\(name)")
       }

@@ -12,6 +12,8 @@ import SystemPackage
 /// What must hold: a machine that catches up reads every version that was reported done and not dropped, byte by byte.
 /// It sees none that was reported dropped, and nothing that reads as other bytes. In the end all machines see the same,
 /// and it verifies. Packs are published in their order, and deleted only after an entry has said that they are removed.
+/// Objects that no machine has put change nothing of that. At last another program deletes a pack: every machine notices,
+/// what is put from then on can be read everywhere, and once the loss is accepted all see the same again.
 final class MachineSimulation: @unchecked Sendable {
   // Unchecked: one actor runs at a time.
   /// Whether puts of one name are kept apart, and what the store says of it.
@@ -253,6 +255,7 @@ final class MachineSimulation: @unchecked Sendable {
 
   /// Where a process has ended, the machine may lose power or its folder: then its others end as well.
   private func accident(_ machine: Machine) throws {
+    litter()
     guard chance(35), !isOver else { return }
     for life in lives where life?.machine === machine { life?.kill() }
     // The maintainer's folder is not to be lost: no other machine may collect.
@@ -265,6 +268,19 @@ final class MachineSimulation: @unchecked Sendable {
       count("power cuts")
       trace(machine.number, "machine has lost power")
     }
+  }
+
+  private static let strays = [
+    "collections/", "collections/readme", "collections/0000ffff", "packs/", "packs/1-1.pack", "changes/",
+    "changes/ffffffff", "writers/", "writers/readme", "writers/00000000000000aa", "acks/00000001/readme",
+    "acks/00000001/00000000000000aa", "readme",
+  ]
+
+  /// Leaves an object as consoles and other programs do. A maintainer would wait for what looks like a writer.
+  private func litter() {
+    guard kind == .usual, chance(25) else { return }
+    store.set(pick(Self.strays), pick([[], Array("text".utf8), [UInt8](repeating: 7, count: 1_000)]))
+    count("stray objects")
   }
 
   // MARK: The end
@@ -287,6 +303,76 @@ final class MachineSimulation: @unchecked Sendable {
       let found = try look(machine, "at last", verifies: false)
       if found != newest { throw Broken("machine \(machine.number) sees \(found), and a new one \(newest)") }
     }
+    if kind == .usual { try lose() }
+  }
+
+  /// Another program deletes a pack.
+  private func lose() throws {
+    // What a fenced writer published too late does not count, and no machine misses it.
+    var packs: [String] = []
+    try use(machines[0]) { engine in
+      packs = try engine.catalog.packRows().map { SharedNames.pack($0.row.name) }.sorted()
+    }
+    guard let lost = packs.randomElement(using: &random) else { return }
+    trace(-1, "another program deletes \(lost)")
+    store.set(lost, nil)
+    let options = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
+    func readAgain(_ engine: Engine) throws {
+      for (number, content) in contents.enumerated() {
+        guard try engine.data("again/\(number)", nil) == content else {
+          throw Broken("content \(number) was put again after the loss, and reads as something else")
+        }
+      }
+    }
+    // It knows the pack, unless it has lost its folder.
+    try use(pick(machines)) { engine in
+      for (number, content) in contents.enumerated() {
+        _ = try engine.put("again/\(number)", .data(content), PutOptions())
+      }
+      // It need not have asked for that pack yet.
+      guard try !engine.verify().losses.isEmpty else { throw Broken("the loss of \(lost) was not noticed") }
+    }
+    let new = try machine(machines.count + 2, nil)
+    try use(new) { engine in
+      try readAgain(engine)
+      guard try !engine.collectGarbage(options).obstacles.isEmpty else {
+        throw Broken("a collection did not mind the loss of \(lost)")
+      }
+      _ = try engine.repair(acceptsLosses: true)
+    }
+    var seen: Set<[String: Int]> = []
+    for machine in machines + [new] {
+      try use(machine) { engine in
+        try readAgain(engine)
+        let damaged = try engine.verify().damaged
+        let obstacles = try engine.collectGarbage(options).obstacles
+        guard damaged.isEmpty, obstacles.isEmpty else {
+          throw Broken("after the loss of \(lost) was accepted: \(damaged), \(obstacles)")
+        }
+        seen.insert(try versions(engine))
+      }
+    }
+    guard seen.count == 1 else { throw Broken("machines see different versions: \(seen)") }
+    count("packs lost")
+  }
+
+  /// Runs a process that does `body` and ends.
+  private func use(_ machine: Machine, _ body: (Engine) throws -> Void) throws {
+    let process = machine.disk.process()
+    defer { process.kill() }
+    let engine = try machine.open(process, store)
+    try engine.catchUp()
+    try body(engine)
+    try engine.close()
+  }
+
+  /// How many versions each key has.
+  private func versions(_ engine: Engine) throws -> [String: Int] {
+    var counts: [String: Int] = [:]
+    for entry in try engine.keys("", after: nil, limit: 1_000) {
+      counts[entry.key] = try engine.versions(entry.key).count
+    }
+    return counts
   }
 
   /// Publishes what is left on a machine.
