@@ -10,7 +10,8 @@ struct Blobtool: AsyncParsableCommand {
       copy takes two stores. A store in a bucket is s3://BUCKET/PREFIX. The usual variables (AWS_ACCESS_KEY_ID, \
       AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_PROFILE) and files say how to reach it.
 
-      Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, \
+      Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy or a condition does not hold, \
+      64 wrong usage, \
       130 and 143 interrupted.
       """,
     version: "0.1.0",

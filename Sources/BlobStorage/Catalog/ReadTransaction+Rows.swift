@@ -21,6 +21,9 @@ extension ReadTransaction {
     package static let countsVersions = Meta(key: "countsVersions")
     /// Whether packs were taken out whose chunks may lie in others too, where a rebuild finds them.
     package static let lacksCopies = Meta(key: "lacksCopies")
+    /// Masks of versions that packs have and no record hides any more. A collection leaves none: only a pack that was lost,
+    /// or whose writer was fenced, goes before what it hid. A rebuild shows these versions again.
+    package static let orphanedMasks = Meta(key: "orphanedMasks")
     /// One more than the number of the last change of a shared store whose packs the catalog has; 0 if it has to list all.
     package static let nextChange = Meta(key: "nextChange")
     /// Whether any chunk was ever found damaged.

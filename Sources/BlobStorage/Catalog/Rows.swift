@@ -386,6 +386,9 @@ package struct MaskRow: Hashable, Sendable, TableValue {
   package var copyCount: Int
   package var maskerCount: Int
 
+  /// Nothing hides the version any more, and it is still there.
+  var isOrphaned: Bool { copyCount > 0 && maskerCount <= 0 }
+
   var encodedByteCount: Int { 8 }
 
   func encode(into filler: inout ByteFiller) {

@@ -365,8 +365,8 @@ package final class Tails: Sendable {
   static func unreadable(_ entry: LiveTable.Entry, from end: Int64) -> BlobStorageError {
     BlobStorageError(
       .corrupted,
-      "Pack \(entry.pack) cannot be read from \(end) on, and its writer has put the newest changes there: try again, or "
-        + "end the programs that write to the store, and run repair.", pack: entry.pack.description,
+      "The newest changes in pack \(entry.pack), from \(end) on, cannot be read: try again, or end the programs that "
+        + "write to the store, and run repair.", pack: entry.pack.description,
       offset: end)
   }
 

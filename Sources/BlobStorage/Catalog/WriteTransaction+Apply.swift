@@ -145,6 +145,7 @@ extension WriteTransaction {
     } else {
       name.maskCount += 1
     }
+    try countOrphans(mask.isOrphaned, false)
     mask.maskerCount += 1
     try setMaskRow(&name, version, mask)
   }
@@ -168,9 +169,10 @@ extension WriteTransaction {
       }
     case .ref(let ref):
       try updateName(ref.key) { (name) throws(BlobStorageError) in
-        if var mask = try maskRow(of: name, ref.version) {
-          mask.copyCount -= 1
-          try keepMask(&name, ref.version, mask)
+        if let mask = try maskRow(of: name, ref.version) {
+          try keepMask(
+            &name, ref.version, mask,
+            as: MaskRow(copyCount: mask.copyCount - 1, maskerCount: mask.maskerCount))
         } else if var row = try versionRow(of: name, ref.version) {
           row.copyCount -= 1
           if row.copyCount > 0 {
@@ -193,20 +195,27 @@ extension WriteTransaction {
   }
 
   private func removeMasker(_ name: inout NameRow, _ version: Stamp) throws(BlobStorageError) {
-    guard var mask = try maskRow(of: name, version) else { return }
+    guard let mask = try maskRow(of: name, version) else { return }
     // A pack is taken out from its last record on, so that what hides a version goes before the version itself:
     // until that has gone too, the row stays and hides it.
-    mask.maskerCount -= 1
-    try keepMask(&name, version, mask)
+    try keepMask(
+      &name, version, mask, as: MaskRow(copyCount: mask.copyCount, maskerCount: mask.maskerCount - 1))
   }
 
   /// Sets a mask, or removes it when neither copies nor maskers are left.
   private func keepMask(
-    _ name: inout NameRow, _ version: Stamp, _ mask: MaskRow
+    _ name: inout NameRow, _ version: Stamp, _ old: MaskRow, as mask: MaskRow
   ) throws(BlobStorageError) {
+    try countOrphans(old.isOrphaned, mask.isOrphaned)
     let isNeeded = mask.copyCount > 0 || mask.maskerCount > 0
     try setMaskRow(&name, version, isNeeded ? mask : nil)
     if !isNeeded { name.maskCount -= 1 }
+  }
+
+  private func countOrphans(_ was: Bool, _ isOne: Bool) throws(BlobStorageError) {
+    guard was != isOne else { return }
+    let count = try meta(.orphanedMasks)
+    try setMeta(.orphanedMasks, isOne ? count + 1 : count - min(count, 1))
   }
 }
 

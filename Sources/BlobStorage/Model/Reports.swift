@@ -40,8 +40,8 @@ public struct CollectionOptions: Sendable, Hashable {
   /// Seconds after which recompressing ends, as soon as the packs under way are done; nil for no limit. The next run
   /// goes on.
   public var secondsMax: Double?
-  /// Writers of a store in a bucket to end before that, as messages name them: 16 digits each. For one that will never
-  /// finish what it writes. What it was told to be durable stays; its other changes fail as `fenced`.
+  /// Fences these writers of a store in a bucket before collecting: hung ones, each by the 16 digits that a message of gc
+  /// gives. Their durable changes stay; their other changes fail as `fenced`.
   public var fencedWriters: Set<String> = []
   /// Live bytes to copy before the old packs are removed.
   package var batchByteCountMax = Limits.packByteCountTarget
@@ -77,8 +77,7 @@ public struct CollectionReport: Sendable, Hashable {
   public var recompressedPackCount = 0
   /// Bytes that this saved.
   public var recompressionSavedByteCount: Int64 = 0
-  /// Bytes by which the packs became smaller. A dry run counts refs and drops as they are; when they are copied, they may
-  /// take a few bytes more or less each.
+  /// Bytes freed from packs. A dry run ignores that copied refs and drops may take a few bytes more or less each.
   public var freedByteCount: Int64 = 0
   /// Bytes of unneeded records that remain.
   public var garbageByteCount: Int64 = 0

@@ -2,9 +2,9 @@
 ///
 /// While there is any, answers may be out of date, and gc removes nothing.
 public struct StoreLosses: Sendable, Hashable {
-  /// Packs whose files are missing. Versions and deletions that they held may be forgotten, of any key.
+  /// Packs whose files are missing. The store may have lost versions and deletions of any key.
   public var lostPacks: [String] = []
-  /// Packs with places that cannot be read. Versions and deletions may have been there, of any key.
+  /// Packs with places that cannot be read. Versions and deletions of any key may have been there.
   public var damagedPacks: [String] = []
 
   public init() {}

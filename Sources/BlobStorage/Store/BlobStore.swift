@@ -180,8 +180,8 @@ extension BlobStore {
   ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
   ///   - progress: receives the bytes of long content that were read, and the total if it is known.
   /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `busy`, `poisoned`, `io`, `cancelled`;
-  ///   the key is then unchanged. In a store in a bucket a durable put also throws why it cannot be published, or
-  ///   `cancelled` while it waits. Then this machine has the new version and publishes it later.
+  ///   the key is then unchanged. In a bucket, a durable put also throws if publishing fails, and `cancelled` while it
+  ///   waits. Then this machine keeps the new version and publishes it later.
   /// - Durability: as `options` says, including every chunk that the blob shares with others.
   /// - Complexity: memory is bounded for any length. A small blob takes one append and, if durable, one sync.
   @discardableResult

@@ -172,6 +172,7 @@ package final class CatchUp: Sendable {
     try checkNothingLost(known.unpublished.subtracting(local).subtracting(listed))
     if !listing.collections.condemned.isEmpty { try catalog.condemnUncounted(backend) }
     if !gone.isEmpty { try remove(gone) }
+    try showAgain()
     if report.missing.isEmpty { try setLastChange(listing.lastChange, known) }
     let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
     quiet.withLock { $0 = state == known.state ? (state: state, begin: begin) : nil }
@@ -317,6 +318,12 @@ package final class CatchUp: Sendable {
     }
     for name in names { backend.forget(name) }
     try packs.forget { (name) in names.contains(name) }
+  }
+
+  /// Rebuilds the catalog if it still hides versions that only packs hid which do not count: all machines see the same.
+  private func showAgain() throws(BlobStorageError) {
+    let count = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.meta(.orphanedMasks) }
+    if count > 0 { try catalog.rebuild(because: nil) }
   }
 }
 

@@ -199,7 +199,7 @@ package struct CollectionLog: Sendable {
       guard case .other = try find(entry.number) else { return nil }
       throw BlobStorageError(
         .corrupted,
-        "The object \(name) in \(objects.place) is no entry of the log, and has the name of the next one: delete it"
+        "The object \(name) in \(objects.place) is no entry of the log and occupies the name of the next one: delete it"
           + " and collect again.", path: name)
     }
     // A collector that slept may have put it under a number whose entry a checkpoint has replaced. Then there are

@@ -184,8 +184,7 @@ struct CacheLimitCommand: StoreCommand {
     guard evict else {
       throw Failure(
         ExitStatus.wrongUsage,
-        "The store has keys that the limit would evict (\(whole); \(evicted)); --evict allows it, and nothing was"
-          + " changed.")
+        "The limit would evict keys of the store (\(whole); \(evicted)). Nothing was changed: give --evict to allow it.")
     }
     StandardError.say("the store has \(whole); \(evicted).")
   }

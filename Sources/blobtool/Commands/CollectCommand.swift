@@ -24,7 +24,7 @@ struct CollectCommand: StoreCommand {
 
   @Option(
     help: ArgumentHelp(
-      "In a bucket, first end a writer that gc names and that will never finish; what it confirmed as durable stays.",
+      "In a bucket, first end a hung writer that gc has named. Its durable changes stay.",
       valueName: "writer"))
   var fence: [String] = []
 

@@ -15,8 +15,8 @@ struct CopyCommand: AsyncParsableCommand {
       A mirror of a damaged source, or one that would drop more than a tenth of the target's keys, is refused without \
       --force. --dry-run says what would be copied and dropped.
 
-      A version that the target had dropped and the source shows comes back under a new ID. What the source has \
-      dropped and forgotten (gc forgets) stays in the target without --mirror.
+      A version that the target had dropped and the source shows comes back under a new ID. gc erases the source's \
+      record of what was dropped: without --mirror, such versions stay in the target.
 
       The environment says how to reach both object stores. --source-profile or --target-profile names a profile of \
       ~/.aws/config for one of them.
@@ -33,7 +33,7 @@ struct CopyCommand: AsyncParsableCommand {
 
   @Flag(
     help:
-      "Drop in the target what the source does not show: of keys that begin with the prefix, versions and whole keys."
+      "Drop keys and versions of the target that the source lacks, if the key begins with PREFIX."
   )
   var mirror = false
 

@@ -20,7 +20,7 @@ struct InitCommand: AsyncParsableCommand {
   @Option(
     help: ArgumentHelp(
       "How hard the codec tries: fast, default, max, or 1 to 19 for zstd and 1 to 9 for zlib. (default: default,"
-        + " which is 3 for zstd, 6 for zlib)",
+        + " which is 4 for zstd, 6 for zlib)",
       valueName: "level"),
     completion: .list(CodecLevel.words.map(\.key)), transform: CodecLevel.init(argument:))
   var level = CodecLevel.default

@@ -9,8 +9,8 @@ struct PutCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "put", abstract: "Stores a file or standard input as a key's current version.",
     discussion: """
-      Without --archive the current version is dropped. An empty standard input that is neither a pipe nor a file is \
-      refused without -: a job without input would replace a value by nothing.
+      Without --archive, put drops the current version. It refuses an empty standard input that is neither a pipe nor \
+      a file, unless you give -: a job without input would replace a value by nothing.
       """)
 
   @Argument(help: "The key: 1 to 4,096 bytes of UTF-8.")

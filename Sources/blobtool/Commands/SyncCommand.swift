@@ -7,7 +7,7 @@ struct SyncCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "sync",
     abstract:
-      "Publishes what ended processes of this machine left behind, and applies what others published.",
+      "Publishes changes of ended processes of this machine, and applies those of other machines.",
     discussion: """
       Every command does so when it begins. A running process publishes what it has stored. For a store in a folder \
       there is nothing to do.

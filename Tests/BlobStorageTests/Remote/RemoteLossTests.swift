@@ -200,6 +200,30 @@ struct RemoteLossTests {
 
   // MARK: Accepting the loss
 
+  @Test("hid versions: once the loss is accepted, every machine shows them again, also one that knew the pack")
+  func hidden() throws {
+    var random = SplitMix64.announced()
+    let (old, new) = (random.bytes(20_000), random.bytes(20_000))
+    _ = try command("one") { (engine) throws in
+      for key in ["deleted", "replaced"] { _ = try engine.put(key, old, PutOptions()) }
+    }
+    let packs = try command("one") { (engine) throws in
+      _ = try engine.put("replaced", new, PutOptions())
+      _ = try engine.delete(["deleted"], .durable)
+    }
+    _ = try command("two") { (engine) throws in #expect(try engine.data("replaced", nil) == Data(new)) }
+    for pack in packs { machines.store.set(pack, nil) }
+    _ = try command("three") { (engine) throws in _ = try engine.repair(acceptsLosses: true) }
+    for machine in ["one", "two", "three", "four"] {
+      _ = try command(machine) { (engine) throws in
+        for key in ["deleted", "replaced"] {
+          #expect(try engine.data(key, nil) == Data(old), "\(key) on machine \(machine)")
+        }
+        #expect(try engine.verify().damaged == [])
+      }
+    }
+  }
+
   @Test("no longer stops collections once one machine has accepted its loss, also if it comes back later")
   func accepted() throws {
     var random = SplitMix64.announced()

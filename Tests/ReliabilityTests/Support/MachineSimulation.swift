@@ -340,7 +340,7 @@ final class MachineSimulation: @unchecked Sendable {
       }
       _ = try engine.repair(acceptsLosses: true)
     }
-    var seen: Set<[String: Int]> = []
+    var seen: (versions: [String: Int], machine: Int)?
     for machine in machines + [new] {
       try use(machine) { engine in
         try readAgain(engine)
@@ -349,10 +349,15 @@ final class MachineSimulation: @unchecked Sendable {
         guard damaged.isEmpty, obstacles.isEmpty else {
           throw Broken("after the loss of \(lost) was accepted: \(damaged), \(obstacles)")
         }
-        seen.insert(try versions(engine))
+        let versions = try versions(engine)
+        if let seen, seen.versions != versions {
+          throw Broken(
+            "after the loss of \(lost) was accepted by machine \(new.number), machine \(machine.number) sees "
+              + "\(versions), and machine \(seen.machine) \(seen.versions)")
+        }
+        seen = (versions, machine.number)
       }
     }
-    guard seen.count == 1 else { throw Broken("machines see different versions: \(seen)") }
     count("packs lost")
   }
 
