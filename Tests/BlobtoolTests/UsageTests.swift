@@ -101,8 +101,8 @@ import Testing
     let tool = try await help([])
     #expect(
       tool.contains(
-        "Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy, 64 wrong usage, 130 and 143"
-          + " interrupted."))
+        "Exit codes: 0 done, 1 failed, 3 not in the store, 4 damage found, 5 busy or a condition does not hold,"
+          + " 64 wrong usage, 130 and 143 interrupted."))
     for command in [
       "init", "put", "get", "list", "versions", "delete", "keep", "import", "export", "gc", "verify",
       "repair",

@@ -5,7 +5,7 @@ import Testing
 
 // As it stands in README.md, but for the folder.
 private func notes(in folder: String) async throws {
-  let store = try await BlobStore.create(at: folder)
+  let store = try await BlobStore.create(at: folder)  // from the second time on: open(at:)
   try await store.set("today", to: Data("first".utf8))  // durable when it returns
   try await store.archive("today", andSet: Data("second".utf8))  // the first stays in the history
   for version in try await store.versions(of: "today") {  // newest first
