@@ -322,7 +322,9 @@ package final class CatchUp: Sendable {
 
   /// Rebuilds the catalog if it still hides versions that only packs hid which do not count: all machines see the same.
   private func showAgain() throws(BlobStorageError) {
-    let count = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.meta(.orphanedMasks) }
+    let count = try catalog.read { (transaction) throws(BlobStorageError) in
+      try transaction.meta(.orphanedMasks)
+    }
     if count > 0 { try catalog.rebuild(because: nil) }
   }
 }

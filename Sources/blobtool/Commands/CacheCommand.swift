@@ -184,7 +184,8 @@ struct CacheLimitCommand: StoreCommand {
     guard evict else {
       throw Failure(
         ExitStatus.wrongUsage,
-        "The limit would evict keys of the store (\(whole); \(evicted)). Nothing was changed: give --evict to allow it.")
+        "The limit would evict keys of the store (\(whole); \(evicted)). Nothing was changed: give --evict to allow it."
+      )
     }
     StandardError.say("the store has \(whole); \(evicted).")
   }

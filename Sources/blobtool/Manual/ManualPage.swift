@@ -58,7 +58,8 @@ struct ManualPage {
       ("0", "Done."), ("1", "Failed: I/O, no such store, no space, a limit."),
       ("3", "The key, version or digest asked for is not in the store."),
       ("4", "Damage was found: stored bytes do not match their digest or checksum."),
-      ("5", "The store is busy in a way that waiting did not solve, or a condition does not hold."), ("64", "Wrong usage."),
+      ("5", "The store is busy in a way that waiting did not solve, or a condition does not hold."),
+      ("64", "Wrong usage."),
       ("130, 143", "Interrupted by SIGINT or SIGTERM; what was finished before stays."),
     ] { page.item("\\fB\(status)\\fR", meaning) }
     page.section("SEE ALSO")

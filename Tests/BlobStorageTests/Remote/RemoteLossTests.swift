@@ -200,7 +200,7 @@ struct RemoteLossTests {
 
   // MARK: Accepting the loss
 
-  @Test("hid versions: once the loss is accepted, every machine shows them again, also one that knew the pack")
+  @Test("hid versions, which every machine shows again once the loss is accepted")
   func hidden() throws {
     var random = SplitMix64.announced()
     let (old, new) = (random.bytes(20_000), random.bytes(20_000))
