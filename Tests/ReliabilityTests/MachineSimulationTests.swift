@@ -41,8 +41,8 @@ struct MachineSimulationTests {
     "are seen to lose something when a protection is switched off",
     arguments: [
       // With the seed to search from. As of now that seed shows the loss; others take long to find.
-      ("the second look", Weaknesses.removesByOldListing, 59),
-      ("waiting for all to pass", .removesBeforeAllPassed, 23),
+      ("the second look", Weaknesses.removesByOldListing, 91),
+      ("waiting for all to pass", .removesBeforeAllPassed, 44),
       ("looking at what is there on a 412", .takesExistsForStored, 8),
       ("counting on nothing that is condemned", .pardonsSharedPacks, 172),
       ("naming a pack before it counts as published", .reportsBeforeChange, 37),

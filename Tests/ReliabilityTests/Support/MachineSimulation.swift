@@ -29,6 +29,8 @@ final class MachineSimulation: @unchecked Sendable {
   private let kind: Kind
   let store: SimulatedObjectStore
   var random: SplitMix64
+  /// Decides on stray objects, which change nothing of what `random` decides.
+  private var strayRandom: SplitMix64
   var model = MachineModel()
   /// Few, so that machines meet on the same chunks again and again.
   private(set) var contents: [Data] = []
@@ -72,6 +74,7 @@ final class MachineSimulation: @unchecked Sendable {
     self.seed = seed
     self.kind = kind
     random = SplitMix64(seed: seed)
+    strayRandom = SplitMix64(seed: ~seed)
     var faults = ObjectFaults.some(&random)
     faults.attemptCountMax = max(2, faults.attemptCountMax)
     faults.ignoresIfAbsent = kind != .usual
@@ -278,8 +281,11 @@ final class MachineSimulation: @unchecked Sendable {
 
   /// Leaves an object as consoles and other programs do. A maintainer would wait for what looks like a writer.
   private func litter() {
-    guard kind == .usual, chance(25) else { return }
-    store.set(pick(Self.strays), pick([[], Array("text".utf8), [UInt8](repeating: 7, count: 1_000)]))
+    guard kind == .usual, strayRandom.next() % 4 == 0,
+      let name = Self.strays.randomElement(using: &strayRandom),
+      let byteCount = [0, 4, 1_000].randomElement(using: &strayRandom)
+    else { return }
+    store.set(name, [UInt8](repeating: 7, count: byteCount))
     count("stray objects")
   }
 
