@@ -69,8 +69,7 @@ extension Collector {
   /// Condemns the planned packs, then removes all condemned packs, including those of earlier collections.
   func removeShared(_ planned: [Candidate], _ removal: SharedRemoval) throws(BlobStorageError) {
     let backend = removal.store.backend
-    let known = backend.collections
-    guard !planned.isEmpty || !known.condemned.isEmpty else { return }
+    guard !planned.isEmpty || !backend.collections.condemned.isEmpty else { return }
     if lacksSomething {
       try markAnew()
       addAbsent()
@@ -90,13 +89,7 @@ extension Collector {
       if canFence { try checkConditionalPuts(backend) }
       try removeJoined(planned, removal, &wait)
     } catch {
-      if error.code == .fenced { throw Self.another }
-      guard error.code == .packGone else { throw error }
-      // A collector that fenced this one may have removed a pack that it was copying.
-      try engine.catchUp()
-      if backend.collections.removed != known.removed { throw Self.another }
-      throw BlobStorageError(
-        .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
+      throw error.code == .fenced ? Self.another : error
     }
   }
 
@@ -192,7 +185,7 @@ extension Collector {
     return try evacuate(&all)
   }
 
-  private static var another: BlobStorageError {
+  static var another: BlobStorageError {
     BlobStorageError(.busy, "Another machine collects garbage at the same time: try again later.")
   }
 }

@@ -112,7 +112,15 @@ extension SharedStore {
       backend.adopt(collections)
       try acknowledgeCondemnation(engine)
     }
-    return try own.collectGarbage(options, progress, by: removal)
+    let removed = store.backend.collections.removed
+    do throws(BlobStorageError) { return try own.collectGarbage(options, progress, by: removal) } catch {
+      guard error.code == .packGone else { throw error }
+      // Another collector may have removed a pack that this one was reading: while it planned, or fenced while it copied.
+      try own.catchUp()
+      if store.backend.collections.removed != removed { throw Collector.another }
+      throw BlobStorageError(
+        .corrupted, "\(error.message) No collection has removed it: run verify.", pack: error.pack)
+    }
   }
 
   /// Ends a writer because its user says so, although it may live: it publishes nothing more, and no collector waits
