@@ -137,15 +137,20 @@ private final class ServerContext: @unchecked Sendable {
   init(_ certificate: ServerCertificate) throws {
     guard let context = SSL_CTX_new(TLS_server_method()) else { throw Unusable() }
     self.context = context
-    let chain = BIO_new_mem_buf(certificate.chain, CInt(certificate.chain.utf8.count))
-    let key = BIO_new_mem_buf(certificate.key, CInt(certificate.key.utf8.count))
-    let parsed = PEM_read_bio_X509(chain, nil, nil, nil)
-    let parsedKey = PEM_read_bio_PrivateKey(key, nil, nil, nil)
+    // OpenSSL keeps the pointer of a buffer that it reads from.
+    let parsed = Array(certificate.chain.utf8).withUnsafeBytes { text in
+      let buffer = BIO_new_mem_buf(text.baseAddress, CInt(text.count))
+      defer { BIO_free(buffer) }
+      return PEM_read_bio_X509(buffer, nil, nil, nil)
+    }
+    let parsedKey = Array(certificate.key.utf8).withUnsafeBytes { text in
+      let buffer = BIO_new_mem_buf(text.baseAddress, CInt(text.count))
+      defer { BIO_free(buffer) }
+      return PEM_read_bio_PrivateKey(buffer, nil, nil, nil)
+    }
     defer {
       X509_free(parsed)
       EVP_PKEY_free(parsedKey)
-      BIO_free(chain)
-      BIO_free(key)
     }
     guard SSL_CTX_use_certificate(context, parsed) == 1, SSL_CTX_use_PrivateKey(context, parsedKey) == 1
     else {
