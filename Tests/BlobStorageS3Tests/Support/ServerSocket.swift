@@ -28,7 +28,7 @@ final class ServerSocket: Sendable {
       while true {
         let accepted = accept(descriptor, nil, nil)
         // Shut down, it takes no more connections. Whatever else fails passes: for some time the process may have no
-        // descriptor left, and whoever connects goes on waiting.
+        // descriptor left, and its clients go on waiting.
         if accepted < 0, errno == EINVAL { break }
         guard accepted >= 0 else {
           Thread.sleep(forTimeInterval: 0.001)
