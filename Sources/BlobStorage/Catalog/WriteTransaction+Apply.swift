@@ -136,6 +136,7 @@ extension WriteTransaction {
     var mask = MaskRow(copyCount: 0, maskerCount: 0)
     if let known = try maskRow(of: name, version) {
       mask = known
+      try countOrphans(known.isOrphaned, false)
     } else if let row = try versionRow(of: name, version) {
       mask.copyCount = row.copyCount
       try removeVersion(&name, version)
@@ -145,7 +146,6 @@ extension WriteTransaction {
     } else {
       name.maskCount += 1
     }
-    try countOrphans(mask.isOrphaned, false)
     mask.maskerCount += 1
     try setMaskRow(&name, version, mask)
   }
