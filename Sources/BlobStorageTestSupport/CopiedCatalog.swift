@@ -10,7 +10,7 @@ package enum CopiedCatalog {
   /// A store does not trust a copy of a catalog that a process was writing to. Nothing happens to a clean one, which
   /// has a checksum, nor where no catalog is.
   package static func adopt(_ folder: String) throws {
-    try adoptTable(FilePath(folder).appending("live"))
+    try adoptTable(FilePath(folder).entry("live"))
     let path = folder + "/state"
     guard let text = try? String(contentsOfFile: path, encoding: .utf8), var state = CatalogState(text),
       state.clean == nil,

@@ -38,7 +38,7 @@ package struct CensusFile: Sendable {
     try bridge(Census.text(events)) { (text) throws(BlobStorageError) in try file.append(text) }
     guard durably else { return }
     try file.synchronize()
-    try files.syncDirectory(path.removingLastComponent())
+    try files.syncDirectory(path.folder)
   }
 
   /// Replaces the file by the fewest lines that say the same. The caller holds the collection lock.

@@ -112,14 +112,14 @@ package struct FolderBackend: Backend {
   private func moveAside(_ name: PackName) throws(BlobStorageError) -> String {
     if try files.status(of: asideFolder) == nil {
       try files.createPart(asideFolder)
-      try files.syncDirectory(asideFolder.removingLastComponent())
+      try files.syncDirectory(asideFolder.folder)
     }
     guard try files.status(of: asideFolder)?.kind == .directory else {
       throw BlobStorageError(
         .notAStore, "\(asideFolder) is not a folder: a damaged pack cannot be set aside.",
         path: asideFolder.string)
     }
-    let target = asideFolder.appending(name.fileName)
+    let target = asideFolder.entry(name.fileName)
     try files.rename(path(name, "pack"), to: target)
     try files.syncDirectory(asideFolder)
     try files.syncDirectory(folder)
@@ -189,11 +189,11 @@ package struct FolderBackend: Backend {
       for name in names {
         // A living writer holds the lock until it has renamed the file.
         try OwnedFiles(folder: folder, files: files).visit(name) { (_, isDead) throws(BlobStorageError) in
-          if isDead { try files.remove(folder.appending(name)) }
+          if isDead { try files.remove(folder.entry(name)) }
         }
       }
     } catch { guard error.isRefusal else { throw error } }
   }
 
-  private func path(_ name: PackName, _ ending: String) -> FilePath { folder.appending("\(name).\(ending)") }
+  private func path(_ name: PackName, _ ending: String) -> FilePath { folder.entry("\(name).\(ending)") }
 }

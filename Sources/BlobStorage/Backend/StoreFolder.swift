@@ -12,27 +12,27 @@ package struct StoreFolder: Sendable {
     self.files = files
   }
 
-  package var header: FilePath { path.appending("store") }
-  package var packs: FilePath { path.appending("packs") }
-  package var censusPath: FilePath { path.appending("census") }
+  package var header: FilePath { path.entry("store") }
+  package var packs: FilePath { path.entry("packs") }
+  package var censusPath: FilePath { path.entry("census") }
   package var census: CensusFile { CensusFile(censusPath, files: files) }
-  package var catalog: FilePath { path.appending("catalog") }
-  package var leases: FilePath { path.appending("leases") }
-  package var aside: FilePath { path.appending("set-aside") }
-  package var activities: FilePath { path.appending("activities") }
-  package var collecting: FilePath { path.appending("gc.lock") }
-  package var cache: FilePath { path.appending("cache") }
-  package var cacheLock: FilePath { path.appending("cache.lock") }
+  package var catalog: FilePath { path.entry("catalog") }
+  package var leases: FilePath { path.entry("leases") }
+  package var aside: FilePath { path.entry("set-aside") }
+  package var activities: FilePath { path.entry("activities") }
+  package var collecting: FilePath { path.entry("gc.lock") }
+  package var cache: FilePath { path.entry("cache") }
+  package var cacheLock: FilePath { path.entry("cache.lock") }
   /// Locks of registered writers: only the state folder of a shared store has it.
-  package var members: FilePath { path.appending("members") }
-  package var reserve: FilePath { path.appending("reserve") }
+  package var members: FilePath { path.entry("members") }
+  package var reserve: FilePath { path.entry("reserve") }
 
   /// Makes an empty store; of two that try at once, one succeeds.
   ///
   /// - Throws: `storeExists`, or `notAStore` for a path that holds anything else; nothing was changed.
   package func create(_ newHeader: StoreHeader) throws(BlobStorageError) {
     try makeParents()
-    let lock = try files.open(path.appending(".init.lock"), .openOrCreate)
+    let lock = try files.open(path.entry(".init.lock"), .openOrCreate)
     defer { lock.close() }
     _ = try lock.lock(.exclusive, wait: true)
     if try files.status(of: header) != nil {
@@ -42,7 +42,7 @@ package struct StoreFolder: Sendable {
     for folder in [packs, catalog, leases] { try makeDirectory(folder) }
     try files.replace(header, with: newHeader.encoded()).close()
     try synchronizeParents()
-    try files.remove(path.appending(".init.lock"))
+    try files.remove(path.entry(".init.lock"))
     // Best effort: the next opening makes it.
     do throws(BlobStorageError) { try census.append([.store(newHeader.encoded())], durably: true) } catch {}
     // A store on a disk that is nearly full goes without.
@@ -51,7 +51,7 @@ package struct StoreFolder: Sendable {
 
   /// Ends a creation that was cut short after the store was there and before it was sure to stay.
   package func finishCreation() throws(BlobStorageError) {
-    let lockPath = path.appending(".init.lock")
+    let lockPath = path.entry(".init.lock")
     guard try files.status(of: lockPath) != nil else { return }
     try files.syncDirectory(path)
     try synchronizeParents()
@@ -69,8 +69,8 @@ package struct StoreFolder: Sendable {
   /// any of them.
   private func synchronizeParents() throws(BlobStorageError) {
     var folder = path
-    while folder != folder.removingLastComponent() {
-      folder = folder.removingLastComponent()
+    while folder != folder.folder {
+      folder = folder.folder
       do { try files.syncDirectory(folder) } catch {
         // A folder that may not be read is not one that was made here.
         guard
@@ -186,10 +186,10 @@ package struct StoreFolder: Sendable {
       return
     }
     var missing: [FilePath] = [path]
-    var parent = path.removingLastComponent()
+    var parent = path.folder
     while !parent.isEmpty, try files.status(of: parent) == nil {
       missing.append(parent)
-      parent = parent.removingLastComponent()
+      parent = parent.folder
     }
     for folder in missing.reversed() { try makeDirectory(folder) }
   }
@@ -271,7 +271,7 @@ extension StoreFolder {
     var oldest: PackHeader?
     for name in try files.list(packs) {
       guard let pack = PackName(fileName: name) else { continue }
-      let file = try files.open(packs.appending(name), .read)
+      let file = try files.open(packs.entry(name), .read)
       defer { file.close() }
       let bytes = try file.bytesThere(at: 0, PackHeader.byteCount)
       guard let header = bytes.withUnsafeBytes({ (raw) -> PackHeader? in try? PackHeader(raw) }),
@@ -295,7 +295,7 @@ extension StoreFolder {
   private func write(_ restored: StoreHeader) throws(BlobStorageError) {
     if try files.status(of: header) != nil {
       try makePart(aside)
-      try files.rename(header, to: aside.appending("store"))
+      try files.rename(header, to: aside.entry("store"))
     }
     try files.replace(header, with: restored.encoded()).close()
   }

@@ -10,9 +10,9 @@ extension Catalog {
     let poisoned = poisonedPacks()
     let suspects = suspectChunks()
     let generation = "g" + Hex.text(randomNumber())
-    let place = folder.appending(generation)
+    let place = folder.entry(generation)
     try files.createPart(place)
-    try files.open(place.appending("data.mdb"), .create).close()
+    try files.open(place.entry("data.mdb"), .create).close()
     let environment = try SharedEnvironments.open(
       place, files: files, mapByteCount: mapByteCount, clock: clock,
       algorithm: store.digestAlgorithm)
@@ -62,23 +62,23 @@ extension Catalog {
   }
 
   func removeGeneration(_ name: String) throws(BlobStorageError) {
-    var place = folder.appending(name)
+    var place = folder.entry(name)
     guard try files.status(of: place)?.kind == .directory else {
       try files.remove(place)
       return
     }
     if !name.hasSuffix(".old") {
       // LMDB would create the files again for a process that has read an older `state` and opens them at this moment.
-      let old = folder.appending(name + ".old")
+      let old = folder.entry(name + ".old")
       try files.rename(place, to: old)
       place = old
     }
     do throws(BlobStorageError) {
-      for file in try files.list(place) { try files.remove(place.appending(file)) }
+      for file in try files.list(place) { try files.remove(place.entry(file)) }
       try files.removeDirectory(place)
     } catch {
       // The folder contains a foreign file. Other processes notice only that `data.mdb` is gone.
-      guard try files.status(of: place.appending("data.mdb")) == nil else { throw error }
+      guard try files.status(of: place.entry("data.mdb")) == nil else { throw error }
       logger.warning("\(place) cannot be removed.", metadata: ["reason": "\(error.message)"])
     }
   }
@@ -86,7 +86,7 @@ extension Catalog {
   // MARK: The state file
 
   func readState() throws(BlobStorageError) -> OpenState? {
-    let path = folder.appending("state")
+    let path = folder.entry("state")
     guard try files.status(of: path)?.kind == .regular, let file = try files.openIfThere(path, .read),
       let state = CatalogState(String(decoding: try file.bytesThere(at: 0, 2_048), as: UTF8.self))
     else { return nil }
@@ -99,7 +99,7 @@ extension Catalog {
     table?.beginNewCatalog()
     // Also when this fails: the file may have its name already.
     defer { table?.endNewCatalog() }
-    let file = try files.replace(folder.appending("state"), with: Array(state.text.utf8))
+    let file = try files.replace(folder.entry("state"), with: Array(state.text.utf8))
     return OpenState(value: state, file: file)
   }
 
@@ -169,7 +169,7 @@ extension Catalog {
   }
 
   /// The database's file of a generation.
-  func database(_ generation: String) -> FilePath { folder.appending(generation).appending("data.mdb") }
+  func database(_ generation: String) -> FilePath { folder.entry(generation).entry("data.mdb") }
 }
 
 /// LMDB takes free pages back but never makes its file shorter, and rows that came in no order fill their pages to about
@@ -182,19 +182,19 @@ extension Catalog {
   /// room: the one in use is as good.
   func compacted(_ environment: Environment) -> String? {
     let generation = "g" + Hex.text(randomNumber())
-    let place = folder.appending(generation)
+    let place = folder.entry(generation)
     do throws(BlobStorageError) {
       let byteCount = try environment.byteCount()
       guard byteCount >= Self.compactedByteCountMin,
         try environment.hasChangedSinceCopy()
       else { return nil }
       try files.createPart(place)
-      try files.open(place.appending("data.mdb"), .create).close()
+      try files.open(place.entry("data.mdb"), .create).close()
       try environment.copy(to: place)
       try SharedEnvironments.open(
         place, files: files, mapByteCount: mapByteCount, clock: clock, algorithm: store.digestAlgorithm
       ).storeCounts()
-      let file = try files.open(place.appending("data.mdb"), .read)
+      let file = try files.open(place.entry("data.mdb"), .read)
       defer { file.close() }
       try file.synchronize()
       try files.syncDirectory(place)

@@ -60,7 +60,7 @@ extension Catalog {
       throw BlobStorageError(
         .corrupted,
         "The live table \(folder)/live is damaged, so the newest changes cannot be found: "
-          + "end all programs that use the store.", path: folder.appending("live").string)
+          + "end all programs that use the store.", path: folder.entry("live").string)
     }
   }
 
@@ -253,7 +253,7 @@ extension Catalog {
 
   /// The environment of a generation; nil when it is not there.
   func opened(_ generation: String) throws(BlobStorageError) -> Environment? {
-    let place = folder.appending(generation)
+    let place = folder.entry(generation)
     guard try files.status(of: place)?.kind == .directory,
       try files.status(of: database(generation))?.kind == .regular
     else { return nil }
@@ -312,7 +312,7 @@ extension Catalog {
       for old in try generations() where old != generation { try removeGeneration(old) }
     } catch {
       // The system may have dropped pages that it could not write: the next process must rebuild the catalog.
-      if error.code == .io { try files.remove(folder.appending("state")) }
+      if error.code == .io { try files.remove(folder.entry("state")) }
       throw error
     }
   }

@@ -137,8 +137,8 @@ package final class Catalog: Sendable {
           path: folder.string)
       }
       locks = (
-        try files.open(folder.appending("lock"), .openOrCreate),
-        try files.open(folder.appending("users"), .openOrCreate)
+        try files.open(folder.entry("lock"), .openOrCreate),
+        try files.open(folder.entry("users"), .openOrCreate)
       )
     } catch {
       guard error.isRefusal, tails != nil else { throw error }

@@ -51,11 +51,11 @@ package final class Environment: @unchecked Sendable {
     try Environment.check(mdb_env_set_maxdbs(handle, UInt32(Table.allCases.count)), "set up")
     try Environment.check(mdb_env_set_maxreaders(handle, 1_022), "set up")
     try Environment.check(mdb_env_set_mapsize(handle, mapByteCount), "set up")
-    try Self.allocateLock(folder.appending("lock.mdb"), files)
+    try Self.allocateLock(folder.entry("lock.mdb"), files)
     // No syncs: power cuts are answered by rebuilding. No thread-local readers: pool threads share transactions.
     let flags = UInt32(MDB_NOSYNC | MDB_NOTLS | MDB_NORDAHEAD)
     try Environment.check(mdb_env_open(handle, folder.string, flags, 0o600), "open")
-    dataFile = try files.open(folder.appending("data.mdb"), .read)
+    dataFile = try files.open(folder.entry("data.mdb"), .read)
     var information = MDB_envinfo()
     var statistics = MDB_stat()
     try Environment.check(mdb_env_info(handle, &information), "inspect")
@@ -90,7 +90,7 @@ package final class Environment: @unchecked Sendable {
           folder: folder, place: nil, files: files, mapByteCount: mapByteCount, clock: clock,
           algorithm: algorithm))
     } catch { outcome = .failure(error) }
-    for name in try files.list(folder) { try files.remove(folder.appending(name)) }
+    for name in try files.list(folder) { try files.remove(folder.entry(name)) }
     try files.removeDirectory(folder)
     return try outcome.get()
   }

@@ -62,7 +62,7 @@ package final class LiveTable: Sendable {
   package static func open(
     in folder: FilePath, _ files: any FileSystem, _ identity: MediumIdentity, isAlone: Bool
   ) throws(BlobStorageError) -> LiveTable? {
-    let path = folder.appending("live")
+    let path = folder.entry("live")
     let (boot, mount) = (hash(Array(identity.boot.utf8)), hash(Array(identity.mount.utf8)))
     if let table = try opened(path, files) {
       if table.memory[Word.boot.rawValue] == boot, !isAlone || table.memory[Word.mount.rawValue] == mount {
@@ -75,7 +75,7 @@ package final class LiveTable: Sendable {
     guard isAlone else { return nil }
     // If no table can be created, none may remain: others take an invalid one for damage.
     do { try files.remove(path) } catch {}
-    let new = folder.appending("live.new")
+    let new = folder.entry("live.new")
     do throws(BlobStorageError) {
       let file = try files.open(new, .openOrCreate)
       defer { file.close() }
@@ -101,7 +101,7 @@ package final class LiveTable: Sendable {
 
   /// Whether the folder has a file of that name.
   static func isThere(in folder: FilePath, _ files: any FileSystem) throws(BlobStorageError) -> Bool {
-    try files.status(of: folder.appending("live"))?.kind == .regular
+    try files.status(of: folder.entry("live"))?.kind == .regular
   }
 
   private static func opened(

@@ -101,7 +101,7 @@ package final class Engine: Sendable {
   package static func storeExists(at path: String) -> Bool {
     do throws(BlobStorageError) {
       return try StoreFolder(try absolute(path), files: SystemFiles()).files.status(
-        of: FilePath(path).appending("store"))?.kind == .regular
+        of: FilePath(path).entry("store"))?.kind == .regular
     } catch { return false }
   }
 

@@ -25,15 +25,14 @@ extension FileSystem {
   ///
   /// - Returns: the new file, for reading and writing.
   package func replace(_ path: FilePath, with bytes: [UInt8]) throws(BlobStorageError) -> any File {
-    let folder = path.removingLastComponent()
-    let temporary = folder.appending("\(path.lastComponent?.string ?? "").new")
+    let temporary = path.withSuffix(".new")
     let file = try open(temporary, .openOrCreate)
     do throws(BlobStorageError) {
       try file.truncate(to: 0)
       try file.put(bytes, at: 0)
       try file.synchronize()
       try rename(temporary, to: path)
-      try syncDirectory(folder)
+      try syncDirectory(path.folder)
       return file
     } catch {
       file.close()

@@ -45,10 +45,10 @@ extension FileSystem {
   package func allocatedByteCount(below directory: FilePath) throws(BlobStorageError) -> Int64 {
     var sum: Int64 = 0
     for name in try list(directory) {
-      guard let status = try status(of: directory.appending(name)) else { continue }
+      guard let status = try status(of: directory.entry(name)) else { continue }
       sum += status.allocatedByteCount
       if status.kind == .directory {
-        do { sum += try allocatedByteCount(below: directory.appending(name)) } catch {
+        do { sum += try allocatedByteCount(below: directory.entry(name)) } catch {
           guard error.isMissingName else { throw error }
         }
       }

@@ -23,7 +23,7 @@ package struct OwnedFiles: Sendable {
     let stem = name.prefix { $0 != "." }
     var attempt = 1
     while true {
-      let temporary = folder.appending(stem + (attempt == 1 ? ".new" : "-\(attempt).new"))
+      let temporary = folder.entry(stem + (attempt == 1 ? ".new" : "-\(attempt).new"))
       let file = try files.open(temporary, .create)
       do throws(BlobStorageError) {
         // A scan that found the file before it was locked may hold it, and may be stopped: use another name.
@@ -32,7 +32,7 @@ package struct OwnedFiles: Sendable {
             .io, "\(temporary) is held by another process.", errno: Errno.noSuchFileOrDirectory.rawValue)
         }
         try write(file)
-        try files.rename(temporary, to: folder.appending(name))
+        try files.rename(temporary, to: folder.entry(name))
         return file
       } catch {
         file.close()
@@ -54,7 +54,7 @@ package struct OwnedFiles: Sendable {
     _ name: String, _ intent: OpenIntent = .readWrite,
     _ body: (_ file: any File, _ isDead: Bool) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    let path = folder.appending(name)
+    let path = folder.entry(name)
     guard let file = try files.openIfThere(path, intent) else { return }
     defer { file.close() }
     let isDead = try file.lock(intent == .read ? .shared : .exclusive, wait: false)

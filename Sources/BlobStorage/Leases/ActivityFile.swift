@@ -71,7 +71,7 @@ final class ActivityFile: Sendable {
     _ = try Activity.all(folder)
     let name = Hex.text(randomUInt64()) + Self.suffix
     state.file = try OwnedFiles(folder: folder.activities, files: folder.files).create(name)
-    state.path = folder.activities.appending(name)
+    state.path = folder.activities.entry(name)
   }
 
   private func record(_ progress: WorkProgress, _ pace: WorkPace, _ now: Double) -> ActivityRecord {
@@ -98,7 +98,7 @@ extension Activity {
       do throws(BlobStorageError) {
         try owned.visit(name, .read) { (file, isDead) throws(BlobStorageError) in
           if isDead {
-            files.discard(folder.activities.appending(name))
+            files.discard(folder.activities.entry(name))
           } else if name.hasSuffix(ActivityFile.suffix), let record = try record(file) {
             activities.append(Activity(record))
           }

@@ -123,7 +123,7 @@ package final class LeaseFile: Sendable {
       guard let file = state.file else { return }
       state.file = nil
       // What stays is removed by the next gc: its lock can be taken.
-      files.discard(folder.appending(name))
+      files.discard(folder.entry(name))
       file.close()
     }
   }
@@ -137,7 +137,7 @@ package final class LeaseFile: Sendable {
     do throws(BlobStorageError) { try writeFirstSlot(&state) } catch {
       // A first slot that is there in part would keep gc from everything.
       state.file = nil
-      files.discard(folder.appending(name))
+      files.discard(folder.entry(name))
       file.close()
       throw error
     }
@@ -202,7 +202,7 @@ package struct Leases: Sendable {
       try owned.visit(name) { (file, isDead) throws(BlobStorageError) in
         if isDead {
           // A living writer's `.new` looks like it before it is locked: it holds nothing yet, and is made again.
-          files.discard(folder.appending(name))
+          files.discard(folder.entry(name))
         } else if name.hasSuffix(".lease") {
           try leases.read(file, writer: writer, algorithm: algorithm)
         }
@@ -235,7 +235,7 @@ package struct Leases: Sendable {
     }
     throw BlobStorageError(
       .corrupted,
-      "The lease \(file.path.lastComponent?.string ?? "") cannot be read: gc removes nothing while it exists.",
+      "The lease \(file.path.name) cannot be read: gc removes nothing while it exists.",
       path: file.path.string)
   }
 

@@ -106,7 +106,7 @@ package final class Collector {
     // What hides other records may not be on the medium: first it is copied to where it is.
     if candidates.contains(where: \.row.isPoisoned) { candidates.removeAll { !$0.row.isPoisoned } }
     if options.isDryRun {
-      account(candidates)
+      account(try afterDead(candidates))
     } else if report.obstacles.isEmpty {
       try removal.remove(candidates, rows, self)
     }
@@ -230,6 +230,24 @@ package final class Collector {
       candidates.append(Candidate(number: number, row: row, content: content))
     }
     return candidates
+  }
+
+  /// What the other candidates keep once those have gone that keep nothing: fewer records that hide versions.
+  private func afterDead(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
+    var gone: PackContent.HiddenCopies = [:]
+    for candidate in candidates where candidate.content.keptCount == 0 {
+      gone.merge(candidate.content.hiddenCopies, uniquingKeysWith: +)
+    }
+    guard !gone.isEmpty else { return candidates }
+    var left: [Candidate] = []
+    for var candidate in candidates {
+      if candidate.content.keptCount > 0 {
+        candidate.content = try PackContent(
+          engine, number: candidate.number, row: candidate.row, marks: marker.marks, gone: gone)
+      }
+      left.append(candidate)
+    }
+    return left
   }
 
   private func isWorthwhile(_ total: Int64, kept: Int64) -> Bool {

@@ -22,6 +22,8 @@ struct PackContent: Sendable {
   private(set) var recordsByteCount: Int64 = 0
   /// Why a copy cannot be read that stays of something live in the pack: with the pack the only good one could go.
   private(set) var damagedCopy: BlobStorageError?
+  /// How many refs the pack has of each version that something hides.
+  private(set) var hiddenCopies: HiddenCopies
   /// Live chunks and manifests of the current group whose known copy lies in another pack.
   private var staying: [(digest: Digest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
@@ -32,20 +34,22 @@ struct PackContent: Sendable {
   /// Looks at the pack `number`.
   ///
   /// - Parameters:
+  ///   - gone: the refs of hidden versions in packs that go before this one.
   ///   - checksCopies: whether to read the copies, too, that stay in other packs of what is live in this one.
   ///   - body: called with each record of the new pack, in order, outside of transactions.
   /// - Throws: `corrupted` when a record cannot be read: then the pack is left alone.
   /// - Complexity: memory for a few thousand records, one bit for each of the others, and 40 bytes for each version that
   ///   something hides.
   init(
-    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks,
+    _ engine: Engine, number: UInt32, row: PackRow, marks: Marks, gone: HiddenCopies = [:],
     checksCopies: Bool = false, _ body: (Kept) throws(BlobStorageError) -> Void = { _ in }
   ) throws(BlobStorageError) {
     guard let file = try engine.backend.openPack(row.name) else { throw .missing(row.name) }
     defer { file.close() }
     weaknesses = engine.weaknesses
     let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
-    let copies = try Self.hiddenCopies(scanner, row, engine)
+    hiddenCopies = try Self.hiddenCopies(scanner, row, engine)
+    let going = [hiddenCopies, gone]
     var group: [PackRecord] = []
     var ordinal = 0
     func decideGroup() throws(BlobStorageError) {
@@ -54,7 +58,7 @@ struct PackContent: Sendable {
         for record in group {
           let place = Place(pack: number, offset: record.offset, ordinal: ordinal)
           ordinal += 1
-          if let record = try decide(record, place, transaction, marks, copies) { kept.append(record) }
+          if let record = try decide(record, place, transaction, marks, going) { kept.append(record) }
         }
         return kept
       }
@@ -91,11 +95,10 @@ struct PackContent: Sendable {
     return nil
   }
 
-  /// How many refs the pack has of each version that something hides.
   private static func hiddenCopies(
     _ scanner: PackScanner, _ row: PackRow, _ engine: Engine
-  ) throws(BlobStorageError) -> [Name: Int] {
-    var copies: [Name: Int] = [:]
+  ) throws(BlobStorageError) -> HiddenCopies {
+    var copies: HiddenCopies = [:]
     var refs: [RefRecord] = []
     func count() throws(BlobStorageError) {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
@@ -120,10 +123,12 @@ struct PackContent: Sendable {
       offset: gap.lowerBound)
   }
 
+  typealias HiddenCopies = [Name: Int]
+
   /// A version, with the hash of its key in place of that: stamps alone tell versions of an honest store apart.
-  private struct Name: Hashable {
-    let key: Int
-    let version: Stamp
+  struct Name: Hashable {
+    private let key: Int
+    private let version: Stamp
 
     init(_ key: [UInt8], _ version: Stamp) {
       self.key = key.hashValue
@@ -134,7 +139,7 @@ struct PackContent: Sendable {
   /// What becomes of a record; nil when it goes.
   private mutating func decide(
     _ record: PackRecord, _ place: Place, _ transaction: ReadTransaction, _ marks: Marks,
-    _ copiesHere: [Name: Int]
+    _ going: [HiddenCopies]
   ) throws(BlobStorageError) -> Kept? {
     switch record.content {
     case .chunk(let chunk):
@@ -154,7 +159,7 @@ struct PackContent: Sendable {
       }
       return keep(.copy(record), record.byteCount)
     case .ref(var ref):
-      let isReplacedNeeded = try hasCopiesElsewhere(ref.key, ref.replaced, transaction, copiesHere)
+      let isReplacedNeeded = try hasCopiesElsewhere(ref.key, ref.replaced, transaction, going)
       let known = try transaction.place(of: ref)
       if known?.pack == place.pack, known?.offset == place.offset {
         if !isReplacedNeeded { ref.replaced = .none }
@@ -165,7 +170,7 @@ struct PackContent: Sendable {
       return keep(.written(.drop(drop)), min(drop.recordByteCount, record.byteCount))
     case .drop(var drop):
       var needed: [Stamp] = []
-      for version in drop.versions where try hasCopiesElsewhere(drop.key, version, transaction, copiesHere) {
+      for version in drop.versions where try hasCopiesElsewhere(drop.key, version, transaction, going) {
         needed.append(version)
       }
       guard !needed.isEmpty else { return nil }
@@ -177,16 +182,16 @@ struct PackContent: Sendable {
     }
   }
 
-  /// Whether a ref of the version is in another pack, so that the version would come back if nothing hid it.
+  /// Whether a ref of the version is in a pack that stays, so that the version would come back if nothing hid it.
   private func hasCopiesElsewhere(
-    _ key: [UInt8], _ version: Stamp, _ transaction: ReadTransaction, _ copiesHere: [Name: Int]
+    _ key: [UInt8], _ version: Stamp, _ transaction: ReadTransaction, _ going: [HiddenCopies]
   ) throws(BlobStorageError) -> Bool {
     if weaknesses.contains(.forgetsDropsEarly) { return false }
     guard let name = try transaction.nameRow(key), let mask = try transaction.maskRow(of: name, version)
     else {
       return false
     }
-    return mask.copyCount > copiesHere[Name(key, version)] ?? 0
+    return mask.copyCount > going.reduce(0) { $0 + ($1[Name(key, version)] ?? 0) }
   }
 
   private mutating func keep(_ record: Kept, _ byteCount: Int) -> Kept {

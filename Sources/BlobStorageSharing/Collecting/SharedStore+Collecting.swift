@@ -89,7 +89,7 @@ extension SharedStore {
     remote.configuration.cacheByteCountMax = recompresses ? Self.recompressionCacheByteCount : 0
     remote.life = life
     let own = try Engine(
-      path: engine.folder.path.appending("collector").string,
+      path: engine.folder.path.entry("collector").string,
       configuration: StoreConfiguration(logger: logger, cacheByteCountMax: 0),
       environment: collectorEnvironment(engine), remote: remote)
     let outcome = Result { () throws(BlobStorageError) in try body(own) }

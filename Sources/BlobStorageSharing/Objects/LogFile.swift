@@ -13,7 +13,7 @@ struct LogFile: Sendable {
   private let storeID: [UInt8]
 
   init(_ kind: SharedObject.Kind, in folder: FilePath, _ files: any FileSystem, storeID: [UInt8]) {
-    path = folder.appending(kind == .checkpoint ? "log" : "entry")
+    path = folder.entry(kind == .checkpoint ? "log" : "entry")
     self.kind = kind
     self.files = files
     self.storeID = storeID

@@ -14,7 +14,7 @@ struct FooterCopies: Sendable {
   /// The most bytes to read, copy or check at once.
   static let stepByteCount = 4 << 20
 
-  private func path(_ name: PackName) -> FilePath { folder.appending("\(name).footer") }
+  private func path(_ name: PackName) -> FilePath { folder.entry("\(name).footer") }
 
   /// Opens the copy of a pack's footer. Returns nil, and deletes the copy, if it is not whole.
   func open(_ name: PackName) throws(BlobStorageError) -> FooterCopy? {
@@ -74,7 +74,7 @@ struct FooterCopies: Sendable {
     let last = try bytes(byteCount - trailerByteCount..<byteCount)
     guard let trailer = last.withUnsafeBytes({ PackFooter.Trailer($0, name: name, packByteCount: byteCount) })
     else { return }
-    let temporary = folder.appending("\(name).\(Hex.text(randomUInt64())).new")
+    let temporary = folder.entry("\(name).\(Hex.text(randomUInt64())).new")
     let file = try files.open(temporary, .create)
     defer { file.close() }
     do throws(BlobStorageError) {
@@ -121,7 +121,7 @@ struct FooterCopies: Sendable {
   func removeLeftovers() throws(BlobStorageError) {
     for name in try files.list(folder) where name.hasSuffix(".new") {
       // Another process may be writing this file. It then reads from the object store.
-      files.discard(folder.appending(name))
+      files.discard(folder.entry(name))
     }
   }
 }

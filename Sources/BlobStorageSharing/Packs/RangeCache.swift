@@ -32,8 +32,8 @@ package final class RangeCache: Sendable {
     self.byteCountMax = byteCountMax
   }
 
-  private func partsPath(_ name: PackName) -> FilePath { folder.appending("\(name).parts") }
-  private func wholePath(_ name: PackName) -> FilePath { folder.appending(name.fileName) }
+  private func partsPath(_ name: PackName) -> FilePath { folder.entry("\(name).parts") }
+  private func wholePath(_ name: PackName) -> FilePath { folder.entry(name.fileName) }
 
   // MARK: Blocks
 
@@ -200,7 +200,7 @@ package final class RangeCache: Sendable {
       let lastUse = state.withLock { $0.lastUse }
       for fileName in try files.list(folder) {
         guard let name = PackName(fileName: fileName) ?? PackName(fileName: fileName, ending: "parts"),
-          let status = try files.status(of: folder.appending(fileName))
+          let status = try files.status(of: folder.entry(fileName))
         else { continue }
         kept.append((name, status.allocatedByteCount, lastUse[name] ?? 0, status.modified.seconds))
       }

@@ -68,14 +68,14 @@ package final class RemoteBackend: Backend {
     self.width = width
     readAhead = WorkPool(width: width / 2)
     self.weaknesses = weaknesses
-    spoolFolder = folder.appending("packs")
+    spoolFolder = folder.entry("packs")
     spool = FolderBackend(
       folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses, synchronizes: false
     )
-    footers = FooterCopies(folder: folder.appending("footers"), files: files)
+    footers = FooterCopies(folder: folder.entry("footers"), files: files)
     fetches = RangeFetches(
       objects: objects,
-      cache: RangeCache(folder: folder.appending("ranges"), files: files, byteCountMax: cacheByteCountMax))
+      cache: RangeCache(folder: folder.entry("ranges"), files: files, byteCountMax: cacheByteCountMax))
   }
 
   deinit { close() }
@@ -298,7 +298,7 @@ package final class RemoteBackend: Backend {
     guard let file = try spool.openPack(name) else { return }
     defer { file.close() }
     try fetches.cache.adopt(
-      spoolFolder.appending(name.fileName), name, byteCount: try file.status().byteCount)
+      spoolFolder.entry(name.fileName), name, byteCount: try file.status().byteCount)
   }
 
   // MARK: Prefetch

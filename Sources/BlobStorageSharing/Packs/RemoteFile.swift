@@ -8,7 +8,6 @@ import SystemPackage
 /// Consecutive reads prefetch more and more. Cached bytes are returned unverified, like the bytes of any file. A caller
 /// that finds damage calls ``dropKept(_:)`` and reads again.
 package final class RemoteFile: File {
-  package let path: FilePath
   package let name: PackName
   let byteCount: Int64
   private let fetches: RangeFetches
@@ -28,7 +27,6 @@ package final class RemoteFile: File {
   private static let aheadByteCountMax: Int64 = 4 << 20
 
   init(name: PackName, byteCount: Int64, fetches: RangeFetches, footer: FooterCopy?) {
-    path = FilePath("\(fetches.objects.place)/\(SharedNames.pack(name))")
     self.name = name
     self.byteCount = byteCount
     self.fetches = fetches
@@ -36,6 +34,8 @@ package final class RemoteFile: File {
     // After a power cut the local file of an own pack may be empty, which only the footer can show.
     state = Mutex(State(whole: footer == nil ? nil : fetches.cache.whole(name)))
   }
+
+  package var path: FilePath { FilePath("\(fetches.objects.place)/\(SharedNames.pack(name))") }
 
   /// True: bytes come over a network.
   package var isRemote: Bool { true }

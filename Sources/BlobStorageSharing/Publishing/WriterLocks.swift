@@ -56,11 +56,11 @@ struct WriterLocks: Sendable {
       try owned.visit(name) { (_, isDead) throws(BlobStorageError) in
         guard isDead else { return }
         // A longer name is temporary: its writer never registered.
-        if name.count > 16 { files.discard(folder.appending(name)) } else { try body(writer) }
+        if name.count > 16 { files.discard(folder.entry(name)) } else { try body(writer) }
       }
     }
   }
 
   private var owned: OwnedFiles { OwnedFiles(folder: folder, files: files) }
-  private func path(_ writer: UInt64) -> FilePath { folder.appending(Hex.text(writer)) }
+  private func path(_ writer: UInt64) -> FilePath { folder.entry(Hex.text(writer)) }
 }

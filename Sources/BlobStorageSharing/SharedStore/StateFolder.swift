@@ -97,7 +97,7 @@ struct StateFolder {
     return read.extra
   }
 
-  private var maintainer: FilePath { folder.path.appending("maintainer") }
+  private var maintainer: FilePath { folder.path.entry("maintainer") }
 
   /// Makes this folder the maintainer's state folder.
   func setMaintainer(_ maintainer: Maintainer) throws(BlobStorageError) {
@@ -119,6 +119,6 @@ struct StateFolder {
 
 extension StoreFolder {
   /// The footers of published packs. Only in a state folder.
-  var footers: FilePath { path.appending("footers") }
-  var ranges: FilePath { path.appending("ranges") }
+  var footers: FilePath { path.entry("footers") }
+  var ranges: FilePath { path.entry("ranges") }
 }

@@ -290,9 +290,9 @@ extension FuzzTarget {
     defer { folder.remove() }
     Fuzzing.attempt { () throws(BlobStorageError) in
       let files = SystemFiles()
-      try files.createDirectory(folder.path.appending("g1"))
-      try files.open(folder.path.appending("g1/data.mdb"), .create).close()
-      let state = try files.open(folder.path.appending("state"), .create)
+      try files.createDirectory(folder.path.entry("g1"))
+      try files.open(folder.path.entry("g1/data.mdb"), .create).close()
+      let state = try files.open(folder.path.entry("state"), .create)
       defer { state.close() }
       try write(input, to: state)
       let catalog = try ScratchFolder.catalog(folder.path)

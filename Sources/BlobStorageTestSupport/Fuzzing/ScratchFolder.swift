@@ -22,10 +22,10 @@ struct ScratchFolder {
     let files = SystemFiles()
     Fuzzing.attempt(also: [.io]) { () throws(BlobStorageError) in
       for name in try files.list(path) {
-        if try files.status(of: path.appending(name))?.kind == .directory {
-          remove(path.appending(name))
+        if try files.status(of: path.entry(name))?.kind == .directory {
+          remove(path.entry(name))
         } else {
-          try files.remove(path.appending(name))
+          try files.remove(path.entry(name))
         }
       }
       try files.removeDirectory(path)

@@ -139,7 +139,7 @@ package final class SimulatedDisk: FileSystem {
     onFault: (inout State, Fault) -> Void = { _, _ in },
     _ body: (inout State) throws(SimulatedErrno) -> Value
   ) throws(BlobStorageError) -> Value {
-    let record = CallDescription(kind: kind, process: process, detail: "\(path) \(detail)")
+    let record = CallDescription(kind: kind, process: process, detail: "\(path.string) \(detail)")
     // A dead process ends before any other has a turn.
     let scheduler = state.withLock { $0.aliveProcesses.contains(process) ? $0.scheduler : nil }
     scheduler?.waitForTurn()

@@ -29,8 +29,8 @@ package struct SimulatedProcess: FileSystem {
   }
 
   /// Logs a step that is no call on the disk. The scheduler has just let others run.
-  func log(_ step: TableStep, _ path: FilePath) {
-    let call = SimulatedDisk.CallDescription(kind: .step, process: number, detail: "\(path) \(step.rawValue)")
+  func log(_ step: TableStep, _ name: String) {
+    let call = SimulatedDisk.CallDescription(kind: .step, process: number, detail: "\(name) \(step.rawValue)")
     _ = disk.state.withLock { $0.log(call) }
   }
 

@@ -128,7 +128,7 @@ private final class LockedFile: ForwardingFile {
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.waitForTurn()
-      if path.string.hasSuffix("/lock") { process.log(.settle, FilePath("lock")) }
+      if path.string.hasSuffix("/lock") { process.log(.settle, "lock") }
       guard process.isAlive else { throw .simulatedStop }
       let holder = CatalogLocks.Holder(file: ObjectIdentifier(self), process: process, kind: kind)
       if locks.acquire(path, holder) { return true }
@@ -149,7 +149,7 @@ private final class LockedFile: ForwardingFile {
     while true {
       guard process.isAlive else { throw .simulatedStop }
       scheduler?.waitForTurn()
-      process.log(step, FilePath("live"))
+      process.log(step, "live")
       guard process.isAlive else { throw .simulatedStop }
       if locks.acquire(bytes, of: path, ObjectIdentifier(self), process) { return true }
       guard wait else { return false }

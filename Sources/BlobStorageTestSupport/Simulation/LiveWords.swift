@@ -8,7 +8,7 @@ package struct LiveWords {
   package init(at path: FilePath) { self.path = path }
 
   /// - Parameter folder: the one of the catalog.
-  package init(in folder: FilePath) { path = folder.appending("live") }
+  package init(in folder: FilePath) { path = folder.entry("live") }
 
   package func set(_ word: Int, _ value: UInt64) throws {
     let file = try SystemFiles().open(path, .readWrite)

@@ -24,16 +24,17 @@ struct TableProcess: SharedMemory.Process {
   let process: SimulatedProcess
   let memory: SharedMemory
   let missing: Set<TableStep>
+  private static let path: FilePath = "live"
 
   func willLoad(_ index: Int) {
     guard index == LiveTable.Word.publishCount.rawValue else { return }
-    process.touch(.load, "live", "\(TableStep.extend.rawValue): \(Self.name(index))") {}
+    process.touch(.load, Self.path, "\(TableStep.extend.rawValue): \(Self.name(index))") {}
   }
 
   func store(_ value: UInt64, at index: Int, _ store: () -> Void) {
     let step = step(value, at: index)
     if let step, missing.contains(step) { return }
-    process.touch(.store, "live", (step.map { "\($0.rawValue): " } ?? "") + Self.name(index), store)
+    process.touch(.store, Self.path, (step.map { "\($0.rawValue): " } ?? "") + Self.name(index), store)
   }
 
   private static func slotWord(_ index: Int) -> LiveTable.SlotWord? {
