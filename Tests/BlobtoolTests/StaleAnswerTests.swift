@@ -21,12 +21,12 @@ struct StaleAnswerTests {
   func damages() async throws {
     print("stale answers with BLOB_STORAGE_SEED=\(Self.seed)")
     let history = try await StoreHistory()
-    try await tryAll(history, history.sealed, daily: 2)
-    try await tryAll(history, history.killed, daily: 2)
+    try await tryAll(history, history.sealed)
+    try await tryAll(history, history.killed)
   }
 
-  /// Tries damages, so many of each kind every day.
-  private func tryAll(_ history: StoreHistory, _ newest: URL, daily: Int) async throws {
+  /// Tries damages, every day one of each kind.
+  private func tryAll(_ history: StoreHistory, _ newest: URL) async throws {
     let examination = try await StoreExamination(history, newest, asksAll: Self.seconds != nil)
     var generator = SplitMix64(seed: Self.seed)
     let steps = history.steps.filter { $0 != newest && $0.path < newest.path }
@@ -34,7 +34,7 @@ struct StaleAnswerTests {
     if let chosen = Self.chosen {
       damages.removeAll { !$0.description.contains(chosen) }
     } else if Self.seconds == nil {
-      damages = StoreDamage.Kind.allCases.flatMap { kind in damages.filter { $0.kind == kind }.prefix(daily) }
+      damages = StoreDamage.Kind.allCases.flatMap { kind in damages.filter { $0.kind == kind }.prefix(1) }
     }
     let end = Self.seconds.map { Date().addingTimeInterval($0 / 2) }
     let width = min(4, ProcessInfo.processInfo.activeProcessorCount)
@@ -53,7 +53,7 @@ struct StaleAnswerTests {
       }
       return try await group.reduce(0, +)
     }
-    #expect(count > (Self.chosen == nil && Self.seconds == nil ? StoreDamage.Kind.allCases.count : 0))
+    #expect(count >= (Self.chosen == nil && Self.seconds == nil ? StoreDamage.Kind.allCases.count : 1))
     print("counts after stale answers: damaged stores asked \(count)")
   }
 }

@@ -41,12 +41,13 @@ package enum Hex {
     _ type: T.Type, _ digits: some Collection<UInt8>
   ) -> T? {
     guard digits.count == MemoryLayout<T>.size * 2 else { return nil }
-    var value: T = 0
+    // No type has more bits. Arithmetic of a generic type is slow in a debug build.
+    var value: UInt64 = 0
     for digit in digits {
       guard let nibble = nibble(digit) else { return nil }
-      value = value << 4 | T(nibble)
+      value = value << 4 | UInt64(nibble)
     }
-    return value
+    return T(value)
   }
 
   private static func digit(of value: UInt8) -> UInt8 {

@@ -15,6 +15,24 @@ struct CodeBlockTests {
     #expect(complaints == "", "\(complaints)")
   }
 
+  @Test("is a manifest that names a product of this package", arguments: CodeBlock.all.filter(\.isManifest))
+  func manifest(_ block: CodeBlock) throws {
+    let (status, output) = try ProgramCheck.package(block.text, in: place)
+    #expect(status == 0)
+    struct Package: Decodable {
+      struct Target: Decodable {
+        struct Dependency: Decodable { let product: [String?] }
+        let dependencies: [Dependency]
+      }
+      let targets: [Target]
+    }
+    let read = try JSONDecoder().decode(Package.self, from: Data(output.utf8))
+    let named = read.targets.flatMap(\.dependencies).map { [$0.product[0], $0.product[1]] }
+    #expect(named == [["BlobStorage", "blob-storage"]])
+    let own = try String(contentsOf: CodeBlock.root.appending(path: "Package.swift"), encoding: .utf8)
+    #expect(own.contains("name: \"blob-storage\"") && own.contains(".library(name: \"BlobStorage\""))
+  }
+
   @Test("is found on pages of all modules")
   func found() {
     let modules = Set(CodeBlock.all.filter { $0.place.contains(".docc") }.map(\.module))

@@ -106,16 +106,29 @@ struct ProgramCheck {
   func complaints(about source: String, in folder: URL) throws -> String {
     let file = folder.appending(path: "main.swift")
     try Data(source.utf8).write(to: file)
+    let (status, output) = try Self.run(
+      options + (source.contains("@main") ? ["-parse-as-library"] : []) + [file.path], readsErrors: true)
+    return status == 0 ? "" : output.isEmpty ? "status \(status)" : output
+  }
+
+  /// What SwiftPM reads from a manifest, as JSON.
+  static func package(_ manifest: String, in folder: URL) throws -> (status: Int32, output: String) {
+    try Data(manifest.utf8).write(to: folder.appending(path: "Package.swift"))
+    return try run(["swift", "package", "--package-path", folder.path, "dump-package"])
+  }
+
+  private static func run(
+    _ command: [String], readsErrors: Bool = false
+  ) throws -> (status: Int32, output: String) {
     let process = Process()
     process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-    process.arguments = options + (source.contains("@main") ? ["-parse-as-library"] : []) + [file.path]
+    process.arguments = command
     let pipe = Pipe()
-    process.standardError = pipe
+    if readsErrors { process.standardError = pipe }
     process.standardOutput = pipe
     try process.run()
     let output = try pipe.fileHandleForReading.readToEnd() ?? Data()
     process.waitUntilExit()
-    let text = String(decoding: output, as: UTF8.self)
-    return process.terminationStatus == 0 ? "" : text.isEmpty ? "status \(process.terminationStatus)" : text
+    return (process.terminationStatus, String(decoding: output, as: UTF8.self))
   }
 }
