@@ -35,6 +35,12 @@ extension [UInt8]: FilledBytes {
   package init(
     filling capacity: Int, by fill: (UnsafeMutableRawBufferPointer) throws(BlobStorageError) -> Int
   ) throws(BlobStorageError) {
+    guard capacity > 0 else {
+      // The standard library would store a count in what all empty arrays share: a race, for the thread sanitizer.
+      _ = try fill(UnsafeMutableRawBufferPointer(start: nil, count: 0))
+      self = []
+      return
+    }
     // The standard library's initializer forgets the error's type.
     var failure: BlobStorageError?
     self.init(unsafeUninitializedCapacity: capacity) { buffer, count in
