@@ -26,6 +26,11 @@ extension ReadTransaction {
     package static let orphanedMasks = Meta(key: "orphanedMasks")
     /// One more than the number of the last change of a shared store whose packs the catalog has; 0 if it has to list all.
     package static let nextChange = Meta(key: "nextChange")
+    /// The packs that are not settled: ``PackRow/isSettled``.
+    package static let unsettledPacks = Meta(key: "unsettledPacks")
+    /// One more than the number of the log's last entry when the packs agreed with it, and ``nextPack`` then.
+    package static let settledLog = Meta(key: "settledLog")
+    package static let settledPack = Meta(key: "settledPack")
     /// Whether any chunk was ever found damaged.
     package static let hasSuspects = Meta(key: "hasSuspects")
     /// The last page of the file when it was last written anew in full pages, and the rows that it had.

@@ -54,6 +54,9 @@ package struct PackRow: Hashable, Sendable, TableValue {
   /// Records up to here belong to durable changes: a sync follows the commit before its call returns.
   package var promisedByteCount: Int64
 
+  /// Whether nothing more will come of it: it is sealed, on the medium or published, and not lost.
+  package var isSettled: Bool { isSealed && durableByteCount > 0 && !isLost }
+
   /// Bytes of the pack's records.
   package var recordsByteCount: Int64 { appliedByteCount - Int64(PackHeader.byteCount) }
 

@@ -155,7 +155,15 @@ extension WriteTransaction {
   // MARK: Packs
 
   package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
+    try countUnsettled(insteadOf: try packRow(number), row)
     try put(.packs, fixed: number.bigEndian, row)
+  }
+
+  private func countUnsettled(insteadOf known: PackRow?, _ row: PackRow?) throws(BlobStorageError) {
+    let (was, isNow) = (known?.isSettled == false, row?.isSettled == false)
+    guard was != isNow else { return }
+    let count = try meta(.unsettledPacks)
+    try setMeta(.unsettledPacks, isNow ? count + 1 : count - min(count, 1))
   }
 
   /// Changes what the catalog knows of a pack; false when it does not know the pack.
@@ -207,6 +215,7 @@ extension WriteTransaction {
 
   /// Forgets a pack whose records have all been taken out.
   package func removePack(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
+    try countUnsettled(insteadOf: try packRow(number), nil)
     try remove(.packNumbers, fixed: RowKey.pack(name))
     try remove(.packs, fixed: number.bigEndian)
     try remove(.packGarbage, fixed: number.bigEndian)

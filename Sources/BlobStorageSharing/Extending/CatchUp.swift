@@ -25,6 +25,17 @@ package final class CatchUp: Sendable {
     var lost: Set<PackName> = []
     /// The last change whose packs the catalog has; nil if it needs a listing.
     var lastChange: UInt32?
+    var nextPack: UInt64
+    var state: State
+  }
+
+  /// What the catalog had when all its packs were settled.
+  private struct Settled {
+    /// The last change whose packs it has.
+    var lastChange: UInt32
+    /// The last entry of the log that its packs agree with.
+    var log: UInt32
+    var nextPack: UInt64
     var state: State
   }
 
@@ -135,11 +146,23 @@ package final class CatchUp: Sendable {
   /// Returns false if listed packs have gone: copies of their records may be in packs that the listing lacks.
   private func runOnce(_ report: inout ExtensionReport, isFull: Bool) throws(BlobStorageError) -> Bool {
     let begin = time.now()
+    let settled = isFull ? nil : try settled()
+    var news: StoreListing?
+    if let settled {
+      news = try backend.news(after: settled.lastChange)
+      if let news, let isDone = try applyNews(news, settled, &report, begin) { return isDone }
+    }
     let known = try known()
     // List the spool first: a pack that left it before was published, so the listing has it.
     let local = Set(try backend.localPackNames().live)
     let published = known.complete.union(known.partial).subtracting(local)
-    var listing = try look(known, isFull: isFull)
+    var listing: StoreListing
+    // Changes tell only of later ones than the catalog has.
+    if let settled, settled.lastChange == known.lastChange, settled.state.generation == known.state.generation {
+      if let news { listing = news } else { listing = try backend.publishedPacks() }
+    } else {
+      listing = try look(known, isFull: isFull)
+    }
     if !listing.isComplete(for: published.subtracting(known.lost)) {
       // A pack counts as lost only if two listings lack it.
       listing = try backend.publishedPacks()
@@ -161,7 +184,7 @@ package final class CatchUp: Sendable {
     // Includes packs that were applied in part, and packs whose process published them without recording it.
     var incomplete = listed.subtracting(known.complete).subtracting(local)
     if listing.isPartial { incomplete.formUnion(known.partial.subtracting(gone).subtracting(local)) }
-    let (applied, strays) = try apply(incomplete)
+    let (applied, strays, addedCount) = try apply(incomplete)
     if !strays.isEmpty {
       // Gaps before a pack of another store are none.
       backend.ignore(strays)
@@ -173,10 +196,67 @@ package final class CatchUp: Sendable {
     if !listing.collections.condemned.isEmpty { try catalog.condemnUncounted(backend) }
     if !gone.isEmpty { try remove(gone) }
     try showAgain()
-    if report.missing.isEmpty { try setLastChange(listing.lastChange, known) }
-    let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
-    quiet.withLock { $0 = state == known.state ? (state: state, begin: begin) : nil }
+    if report.missing.isEmpty { try setSettled(listing, known.state, nextPack: known.nextPack + addedCount) }
+    try setQuiet(since: known.state, begin)
     return true
+  }
+
+  /// What the catalog had when all its packs were settled; nil if that has changed.
+  private func settled() throws(BlobStorageError) -> Settled? {
+    let settled = try catalog.read { (transaction) throws(BlobStorageError) -> Settled? in
+      let (next, log) = (try transaction.meta(.nextChange), try transaction.meta(.settledLog))
+      let nextPack = try transaction.meta(.nextPack)
+      guard next > 0, log > 0, try transaction.meta(.unsettledPacks) == 0,
+        try transaction.meta(.settledPack) == nextPack
+      else { return nil }
+      return Settled(
+        lastChange: UInt32(clamping: next - 1), log: UInt32(clamping: log - 1), nextPack: nextPack,
+        state: try catalogState(transaction))
+    }
+    // What is in the spool is not settled, whatever the catalog knows.
+    guard let settled, try backend.localPackNames().live.isEmpty else { return nil }
+    return settled
+  }
+
+  /// Applies the packs that changes name, without a look at all packs that the catalog has.
+  ///
+  /// - Returns: nil if that does not suffice, because packs were removed, condemned or fenced, or another process has
+  ///   begun to apply these; and like ``runOnce(_:isFull:)``.
+  private func applyNews(
+    _ news: StoreListing, _ settled: Settled, _ report: inout ExtensionReport, _ begin: Double
+  ) throws(BlobStorageError) -> Bool? {
+    guard news.collections.number == settled.log, !news.endsWriters else { return nil }
+    let new = try catalog.read { (transaction) throws(BlobStorageError) -> Set<PackName>? in
+      guard catalog.generation == settled.state.generation else { return nil }
+      var new: Set<PackName> = []
+      for name in news.packs.keys {
+        guard let row = try transaction.pack(name)?.row else {
+          new.insert(name)
+          continue
+        }
+        guard row.isSettled else { return nil }
+      }
+      return new
+    }
+    guard let new else { return nil }
+    backend.setLost([])
+    knowsFenced.store(false, ordering: .relaxed)
+    let (applied, strays, addedCount) = try apply(new)
+    if !strays.isEmpty {
+      backend.ignore(strays)
+      return false
+    }
+    report.newPackCount += applied.count
+    guard applied == new else { return false }
+    try showAgain()
+    try setSettled(news, settled.state, nextPack: settled.nextPack + addedCount)
+    try setQuiet(since: settled.state, begin)
+    return true
+  }
+
+  private func setQuiet(since before: State, _ begin: Double) throws(BlobStorageError) {
+    let state = try catalog.read { (transaction) throws(BlobStorageError) in try catalogState(transaction) }
+    quiet.withLock { $0 = state == before ? (state: state, begin: begin) : nil }
   }
 
   /// What has changed since the catalog was extended last, or all packs.
@@ -188,13 +268,31 @@ package final class CatchUp: Sendable {
     return try backend.publishedPacks()
   }
 
-  /// Records that the catalog has what changes up to this one name. Another process may have rebuilt it meanwhile.
-  private func setLastChange(_ number: UInt32, _ known: Known) throws(BlobStorageError) {
-    guard backend.hasChanges, known.lastChange.map({ $0 < number }) ?? true else { return }
+  /// Records which changes the catalog has, and which entry of the log its packs agree with.
+  ///
+  /// Another process may have rebuilt it meanwhile, or added packs that its own, older view of the log has.
+  ///
+  /// - Parameter nextPack: what the catalog says if only this run has added packs since `before`.
+  private func setSettled(
+    _ listing: StoreListing, _ before: State, nextPack: UInt64
+  ) throws(BlobStorageError) {
+    guard backend.hasChanges else { return }
+    let (next, log) = (UInt64(listing.lastChange) + 1, UInt64(listing.collections.number) + 1)
+    func isNew(_ transaction: ReadTransaction) throws(BlobStorageError) -> (change: Bool, log: Bool) {
+      guard catalog.generation == before.generation else { return (false, false) }
+      let pack = try transaction.meta(.nextPack)
+      let (knownLog, knownPack) = (try transaction.meta(.settledLog), try transaction.meta(.settledPack))
+      let isKnown = knownLog == log && knownPack == pack
+      return (try transaction.meta(.nextChange) < next, !isKnown && pack == nextPack)
+    }
+    let found = try catalog.read { (transaction) throws(BlobStorageError) in try isNew(transaction) }
+    guard found.change || found.log else { return }
     try catalog.write { (transaction) throws(BlobStorageError) in
-      guard catalog.generation == known.state.generation else { return }
-      let next = UInt64(number) + 1
-      if try transaction.meta(.nextChange) < next { try transaction.setMeta(.nextChange, next) }
+      let found = try isNew(transaction)
+      if found.change { try transaction.setMeta(.nextChange, next) }
+      guard found.log else { return }
+      try transaction.setMeta(.settledLog, log)
+      try transaction.setMeta(.settledPack, nextPack)
     }
   }
 
@@ -219,7 +317,8 @@ package final class CatchUp: Sendable {
     try catalog.read { (transaction) throws(BlobStorageError) in
       let next = try transaction.meta(.nextChange)
       var known = Known(
-        lastChange: next > 0 ? UInt32(clamping: next - 1) : nil, state: try catalogState(transaction))
+        lastChange: next > 0 ? UInt32(clamping: next - 1) : nil, nextPack: try transaction.meta(.nextPack),
+        state: try catalogState(transaction))
       for (_, row) in try transaction.packRows() {
         if row.isLost { known.lost.insert(row.name) }
         if row.durableByteCount == 0 {
@@ -234,11 +333,12 @@ package final class CatchUp: Sendable {
     }
   }
 
-  /// Applies packs to the catalog, and returns those that still existed, and those of other stores.
+  /// Applies packs to the catalog. Returns those that still existed, those of other stores, and how many the catalog has
+  /// more.
   private func apply(
     _ names: Set<PackName>
-  ) throws(BlobStorageError) -> (applied: Set<PackName>, strays: Set<PackName>) {
-    guard !names.isEmpty else { return ([], []) }
+  ) throws(BlobStorageError) -> (applied: Set<PackName>, strays: Set<PackName>, addedCount: UInt64) {
+    guard !names.isEmpty else { return ([], [], 0) }
     var intake = PublishedIntake(
       builder, into: catalog, afterGroup: { () throws(BlobStorageError) in try CancellationFlag.check() })
     try backend.forEachPublished(names.sorted()) { (name, file) throws(BlobStorageError) in
@@ -250,7 +350,7 @@ package final class CatchUp: Sendable {
     try intake.finish()
     // Chunks may have moved, and chunks that were missing may exist.
     try catalog.write { (transaction) throws(BlobStorageError) in try transaction.bumpEpoch() }
-    return (intake.applied, intake.strays)
+    return (intake.applied, intake.strays, intake.addedCount)
   }
 
   /// Rebuilds the catalog if a pack that exists only on this machine is gone.

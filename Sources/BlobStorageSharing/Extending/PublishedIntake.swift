@@ -14,6 +14,8 @@ struct PublishedIntake {
   private(set) var applied: Set<PackName> = []
   /// Packs of other stores, which are left alone.
   private(set) var strays: Set<PackName> = []
+  /// How many packs the catalog has more.
+  private(set) var addedCount: UInt64 = 0
 
   private let builder: CatalogBuilder
   private let catalog: Catalog
@@ -172,21 +174,25 @@ struct PublishedIntake {
   /// Adds a row for each pack. Returns false if the catalog lacks earlier records of a pack.
   private mutating func addRows() throws(BlobStorageError) -> Bool {
     let before = generation
-    let (isWhole, now) = try catalog.write { (transaction) throws(BlobStorageError) -> (Bool, String?) in
+    let (isWhole, now, added) = try catalog.write {
+      (transaction) throws(BlobStorageError) -> (Bool, String?, UInt64) in
       let now = catalog.generation
+      var added: UInt64 = 0
       for pack in packs where try transaction.packNumber(pack.header.name) == nil {
-        guard !pack.isBegun else { return (false, now) }
+        guard !pack.isBegun else { return (false, now, added) }
         var row = PackRow(name: pack.header.name, created: pack.header.created)
         row.durableByteCount = pack.byteCount
         // Condemn it at once, or a put could rely on it first.
         if !builder.backend.isCountedOn(pack.header.name) { row.state = .condemned }
         _ = try transaction.addPack(row)
+        added += 1
       }
       // Chunks that were missing exist now, or will soon.
       try transaction.bumpEpoch()
-      return (now == before || !packs.contains(where: \.isBegun), now)
+      return (now == before || !packs.contains(where: \.isBegun), now, added)
     }
     generation = now
+    addedCount += added
     return isWhole
   }
 

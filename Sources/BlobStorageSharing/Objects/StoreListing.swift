@@ -10,6 +10,8 @@ package struct StoreListing: Sendable {
   package var lastChange: UInt32 = 0
   /// Whether only packs that changes name are in it, with lengths of 0: nothing is known of others.
   package private(set) var isPartial = false
+  /// Whether a change says that its writer was fenced or has left.
+  private(set) var endsWriters = false
   /// The packs and their lengths. Condemned packs are included: they are read, but no new put relies on them.
   package var packs: [PackName: Int64] = [:]
   /// The sequence of each fenced writer's fence. A writer that has left has fenced itself.
@@ -89,6 +91,7 @@ package struct StoreListing: Sendable {
     self.lastChange = lastChange
     isPartial = true
     for change in changes {
+      endsWriters = endsWriters || change.isLast
       if change.isLast { fences[change.writer] = min(change.end, fences[change.writer] ?? .max) }
       for name in change.names where !collections.removed.contains(name) && !strays.contains(name) {
         packs[name] = 0
