@@ -158,7 +158,8 @@ package final class CatchUp: Sendable {
     let published = known.complete.union(known.partial).subtracting(local)
     var listing: StoreListing
     // Changes tell only of later ones than the catalog has.
-    if let settled, settled.lastChange == known.lastChange, settled.state.generation == known.state.generation {
+    if let settled, settled.lastChange == known.lastChange, settled.state.generation == known.state.generation
+    {
       if let news { listing = news } else { listing = try backend.publishedPacks() }
     } else {
       listing = try look(known, isFull: isFull)

@@ -5,7 +5,9 @@ import Testing
 @Suite("Parts of a path")
 struct FilePathTests {
   /// What swift-system says is right.
-  @Test("are swift-system's", arguments: ["", "/", "a", "/a", "a/b", "/a/b", "a//b/", "/a/./b/..", "./a", "ü/ö b"])
+  @Test(
+    "are swift-system's",
+    arguments: ["", "/", "a", "/a", "a/b", "/a/b", "a//b/", "/a/./b/..", "./a", "ü/ö b"])
   func parts(_ text: String) {
     let path = FilePath(text)
     #expect(path.entry("c d") == path.appending("c d"))

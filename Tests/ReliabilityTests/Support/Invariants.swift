@@ -68,6 +68,15 @@ extension Lab {
     if !model.matches(found) { throw Broken("1 \(when): found \(found), expected \(model.state)") }
     let report = try engine.verify()
     if !report.damaged.isEmpty { throw Broken("3 \(when): \(report.damaged)") }
+    try Self.checkUnsettled(engine, when)
+  }
+
+  /// The catalog counts the packs right that are not settled.
+  static func checkUnsettled(_ engine: Engine, _ when: String) throws {
+    let (counted, count) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      (try transaction.meta(.unsettledPacks), try transaction.packRows().count { !$0.row.isSettled })
+    }
+    if counted != count { throw Broken("\(when): \(counted) packs count as not settled, and \(count) are not") }
   }
 
   /// What can be seen, as numbers of the model's versions; every one is read and compared.

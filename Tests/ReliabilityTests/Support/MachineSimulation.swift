@@ -406,6 +406,7 @@ final class MachineSimulation: @unchecked Sendable {
     try actor.check(model, moment, readsAll: true)
     let damaged = verifies ? try actor.engine.verify().damaged : []
     if !damaged.isEmpty { throw Broken("\(moment): \(damaged)") }
+    try Lab.checkUnsettled(actor.engine, moment)
     if collects {
       do {
         let report = try actor.engine.collectGarbage(
