@@ -104,6 +104,57 @@ struct CatchingUpTests {
     #expect(try reader.data("a", nil)?.count == 100_000)
   }
 
+  @Test("takes out a pack that another process adds after this one has read that it was removed")
+  func olderView() throws {
+    var random = SplitMix64.announced()
+    let place = try RemotePlace()
+    let slow = try place.engine("reader", inline: true)
+    let quick = try place.engine("reader", inline: true)
+    let one = try place.engine("one")
+    _ = try one.put("a", random.bytes(1_000), PutOptions())
+    let old = place.packNames[0]
+    _ = try one.put("b", random.bytes(1_000), PutOptions())
+    let next = try #require(place.packNames.first { $0 != old })
+    let collector = try place.engine("collector")
+    let objects = place.objects
+    let isDone = Atomic<Bool>(false)
+    objects.beforeRequests { request, name in
+      // The slow one has the footer of the first pack.
+      guard request == "tail", name == next, !isDone.exchange(true, ordering: .relaxed) else { return }
+      objects.beforeRequests(nil)
+      #expect(throws: Never.self) {
+        _ = try RemoteCopy.records(of: old, in: place, to: collector)
+        try RemoteCopy.remove(old, in: place)
+        try quick.catchUp()
+      }
+    }
+    try slow.catchUp()
+    let wasDone = isDone.load(ordering: .relaxed)
+    #expect(wasDone)
+    let removed = try #require(SharedNames.packName(old))
+    #expect(try quick.catalog.packRow(removed) != nil)
+    try quick.catchUp()
+    #expect(try quick.catalog.packRow(removed) == nil)
+    #expect(try Self.keys(quick) == ["a", "b"])
+  }
+
+  @Test("finds a lost pack that is back, although no change names it")
+  func packThatIsBack() throws {
+    let place = try RemotePlace()
+    _ = try place.engine("one").put("a", Array("value".utf8), PutOptions())
+    let name = try #require(SharedNames.packName(place.packNames[0]))
+    let reader = try place.engine("reader")
+    for _ in 0..<2 { try reader.catchUp() }
+    let object = place.packNames[0]
+    let bytes = try #require(try place.objects.get(object, 0..<1 << 20))
+    try place.objects.delete(object)
+    #expect(try reader.verify().damaged.count == 1)
+    #expect(try reader.catalog.packRow(name)?.isLost == true)
+    _ = try place.objects.put(object, .bytes(bytes), ifAbsent: true)
+    try reader.catchUp()
+    #expect(try reader.catalog.packRow(name)?.isLost == false)
+  }
+
   @Test("says that it has not, when a listing names again and again what is not there")
   func packThatIsNever() throws {
     let place = try RemotePlace()
