@@ -40,13 +40,15 @@ extension Lab {
       }
     }
     let statistics = try engine.statistics()
+    let places = try Self.places(engine)
     try engine.close()
     try forgetCatalog()
     engine = try open()
     try checkSound(engine, "after the rebuild")
     let rebuilt = try engine.statistics()
     if Self.comparable(statistics) != Self.comparable(rebuilt) {
-      throw Broken("5: statistics were \(statistics), after the rebuild \(rebuilt)")
+      let moved = places.symmetricDifference(try Self.places(engine)).sorted()
+      throw Broken("5: statistics were \(statistics), after the rebuild \(rebuilt); only in one: \(moved)")
     }
     try put(engine, [("check", noise(UInt64(model.changes.count) + 77, 600))], archives: true)
     try checkSound(engine, "after the last put")
@@ -76,7 +78,9 @@ extension Lab {
     let (counted, count) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       (try transaction.meta(.unsettledPacks), try transaction.packRows().count { !$0.row.isSettled })
     }
-    if counted != count { throw Broken("\(when): \(counted) packs count as not settled, and \(count) are not") }
+    guard counted == count else {
+      throw Broken("\(when): \(counted) packs count as not settled, and \(count) are not")
+    }
   }
 
   /// What can be seen, as numbers of the model's versions; every one is read and compared.
@@ -104,6 +108,34 @@ extension Lab {
       found[entry.key] = numbers
     }
     return found
+  }
+
+  /// Packs with the bytes that were applied, and where chunks and versions lie.
+  private static func places(_ engine: Engine) throws -> Set<String> {
+    let keys = try engine.keys("", after: nil, limit: 10_000).map(\.key)
+    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var places: Set<String> = []
+      var names: [UInt32: PackName] = [:]
+      for (number, row) in try transaction.packRows() {
+        names[number] = row.name
+        places.insert("pack \(row.name), created \(row.created): \(row.appliedByteCount)")
+      }
+      func insert(_ what: String, _ place: Place, _ byteCount: Int) {
+        places.insert(
+          "\(what): \(byteCount) bytes at \(place.offset) of \(names[place.pack].map(String.init) ?? "none")")
+      }
+      try transaction.forEachChunk { (digest, row) throws(BlobStorageError) in
+        insert("chunk \(digest)", row.place, row.recordByteCount)
+        return true
+      }
+      for key in keys {
+        guard let name = try transaction.nameRow(Array(key.utf8)) else { continue }
+        for version in try transaction.versions(of: name) {
+          insert("version \(version.stamp) of \(key)", version.row.place, version.row.recordByteCount)
+        }
+      }
+      return places
+    }
   }
 
   private static func comparable(_ statistics: StoreStatistics) -> StoreStatistics {
