@@ -153,17 +153,11 @@ package final class CatchUp: Sendable {
       if let news, let isDone = try applyNews(news, settled, &report, begin) { return isDone }
     }
     let known = try known()
-    // List the spool first: a pack that left it before was published, so the listing has it.
+    // List the spool first: a pack that left it before was published, so the listing has it. `settled` has found it empty
+    // before it asked for news.
     let local = Set(try backend.localPackNames().live)
     let published = known.complete.union(known.partial).subtracting(local)
-    var listing: StoreListing
-    // Changes tell only of later ones than the catalog has.
-    if let settled, settled.lastChange == known.lastChange, settled.state.generation == known.state.generation
-    {
-      if let news { listing = news } else { listing = try backend.publishedPacks() }
-    } else {
-      listing = try look(known, isFull: isFull)
-    }
+    var listing = try look(known, isFull: isFull, settled.map { ($0, news) })
     if !listing.isComplete(for: published.subtracting(known.lost)) {
       // A pack counts as lost only if two listings lack it.
       listing = try backend.publishedPacks()
@@ -261,11 +255,21 @@ package final class CatchUp: Sendable {
   }
 
   /// What has changed since the catalog was extended last, or all packs.
-  private func look(_ known: Known, isFull: Bool) throws(BlobStorageError) -> StoreListing {
+  ///
+  /// - Parameter asked: the news since an earlier look at the catalog, if there were any.
+  private func look(
+    _ known: Known, isFull: Bool, _ asked: (settled: Settled, news: StoreListing?)?
+  ) throws(BlobStorageError) -> StoreListing {
     // Only a listing of all shows that a lost pack is there again.
-    if !isFull, known.lost.isEmpty, let last = known.lastChange, let news = try backend.news(after: last) {
-      return news
+    guard !isFull, known.lost.isEmpty, let last = known.lastChange else { return try backend.publishedPacks() }
+    let news: StoreListing?
+    // Another process may have extended or rebuilt the catalog meanwhile.
+    if let asked, asked.settled.lastChange == last, asked.settled.state.generation == known.state.generation {
+      news = asked.news
+    } else {
+      news = try backend.news(after: last)
     }
+    if let news { return news }
     return try backend.publishedPacks()
   }
 

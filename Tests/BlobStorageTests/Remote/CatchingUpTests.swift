@@ -155,6 +155,33 @@ struct CatchingUpTests {
     #expect(try reader.catalog.packRow(name)?.isLost == false)
   }
 
+  @Test("keeps a pack marked that another process finds lost meanwhile, also where the log has changed")
+  func lostMeanwhile() throws {
+    let place = try RemotePlace()
+    let one = try place.engine("one")
+    _ = try one.put("a", Array("value".utf8), PutOptions())
+    let object = place.packNames[0]
+    let lost = try #require(SharedNames.packName(object))
+    let slow = try place.engine("reader", inline: true)
+    let quick = try place.engine("reader", inline: true)
+    try slow.catchUp()
+    let objects = place.objects
+    let log = CollectionLog(objects, storeID: one.header.storeID)
+    let generation = slow.catalog.generation
+    objects.beforeRequests { request, _ in
+      guard request == "list" else { return }
+      objects.beforeRequests(nil)
+      #expect(throws: Never.self) {
+        _ = try log.condemn([], after: log.read(after: Collections()), by: 1)
+        try objects.delete(object)
+        _ = try quick.verify(isQuick: true)
+      }
+    }
+    #expect(try slow.catchUp().missing == [lost])
+    #expect(slow.catalog.generation == generation)
+    #expect(try slow.catalog.packRow(lost)?.isLost == true)
+  }
+
   @Test("says that it has not, when a listing names again and again what is not there")
   func packThatIsNever() throws {
     let place = try RemotePlace()
