@@ -232,20 +232,21 @@ package final class Collector {
     return candidates
   }
 
-  /// What the other candidates keep once those have gone that keep nothing: fewer records that hide versions.
+  /// What the other candidates keep once those have gone that keep nothing: fewer records that hide versions. For a dry
+  /// run, which looks at these packs a second time.
   private func afterDead(_ candidates: [Candidate]) throws(BlobStorageError) -> [Candidate] {
     var gone: PackContent.HiddenCopies = [:]
     for candidate in candidates where candidate.content.keptCount == 0 {
-      gone.merge(candidate.content.hiddenCopies, uniquingKeysWith: +)
+      let hidden = try unlessObstacle(try PackContent.hiddenCopies(candidate.row, engine))
+      gone.merge(hidden ?? [:], uniquingKeysWith: +)
     }
     guard !gone.isEmpty else { return candidates }
-    var left: [Candidate] = []
-    for var candidate in candidates {
-      if candidate.content.keptCount > 0 {
-        candidate.content = try PackContent(
-          engine, number: candidate.number, row: candidate.row, marks: marker.marks, gone: gone)
-      }
-      left.append(candidate)
+    var left = candidates
+    for index in left.indices where left[index].content.keptCount > 0 {
+      let (number, row) = (left[index].number, left[index].row)
+      let content = try unlessObstacle(
+        try PackContent(engine, number: number, row: row, marks: marker.marks, gone: gone))
+      if let content { left[index].content = content }
     }
     return left
   }

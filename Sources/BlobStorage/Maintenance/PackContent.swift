@@ -22,8 +22,6 @@ struct PackContent: Sendable {
   private(set) var recordsByteCount: Int64 = 0
   /// Why a copy cannot be read that stays of something live in the pack: with the pack the only good one could go.
   private(set) var damagedCopy: BlobStorageError?
-  /// How many refs the pack has of each version that something hides.
-  private(set) var hiddenCopies: HiddenCopies
   /// Live chunks and manifests of the current group whose known copy lies in another pack.
   private var staying: [(digest: Digest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
@@ -48,8 +46,7 @@ struct PackContent: Sendable {
     defer { file.close() }
     weaknesses = engine.weaknesses
     let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
-    hiddenCopies = try Self.hiddenCopies(scanner, row, engine)
-    let going = [hiddenCopies, gone]
+    let going = [try Self.hiddenCopies(scanner, row, engine), gone]
     var group: [PackRecord] = []
     var ordinal = 0
     func decideGroup() throws(BlobStorageError) {
@@ -93,6 +90,14 @@ struct PackContent: Sendable {
       }
     }
     return nil
+  }
+
+  /// How many refs the pack has of each version that something hides.
+  static func hiddenCopies(_ row: PackRow, _ engine: Engine) throws(BlobStorageError) -> HiddenCopies {
+    guard let file = try engine.backend.openPack(row.name) else { throw .missing(row.name) }
+    defer { file.close() }
+    let scanner = try PackScanner(file: file, name: row.name, codecs: engine.codecs, store: engine.header)
+    return try hiddenCopies(scanner, row, engine)
   }
 
   private static func hiddenCopies(
