@@ -273,11 +273,12 @@ package final class Tails: Sendable {
       return true
     }
     if tail.number == nil { tail.number = try rows.packNumber(tail.header.name) }
-    guard let number = tail.number, var row = try rows.openPackRow(number) else {
+    guard let number = tail.number, let known = try rows.openPackRow(number) else {
       // If the pack was begun after the snapshot, it is read again.
       tail.forget()
       return true
     }
+    var row = known
     while tail.rowCount < tail.records.count {
       let record = tail.records[tail.rowCount]
       if record.offset >= tail.published { break }
@@ -291,7 +292,7 @@ package final class Tails: Sendable {
       }
       tail.rowCount += 1
     }
-    try rows.setPackRow(number, row)
+    try rows.setPackRow(number, row, insteadOf: known)
     return true
   }
 
@@ -424,7 +425,7 @@ package final class Tails: Sendable {
       rest -= 1
     }
     row.promisedByteCount = max(row.promisedByteCount, min(promised, row.appliedByteCount))
-    if row != known { try transaction.setPackRow(number, row) }
+    if row != known { try transaction.setPackRow(number, row, insteadOf: known) }
     return true
   }
 }

@@ -155,7 +155,12 @@ extension WriteTransaction {
   // MARK: Packs
 
   package func setPackRow(_ number: UInt32, _ row: PackRow) throws(BlobStorageError) {
-    try countUnsettled(insteadOf: try packRow(number), row)
+    try setPackRow(number, row, insteadOf: try packRow(number))
+  }
+
+  /// - Parameter known: the row that is there.
+  func setPackRow(_ number: UInt32, _ row: PackRow, insteadOf known: PackRow?) throws(BlobStorageError) {
+    try countUnsettled(insteadOf: known, row)
     try put(.packs, fixed: number.bigEndian, row)
   }
 
@@ -180,9 +185,10 @@ extension WriteTransaction {
   package func updatePack(
     _ number: UInt32, _ change: (inout PackRow) -> Void
   ) throws(BlobStorageError) -> Bool {
-    guard var row = try packRow(number) else { return false }
+    guard let known = try packRow(number) else { return false }
+    var row = known
     change(&row)
-    try setPackRow(number, row)
+    try setPackRow(number, row, insteadOf: known)
     return true
   }
 
@@ -192,7 +198,7 @@ extension WriteTransaction {
     try withUnsafeBytes(of: RowKey.pack(row.name)) { (key) throws(BlobStorageError) in
       try setNumber(.packNumbers, key, number)
     }
-    try setPackRow(number, row)
+    try setPackRow(number, row, insteadOf: nil)
     try raiseClock(row.created)
     return number
   }
