@@ -45,7 +45,7 @@ struct MachineSimulationTests {
       ("waiting for all to pass", .removesBeforeAllPassed, 48),
       ("looking at what is there on a 412", .takesExistsForStored, 8),
       ("counting on nothing that is condemned", .pardonsSharedPacks, 172),
-      ("naming a pack before it counts as published", .reportsBeforeChange, 61),
+      ("naming a pack before it counts as published", .reportsBeforeChange, 101),
     ])
   func mutations(_ name: String, _ weaknesses: Weaknesses, _ seed: UInt64) {
     #expect(firstBreak(name, weaknesses, .usual, from: seed) != nil, "\(name)")

@@ -17,19 +17,10 @@ extension FilePath {
   /// The folder of this entry: empty for a mere name, and the root for the root.
   package var folder: FilePath {
     var text = text
-    while let last = text.last, last != Self.slash { text.removeLast() }
+    while let last = text.last, last != CChar(UInt8(ascii: "/")) { text.removeLast() }
     text.append(0)
     return FilePath(platformString: text)
   }
-
-  /// The last component; empty for the root.
-  package var name: String {
-    let text = text
-    let start = text.lastIndex(of: Self.slash).map { $0 + 1 } ?? 0
-    return String(decoding: text[start...].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-  }
-
-  private static let slash = CChar(UInt8(ascii: "/"))
 
   /// The characters without the zero behind them.
   private var text: [CChar] {

@@ -235,7 +235,7 @@ package struct Leases: Sendable {
     }
     throw BlobStorageError(
       .corrupted,
-      "The lease \(file.path.name) cannot be read: gc removes nothing while it exists.",
+      "The lease \(file.path.lastComponent?.string ?? "") cannot be read: gc removes nothing while it exists.",
       path: file.path.string)
   }
 

@@ -13,7 +13,6 @@ struct FilePathTests {
     #expect(path.entry("c d") == path.appending("c d"))
     #expect(path.entry("c.new") == path.entry("c").withSuffix(".new"))
     #expect(path.folder == path.removingLastComponent())
-    #expect(path.name == path.lastComponent?.string ?? "")
   }
 
   @Test("keep bytes that are no UTF-8")
@@ -22,6 +21,5 @@ struct FilePathTests {
     #expect(path.entry("c") == path.appending("c"))
     #expect(path.entry("c").folder == path)
     #expect(path.folder == path.removingLastComponent())
-    #expect(path.name == path.lastComponent?.string)
   }
 }
