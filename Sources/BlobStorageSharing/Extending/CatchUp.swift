@@ -261,7 +261,9 @@ package final class CatchUp: Sendable {
     _ known: Known, isFull: Bool, _ asked: (settled: Settled, news: StoreListing?)?
   ) throws(BlobStorageError) -> StoreListing {
     // Only a listing of all shows that a lost pack is there again.
-    guard !isFull, known.lost.isEmpty, let last = known.lastChange else { return try backend.publishedPacks() }
+    guard !isFull, known.lost.isEmpty, let last = known.lastChange else {
+      return try backend.publishedPacks()
+    }
     let news: StoreListing?
     // Another process may have extended or rebuilt the catalog meanwhile.
     if let asked, asked.settled.lastChange == last, asked.settled.state.generation == known.state.generation {
