@@ -72,21 +72,22 @@ extension WriteTransaction {
     let row = ChunkRow(
       place: place, record: chunk, storedByteCount: storedByteCount, frameOffset: frameOffset)
     let old = try chunkRow(chunk.digest)
-    if let old, !old.isSuspect, try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn) {
-      return
-    }
+    if let old, !old.isSuspect, try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn) { return }
     try setChunkRow(chunk.digest, row, insteadOf: old)
     if let features = chunk.features, chunk.base == nil { try insert(features, of: chunk.digest) }
   }
 
   /// A copy without a base has priority over one with a base, so that chunks encoded against it can be read in one hop.
   /// Otherwise the copy in the younger pack has priority.
+  ///
+  /// Whether the bases are there must not matter: a rebuild may find them later. A chunk whose base is gone is only
+  /// ever stored again without one.
   private func counts(
     _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool
   ) throws(BlobStorageError) -> Bool {
-    // A copy that no writer may share, because its pack is condemned or its base is gone, gives way to any other. It
-    // stays if chunks encoded against it can be read with it alone.
-    guard try chunkToShare(digest) != nil else {
+    // A copy that no writer may share, because its pack is condemned, gives way to any other. It stays if chunks
+    // encoded against it can be read with it alone.
+    guard try isTrusted(old.place.pack) else {
       guard old.base == nil, new.base != nil else { return false }
       if try isBase(digest) { return true }
       guard isTakenIn else { return false }

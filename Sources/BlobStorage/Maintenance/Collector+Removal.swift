@@ -397,17 +397,26 @@ extension Collector {
   /// Pardons a pack. What was stored again meanwhile has its row elsewhere: the row goes to the copy that a rebuild would
   /// choose (V5).
   private func pardon(_ number: UInt32, _ name: PackName) throws(BlobStorageError) {
-    let replaced = try replacedRecords(number, name)
-    try engine.catalog.write { (transaction) throws(BlobStorageError) in
-      // A catalog that was rebuilt meanwhile knows of no condemned packs.
-      guard let (number, row) = try transaction.pack(name), row.state == .condemned else { return }
-      var pardoned = row
-      pardoned.state = .live
-      try transaction.setPackRow(number, pardoned)
-      for (record, ordinal) in replaced {
-        let place = Place(pack: number, offset: record.offset, ordinal: ordinal)
-        try transaction.applyAgain(record, at: place, in: pardoned)
+    var seen: Set<Int> = []
+    var state = PackRow.State.condemned
+    while true {
+      let replaced = try replacedRecords(number, name).filter { seen.insert($0.ordinal).inserted }
+      // Until it was pardoned, more may have been stored again.
+      if state == .live, replaced.isEmpty { return }
+      let isThere = try engine.catalog.write { (transaction) throws(BlobStorageError) in
+        // A catalog that was rebuilt meanwhile knows of no condemned packs.
+        guard let (number, row) = try transaction.pack(name), row.state == state else { return false }
+        var pardoned = row
+        pardoned.state = .live
+        try transaction.setPackRow(number, pardoned)
+        for (record, ordinal) in replaced {
+          let place = Place(pack: number, offset: record.offset, ordinal: ordinal)
+          try transaction.applyAgain(record, at: place, in: pardoned)
+        }
+        return true
       }
+      guard isThere else { return }
+      state = .live
     }
   }
 
