@@ -33,6 +33,9 @@ public struct CollectionOptions: Sendable, Hashable {
   /// A pack is compacted when at least this share of its record bytes is garbage.
   public var garbageShareMin: Double
   /// Seconds to wait for another process that is collecting.
+  ///
+  /// In a bucket, gc also waits three times as long for each machine that writes. It fences one that gave no sign of life
+  /// meanwhile, unless it waits for less than three minutes: then it throws `busy`.
   public var waitSeconds: Double
   /// Whether chunks that can be encoded in fewer bytes are stored again, most profitable packs first. It takes 20 to 50
   /// times as long as storing them did. No pack becomes larger.

@@ -82,7 +82,7 @@ extension Collector {
       let canFence = try removal.store.remote.maintainer() == nil
       var wait = WriterWait(
         backend.collections, backend, own: engine.writer.writerID, canFence: canFence,
-        time: engine.environment.time)
+        fencePatienceSeconds: removal.store.remote.fencePatienceSeconds, time: engine.environment.time)
       // Without conditional puts there is no other collector.
       if canFence { try wait.yield(seconds: options.waitSeconds, progress: progress) }
       try engine.writer.join()

@@ -13,6 +13,7 @@ struct WriterWait {
   private let backend: RemoteBackend
   private let own: UInt64
   private let canFence: Bool
+  private let fencePatienceSeconds: Double
   private let time: PassingTime
   /// Writers that have neither acknowledged nor left, with their registrations when the wait began.
   private var waited: [UInt64: WriterRegistration?] = [:]
@@ -24,10 +25,13 @@ struct WriterWait {
   ///   - known: the log as of now.
   ///   - own: the collector's own number.
   ///   - canFence: whether the object store has conditional puts.
+  ///   - fencePatienceSeconds: seconds to wait before a writer is fenced.
   init(
-    _ known: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, time: PassingTime
+    _ known: Collections, _ backend: RemoteBackend, own: UInt64, canFence: Bool, fencePatienceSeconds: Double,
+    time: PassingTime
   ) {
     self.canFence = canFence
+    self.fencePatienceSeconds = fencePatienceSeconds
     self.time = time
     mine = known
     self.backend = backend
@@ -50,11 +54,17 @@ struct WriterWait {
       now = try registration(mine.collector)
       return now != before
     }
-    if !hasChanged { silent[mine.collector] = before }
-    guard hasChanged, let now else { return }
+    guard let now else { return }
+    if !hasChanged, mayFence(after: seconds) {
+      silent[mine.collector] = before
+      return
+    }
     throw BlobStorageError(
       .busy, "\(now.process.text) is collecting garbage: collect again when it has finished.")
   }
+
+  /// A shorter wait is too short to tell a silent writer from a living one.
+  private func mayFence(after seconds: Double) -> Bool { seconds * Self.patience >= fencePatienceSeconds }
 
   private static func retry(
     _ time: PassingTime, _ seconds: Double, _ isOver: () throws(BlobStorageError) -> Bool
@@ -94,12 +104,12 @@ struct WriterWait {
       // The collector that was waited for has had its time.
       return waited.keys.allSatisfy { silent[$0] != nil }
     }
-    try fenceTheSilent()
+    try fenceTheSilent(after: seconds)
     for writer in fenced.sorted() { try backend.announceEnd(of: writer) }
     return fenced
   }
 
-  private mutating func fenceTheSilent() throws(BlobStorageError) {
+  private mutating func fenceTheSilent(after seconds: Double) throws(BlobStorageError) {
     for (writer, before) in waited.sorted(by: { $0.key < $1.key }) {
       guard let now = try registration(writer) else {
         waited[writer] = nil
@@ -111,6 +121,12 @@ struct WriterWait {
           "\(now.process.text) is still writing what it began before the collection: collect again later to continue,"
             + " or end it with `gc --fence \(Hex.text(writer))`."
         )
+      }
+      guard mayFence(after: seconds) else {
+        throw BlobStorageError(
+          .busy,
+          "\(now.process.text) has not answered yet, and was not waited for long enough to be fenced: collect again,"
+            + " and wait for longer.")
       }
     }
     for writer in waited.keys.sorted() {

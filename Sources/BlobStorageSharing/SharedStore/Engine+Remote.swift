@@ -13,6 +13,8 @@ extension Engine {
     package var checkpointInterval = CollectionLog.usualCheckpointInterval
     /// Changes to keep for machines that were away. One that has missed more lists all packs.
     package var keptChangeCount: UInt32 = 1 << 16
+    /// Seconds without an answer or a sign of life before gc fences a writer. A gc that waits less fences none.
+    package var fencePatienceSeconds = 180.0
     /// The signs of life of the store that the engine collects for; nil if it does more than collect. A collector
     /// relies on condemned packs like on others.
     var life: LifeSigns?

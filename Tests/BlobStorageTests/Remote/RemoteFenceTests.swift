@@ -117,6 +117,32 @@ struct RemoteFenceTests {
     try machines.check(["hung": bytes], "afterwards")
   }
 
+  /// Fails if a gc that cannot tell whether the writer lives ends it.
+  @Test("is not ended by a gc that does not wait, which says so, and neither is another collector")
+  func unwaited() throws {
+    var random = SplitMix64.announced()
+    let (one, two) = (try machines.engine("one", fencePatience: 180), try machines.engine("two"))
+    let bytes = random.bytes(3 << 20)
+    _ = try one.put("old", bytes, PutOptions())
+    try two.catchUp()
+    try hang(two, bytes) {
+      _ = try one.delete(["old"], .durable)
+      for _ in 0..<2 {
+        let error = try #require(failure { _ = try one.collectGarbage(SharedMachines.everything) })
+        #expect(error.code == .busy && error.message.contains("wait for longer"), "\(error)")
+      }
+      // That collection stands, and its collector shows no sign of life.
+      let other = try machines.engine("other", fencePatience: 180)
+      #expect(failure { _ = try other.collectGarbage(SharedMachines.everything) }?.code == .busy)
+      try other.close()
+    }
+    let report = try one.collectGarbage(SharedMachines.everything) { progress in
+      if progress.phase == "waiting" { two.runPeriodicWork() }
+    }
+    #expect(report.obstacles == [])
+    try machines.check(["hung": bytes], "afterwards")
+  }
+
   @Test("is ended only under the number of one that is registered")
   func unknown() throws {
     let one = try machines.engine("one")

@@ -22,7 +22,7 @@ struct SharedMachines {
   ///   - silence: seconds without a word after which a writer looks whether it was fenced.
   func engine(
     _ machine: String, _ objects: (any ObjectStore)? = nil, silence: Double = 30, weaknesses: Weaknesses = [],
-    keptChangeCount: UInt32 = 1 << 16
+    keptChangeCount: UInt32 = 1 << 16, fencePatience: Double = 0
   ) throws -> Engine {
     var environment = Engine.Environment()
     environment.worksInline = true
@@ -31,6 +31,7 @@ struct SharedMachines {
       objects: objects ?? store, configuration: RemoteConfiguration(intervalSeconds: 0),
       silenceSecondsMax: silence)
     remote.keptChangeCount = keptChangeCount
+    remote.fencePatienceSeconds = fencePatience
     return try Engine(
       path: temporary.path.appending(machine).string,
       configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,

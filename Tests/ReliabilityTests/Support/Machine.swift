@@ -75,6 +75,7 @@ final class Machine: @unchecked Sendable {
     // Small, so that entries go while machines that know them sleep.
     remote.checkpointInterval = 3
     remote.keptChangeCount = 1
+    remote.fencePatienceSeconds = 0
     let engine = try Engine(
       path: Self.statePath,
       configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1),
