@@ -7,12 +7,20 @@ import SystemPackage
 /// Each pack has one file: the pack's length, its footer's offset, its header, its footer, and a checksum of all that.
 /// A lost or damaged copy is fetched again while its pack exists.
 struct FooterCopies: Sendable {
-  let folder: FilePath
-  let files: any FileSystem
+  private let folder: FilePath
+  /// Where copies are until they are whole: a folder of its own, because that of the footers may be long.
+  private let incoming: FilePath
+  private let files: any FileSystem
 
   static let beginByteCount = 16
   /// The most bytes to read, copy or check at once.
   static let stepByteCount = 4 << 20
+
+  init(state: FilePath, files: any FileSystem) {
+    folder = state.entry("footers")
+    incoming = state.entry("incoming")
+    self.files = files
+  }
 
   private func path(_ name: PackName) -> FilePath { folder.entry("\(name).footer") }
 
@@ -74,7 +82,7 @@ struct FooterCopies: Sendable {
     let last = try bytes(byteCount - trailerByteCount..<byteCount)
     guard let trailer = last.withUnsafeBytes({ PackFooter.Trailer($0, name: name, packByteCount: byteCount) })
     else { return }
-    let temporary = folder.entry("\(name).\(Hex.text(randomUInt64())).new")
+    let temporary = incoming.entry("\(name).\(Hex.text(randomUInt64()))")
     let file = try files.open(temporary, .create)
     defer { file.close() }
     do throws(BlobStorageError) {
@@ -119,10 +127,8 @@ struct FooterCopies: Sendable {
 
   /// Deletes the temporary files of a crash.
   func removeLeftovers() throws(BlobStorageError) {
-    for name in try files.list(folder) where name.hasSuffix(".new") {
-      // Another process may be writing this file. It then reads from the object store.
-      files.discard(folder.entry(name))
-    }
+    // Another process may be writing one of them. It then reads from the object store.
+    for name in try files.list(incoming) { files.discard(incoming.entry(name)) }
   }
 }
 

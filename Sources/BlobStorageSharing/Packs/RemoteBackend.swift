@@ -47,7 +47,7 @@ package final class RemoteBackend: Backend {
   static let tailByteCount = 256 << 10
 
   /// - Parameters:
-  ///   - folder: the state folder; `packs`, `footers` and `ranges` in it exist.
+  ///   - folder: the state folder; `packs`, `footers`, `incoming` and `ranges` in it exist.
   ///   - asideFolder: receives packs that cannot be published.
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
@@ -72,7 +72,7 @@ package final class RemoteBackend: Backend {
     spool = FolderBackend(
       folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses, synchronizes: false
     )
-    footers = FooterCopies(folder: folder.entry("footers"), files: files)
+    footers = FooterCopies(state: folder, files: files)
     fetches = RangeFetches(
       objects: objects,
       cache: RangeCache(folder: folder.entry("ranges"), files: files, byteCountMax: cacheByteCountMax))

@@ -93,7 +93,7 @@ struct StateFolder {
         "\(folder.path) holds the state of another store than \(objects.place): name another folder.",
         path: folder.path.string)
     }
-    for part in [folder.members, folder.footers, folder.ranges] { try folder.makePart(part) }
+    for part in [folder.members, folder.footers, folder.incoming, folder.ranges] { try folder.makePart(part) }
     return read.extra
   }
 
@@ -121,4 +121,6 @@ extension StoreFolder {
   /// The footers of published packs. Only in a state folder.
   var footers: FilePath { path.entry("footers") }
   var ranges: FilePath { path.entry("ranges") }
+  /// Footers that are being fetched.
+  var incoming: FilePath { path.entry("incoming") }
 }

@@ -28,7 +28,7 @@ struct RangeCacheTests {
     cacheByteCountMax: Int64
   ) throws -> (backend: RemoteBackend, files: SimulatedProcess) {
     let files = SimulatedDisk().process()
-    for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
+    for folder in ["state", "state/packs", "state/footers", "state/incoming", "state/ranges"] {
       try files.createDirectory(FilePath("/\(folder)"))
     }
     let backend = RemoteBackend(

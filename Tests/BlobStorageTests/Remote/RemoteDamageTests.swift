@@ -91,7 +91,7 @@ struct RemoteDamageTests {
     let name = try #require(SharedNames.packName(lab.packs[0]))
     let disk = SimulatedDisk()
     let files = disk.process()
-    for folder in ["state", "state/packs", "state/footers", "state/ranges"] {
+    for folder in ["state", "state/packs", "state/footers", "state/incoming", "state/ranges"] {
       try files.createDirectory(FilePath("/\(folder)"))
     }
     let backend = RemoteBackend(
@@ -106,7 +106,7 @@ struct RemoteDamageTests {
     let file = try #require(try backend.openPack(name))
     defer { file.close() }
     // There is no room for its footer.
-    #expect(try files.list("/state/footers") == [])
+    for folder in ["footers", "incoming"] { #expect(try files.list(FilePath("/state/\(folder)")) == []) }
     let outcome = try PackScanner(file: file, name: name, codecs: CodecPool()).scan { _ in }
     #expect(outcome.isSealed && outcome.gaps.isEmpty)
     #expect(try file.read(byteCount: byteCount, at: 0) == lab.place.objects.objects[lab.packs[0]])

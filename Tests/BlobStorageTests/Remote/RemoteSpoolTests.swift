@@ -134,7 +134,7 @@ struct RemoteSpoolTests {
 
   @Test(
     "half made is removed by the next opening",
-    arguments: ["footers/a", "packs/b", "members/0000000000000009"])
+    arguments: ["incoming/a", "packs/b", "members/0000000000000009"])
   func halfMade(_ name: String) throws {
     try place.engine("one").close()
     let path = place.statePath("one") + "/\(name).new"
