@@ -26,6 +26,19 @@ package final class OpenBlob: Sendable {
     return data
   }
 
+  /// The bytes of the first chunks that a range touches, about 1 MiB of them.
+  func firstPart(_ range: Range<Int64>) throws(BlobStorageError) -> Data {
+    let range = try clamped(range)
+    var end = range.lowerBound
+    try layout.forEachChunk(in: range, from: engine.chunks) { chunk in
+      end = min(chunk.start + Int64(chunk.entry.plainByteCount), range.upperBound)
+      return end - range.lowerBound < 1 << 20
+    }
+    var data = Data(capacity: Int(end - range.lowerBound))
+    try engine.blobs.stream(layout, range.lowerBound..<end) { data.append(contentsOf: $0) }
+    return data
+  }
+
   package func stream(
     _ range: Range<Int64>, to sink: (UnsafeRawBufferPointer) throws -> Void
   ) throws(BlobStorageError) {

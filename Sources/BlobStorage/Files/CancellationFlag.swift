@@ -15,6 +15,8 @@ package final class CancellationFlag: Sendable {
 
   /// Throws `cancelled` if so: for loops of long work, between two steps that are each whole.
   package static func check() throws(BlobStorageError) {
-    if current?.isCancelled == true { throw BlobStorageError(.cancelled, "The work was cancelled.") }
+    if current?.isCancelled == true { throw cancelled }
   }
+
+  static var cancelled: BlobStorageError { BlobStorageError(.cancelled, "The work was cancelled.") }
 }

@@ -58,8 +58,45 @@ public final class BlobReader: Sendable {
     }
   }
 
+  /// The bytes of a range in order, in parts of one or more whole chunks and about 1 MiB; of the whole blob by default.
+  ///
+  /// Each part is read when it is asked for, so a slow consumer occupies neither memory nor a thread. Each chunk is
+  /// verified; unlike ``stream(_:to:)`` this does not compare the digest of the whole blob.
+  public func chunks(in range: Range<Int64>? = nil) -> BlobChunks {
+    BlobChunks(reader: self, range: range ?? 0..<byteCount)
+  }
+
+  fileprivate func part(_ range: Range<Int64>) async throws(BlobStorageError) -> Data {
+    let blob = blob
+    return try await pool.run { () throws(BlobStorageError) in try blob.firstPart(range) }
+  }
+
   /// Releases the blob. Later reads throw `closed`.
   public func close() { blob.close() }
+}
+
+/// The bytes of a range of a blob, part by part.
+///
+/// Its iterator throws `invalidArgument` for a range that begins past the end or below 0, `corrupted`, `closed`, and
+/// `cancelled` if the task is cancelled.
+public struct BlobChunks: AsyncSequence, Sendable {
+  fileprivate let reader: BlobReader
+  fileprivate let range: Range<Int64>
+
+  public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: reader, rest: range) }
+
+  public struct AsyncIterator: AsyncIteratorProtocol {
+    fileprivate let reader: BlobReader
+    fileprivate var rest: Range<Int64>
+
+    public mutating func next() async throws(BlobStorageError) -> Data? {
+      guard !rest.isEmpty else { return nil }
+      let part = try await reader.part(rest)
+      let end = rest.upperBound
+      rest = part.isEmpty ? end..<end : rest.lowerBound + Int64(part.count)..<end
+      return part.isEmpty ? nil : part
+    }
+  }
 }
 
 /// The versions that a key had at one moment, newest first. Each stays readable until ``close()``.

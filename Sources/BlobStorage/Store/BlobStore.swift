@@ -63,7 +63,8 @@ public final class BlobStore: Sendable {
   ///
   /// Later calls throw `closed`. A store that is not closed loses nothing: the next opening recovers it.
   public func close() async throws(BlobStorageError) {
-    try await run { (engine) throws(BlobStorageError) in try engine.close() }
+    let engine = engine
+    try await pool.run(mustRun: true) { () throws(BlobStorageError) in try engine.close() }
   }
 
   /// Where the store is, and the options of `create`.
@@ -190,10 +191,17 @@ extension BlobStore {
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult {
     try await run { (engine) throws(BlobStorageError) in
-      if case .data = content { return try engine.put(key, content, options, progress) }
-      return try engine.watched("put", on: key, byteCountMin: 16 << 20, progress) {
-        (progress) throws(BlobStorageError) in try engine.put(key, content, options, progress)
-      }
+      try Self.put(engine, key, content, options, progress)
+    }
+  }
+
+  static func put(
+    _ engine: Engine, _ key: String, _ content: BlobContent, _ options: PutOptions,
+    _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> PutResult {
+    if case .data = content { return try engine.put(key, content, options, progress) }
+    return try engine.watched("put", on: key, byteCountMin: 16 << 20, progress) {
+      (progress) throws(BlobStorageError) in try engine.put(key, content, options, progress)
     }
   }
 

@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 
 /// A bounded number of threads for operations that wait for files. Callers are suspended instead of creating threads.
 ///
@@ -28,22 +29,48 @@ final class OperationPool: Sendable {
   init(width: Int) { self.width = width }
 
   /// Runs `body` on a thread of the pool while the caller's task is suspended.
+  ///
+  /// If the task is cancelled while the call waits for a thread, the call throws `cancelled` at once. In a task that was
+  /// cancelled before, `body` runs and may throw that itself.
+  ///
+  /// - Parameter mustRun: whether `body` runs in any case.
   func run<T: Sendable>(
-    _ body: @escaping @Sendable () throws(BlobStorageError) -> T
+    mustRun: Bool = false, _ body: @escaping @Sendable () throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     // A continuation forgets the error's type: a result carries it across.
     let cancellation = CancellationFlag()
+    let call = WaitingCall<Result<T, BlobStorageError>>()
+    let mustRun = mustRun || Task.isCancelled
+    let abandon: @Sendable () -> Void = {
+      guard cancellation.isCancelled, !mustRun else { return }
+      call.begin()?.resume(returning: .failure(CancellationFlag.cancelled))
+    }
     let result: Result<T, BlobStorageError> = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
+        call.wait(continuation)
+        abandon()
         submit {
+          guard let continuation = call.begin() else { return }
           let result = CancellationFlag.$current.withValue(cancellation) { Result(catching: body) }
           continuation.resume(returning: result)
         }
       }
     } onCancel: {
       cancellation.cancel()
+      abandon()
     }
     return try result.get()
+  }
+
+  /// A call until it begins or is cancelled: whichever comes first resumes it.
+  private final class WaitingCall<Value: Sendable>: Sendable {
+    private let continuation = Mutex<CheckedContinuation<Value, Never>?>(nil)
+
+    func wait(_ continuation: CheckedContinuation<Value, Never>) {
+      self.continuation.withLock { $0 = continuation }
+    }
+
+    func begin() -> CheckedContinuation<Value, Never>? { continuation.withLock { $0.take() } }
   }
 
   /// Runs `job` when a thread is free; in the order of submission.

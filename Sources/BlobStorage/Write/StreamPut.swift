@@ -67,6 +67,9 @@ package struct StreamPut {
           if rest.isEmpty {
             let more: Data?
             do { more = try next() } catch {
+              if error is CancellationError || (error as? BlobStorageError)?.code == .cancelled {
+                throw CancellationFlag.cancelled
+              }
               throw BlobStorageError(.sourceFailed, "The source of a put failed: \(error).")
             }
             guard let more, !more.isEmpty else { break }
