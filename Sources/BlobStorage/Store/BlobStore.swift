@@ -96,7 +96,8 @@ extension BlobStore {
 
   /// The bytes of a key's current or named version; nil when there is none.
   ///
-  /// A blob of up to 64 KiB that is in the page cache is read on the caller's thread, without a hop to another.
+  /// A blob of one chunk and up to 64 KiB that is in the page cache is read on the caller's thread, without a hop to
+  /// another.
   ///
   /// - Throws: `corrupted` when the bytes are damaged or missing. See ``Verification``.
   public func data(

@@ -20,7 +20,8 @@ struct AtOnceTests {
   private let noise: [UInt8]
 
   init() throws {
-    place = try StorePlace()
+    // Nothing of up to 64 KiB is cut.
+    place = try StorePlace(StoreOptions(chunkByteCountAverage: 1 << 20))
     let cache = cache
     var environment = Engine.Environment()
     environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
