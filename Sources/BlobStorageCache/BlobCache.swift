@@ -136,7 +136,8 @@ public final class BlobCache: Sendable {
       guard let data = try core.data(key) else { return nil }
       do { return try Value(blobData: data) } catch {
         throw BlobStorageError(
-          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key)
+          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key,
+          underlying: error)
       }
     }
   }
@@ -149,7 +150,8 @@ public final class BlobCache: Sendable {
     let data: Data
     do { data = try value.blobData() } catch {
       throw BlobStorageError(
-        .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key)
+        .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key,
+        underlying: error)
     }
     return try await set(key, to: data, priority: priority, lifetime: lifetime)
   }

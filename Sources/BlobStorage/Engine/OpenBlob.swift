@@ -46,7 +46,7 @@ package final class OpenBlob: Sendable {
     func handOver(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
       do { try sink(bytes) } catch {
         if let error = error as? BlobStorageError { throw error }
-        throw BlobStorageError(.sourceFailed, "The sink of a stream failed: \(error).")
+        throw BlobStorageError(.sourceFailed, "The sink of a stream failed: \(error).", underlying: error)
       }
     }
     if range == 0..<layout.byteCount {

@@ -1,7 +1,12 @@
+import Foundation
+
 /// An error, with one sentence for a person and one code for a program.
 ///
 /// The message names the thing (key, digest, pack, path) and the remedy, if there is one. `code` can grow: switch over
 /// it with a default.
+///
+/// All methods throw this type, so a task that was cancelled gets the code `cancelled` and no `CancellationError`: ask
+/// ``isCancellation``.
 public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   /// A stable name for a kind of failure.
   public struct Code: Hashable, Sendable, CustomStringConvertible {
@@ -32,11 +37,13 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   var currentVersionText: String?
   /// The failed system call's `errno`, if that was the cause.
   public var errno: Int32?
+  /// What the caller's own source, sink or converter threw, if the code is `sourceFailed`.
+  public var underlyingError: (any Error)?
 
   /// An error of that kind with that sentence.
   public init(
     _ code: Code, _ message: String, key: String? = nil, digest: Digest? = nil, pack: String? = nil,
-    offset: Int64? = nil, path: String? = nil, errno: Int32? = nil
+    offset: Int64? = nil, path: String? = nil, errno: Int32? = nil, underlying: (any Error)? = nil
   ) {
     self.code = code
     self.message = message
@@ -46,9 +53,18 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
     self.offset = offset
     self.path = path
     self.errno = errno
+    underlyingError = underlying
   }
 
+  /// Whether the caller's task was cancelled.
+  public var isCancellation: Bool { code == .cancelled }
+
   public var description: String { message }
+}
+
+extension BlobStorageError: LocalizedError {
+  /// The message, so that `localizedDescription` is it as well.
+  public var errorDescription: String? { message }
 }
 
 extension BlobStorageError.Code {

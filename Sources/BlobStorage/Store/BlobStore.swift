@@ -56,6 +56,34 @@ public final class BlobStore: Sendable {
     }
   }
 
+  /// Opens the store at a path, or creates one if the folder is empty or does not exist.
+  ///
+  /// Any number of processes may call this at the same time: one creates the store, and all open it.
+  ///
+  /// - Parameter options: those of a new store. An existing one keeps its own: see ``information``.
+  /// - Throws: what ``open(at:configuration:)`` and ``create(at:options:configuration:)`` throw, but neither `noStore` nor
+  ///   `storeExists`.
+  public static func openOrCreate(
+    at path: String, options: StoreOptions = StoreOptions(),
+    configuration: StoreConfiguration = StoreConfiguration()
+  ) async throws(BlobStorageError) -> BlobStore {
+    try await OperationPool.shared.run { () throws(BlobStorageError) in
+      try openOrCreate(at: path, options, configuration)
+    }
+  }
+
+  static func openOrCreate(
+    at path: String, _ options: StoreOptions, _ configuration: StoreConfiguration
+  ) throws(BlobStorageError) -> BlobStore {
+    do throws(BlobStorageError) { return try open(at: path, configuration) } catch {
+      guard error.code == .noStore else { throw error }
+    }
+    do throws(BlobStorageError) { try Engine.create(at: path, options: options) } catch {
+      guard error.code == .storeExists else { throw error }
+    }
+    return try open(at: path, configuration)
+  }
+
   /// Whether there is a store at a path.
   public static func exists(at path: String) -> Bool { Engine.storeExists(at: path) }
 
@@ -341,7 +369,8 @@ extension BlobStore {
       let data: Data
       do { data = try value.blobData() } catch {
         throw BlobStorageError(
-          .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key)
+          .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key,
+          underlying: error)
       }
       return try engine.put(key, .data(data), options)
     }
@@ -357,7 +386,8 @@ extension BlobStore {
       guard let data = try engine.data(key, version) else { return nil }
       do { return try Value(blobData: data) } catch {
         throw BlobStorageError(
-          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key)
+          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key,
+          underlying: error)
       }
     }
   }

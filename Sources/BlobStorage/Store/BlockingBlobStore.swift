@@ -25,6 +25,14 @@ public struct BlockingBlobStore: Sendable {
     try BlobStore.open(at: path, configuration).blocking
   }
 
+  /// Opens the store at a path, or creates one if the folder is empty or does not exist.
+  public static func openOrCreate(
+    at path: String, options: StoreOptions = StoreOptions(),
+    configuration: StoreConfiguration = StoreConfiguration()
+  ) throws(BlobStorageError) -> BlockingBlobStore {
+    try BlobStore.openOrCreate(at: path, options, configuration).blocking
+  }
+
   /// Creates an empty store and opens it, with what tests put in place of the system.
   package static func create(
     at path: String, in environment: Engine.Environment

@@ -70,7 +70,8 @@ package struct StreamPut {
               if error is CancellationError || (error as? BlobStorageError)?.code == .cancelled {
                 throw CancellationFlag.cancelled
               }
-              throw BlobStorageError(.sourceFailed, "The source of a put failed: \(error).")
+              throw BlobStorageError(
+                .sourceFailed, "The source of a put failed: \(error).", underlying: error)
             }
             guard let more, !more.isEmpty else { break }
             rest = more

@@ -218,6 +218,37 @@ struct OpeningTests {
     try remounted.close()
   }
 
+  @Test("creates a store that is not there, however many try at once, and leaves what else is there alone")
+  func orCreates() async throws {
+    let folder = try TemporaryFolder()
+    for round in 0..<10 {
+      let path = folder.path.appending("\(round)").appending("store").string
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        for task in 0..<6 {
+          group.addTask {
+            let options = StoreOptions(chunkByteCountAverage: task.isMultiple(of: 2) ? 64 << 10 : 256 << 10)
+            let store = try await BlobStore.openOrCreate(at: path, options: options)
+            try await store.set("\(task)", to: Data("\(task)".utf8))
+            try await store.close()
+          }
+        }
+        try await group.waitForAll()
+      }
+      let store = try BlockingBlobStore.openOrCreate(at: path)
+      let keys = try store.keys(limit: 9).map(\.key)
+      #expect(keys == (0..<6).map { "\($0)" })
+      try store.close()
+    }
+    let other = folder.path.appending("other").string
+    try FileManager.default.createDirectory(atPath: other, withIntermediateDirectories: false)
+    try Data("text".utf8).write(to: URL(filePath: other + "/file"))
+    let error = await #expect(throws: BlobStorageError.self) {
+      _ = try await BlobStore.openOrCreate(at: other)
+    }
+    #expect(error?.code == .notAStore)
+    #expect(try FileManager.default.contentsOfDirectory(atPath: other) == ["file"])
+  }
+
   @Test("tells mounts apart")
   func mounts() throws {
     let files = SystemFiles()

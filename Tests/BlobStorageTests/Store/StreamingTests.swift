@@ -82,9 +82,11 @@ struct StreamingTests {
     let failing = source(bytes, [100_000]) { throw Broken() }
     var error = await #expect(throws: BlobStorageError.self) { try await store.put("k", from: failing) }
     #expect(error?.code == .sourceFailed && error?.message.contains("Broken") == true)
+    #expect(error?.underlyingError is Broken && error?.isCancellation == false)
     let leaving = source(bytes, [100_000]) { throw CancellationError() }
     error = await #expect(throws: BlobStorageError.self) { try await store.put("k", from: leaving) }
-    #expect(error?.code == .cancelled)
+    #expect(error?.isCancellation == true)
+    #expect(error?.localizedDescription == error?.message)
     let options = PutOptions(condition: .absent)
     error = await #expect(throws: BlobStorageError.self) {
       try await store.put("k", from: source(bytes, [100_000]), options: options)
