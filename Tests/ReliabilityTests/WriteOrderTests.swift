@@ -219,6 +219,30 @@ struct WriteOrderTests {
     try engine.close()
   }
 
+  @Test(
+    "a version that another process has put without waiting is on the medium before one that is made of it counts (H1)",
+    arguments: [false, true])
+  func otherVersions(isProtected: Bool) throws {
+    for isRenamed in [false, true] {
+      let lab = try Lab()
+      if !isProtected { lab.weaknesses = [.skipsSharedSync] }
+      let (one, two) = (try lab.open(lab.disk.process()), try lab.open(lab.disk.process()))
+      // Both have a pack, so that the blob and its second version are in two.
+      _ = try two.put("own", .data(noise(2, 500)), PutOptions())
+      _ = try one.put("a", .data(noise(1, 3_000)), PutOptions(durability: .relaxed))
+      if isRenamed {
+        #expect(try two.rename("a", to: "b", .durable))
+      } else {
+        #expect(try two.putVersion(nil, of: "a", as: "b", PutOptions()) != nil)
+      }
+      let after = try Lab(Cut.dropAll.apply(lab.disk), Model())
+      let engine = try after.open()
+      let data = try? engine.data("b", nil)
+      #expect((data == noise(1, 3_000)) == isProtected, "renamed: \(isRenamed)")
+      withExtendedLifetime((one, two)) {}
+    }
+  }
+
   @Test("the records of a pack are on the medium before the footer that lists them is written")
   func recordsBeforeFooter() throws {
     let lab = try Lab()

@@ -99,6 +99,13 @@ extension Engine {
     return data
   }
 
+  /// Whether there is a blob or chunk with that digest.
+  package func contains(_ digest: Digest) throws(BlobStorageError) -> Bool {
+    try checkOpen()
+    try check(digest)
+    return try blobs.layout(digest) != nil
+  }
+
   package func openBlob(_ key: String, _ id: BlobVersion.ID?) throws(BlobStorageError) -> OpenBlob? {
     for _ in 0..<8 {
       guard let version = try version(key, id) else { return nil }

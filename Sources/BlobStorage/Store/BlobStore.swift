@@ -163,6 +163,11 @@ extension BlobStore {
     }
   }
 
+  /// Whether the store has a blob with that digest. Without a lease it may be collected at any time.
+  public func contains(_ digest: Digest) async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in try engine.contains(digest) }
+  }
+
   /// The current version of a key, or nil.
   public func current(_ key: String) async throws(BlobStorageError) -> BlobVersion? {
     try await run { (engine) throws(BlobStorageError) in try engine.version(key, nil) }
@@ -319,6 +324,62 @@ extension BlobStore {
   public func deleteAllKeys(durability: Durability = .durable) async throws(BlobStorageError) -> Int {
     try await run { (engine) throws(BlobStorageError) in try engine.delete(prefix: "", durability) }
   }
+
+  /// Drops one version of a key; false if it is not there. If it was the current one, the version before becomes current.
+  @discardableResult
+  public func delete(
+    version id: BlobVersion.ID, of key: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in try engine.delete(version: id, of: key, durability) }
+  }
+
+  // MARK: Versions of other keys
+
+  /// Makes an earlier version of a key its current one, as a new version with the same bytes and metadata. The version
+  /// that was current stays in the history by default.
+  ///
+  /// - Returns: nil if the key has no such version; then nothing was changed.
+  /// - Complexity: stores a ref and no bytes.
+  @discardableResult
+  public func restore(
+    _ id: BlobVersion.ID, of key: String, replacement: Replacement = .archiveCurrent,
+    durability: Durability = .durable
+  ) async throws(BlobStorageError) -> PutResult? {
+    let options = PutOptions(durability: durability, replacement: replacement)
+    return try await run { (engine) throws(BlobStorageError) in
+      try engine.putVersion(id, of: key, as: key, options)
+    }
+  }
+
+  /// Makes the current or named version of a key the current version of another key, with the same bytes and metadata.
+  ///
+  /// - Parameter options: durability, condition, and what happens to the previous version of `target`. The codec and the
+  ///   metadata are ignored.
+  /// - Returns: nil if there is no such version; then nothing was changed.
+  /// - Throws: `conditionFailed`.
+  /// - Complexity: stores a ref and no bytes.
+  @discardableResult
+  public func duplicate(
+    _ key: String, version: BlobVersion.ID? = nil, as target: String, options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> PutResult? {
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.putVersion(version, of: key, as: target, options)
+    }
+  }
+
+  /// Gives a key another name, in one commit. Its versions keep their bytes, dates, metadata and order, and get new IDs.
+  ///
+  /// - Returns: false if there is no such key.
+  /// - Throws: `conditionFailed` if `target` exists, and `invalidArgument` in a store in a bucket, where another machine
+  ///   could create it at the same time; nothing was changed.
+  @discardableResult
+  public func rename(
+    _ key: String, to target: String, durability: Durability = .durable
+  ) async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in try engine.rename(key, to: target, durability) }
+  }
+
+  // MARK: Retention
 
   /// Keeps the current version of a key and its youngest `archivedCount` archived ones, and drops the others.
   ///

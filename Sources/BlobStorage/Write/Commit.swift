@@ -184,9 +184,10 @@ extension WriterSession {
 extension WriterSession.Commit {
   /// Appends the ref that makes a blob the current version of a key.
   ///
+  /// - Parameter created: when the bytes were put, if not now.
   /// - Throws: `conditionFailed` when the options' condition does not hold.
   mutating func appendRef(
-    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ options: RefOptions
+    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ options: RefOptions, created: UInt64? = nil
   ) throws(BlobStorageError) -> (BlobVersion, Int) {
     try transaction.check(options.condition, on: key)
     // The two newest versions of the key: the new one has to be newer than those that stay.
@@ -207,7 +208,7 @@ extension WriterSession.Commit {
     let stamp = try stamp(after: isReplacing ? second : newest)
     let ref = RefRecord(
       key: key, version: stamp, replaced: isReplacing ? newest : .none, digest: digest, byteCount: byteCount,
-      created: wallTime, metadata: options.metadata)
+      created: created ?? wallTime, metadata: options.metadata)
     let added = try append(.ref(ref))
     let row = VersionRow(
       place: Place(pack: 0, offset: 0, ordinal: 0), record: ref, recordByteCount: added)
