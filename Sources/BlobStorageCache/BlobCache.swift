@@ -124,36 +124,42 @@ public final class BlobCache: Sendable {
     try await run { (core) throws(BlobStorageError) in try core.removeAll() }
   }
 
-  // MARK: Typed values
+  // MARK: Values
 
   /// The value of a key; nil when there is none.
   ///
   /// - Throws: `sourceFailed` when the bytes are right and the conversion fails.
-  public func value<Value: BlobConvertible>(
-    _ type: Value.Type = Value.self, forKey key: String
+  public func value<Value: Sendable>(
+    _ type: Value.Type = Value.self, forKey key: String, as format: BlobFormat<Value>
   ) async throws(BlobStorageError) -> Value? {
     try await read { (core) throws(BlobStorageError) in
       guard let data = try core.data(key) else { return nil }
-      do { return try Value(blobData: data) } catch {
-        throw BlobStorageError(
-          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key,
-          underlying: error)
-      }
+      return try format.value(of: data, key: key)
     }
+  }
+
+  /// The same of JSON.
+  public func value<Value: Codable & Sendable>(
+    _ type: Value.Type = Value.self, forKey key: String
+  ) async throws(BlobStorageError) -> Value? {
+    try await value(type, forKey: key, as: .json)
   }
 
   /// Stores a value under a key; see ``set(_:to:priority:lifetime:)``.
   @discardableResult
-  public func set<Value: BlobConvertible>(
-    _ key: String, toValue value: Value, priority: CachePriority = .normal, lifetime: Duration? = nil
+  public func set<Value: Sendable>(
+    _ key: String, to value: Value, as format: BlobFormat<Value>, priority: CachePriority = .normal,
+    lifetime: Duration? = nil
   ) async throws(BlobStorageError) -> Bool {
-    let data: Data
-    do { data = try value.blobData() } catch {
-      throw BlobStorageError(
-        .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key,
-        underlying: error)
-    }
-    return try await set(key, to: data, priority: priority, lifetime: lifetime)
+    try await set(key, to: try format.data(of: value, key: key), priority: priority, lifetime: lifetime)
+  }
+
+  /// The same in JSON.
+  @discardableResult
+  public func set<Value: Codable & Sendable>(
+    _ key: String, to value: Value, priority: CachePriority = .normal, lifetime: Duration? = nil
+  ) async throws(BlobStorageError) -> Bool {
+    try await set(key, to: value, as: .json, priority: priority, lifetime: lifetime)
   }
 
   /// The value of a key, made and stored if it is missing: once in this process, however many ask at the same time.
@@ -162,19 +168,20 @@ public final class BlobCache: Sendable {
   /// same value; the later put stays. `make` runs in a task of its own and continues when the caller is cancelled,
   /// because others may wait for it. A value that cannot be stored is still returned. A stored value that cannot be
   /// converted is made again.
-  public func value<Value: BlobConvertible>(
-    _ type: Value.Type = Value.self, forKey key: String, priority: CachePriority = .normal,
-    lifetime: Duration? = nil, make: @escaping @Sendable () async throws -> Value
+  public func value<Value: Sendable>(
+    _ type: Value.Type = Value.self, forKey key: String, as format: BlobFormat<Value>,
+    priority: CachePriority = .normal, lifetime: Duration? = nil,
+    make: @escaping @Sendable () async throws -> Value
   ) async throws -> Value {
-    if let value: Value = try await stored(key) { return value }
+    if let value = try await stored(key, format) { return value }
     let bytes = Array(key.utf8)
     let task = inFlight.withLock { inFlight in
       if let task = inFlight[bytes] { return task }
       let task = Task {
         defer { self.inFlight.withLock { $0[bytes] = nil } }
         // Another task may have made it since it was found missing.
-        if let value: Value = try await self.stored(key) { return try value.blobData() }
-        let data = try await make().blobData()
+        if let value = try await self.stored(key, format) { return try format.data(of: value, key: key) }
+        let data = try format.data(of: try await make(), key: key)
         do throws(BlobStorageError) {
           try await self.set(key, to: data, priority: priority, lifetime: lifetime)
         } catch {
@@ -186,12 +193,30 @@ public final class BlobCache: Sendable {
       inFlight[bytes] = task
       return task
     }
-    return try Value(blobData: try await task.value)
+    return try format.value(of: try await task.value, key: key)
+  }
+
+  /// The same in JSON.
+  public func value<Value: Codable & Sendable>(
+    _ type: Value.Type = Value.self, forKey key: String, priority: CachePriority = .normal,
+    lifetime: Duration? = nil, make: @escaping @Sendable () async throws -> Value
+  ) async throws -> Value {
+    try await value(type, forKey: key, as: .json, priority: priority, lifetime: lifetime, make: make)
+  }
+
+  /// The bytes of a key, made and stored if they are missing: see ``value(_:forKey:as:priority:lifetime:make:)``.
+  public func data(
+    forKey key: String, priority: CachePriority = .normal, lifetime: Duration? = nil,
+    make: @escaping @Sendable () async throws -> Data
+  ) async throws -> Data {
+    try await value(forKey: key, as: .bytes, priority: priority, lifetime: lifetime, make: make)
   }
 
   /// The value, unless it is missing or cannot be converted.
-  private func stored<Value: BlobConvertible>(_ key: String) async throws(BlobStorageError) -> Value? {
-    do throws(BlobStorageError) { return try await value(forKey: key) } catch {
+  private func stored<Value: Sendable>(
+    _ key: String, _ format: BlobFormat<Value>
+  ) async throws(BlobStorageError) -> Value? {
+    do throws(BlobStorageError) { return try await value(forKey: key, as: format) } catch {
       guard error.code == .sourceFailed else { throw error }
       return nil
     }

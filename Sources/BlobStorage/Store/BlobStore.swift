@@ -417,39 +417,45 @@ extension BlobStore {
     }
   }
 
-  // MARK: Typed values
+  // MARK: Values
 
   /// Stores a value as the current version of a key. A value that cannot be converted changes nothing.
   ///
   /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:_:options:progress:)`` throws.
   @discardableResult
-  public func set<Value: BlobConvertible>(
-    _ key: String, toValue value: Value, options: PutOptions = PutOptions()
+  public func set<Value: Sendable>(
+    _ key: String, to value: Value, as format: BlobFormat<Value>, options: PutOptions = PutOptions()
   ) async throws(BlobStorageError) -> PutResult {
     try await run { (engine) throws(BlobStorageError) in
-      let data: Data
-      do { data = try value.blobData() } catch {
-        throw BlobStorageError(
-          .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key,
-          underlying: error)
-      }
-      return try engine.put(key, .data(data), options)
+      try engine.put(key, .data(try format.data(of: value, key: key)), options)
     }
   }
 
-  /// The value of a key; nil when there is no such key.
+  /// The same in JSON.
+  @discardableResult
+  public func set<Value: Codable & Sendable>(
+    _ key: String, to value: Value, options: PutOptions = PutOptions()
+  ) async throws(BlobStorageError) -> PutResult {
+    try await set(key, to: value, as: .json, options: options)
+  }
+
+  /// The value of a key's current or named version; nil when there is none.
   ///
   /// - Throws: `sourceFailed` when the bytes are right and the conversion fails, `corrupted` when they are not.
-  public func value<Value: BlobConvertible>(
-    _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil
+  public func value<Value: Sendable>(
+    _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil,
+    as format: BlobFormat<Value>
   ) async throws(BlobStorageError) -> Value? {
     try await run { (engine) throws(BlobStorageError) in
       guard let data = try engine.data(key, version) else { return nil }
-      do { return try Value(blobData: data) } catch {
-        throw BlobStorageError(
-          .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key,
-          underlying: error)
-      }
+      return try format.value(of: data, key: key)
     }
+  }
+
+  /// The same of JSON.
+  public func value<Value: Codable & Sendable>(
+    _ type: Value.Type = Value.self, forKey key: String, version: BlobVersion.ID? = nil
+  ) async throws(BlobStorageError) -> Value? {
+    try await value(type, forKey: key, version: version, as: .json)
   }
 }

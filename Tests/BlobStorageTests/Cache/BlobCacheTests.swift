@@ -10,7 +10,7 @@ func thumbnail(of name: String, at folder: String, make: @escaping @Sendable () 
   -> Data
 {
   let cache = try await BlobCache.open(at: folder, limits: CacheLimits(byteCountMax: 500 << 20))
-  let data = try await cache.value(Data.self, forKey: "thumbnail/\(name)", priority: .high) {
+  let data = try await cache.data(forKey: "thumbnail/\(name)", priority: .high) {
     try make()  // once, however many ask for it at the same time
   }
   try await cache.set("page/\(name)", to: data, lifetime: .seconds(600))  // false if there is no room for it
@@ -53,8 +53,8 @@ struct BlobCacheTests {
       try await cache.data(forKeys: ["a", "d", "b", "c", "a"]) == [
         Data("1".utf8), nil, Data("2".utf8), Data(), Data("1".utf8),
       ])
-    #expect(try await cache.set("p", toValue: JSONBlob(Point(x: 1, y: 2))))
-    #expect(try await cache.value(JSONBlob<Point>.self, forKey: "p")?.value == Point(x: 1, y: 2))
+    #expect(try await cache.set("p", to: Point(x: 1, y: 2)))
+    #expect(try await cache.value(forKey: "p") == Point(x: 1, y: 2))
     #expect(try await cache.remove(["a", "d"]) == 1)
     #expect(try await !cache.contains("a"))
     #expect(try await cache.removeAll() == 3)
@@ -79,18 +79,18 @@ struct BlobCacheTests {
     for task in tasks { #expect(try await task.value == "made") }
     #expect(made.count == 1)
     await #expect(throws: Broken.self) {
-      try await cache.value(Data.self, forKey: "broken") { throw Broken() }
+      try await cache.data(forKey: "broken") { throw Broken() }
     }
     // A failure is not kept.
     #expect(try await cache.value(String.self, forKey: "broken") { "mended" } == "mended")
     // What cannot be converted is made anew.
     try await cache.set("p", to: Data("no JSON".utf8))
-    let point = try await cache.value(JSONBlob<Point>.self, forKey: "p") { JSONBlob(Point(x: 3, y: 4)) }
-    #expect(point.value == Point(x: 3, y: 4))
-    #expect(try await cache.value(JSONBlob<Point>.self, forKey: "p")?.value.x == 3)
+    let point = try await cache.value(forKey: "p") { Point(x: 3, y: 4) }
+    #expect(point == Point(x: 3, y: 4))
+    #expect(try await cache.value(Point.self, forKey: "p")?.x == 3)
     // What is too long to be stored is returned.
     let long = Data(count: limits.valueByteCountMax + 1)
-    #expect(try await cache.value(Data.self, forKey: "long") { long } == long)
+    #expect(try await cache.data(forKey: "long") { long } == long)
     #expect(try await cache.data(forKey: "long") == nil)
     try await cache.close()
   }
@@ -198,7 +198,7 @@ struct BlobCacheTests {
   func marks() async throws {
     let cache = try await BlobCache.open(at: path, limits: limits)
     try await cache.set("a", to: Data("x".utf8), priority: .high, lifetime: .seconds(600))
-    try await cache.set("b", toValue: "x", priority: .high, lifetime: .seconds(600))
+    try await cache.set("b", to: "x", priority: .high, lifetime: .seconds(600))
     _ = try await cache.value(String.self, forKey: "c", priority: .high, lifetime: .seconds(600)) { "x" }
     try await cache.set([
       CacheItem(key: "d", data: Data("x".utf8), priority: .high, lifetime: .seconds(600))

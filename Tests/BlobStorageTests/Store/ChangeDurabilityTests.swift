@@ -15,7 +15,7 @@ struct ChangeDurabilityTests {
 
   private static let durable: [String: Change] = [
     "set": { _ = try await $0.set("k", to: newData) },
-    "set value": { _ = try await $0.set("k", toValue: "new") },
+    "set value": { _ = try await $0.set("k", to: "new") },
     "archive": { _ = try await $0.archive("k", andSet: newData) },
     "put": { _ = try await $0.put("k", .data(newData)) },
     "put several": { _ = try await $0.put([newItem]) },
@@ -38,7 +38,7 @@ struct ChangeDurabilityTests {
 
   private static let relaxed: [String: Change] = [
     "set": { _ = try await $0.set("k", to: newData, durability: .relaxed) },
-    "set value": { _ = try await $0.set("k", toValue: "new", options: .relaxed) },
+    "set value": { _ = try await $0.set("k", to: "new", options: .relaxed) },
     "archive": { _ = try await $0.archive("k", andSet: newData, durability: .relaxed) },
     "put": { _ = try await $0.put("k", .data(newData), options: .relaxed) },
     "put several": { _ = try await $0.put([newItem], options: .relaxed) },

@@ -218,39 +218,40 @@ struct ReaderTests {
 }
 
 @Suite("Typed values")
-struct BlobConverterTests {
+struct BlobFormatTests {
   private struct Point: Codable, Sendable, Equatable {
     var x: Int
     var y: Int
   }
 
-  private struct Unstorable: BlobConvertible {
-    struct Failure: Error {}
-    init() {}
-    init(blobData data: Data) throws { throw Failure() }
-    func blobData() throws -> Data { throw Failure() }
-  }
+  private struct Failure: Error {}
 
   @Test("come back as they were put, and one that cannot be converted changes nothing")
   func values() async throws {
     let place = try StorePlace()
     let store = try await place.opened()
-    let first = try await store.set("k", toValue: JSONBlob(Point(x: 1, y: 2))).version.id
+    let first = try await store.set("k", to: Point(x: 1, y: 2)).version.id
     let archiving = PutOptions(replacement: .archiveCurrent)
-    let second = try await store.set("k", toValue: JSONBlob(Point(x: 3, y: 4)), options: archiving).version.id
+    let second = try await store.set("k", to: Point(x: 3, y: 4), options: archiving).version.id
     #expect(try await store.data(forKey: "k") == Data(#"{"x":3,"y":4}"#.utf8))
-    let newest = try await store.value(JSONBlob<Point>.self, forKey: "k")
-    #expect(newest?.value == Point(x: 3, y: 4))
-    let older = try await store.value(JSONBlob<Point>.self, forKey: "k", version: first)
-    #expect(older?.value == Point(x: 1, y: 2))
+    #expect(try await store.value(forKey: "k") == Point(x: 3, y: 4))
+    #expect(try await store.value(Point.self, forKey: "k", version: first)?.x == 1)
     #expect(try await store.value(String.self, forKey: "missing") == nil)
-    try await store.set("text", toValue: "ä")
-    #expect(try await store.value(String.self, forKey: "text") == "ä")
+    try await store.set("text", to: "ä")
+    #expect(try await store.data(forKey: "text") == Data("\"ä\"".utf8))
+    try await store.set("text", to: "ä", as: .text)
+    #expect(try await store.data(forKey: "text") == Data("ä".utf8))
+    #expect(try await store.value(forKey: "text", as: .text) == "ä")
+    #expect(try await store.value(forKey: "text", as: .bytes) == Data("ä".utf8))
+    try await store.set("list", to: Point(x: 5, y: 6), as: .propertyList)
+    #expect(try await store.data(forKey: "list")?.starts(with: Data("bplist".utf8)) == true)
+    #expect(try await store.value(forKey: "list", as: .propertyList) == Point(x: 5, y: 6))
     try await store.set("text", to: Data([0xFF]))
     let failures: [(String, () async throws -> Void)] = [
-      ("text", { _ = try await store.value(String.self, forKey: "text") }),
-      ("k", { _ = try await store.value(JSONBlob<[Int]>.self, forKey: "k") }),
-      ("k", { _ = try await store.set("k", toValue: Unstorable()) }),
+      ("text", { _ = try await store.value(forKey: "text", as: .text) }),
+      ("k", { _ = try await store.value([Int].self, forKey: "k") }),
+      ("k", { _ = try await store.value(Point.self, forKey: "k", as: .propertyList) }),
+      ("k", { _ = try await store.set("k", to: 1, as: BlobFormat { _ in throw Failure() } decode: { _ in 1 }) }),
     ]
     for (key, body) in failures {
       let error = await #expect(throws: BlobStorageError.self) { try await body() }
@@ -266,6 +267,6 @@ struct BlobConverterTests {
   func sorted() throws {
     let numbers = Dictionary(uniqueKeysWithValues: (0..<9).map { ("\($0)", $0) })
     let text = "{" + (0..<9).map { "\"\($0)\":\($0)" }.joined(separator: ",") + "}"
-    #expect(try JSONBlob(numbers).blobData() == Data(text.utf8))
+    #expect(try BlobFormat.json.data(of: numbers, key: "k") == Data(text.utf8))
   }
 }
