@@ -32,7 +32,8 @@ public struct BlobFormat<Value: Sendable>: Sendable {
   package func data(of value: Value, key: String) throws(BlobStorageError) -> Data {
     do { return try encoder(value) } catch {
       throw BlobStorageError(
-        .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key, underlying: error)
+        .sourceFailed, "The value for key “\(key)” cannot be converted: \(error).", key: key,
+        underlying: error)
     }
   }
 
@@ -42,7 +43,8 @@ public struct BlobFormat<Value: Sendable>: Sendable {
   package func value(of data: Data, key: String) throws(BlobStorageError) -> Value {
     do { return try decoder(data) } catch {
       throw BlobStorageError(
-        .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key, underlying: error)
+        .sourceFailed, "The value of key “\(key)” cannot be converted: \(error).", key: key, underlying: error
+      )
     }
   }
 }
@@ -74,7 +76,9 @@ extension BlobFormat where Value: Codable {
 extension BlobFormat where Value == String {
   /// The text itself, in UTF-8.
   public static var text: Self {
-    Self { Data($0.utf8) } decode: { data in
+    Self {
+      Data($0.utf8)
+    } decode: { data in
       guard let text = String(validating: data, as: UTF8.self) else {
         throw BlobStorageError(.sourceFailed, "The bytes are not UTF-8 text.")
       }
@@ -85,5 +89,11 @@ extension BlobFormat where Value == String {
 
 extension BlobFormat where Value == Data {
   /// The bytes themselves.
-  public static var bytes: Self { Self { $0 } decode: { $0 } }
+  public static var bytes: Self {
+    Self {
+      $0
+    } decode: {
+      $0
+    }
+  }
 }

@@ -251,7 +251,18 @@ struct BlobFormatTests {
       ("text", { _ = try await store.value(forKey: "text", as: .text) }),
       ("k", { _ = try await store.value([Int].self, forKey: "k") }),
       ("k", { _ = try await store.value(Point.self, forKey: "k", as: .propertyList) }),
-      ("k", { _ = try await store.set("k", to: 1, as: BlobFormat { _ in throw Failure() } decode: { _ in 1 }) }),
+      (
+        "k",
+        {
+          _ = try await store.set(
+            "k", to: 1,
+            as: BlobFormat { _ in
+              throw Failure()
+            } decode: { _ in
+              1
+            })
+        }
+      ),
     ]
     for (key, body) in failures {
       let error = await #expect(throws: BlobStorageError.self) { try await body() }
