@@ -28,26 +28,18 @@ public final class BlobCache: Sendable {
   ///   store that is no cache and has keys: `BlobStore.cache(prefix:limits:evictsExistingKeys:configuration:)` can make
   ///   it one.
   public static func open(
-    at path: String, limits: CacheLimits, configuration: CacheConfiguration = CacheConfiguration()
+    at path: some PathConvertible, limits: CacheLimits,
+    configuration: CacheConfiguration = CacheConfiguration()
   ) async throws(BlobStorageError) -> BlobCache {
-    if !BlobStore.exists(at: path) {
-      do throws(BlobStorageError) {
-        let created = try await BlobStore.create(
-          at: path, options: limits.storeOptions, configuration: configuration.store)
-        return try await created.cache(limits: limits, configuration: configuration)
-      } catch {
-        // Another process was faster.
-        guard error.code == .storeExists else { throw error }
-      }
-    }
-    let opened = try await BlobStore.open(at: path, configuration: configuration.store)
-    return try await opened.cache(limits: limits, configuration: configuration)
+    let store = try await BlobStore.openOrCreate(
+      at: path, options: limits.storeOptions, configuration: configuration.store)
+    return try await store.cache(limits: limits, configuration: configuration)
   }
 
   /// Closes the cache and its store.
   public func close() async throws(BlobStorageError) {
     let core = core
-    try await store.run { (engine) throws(BlobStorageError) in
+    try await store.run(mustRun: true) { (engine) throws(BlobStorageError) in
       core.close()
       try engine.close()
     }

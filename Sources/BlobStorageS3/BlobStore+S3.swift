@@ -13,11 +13,11 @@ extension BlobStore {
   /// - Throws: `storeExists`; `notAStore` if the place holds other objects; or the object store's refusal:
   ///   `permissionDenied`, `noBucket`, `unreachable`. Then there is no store.
   public static func create(
-    in place: S3Configuration, state: String, options: StoreOptions = StoreOptions(),
+    in place: S3Configuration, state: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
-    let objects = S3ObjectStore(try S3Client(place))
+    let (objects, state) = (S3ObjectStore(try S3Client(place)), try state.pathText())
     let hasSingleCollector = try await BlobStore.blocking { () throws(BlobStorageError) in
       // Reports existing objects before it writes anything.
       guard try objects.firstThatCounts().first == nil else { return false }
@@ -35,10 +35,12 @@ extension BlobStore {
   ///   loses nothing that was published.
   /// - Throws: `noStore`, `notAStore`, or the object store's refusal: `permissionDenied`, `noBucket`, `unreachable`.
   public static func open(
-    _ place: S3Configuration, state: String, configuration: StoreConfiguration = StoreConfiguration(),
+    _ place: S3Configuration, state: some PathConvertible,
+    configuration: StoreConfiguration = StoreConfiguration(),
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     try await open(
-      S3ObjectStore(try S3Client(place)), state: state, configuration: configuration, remote: remote)
+      S3ObjectStore(try S3Client(place)), state: try state.pathText(), configuration: configuration,
+      remote: remote)
   }
 }

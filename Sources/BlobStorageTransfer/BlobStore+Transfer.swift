@@ -5,9 +5,11 @@ extension BlobStore {
   ///
   /// - Throws: errors that end the whole import. A file that cannot be read is in the report.
   public func importFiles(
-    _ paths: [String], options: ImportOptions = ImportOptions(), progress: ProgressHandler? = nil
+    _ paths: [some PathConvertible], options: ImportOptions = ImportOptions(),
+    progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> ImportReport {
-    try await run { (engine) throws(BlobStorageError) in
+    let paths = try paths.map { (path) throws(BlobStorageError) in try path.pathText() }
+    return try await run { (engine) throws(BlobStorageError) in
       try engine.watched("import", on: paths.joined(separator: ", "), progress) {
         (progress) throws(BlobStorageError) in try Importer(engine, options, progress).run(paths)
       }
@@ -16,9 +18,11 @@ extension BlobStore {
 
   /// Writes the current versions of keys as files below a folder. See ``ExportOptions``.
   public func exportFiles(
-    to folder: String, options: ExportOptions = ExportOptions(), progress: ProgressHandler? = nil
+    to folder: some PathConvertible, options: ExportOptions = ExportOptions(),
+    progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> ExportReport {
-    try await run { (engine) throws(BlobStorageError) in
+    let folder = try folder.pathText()
+    return try await run { (engine) throws(BlobStorageError) in
       try engine.watched("export", on: folder, progress) { (progress) throws(BlobStorageError) in
         try Exporter(engine, options, progress).run(folder)
       }

@@ -13,6 +13,15 @@ public enum BlobContent: Sendable {
   case stream(@Sendable () throws -> Data?)
 }
 
+extension BlobContent {
+  /// A regular file, by any kind of path.
+  ///
+  /// - Throws: `invalidArgument` for a URL that names no file.
+  public static func file(at path: some PathConvertible) throws(BlobStorageError) -> BlobContent {
+    .file(try path.pathText())
+  }
+}
+
 /// One put of several that are committed together.
 public struct PutItem: Sendable {
   public var key: String

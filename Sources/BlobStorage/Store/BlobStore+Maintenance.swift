@@ -60,8 +60,9 @@ extension BlobStore {
   /// be opened. False when the file was right.
   ///
   /// - Throws: `noStore`, `notAStore` when no pack says what the file contained.
-  public static func restoreStoreFile(at path: String) async throws(BlobStorageError) -> Bool {
-    try await OperationPool.shared.run { () throws(BlobStorageError) in
+  public static func restoreStoreFile(at path: some PathConvertible) async throws(BlobStorageError) -> Bool {
+    let path = try path.pathText()
+    return try await OperationPool.shared.run { () throws(BlobStorageError) in
       try Engine.restoreHeader(at: path)
     }
   }
@@ -73,8 +74,10 @@ extension BlobStore {
   /// file, for example on a full disk.
   ///
   /// - Throws: `noStore`, `notAStore`.
-  public static func activities(at path: String) async throws(BlobStorageError) -> [Activity] {
-    try await OperationPool.shared.run { () throws(BlobStorageError) in try Engine.activities(at: path) }
+  public static func activities(at path: some PathConvertible) async throws(BlobStorageError) -> [Activity] {
+    let path = try path.pathText()
+    return try await OperationPool.shared.run { () throws(BlobStorageError) in try Engine.activities(at: path)
+    }
   }
 
   /// Makes durable what was stored with ``Durability/relaxed``: by this value, before the call.

@@ -26,10 +26,11 @@ public final class BlobStore: Sendable {
   /// - Throws: `storeExists`, `notAStore` for a path that holds anything else, `invalidArgument`; nothing was changed.
   /// - Durability: the store is on the medium on return.
   public static func create(
-    at path: String, options: StoreOptions = StoreOptions(),
+    at path: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
-    try await OperationPool.shared.run { () throws(BlobStorageError) in
+    let path = try path.pathText()
+    return try await OperationPool.shared.run { () throws(BlobStorageError) in
       try Engine.create(at: path, options: options)
       return BlobStore(engine: try Engine(path: path, configuration: configuration), pool: .shared)
     }
@@ -49,9 +50,10 @@ public final class BlobStore: Sendable {
   /// - Throws: `noStore`, `notAStore`, `unsupportedFormat`, `corrupted` for a damaged header.
   /// - Complexity: lists the packs; no chunk is read, unless the catalog has to be rebuilt.
   public static func open(
-    at path: String, configuration: StoreConfiguration = StoreConfiguration()
+    at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
-    try await OperationPool.shared.run { () throws(BlobStorageError) in
+    let path = try path.pathText()
+    return try await OperationPool.shared.run { () throws(BlobStorageError) in
       try open(at: path, configuration)
     }
   }
@@ -64,10 +66,11 @@ public final class BlobStore: Sendable {
   /// - Throws: what ``open(at:configuration:)`` and ``create(at:options:configuration:)`` throw, but neither `noStore` nor
   ///   `storeExists`.
   public static func openOrCreate(
-    at path: String, options: StoreOptions = StoreOptions(),
+    at path: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
-    try await OperationPool.shared.run { () throws(BlobStorageError) in
+    let path = try path.pathText()
+    return try await OperationPool.shared.run { () throws(BlobStorageError) in
       try openOrCreate(at: path, options, configuration)
     }
   }
@@ -85,25 +88,28 @@ public final class BlobStore: Sendable {
   }
 
   /// Whether there is a store at a path.
-  public static func exists(at path: String) -> Bool { Engine.storeExists(at: path) }
+  public static func exists(at path: some PathConvertible) -> Bool {
+    do throws(BlobStorageError) { return Engine.storeExists(at: try path.pathText()) } catch { return false }
+  }
 
   /// Closes the store: seals the current pack, syncs it, and releases all resources.
   ///
   /// Later calls throw `closed`. A store that is not closed loses nothing: the next opening recovers it.
   public func close() async throws(BlobStorageError) {
-    let engine = engine
-    try await pool.run(mustRun: true) { () throws(BlobStorageError) in try engine.close() }
+    try await run(mustRun: true) { (engine) throws(BlobStorageError) in try engine.close() }
   }
 
   /// Where the store is, and the options of `create`.
   public var information: StoreInformation { engine.information }
 
   /// Runs a blocking operation on a thread of the store's own.
+  ///
+  /// - Parameter mustRun: whether it runs even if the task is cancelled before a thread is free.
   package func run<T: Sendable>(
-    _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
+    mustRun: Bool = false, _ body: @escaping @Sendable (Engine) throws(BlobStorageError) -> T
   ) async throws(BlobStorageError) -> T {
     let engine = engine
-    return try await pool.run { () throws(BlobStorageError) in try body(engine) }
+    return try await pool.run(mustRun: mustRun) { () throws(BlobStorageError) in try body(engine) }
   }
 
   /// A store whose operations may wait for a network: it gets threads of its own.

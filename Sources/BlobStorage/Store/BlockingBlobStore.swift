@@ -11,26 +11,26 @@ public struct BlockingBlobStore: Sendable {
 
   /// Creates an empty store and opens it.
   public static func create(
-    at path: String, options: StoreOptions = StoreOptions(),
+    at path: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration()
   ) throws(BlobStorageError) -> BlockingBlobStore {
-    try Engine.create(at: path, options: options)
+    try Engine.create(at: try path.pathText(), options: options)
     return try open(at: path, configuration: configuration)
   }
 
   /// Opens the store at a path.
   public static func open(
-    at path: String, configuration: StoreConfiguration = StoreConfiguration()
+    at path: some PathConvertible, configuration: StoreConfiguration = StoreConfiguration()
   ) throws(BlobStorageError) -> BlockingBlobStore {
-    try BlobStore.open(at: path, configuration).blocking
+    try BlobStore.open(at: try path.pathText(), configuration).blocking
   }
 
   /// Opens the store at a path, or creates one if the folder is empty or does not exist.
   public static func openOrCreate(
-    at path: String, options: StoreOptions = StoreOptions(),
+    at path: some PathConvertible, options: StoreOptions = StoreOptions(),
     configuration: StoreConfiguration = StoreConfiguration()
   ) throws(BlobStorageError) -> BlockingBlobStore {
-    try BlobStore.openOrCreate(at: path, options, configuration).blocking
+    try BlobStore.openOrCreate(at: try path.pathText(), options, configuration).blocking
   }
 
   /// Creates an empty store and opens it, with what tests put in place of the system.

@@ -1,6 +1,7 @@
 import BlobStorage
 import BlobStorageReports
 import BlobStorageTestSupport
+import BlobStorageTransfer
 import Dispatch
 import Foundation
 import SystemPackage
@@ -247,6 +248,28 @@ struct OpeningTests {
     }
     #expect(error?.code == .notAStore)
     #expect(try FileManager.default.contentsOfDirectory(atPath: other) == ["file"])
+  }
+
+  @Test("takes paths as text, as FilePath and as URL, and no URL of anything else")
+  func paths() async throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path.appending("with space and %41")
+    let url = URL(filePath: path.string)
+    try await BlobStore.create(at: url).close()
+    #expect(BlobStore.exists(at: path) && BlobStore.exists(at: path.string) && BlobStore.exists(at: url))
+    let store = try await BlobStore.open(at: path)
+    #expect(store.information.path == path.string)
+    let file = url.deletingLastPathComponent().appending(path: "a file")
+    try Data("text".utf8).write(to: file)
+    try await store.put("k", try .file(at: file))
+    #expect(try await store.data(forKey: "k") == Data("text".utf8))
+    #expect(try await store.importFiles([file]).newFileCount == 1)
+    try await store.close()
+    try BlockingBlobStore.open(at: url).close()
+    let elsewhere = try #require(URL(string: "https://example.com" + path.string.replacing(" ", with: "%20")))
+    #expect(!BlobStore.exists(at: elsewhere))
+    let error = await #expect(throws: BlobStorageError.self) { _ = try await BlobStore.open(at: elsewhere) }
+    #expect(error?.code == .invalidArgument)
   }
 
   @Test("tells mounts apart")

@@ -1,0 +1,28 @@
+import Foundation
+import SystemPackage
+
+/// A path of the file system, as methods take it: a `String`, a `FilePath`, or a `URL` of a file.
+public protocol PathConvertible: Sendable {
+  /// The path as text.
+  ///
+  /// - Throws: `invalidArgument` if this is no path of the file system.
+  func pathText() throws(BlobStorageError) -> String
+}
+
+extension String: PathConvertible {
+  public func pathText() throws(BlobStorageError) -> String { self }
+}
+
+extension FilePath: PathConvertible {
+  public func pathText() throws(BlobStorageError) -> String { string }
+}
+
+extension URL: PathConvertible {
+  public func pathText() throws(BlobStorageError) -> String {
+    guard isFileURL else {
+      throw BlobStorageError(
+        .invalidArgument, "\(self) does not name a file: use a URL that begins with file://.")
+    }
+    return path(percentEncoded: false)
+  }
+}
