@@ -130,6 +130,13 @@ public final class BlobCache: Sendable {
     }
   }
 
+  /// The bytes themselves.
+  public func value(
+    _ type: Data.Type = Data.self, forKey key: String
+  ) async throws(BlobStorageError) -> Data? {
+    try await value(type, forKey: key, as: .bytes)
+  }
+
   /// The same of JSON.
   public func value<Value: Codable & Sendable>(
     _ type: Value.Type = Value.self, forKey key: String
@@ -197,11 +204,12 @@ public final class BlobCache: Sendable {
   }
 
   /// The bytes of a key, made and stored if they are missing: see ``value(_:forKey:as:priority:lifetime:make:)``.
-  public func data(
-    forKey key: String, priority: CachePriority = .normal, lifetime: Duration? = nil,
+  public func value(
+    _ type: Data.Type = Data.self, forKey key: String, priority: CachePriority = .normal,
+    lifetime: Duration? = nil,
     make: @escaping @Sendable () async throws -> Data
   ) async throws -> Data {
-    try await value(forKey: key, as: .bytes, priority: priority, lifetime: lifetime, make: make)
+    try await value(type, forKey: key, as: .bytes, priority: priority, lifetime: lifetime, make: make)
   }
 
   /// The value, unless it is missing or cannot be converted.

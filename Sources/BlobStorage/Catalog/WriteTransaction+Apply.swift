@@ -80,8 +80,8 @@ extension WriteTransaction {
   /// A copy without a base has priority over one with a base, so that chunks encoded against it can be read in one hop.
   /// Otherwise the copy in the younger pack has priority.
   ///
-  /// Whether the bases are there must not matter: a rebuild may find them later. A chunk whose base is gone is only
-  /// ever stored again without one.
+  /// Whether the bases are there must not matter: a rebuild may find them later. A chunk that the catalog has, and whose
+  /// base is gone, is only ever stored again without one.
   private func counts(
     _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool
   ) throws(BlobStorageError) -> Bool {

@@ -164,7 +164,7 @@ extension Engine {
     }
   }
 
-  private static func missing(_ digest: Digest) -> BlobStorageError {
+  static func missing(_ digest: Digest) -> BlobStorageError {
     BlobStorageError(
       .corrupted, "Blob \(digest) is missing from the store: put the same bytes again to heal it.",
       digest: digest)

@@ -1,7 +1,8 @@
 /// Changes of versions that store no bytes: new versions refer to blobs that are there.
 ///
-/// They need no lease. As long as a version is there, so is all that it needs, and the commit that reads it publishes the
-/// new one before any other commit can drop it.
+/// As long as a version is there, so is all that it needs, and the commit that reads it publishes the new one before any
+/// other commit can drop it. A version of another key needs more, because gc may have passed that key already: see
+/// ``FoundBlobs``.
 extension Engine {
   /// Makes a version of one key the current version of that key or another, with its metadata; nil if it is not there.
   ///
@@ -13,13 +14,11 @@ extension Engine {
     let (from, to) = (try Self.keyBytes(source), try Self.keyBytes(target))
     try check(options.condition, on: to)
     return try commitVersions(on: [from, to], options.durability) {
-      (commit, unsynced) throws(BlobStorageError) in
+      (commit, found) throws(BlobStorageError) in
       guard let name = try commit.transaction.nameRow(from) else { return nil }
-      let row = try id.map { (id) throws(BlobStorageError) in
-        try commit.transaction.versionRow(of: name, id.stamp)
-      }
-      guard let row = id == nil ? name.current?.row : row ?? nil else { return nil }
-      guard try commit.mayReferToBlob(of: row, &unsynced) else { return nil }
+      let row =
+        if let id { try commit.transaction.versionRow(of: name, id.stamp) } else { name.current?.row }
+      guard let row, try found.mayReferTo([row], commit) else { return nil }
       var ref = RefOptions(options)
       ref.metadata = row.metadata
       let (version, byteCount) = try commit.appendRef(to, row.digest, row.byteCount, ref)
@@ -39,15 +38,16 @@ extension Engine {
     try check(.absent, on: to)
     var ref = RefOptions(PutOptions(replacement: .archiveCurrent, condition: .absent))
     return try commitVersions(on: [from, to], durability) {
-      (commit, unsynced) throws(BlobStorageError) in
+      (commit, found) throws(BlobStorageError) in
       guard let name = try commit.transaction.nameRow(from), name.versionCount > 0 else { return nil }
       let versions = try commit.transaction.versions(of: name)
-      for version in versions { _ = try commit.mayReferToBlob(of: version.row, &unsynced) }
-      guard unsynced.isEmpty else { return nil }
+      guard try found.mayReferTo(versions.map(\.row), commit) else { return nil }
       for version in versions.reversed() {
         ref.metadata = version.row.metadata
         _ = try commit.appendRef(
           to, version.row.digest, version.row.byteCount, ref, created: version.row.created)
+        // The next one is put behind it.
+        ref.condition = .always
       }
       _ = try commit.dropVersions(of: from, keeping: 0)
       return true
@@ -61,54 +61,115 @@ extension Engine {
     try checkOpen()
     let key = try Self.keyBytes(key)
     // A caller that drops wants to free room, so dropping must not need room.
-    return try folder.withReserve { () throws(BlobStorageError) in
-      try commitVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) in
+    let isDropped = try folder.withReserve { () throws(BlobStorageError) in
+      try commitVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in
         guard let name = try commit.transaction.nameRow(key),
           try commit.transaction.versionRow(of: name, id.stamp) != nil
         else { return nil }
         try commit.drop([id.stamp], of: key)
         return true
       }
-    } ?? false
+    }
+    // Another change has dropped it, and may not have made that durable.
+    if isDropped == nil, durability == .durable { try sharing.synchronizeFound(writer) }
+    return isDropped ?? false
   }
 
-  /// Commits what `body` appends, once the packs are on the medium that it finds not to be: then it returns nil.
+  /// Commits what `body` appends. While `body` finds that it may not refer to something yet, and returns nil, does what
+  /// is missing and calls it again.
   private func commitVersions<T>(
     on keys: [[UInt8]], _ durability: Durability,
-    _ body: (inout WriterSession.Commit, inout Set<PackName>) throws(BlobStorageError) -> T?
+    _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?
   ) throws(BlobStorageError) -> T? {
+    var found = FoundBlobs(checksCondemned: ownsPacks && keys.first != keys.last)
     for _ in 0..<8 {
-      var unsynced: Set<PackName> = []
+      found.begin()
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in
-        unsynced = []
         commit.isPromised = durability == .durable
-        return try body(&commit, &unsynced)
+        return try body(&commit, &found)
       }
-      guard !unsynced.isEmpty else {
+      if found.isComplete {
         if result != nil { try makeDurable(durability, watermark) }
         return result
       }
-      _ = try writer.publisher.secure(unsynced, of: writer)
+      if let lost = try writer.publisher.secure(found.unsynced, of: writer) {
+        throw BlobStorageError(
+          .io, "Pack \(lost), which the version is in, cannot be made durable: run verify.", pack: "\(lost)")
+      }
+      for digest in found.unknown { found.add(digest, try chunks(of: digest)) }
     }
-    throw BlobStorageError(
-      .busy, "A version is not on the medium yet, because another process is writing it: try again.")
+    throw BlobStorageError(.busy, "Other processes change the key again and again: try again.")
+  }
+
+  /// The chunks of a blob, its lists included.
+  private func chunks(of digest: Digest) throws(BlobStorageError) -> [Digest] {
+    guard let layout = try blobs.layout(digest) else { throw Self.missing(digest) }
+    var digests = layout.listDigests
+    try layout.forEachChunk(in: 0..<layout.byteCount, from: chunks) { chunk in
+      digests.append(chunk.entry.digest)
+      return true
+    }
+    return digests
   }
 }
 
-extension WriterSession.Commit {
-  /// Whether the commit may refer to what a visible version refers to. If not yet, adds the pack to sync first.
+/// What the versions of a commit refer to, and what has to be done before it may.
+///
+/// - A ref's pack has to be on the medium. Then so is what lies before the ref, and what it refers to elsewhere (H1).
+/// - While gc is about to remove packs, it reads all keys once more. A version that changes to a key that gc has passed is
+///   seen under neither. So while packs are condemned, nothing that it needs may lie in one (H2). In a bucket the
+///   collector reads a catalog that stands still.
+private struct FoundBlobs {
+  let checksCondemned: Bool
+  /// Packs to sync first.
+  private(set) var unsynced: Set<PackName> = []
+  /// Blobs whose chunks have to be known first.
+  private(set) var unknown: Set<Digest> = []
+  private var synced: Set<PackName> = []
+  private var chunks: [Digest: [Digest]] = [:]
+
+  init(checksCondemned: Bool) { self.checksCondemned = checksCondemned }
+
+  var isComplete: Bool { unsynced.isEmpty && unknown.isEmpty }
+
+  mutating func begin() {
+    synced.formUnion(unsynced)
+    (unsynced, unknown) = ([], [])
+  }
+
+  mutating func add(_ digest: Digest, _ chunks: [Digest]) { self.chunks[digest] = chunks }
+
+  /// Whether the commit may refer to the blobs of these versions; else notes what has to be done first.
   ///
-  /// What lies before a ref, and what it refers to elsewhere, is on the medium if the ref is (H1).
-  ///
-  /// - Throws: `corrupted` if it is not known which blob that is.
-  fileprivate func mayReferToBlob(
-    of row: VersionRow, _ unsynced: inout Set<PackName>
+  /// - Throws: `busy` if gc is moving one of them, `corrupted` if it is not known which blob a version has.
+  mutating func mayReferTo(
+    _ rows: [VersionRow], _ commit: borrowing WriterSession.Commit
   ) throws(BlobStorageError) -> Bool {
-    guard !row.digest.isUnknown else {
-      throw BlobStorageError(.corrupted, "A version's blob cannot be found any more: run verify.")
+    // The commit may have been tried before.
+    (unsynced, unknown) = ([], [])
+    let view = commit.transaction
+    let isCollecting = checksCondemned ? try view.packRows().contains { $0.row.state != .live } : false
+    for row in rows {
+      guard !row.digest.isUnknown else {
+        throw BlobStorageError(.corrupted, "A version's blob cannot be found any more: run verify.")
+      }
+      if try !commit.canRefer(to: row.place), let pack = try view.packRow(row.place.pack) {
+        // In a bucket a condemned pack is not counted on, but its live records are copied before it goes.
+        let stays = synced.contains(pack.name) ? try commit.stays(at: row.place) : false
+        if !stays { unsynced.insert(pack.name) }
+      }
+      guard isCollecting else { continue }
+      guard let digests = chunks[row.digest] else {
+        unknown.insert(row.digest)
+        continue
+      }
+      var isThere = digests.count == 1 ? true : try view.manifestToShare(row.digest) != nil
+      for digest in digests where isThere { isThere = try view.chunkToShare(digest) != nil }
+      guard isThere else {
+        throw BlobStorageError(
+          .busy, "gc is moving what the version needs: try again when it has finished.", digest: row.digest)
+      }
     }
-    if try canRefer(to: row.place) { return true }
-    if let pack = try transaction.packRow(row.place.pack) { unsynced.insert(pack.name) }
-    return false
+    return isComplete
   }
 }

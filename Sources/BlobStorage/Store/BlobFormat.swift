@@ -50,7 +50,8 @@ public struct BlobFormat<Value: Sendable>: Sendable {
 }
 
 extension BlobFormat where Value: Codable {
-  /// JSON with sorted keys, so that equal values are equal bytes and are stored once.
+  /// JSON with sorted keys, so that equal values are equal bytes and are stored once. A `Set`, and a `Dictionary` with
+  /// keys other than strings and integers, have no fixed order in it.
   public static var json: Self {
     Self { value in
       let encoder = JSONEncoder()

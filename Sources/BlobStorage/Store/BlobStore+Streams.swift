@@ -5,7 +5,8 @@ extension BlobStore {
   ///
   /// The store asks for the next part once it has taken the one before, so memory is bounded for any length. While the
   /// sequence waits, it occupies no thread that other operations need. The parts may have any length. Nothing is visible
-  /// before the sequence has ended.
+  /// before the sequence has ended. If the put fails meanwhile, the call throws when the sequence has delivered the part
+  /// under way, or has ended.
   ///
   /// - Parameters:
   ///   - key: as for ``put(_:_:options:progress:)``.
@@ -20,10 +21,15 @@ extension BlobStore {
   public func put<Source: AsyncSequence>(
     _ key: String, from source: Source, options: PutOptions = PutOptions(), progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult where Source.Element: Sequence<UInt8> {
+    // Before the source is asked for anything.
+    try await run { (engine) throws(BlobStorageError) in
+      try engine.checkOpen()
+      try engine.check(options.condition, on: try Engine.keyBytes(key))
+    }
     let (engine, handover) = (engine, Handover())
     async let outcome = Self.result { () throws(BlobStorageError) in
       defer { handover.stop() }
-      return try await OperationPool(width: 1).run { () throws(BlobStorageError) in
+      return try await OperationPool(width: 1, idleSeconds: 0).run { () throws(BlobStorageError) in
         try Self.put(engine, key, .stream { try handover.take() }, options, progress)
       }
     }

@@ -253,6 +253,14 @@ extension BlobStore {
     try await put(key, .data(data), options: PutOptions(durability: durability))
   }
 
+  /// The same with options.
+  @discardableResult
+  public func set(
+    _ key: String, to data: Data, options: PutOptions
+  ) async throws(BlobStorageError) -> PutResult {
+    try await put(key, .data(data), options: options)
+  }
+
   /// Stores bytes as the current version of a key and keeps the previous one in its history.
   @discardableResult
   public func archive(
@@ -456,6 +464,13 @@ extension BlobStore {
       guard let data = try engine.data(key, version) else { return nil }
       return try format.value(of: data, key: key)
     }
+  }
+
+  /// The bytes themselves, as ``data(forKey:version:verification:)`` gives them.
+  public func value(
+    _ type: Data.Type = Data.self, forKey key: String, version: BlobVersion.ID? = nil
+  ) async throws(BlobStorageError) -> Data? {
+    try await data(forKey: key, version: version)
   }
 
   /// The same of JSON.

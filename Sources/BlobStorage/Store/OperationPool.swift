@@ -23,10 +23,13 @@ final class OperationPool: Sendable {
 
   private let width: Int
   private let state = Monitor(State())
-  /// Idle seconds after which a thread ends.
-  private static let idleSeconds = 5.0
+  private let idleSeconds: Double
 
-  init(width: Int) { self.width = width }
+  /// - Parameter idleSeconds: idle seconds after which a thread ends.
+  init(width: Int, idleSeconds: Double = 5) {
+    self.width = width
+    self.idleSeconds = idleSeconds
+  }
 
   /// Runs `body` on a thread of the pool while the caller's task is suspended.
   ///
@@ -96,7 +99,7 @@ final class OperationPool: Sendable {
       return job
     }
     if let job { return job }
-    return state.withLock(when: { !$0.waiting.isEmpty }, withinSeconds: Self.idleSeconds) { state in
+    return state.withLock(when: { !$0.waiting.isEmpty }, withinSeconds: idleSeconds) { state in
       state.idleCount -= 1
       let job = state.waiting.popFirst()
       if job == nil { state.threadCount -= 1 }

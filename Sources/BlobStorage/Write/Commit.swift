@@ -167,6 +167,11 @@ extension WriterSession {
       try session.canRefer(to: place, transaction)
     }
 
+    /// Whether the record at `place` is stored for good once the records of the session are (H1).
+    package func stays(at place: Place) throws(BlobStorageError) -> Bool {
+      try session.stays(at: place, transaction)
+    }
+
     /// Bytes that the pack under way can still take without asking for space.
     package var roomByteCount: Int64 {
       guard let writer = packs.writer else { return 0 }

@@ -55,7 +55,8 @@ struct WriterWait {
       return now != before
     }
     guard let now else { return }
-    if !hasChanged, mayFence(after: seconds) {
+    guard hasChanged else {
+      guard mayFence(after: seconds) else { throw Self.unanswered(now) }
       silent[mine.collector] = before
       return
     }
@@ -65,6 +66,13 @@ struct WriterWait {
 
   /// A shorter wait is too short to tell a silent writer from a living one.
   private func mayFence(after seconds: Double) -> Bool { seconds * Self.patience >= fencePatienceSeconds }
+
+  private static func unanswered(_ writer: WriterRegistration) -> BlobStorageError {
+    BlobStorageError(
+      .busy,
+      "\(writer.process.text) has not answered yet, and was not waited for long enough to be fenced: collect again,"
+        + " and wait for longer.")
+  }
 
   private static func retry(
     _ time: PassingTime, _ seconds: Double, _ isOver: () throws(BlobStorageError) -> Bool
@@ -123,10 +131,7 @@ struct WriterWait {
         )
       }
       guard mayFence(after: seconds) else {
-        throw BlobStorageError(
-          .busy,
-          "\(now.process.text) has not answered yet, and was not waited for long enough to be fenced: collect again,"
-            + " and wait for longer.")
+        throw Self.unanswered(now)
       }
     }
     for writer in waited.keys.sorted() {

@@ -10,7 +10,7 @@ func thumbnail(of name: String, at folder: String, make: @escaping @Sendable () 
   -> Data
 {
   let cache = try await BlobCache.open(at: folder, limits: CacheLimits(byteCountMax: 500 << 20))
-  let data = try await cache.data(forKey: "thumbnail/\(name)", priority: .high) {
+  let data = try await cache.value(Data.self, forKey: "thumbnail/\(name)", priority: .high) {
     try make()  // once, however many ask for it at the same time
   }
   try await cache.set("page/\(name)", to: data, lifetime: .seconds(600))  // false if there is no room for it
@@ -79,7 +79,7 @@ struct BlobCacheTests {
     for task in tasks { #expect(try await task.value == "made") }
     #expect(made.count == 1)
     await #expect(throws: Broken.self) {
-      try await cache.data(forKey: "broken") { throw Broken() }
+      try await cache.value(Data.self, forKey: "broken") { throw Broken() }
     }
     // A failure is not kept.
     #expect(try await cache.value(String.self, forKey: "broken") { "mended" } == "mended")
@@ -90,7 +90,7 @@ struct BlobCacheTests {
     #expect(try await cache.value(Point.self, forKey: "p")?.x == 3)
     // What is too long to be stored is returned.
     let long = Data(count: limits.valueByteCountMax + 1)
-    #expect(try await cache.data(forKey: "long") { long } == long)
+    #expect(try await cache.value(Data.self, forKey: "long") { long } == long)
     #expect(try await cache.data(forKey: "long") == nil)
     try await cache.close()
   }

@@ -243,6 +243,10 @@ struct BlobFormatTests {
     #expect(try await store.data(forKey: "text") == Data("ä".utf8))
     #expect(try await store.value(forKey: "text", as: .text) == "ä")
     #expect(try await store.value(forKey: "text", as: .bytes) == Data("ä".utf8))
+    // Bytes are never JSON.
+    try await store.set("bytes", to: Data("ä".utf8), options: .relaxed)
+    #expect(try await store.data(forKey: "bytes") == Data("ä".utf8))
+    #expect(try await store.value(Data.self, forKey: "bytes") == Data("ä".utf8))
     try await store.set("list", to: Point(x: 5, y: 6), as: .propertyList)
     #expect(try await store.data(forKey: "list")?.starts(with: Data("bplist".utf8)) == true)
     #expect(try await store.value(forKey: "list", as: .propertyList) == Point(x: 5, y: 6))
