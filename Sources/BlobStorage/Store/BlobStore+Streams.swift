@@ -30,7 +30,7 @@ extension BlobStore {
     async let outcome = Self.result { () throws(BlobStorageError) in
       defer { handover.stop() }
       return try await OperationPool(width: 1, idleSeconds: 0).run { () throws(BlobStorageError) in
-        try Self.put(engine, key, .stream { try handover.take() }, options, progress)
+        try Self.put(engine, key, .stream { try handover.next() }, options, progress)
       }
     }
     do {
@@ -108,7 +108,7 @@ private final class Handover: Sendable {
   }
 
   /// Waits for the next part; nil at the end.
-  func take() throws -> Data? {
+  func next() throws -> Data? {
     let (part, giver, failure) = try state.withLockUnlessCancelled(when: { $0.part != nil || $0.hasEnded }) {
       ($0.part.take(), $0.giver.take(), $0.failure)
     }
