@@ -93,7 +93,7 @@ public final class BlobCache: Sendable {
 
   /// Stores bytes under a key as `BlobStore.put(_:_:options:)` does, in room that the cache makes first.
   ///
-  /// Unlike ``set(_:to:priority:lifetime:)``, a put that is refused leaves the key's earlier value.
+  /// Unlike ``set(_:to:priority:lifetime:)-(_,Data,_,_)``, a put that is refused leaves the key's earlier value.
   ///
   /// - Throws: `limitExceeded` for bytes that are longer than `CacheLimits.valueByteCountMax` or find no room below
   ///   the limit.
@@ -144,7 +144,7 @@ public final class BlobCache: Sendable {
     try await value(type, forKey: key, as: .json)
   }
 
-  /// Stores a value under a key; see ``set(_:to:priority:lifetime:)``.
+  /// Stores a value under a key; see ``set(_:to:priority:lifetime:)-(_,Data,_,_)``.
   @discardableResult
   public func set<Value: Sendable>(
     _ key: String, to value: Value, as format: BlobFormat<Value>, priority: CachePriority = .normal,

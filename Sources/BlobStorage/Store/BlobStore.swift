@@ -60,9 +60,9 @@ public final class BlobStore: Sendable {
 
   /// Opens the store at a path, or creates one if the folder is empty or does not exist.
   ///
-  /// Any number of processes may call this at the same time: one creates the store, and all open it.
+  /// Any number of processes may call this at the same time: one creates the store, and all open it. The options are those
+  /// of a new store. An existing one keeps its own: see ``information``.
   ///
-  /// - Parameter options: those of a new store. An existing one keeps its own: see ``information``.
   /// - Throws: what ``open(at:configuration:)`` and ``create(at:options:configuration:)`` throw, but neither `noStore` nor
   ///   `storeExists`.
   public static func openOrCreate(
@@ -367,10 +367,11 @@ extension BlobStore {
 
   /// Makes the current or named version of a key the current version of another key, with the same bytes and metadata.
   ///
-  /// - Parameter options: durability, condition, and what happens to the previous version of `target`. The codec and the
-  ///   metadata are ignored.
+  /// The options say how durable it is, its condition, and what happens to the previous version of `target`. Their codec
+  /// and metadata are ignored.
+  ///
   /// - Returns: nil if there is no such version; then nothing was changed.
-  /// - Throws: `conditionFailed`.
+  /// - Throws: `conditionFailed`; `busy` while gc is moving what the version needs. Then nothing was changed.
   /// - Complexity: stores a ref and no bytes.
   @discardableResult
   public func duplicate(
@@ -384,8 +385,8 @@ extension BlobStore {
   /// Gives a key another name, in one commit. Its versions keep their bytes, dates, metadata and order, and get new IDs.
   ///
   /// - Returns: false if there is no such key.
-  /// - Throws: `conditionFailed` if `target` exists, and `invalidArgument` in a store in a bucket, where another machine
-  ///   could create it at the same time; nothing was changed.
+  /// - Throws: `conditionFailed` if `target` exists; `busy` while gc is moving what a version needs; `invalidArgument` in
+  ///   a store in a bucket, where another machine could create it at the same time. Then nothing was changed.
   @discardableResult
   public func rename(
     _ key: String, to target: String, durability: Durability = .durable
