@@ -331,7 +331,7 @@ package struct CatalogBuilder: Sendable {
       for record in records {
         // Behind a gap the records go on further on.
         changed.appliedByteCount = record.offset
-        try transaction.apply(record, from: number, &changed)
+        try transaction.apply(record, from: number, &changed, isRebuilding: true)
       }
       try transaction.setPackRow(number, changed)
     }

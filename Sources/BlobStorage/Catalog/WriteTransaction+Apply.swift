@@ -9,10 +9,12 @@
 extension WriteTransaction {
   /// Applies the next record of the pack `number`; the caller stores the changed `pack` row.
   ///
-  /// - Parameter isTakenIn: whether it comes from a pack that another machine may have published.
+  /// - Parameters:
+  ///   - isTakenIn: whether it comes from a pack that another machine may have published.
+  ///   - isRebuilding: whether other packs that are there may not have been applied yet.
   package func apply(
     _ record: PackRecord, from number: UInt32, _ pack: inout PackRow,
-    isTakenIn: Bool = false
+    isTakenIn: Bool = false, isRebuilding: Bool = false
   ) throws(BlobStorageError) {
     precondition(record.offset == pack.appliedByteCount, "records are applied in order, each once")
     let place = Place(pack: number, offset: record.offset, ordinal: pack.recordCount)
@@ -21,7 +23,7 @@ extension WriteTransaction {
       if let base = chunk.base { try countBase(base, by: 1) }
       try apply(
         chunk, at: place, storedByteCount: record.storedByteCount, frameOffset: record.frameOffset, in: pack,
-        isTakenIn: isTakenIn)
+        isTakenIn: isTakenIn, isRebuilding: isRebuilding)
     case .manifest(let manifest):
       try apply(manifest, at: place, in: pack)
     case .ref(let ref):
@@ -67,12 +69,16 @@ extension WriteTransaction {
   /// it again changes nothing.
   package func apply(
     _ chunk: ChunkRecord, at place: Place, storedByteCount: Int, frameOffset: Int64? = nil, in pack: PackRow,
-    isTakenIn: Bool = true
+    isTakenIn: Bool = true, isRebuilding: Bool = false
   ) throws(BlobStorageError) {
     let row = ChunkRow(
       place: place, record: chunk, storedByteCount: storedByteCount, frameOffset: frameOffset)
     let old = try chunkRow(chunk.digest)
-    if let old, !old.isSuspect, try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn) { return }
+    if let old, !old.isSuspect,
+      try counts(old, over: row, of: chunk.digest, from: pack, isTakenIn, isRebuilding: isRebuilding)
+    {
+      return
+    }
     try setChunkRow(chunk.digest, row, insteadOf: old)
     if let features = chunk.features, chunk.base == nil { try insert(features, of: chunk.digest) }
   }
@@ -80,14 +86,14 @@ extension WriteTransaction {
   /// A copy without a base has priority over one with a base, so that chunks encoded against it can be read in one hop.
   /// Otherwise the copy in the younger pack has priority.
   ///
-  /// Whether the bases are there must not matter: a rebuild may find them later. A chunk that the catalog has, and whose
-  /// base is gone, is only ever stored again without one.
+  /// In a rebuild it does not matter whether the bases are there, because they may be found later.
   private func counts(
-    _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool
+    _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool,
+    isRebuilding: Bool
   ) throws(BlobStorageError) -> Bool {
-    // A copy that no writer may share, because its pack is condemned, gives way to any other. It stays if chunks
-    // encoded against it can be read with it alone.
-    guard try isTrusted(old.place.pack) else {
+    // A copy that no writer may share, because its pack is condemned or its base is gone, gives way to any other. It
+    // stays if chunks encoded against it can be read with it alone.
+    guard try isRebuilding ? isTrusted(old.place.pack) : chunkToShare(digest) != nil else {
       guard old.base == nil, new.base != nil else { return false }
       if try isBase(digest) { return true }
       guard isTakenIn else { return false }

@@ -34,12 +34,18 @@ final class CatalogPlace {
   deinit { catalog.close() }
 
   /// Applies records of one pack, which follow those applied before, and may have it sealed.
-  func apply(_ pack: SamplePack, _ range: Range<Int>, seals: Bool = false, isTakenIn: Bool = false) throws {
-    try Self.apply(pack, range, to: catalog, seals: seals, isTakenIn: isTakenIn)
+  func apply(
+    _ pack: SamplePack, _ range: Range<Int>, seals: Bool = false, isTakenIn: Bool = false,
+    isRebuilding: Bool = false
+  ) throws {
+    try Self.apply(
+      pack, range, to: catalog, seals: seals, isTakenIn: isTakenIn, isRebuilding: isRebuilding)
   }
 
   static func apply(
-    _ pack: SamplePack, _ range: Range<Int>, to catalog: Catalog, seals: Bool = false, isTakenIn: Bool = false
+    _ pack: SamplePack, _ range: Range<Int>, to catalog: Catalog, seals: Bool = false,
+    isTakenIn: Bool = false,
+    isRebuilding: Bool = false
   ) throws {
     try catalog.write { (transaction) throws(BlobStorageError) in
       let number: UInt32
@@ -50,7 +56,7 @@ final class CatalogPlace {
       }
       guard var row = try transaction.packRow(number) else { return }
       for record in pack.records[range] {
-        try transaction.apply(record, from: number, &row, isTakenIn: isTakenIn)
+        try transaction.apply(record, from: number, &row, isTakenIn: isTakenIn, isRebuilding: isRebuilding)
       }
       row.isSealed = seals
       try transaction.setPackRow(number, row)

@@ -200,11 +200,30 @@ struct CatalogRowTests {
     for base in bases { packs[2].append(.chunk(base)) }
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
       let place = try CatalogPlace()
-      for index in order { try place.apply(packs[index], 0..<packs[index].records.count) }
+      for index in order {
+        try place.apply(packs[index], 0..<packs[index].records.count, isRebuilding: true)
+      }
       let row = try place.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.chunkToShare(Digest.of(plain))
       }
       #expect(row?.base == Digest.of(bases[1]), "\(order)")
+    }
+  }
+
+  @Test("that a copy whose base is gone gives way to an older one whose base is there")
+  func goneBase() throws {
+    let plain: [UInt8] = [1, 2, 3]
+    var packs = (1...3).map { SamplePack(PackPlace.header(writer: UInt64($0), created: UInt64($0))) }
+    packs[0].append(.chunk([4, 5, 6]))
+    packs[1].append(.chunk(plain, base: Digest.of([4, 5, 6] as [UInt8])))
+    packs[2].append(.chunk(plain, base: Digest.of([7, 8, 9] as [UInt8])))
+    for isTakenIn in [false, true] {
+      let place = try CatalogPlace()
+      for index in [0, 2, 1] { try place.apply(packs[index], 0..<1, isTakenIn: isTakenIn) }
+      let row = try place.catalog.read { (transaction) throws(BlobStorageError) in
+        try transaction.chunkToShare(Digest.of(plain))
+      }
+      #expect(row?.base == Digest.of([4, 5, 6] as [UInt8]))
     }
   }
 
