@@ -310,7 +310,7 @@ extension WriteTransaction {
   /// Sets the row of a chunk, or removes it for nil.
   ///
   /// - Parameter old: the row that is there.
-  func setChunkRow(
+  package func setChunkRow(
     _ digest: Digest, _ row: ChunkRow?, insteadOf old: ChunkRow?
   ) throws(BlobStorageError) {
     if let old, old.base != nil, row?.base == nil || row?.place != old.place {

@@ -130,10 +130,30 @@ package final class Collector {
     let progress = progress
     let archivedCountMax = options.isDryRun ? options.archivedCountMax : nil
     let total = try engine.keyCountMax()
-    try marker.markVersions(archivedCountMax: archivedCountMax) {
-      progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
+    repeat {
+      try marker.markVersions(archivedCountMax: archivedCountMax) {
+        progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total)))
+      }
+      _ = try markLeases()
+    } while try replacesBaseless()
+  }
+
+  /// Points the catalog at other copies of chunks whose bases are missing. Begins marking anew if there are any.
+  private func replacesBaseless() throws(BlobStorageError) -> Bool {
+    var isReplaced = false
+    for digest in marker.baseless.sorted() {
+      guard try engine.chunks.hasOtherCopy(digest) else { continue }
+      let isWhole = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        guard let base = try transaction.chunkRow(digest)?.base else { return true }
+        return try transaction.chunkRow(base) != nil
+      }
+      isReplaced = isReplaced || isWhole
     }
-    _ = try markLeases()
+    if isReplaced {
+      marker = Marker(engine)
+      try beginMarking()
+    }
+    return isReplaced
   }
 
   /// Marks what all leases hold. Returns which packs of living writers have chunks of unfinished puts.

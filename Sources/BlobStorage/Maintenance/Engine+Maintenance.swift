@@ -53,7 +53,7 @@ extension Engine {
 
   /// Calls `body` with every record of a pack; nil when the pack is missing.
   @discardableResult
-  func scan(
+  package func scan(
     _ pack: PackName, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> PackScanner.Outcome? {
     guard let file = try backend.openPack(pack) else { return nil }

@@ -13,6 +13,8 @@ package struct Marker {
   package private(set) var unreadable: [BlobStorageError] = []
   /// The first that versions need, and that are not in the store.
   package private(set) var missing: Set<Digest> = []
+  /// The first chunks that versions need and whose bases are missing.
+  private(set) var baseless: Set<Digest> = []
   /// The first that versions need, and that a read found damaged.
   package private(set) var damaged: Set<Digest> = []
   private static let obstacleCountMax = 1_000
@@ -108,10 +110,10 @@ package struct Marker {
 
   /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not rely on it.
   mutating func markHeld(blobs: [Digest], chunks: [Digest]) throws(BlobStorageError) {
-    let known = (missing, damaged)
+    let known = (missing, baseless, damaged)
     try markChunks(chunks)
     try markBlobs(blobs)
-    (missing, damaged) = known
+    (missing, baseless, damaged) = known
   }
 
   private mutating func miss(_ digest: Digest) {
@@ -173,13 +175,13 @@ package struct Marker {
     up digests: [Digest], isDoubtful: (Digest, _ isThere: Bool) -> Void
   ) throws(BlobStorageError) -> Int {
     var newCount = 0
-    var based: [(row: ChunkRow, base: Digest)] = []
+    var based: [(digest: Digest, row: ChunkRow, base: Digest)] = []
     try forEachRow(digests) { digest, row in
       guard let row else { return isDoubtful(digest, false) }
       if row.isSuspect { isDoubtful(digest, true) }
       if marks.contains(row.place), !marks.isOnlyBase(row.place) { return }
       if let base = row.base {
-        based.append((row, base))
+        based.append((digest, row, base))
       } else if marks.insert(row) {
         newCount += 1
       }
@@ -187,8 +189,13 @@ package struct Marker {
     based.sort { $0.base < $1.base }
     var rest = based[...]
     try forEachRow(based.map(\.base)) { base, baseRow in
-      guard let row = rest.popFirst()?.row else { return }
-      if let baseRow { marks.insertBase(baseRow) } else { miss(base) }
+      guard let (digest, row, _) = rest.popFirst() else { return }
+      if let baseRow {
+        marks.insertBase(baseRow)
+      } else {
+        miss(base)
+        if baseless.count < Self.obstacleCountMax { baseless.insert(digest) }
+      }
       if marks.insert(row) { newCount += 1 }
     }
     return newCount

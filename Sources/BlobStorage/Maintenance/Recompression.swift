@@ -136,7 +136,7 @@ struct Recompression {
       if isLate || secondsLeft <= 0 { break }
       do throws(BlobStorageError) {
         let byteCount = row.recordsByteCount
-        let savedByteCount = Int64(Double(byteCount) * (try savedShare(row)))
+        let savedByteCount = Int64(Double(byteCount) * (try currentSavedShare(row)))
         guard savedByteCount >= Self.savedByteCountMin(byteCount) else { continue }
         found.append(
           Prospect(number: number, name: row.name, byteCount: byteCount, savedByteCount: savedByteCount))
@@ -149,6 +149,20 @@ struct Recompression {
       }
     }
     return (found.sorted { ($1.savedByteCount, $0.name) < ($0.savedByteCount, $1.name) }, damages)
+  }
+
+  /// The share that could be saved. Looks again if a chunk could not be read and packs were removed meanwhile, because
+  /// its base may have gone with them.
+  private func currentSavedShare(_ row: PackRow) throws(BlobStorageError) -> Double {
+    let epoch = try epoch()
+    do throws(BlobStorageError) { return try savedShare(row) } catch {
+      guard error.code == .corrupted, try self.epoch() != epoch else { throw error }
+    }
+    return try savedShare(row)
+  }
+
+  private func epoch() throws(BlobStorageError) -> UInt64 {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.epoch() }
   }
 
   /// What share of a pack's records could be saved, by a sample of its chunks.
@@ -177,8 +191,8 @@ struct Recompression {
     let spotCount = max(1, Self.spotCount / (1 + row.recordCount / Reencoder.windowCount))
     var sample: [Reencoder.Cluster] = []
     var window: [PackRecord] = []
-    func choose() {
-      let clusters = Reencoder.clusters(of: window, joins: joins)
+    func choose() throws(BlobStorageError) {
+      let clusters = Reencoder.clusters(of: try readable(window), joins: joins)
       let byteCountOfSpot = max(1, clusters.reduce(0) { $0 + $1.plainByteCount } / spotCount)
       var (byteCount, spot, restOfSpot) = (0, -1, 0)
       for cluster in clusters {
@@ -193,13 +207,25 @@ struct Recompression {
       }
       window = []
     }
-    try engine.scan(row.name) { record in
+    try engine.scan(row.name) { (record) throws(BlobStorageError) in
       guard case .chunk = record.content else { return }
       window.append(record)
-      if window.count == Reencoder.windowCount { choose() }
+      if window.count == Reencoder.windowCount { try choose() }
     }
-    choose()
+    try choose()
     return sample
+  }
+
+  /// The chunks without those whose bases have been collected: they are garbage.
+  private func readable(_ chunks: [PackRecord]) throws(BlobStorageError) -> [PackRecord] {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var readable: [PackRecord] = []
+      for record in chunks {
+        if let base = record.chunk?.base, try transaction.chunkRow(base) == nil { continue }
+        readable.append(record)
+      }
+      return readable
+    }
   }
 }
 

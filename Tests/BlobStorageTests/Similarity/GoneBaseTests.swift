@@ -1,0 +1,110 @@
+import BlobStorage
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+/// A copy of a chunk stays in a pack after its base has been collected, because another copy counts.
+@Suite("A copy whose base is gone", .serialized)
+struct GoneBaseTests {
+  /// A store with two copies of the value of "a": the first is encoded against a chunk that has been collected.
+  private static func store() throws -> (place: StorePlace, value: [UInt8], base: Digest) {
+    let place = try StorePlace()
+    var seed = SplitMix64(seed: 1)
+    let first = seed.text(9_000)
+    var value = first
+    value.replaceSubrange(4_000..<4_010, with: Array("0123456789".utf8))
+    let archiving = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    var engine = try place.engine()
+    let base = try engine.put("a", first, archiving).version.digest
+    try engine.close()
+    engine = try place.engine()
+    let digest = try engine.put("a", value, archiving).version.digest
+    // So that the pack stays.
+    _ = try engine.put("b", seed.bytes(200_000), archiving)
+    try #require(try Self.row(digest, engine)?.base == base)
+    try engine.close()
+    engine = try place.engine()
+    let session = engine.newSession()
+    let alone = try engine.planner.encodeAlone(digest, value.span.bytes)
+    let stored = alone.stored ?? value
+    _ = try session.append(.chunk(alone.record), payload: stored.span.bytes)
+    try session.rollOver()
+    try #require(try Self.row(digest, engine)?.base == nil)
+    _ = try engine.keep(upTo: 0, prefix: "", .durable)
+    #expect(try engine.collectGarbage(CollectionOptions()).obstacles == [])
+    try #require(try Self.row(base, engine) == nil && Self.basedCopyCount(engine) == 1)
+    try engine.close()
+    return (place, value, base)
+  }
+
+  private static func row(_ digest: Digest, _ engine: Engine) throws -> ChunkRow? {
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
+  }
+
+  /// Records of all packs that have a base.
+  private static func basedCopyCount(_ engine: Engine) throws -> Int {
+    var count = 0
+    for (_, row) in try engine.catalog.packRows() {
+      try engine.scan(row.name) { if case .chunk(let chunk) = $0.content, chunk.base != nil { count += 1 } }
+    }
+    return count
+  }
+
+  @Test("is garbage that recompression does not read")
+  func recompression() throws {
+    let (place, value, _) = try Self.store()
+    let engine = try place.engine()
+    #expect(try engine.collectGarbage(CollectionOptions(recompresses: true)).obstacles == [])
+    #expect(try engine.data("a", nil) == Data(value))
+    try engine.close()
+  }
+
+  @Test("gives way to the other copy when garbage is collected, should the catalog point at it")
+  func collection() throws {
+    let (place, value, base) = try Self.store()
+    let engine = try place.engine()
+    let digest = Digest.of(Data(value), by: engine.header.digestAlgorithm)
+    let row = try #require(try Self.row(digest, engine))
+    var copy: ChunkRow?
+    for (number, pack) in try engine.catalog.packRows() {
+      var ordinal = 0
+      try engine.scan(pack.name) { record in
+        if case .chunk(let chunk) = record.content, chunk.base != nil {
+          copy = ChunkRow(
+            place: Place(pack: number, offset: record.offset, ordinal: ordinal), record: chunk,
+            storedByteCount: record.storedByteCount)
+        }
+        ordinal += 1
+      }
+    }
+    try engine.catalog.write { [copy] (transaction) throws(BlobStorageError) in
+      try transaction.setChunkRow(digest, copy, insteadOf: row)
+    }
+    try #require(try Self.row(digest, engine)?.base == base)
+    #expect(try engine.collectGarbage(CollectionOptions()).obstacles == [])
+    #expect(try Self.row(digest, engine)?.place == row.place)
+    #expect(try engine.data("a", nil) == Data(value))
+    try engine.close()
+  }
+
+  @Test("keeps gc from removing anything, should the catalog point at it and there be no other copy")
+  func onlyCopy() throws {
+    let place = try StorePlace()
+    var engine = try place.engine()
+    var seed = SplitMix64(seed: 1)
+    let first = seed.text(9_000)
+    let archiving = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
+    let base = try engine.put("a", first, archiving).version.digest
+    _ = try engine.put("a", first.dropLast(10) + Array("0123456789".utf8), archiving)
+    _ = try engine.put("c", seed.bytes(9_000), archiving)
+    try engine.close()
+    engine = try place.engine()
+    try engine.catalog.write { (transaction) throws(BlobStorageError) in
+      try transaction.setChunkRow(base, nil, insteadOf: try transaction.chunkRow(base))
+    }
+    _ = try engine.delete(["c"], .relaxed)
+    let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    #expect(report.obstacles.contains { $0.contains("\(base)") } && report.deletedPackCount == 0)
+    try engine.close()
+  }
+}
