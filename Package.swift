@@ -14,6 +14,7 @@ let package = Package(
   products: [
     .library(name: "BlobStorage", targets: ["BlobStorage"]),
     .library(name: "BlobStorageCache", targets: ["BlobStorageCache"]),
+    .library(name: "BlobStorageObservation", targets: ["BlobStorageObservation"]),
     .library(name: "BlobStorageReports", targets: ["BlobStorageReports"]),
     .library(name: "BlobStorageTransfer", targets: ["BlobStorageTransfer"]),
     .library(name: "BlobStorageDropIn", targets: ["BlobStorageDropIn"]),
@@ -63,6 +64,8 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    // Changes as they become visible.
+    .target(name: "BlobStorageObservation", dependencies: ["BlobStorage"], swiftSettings: strict),
     // Statistics, and where the space went.
     .target(name: "BlobStorageReports", dependencies: ["BlobStorage"], swiftSettings: strict),
     .target(
@@ -105,7 +108,8 @@ let package = Package(
     .testTarget(
       name: "BlobStorageTests",
       dependencies: [
-        "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageSharing",
+        "BlobStorage", "BlobStorageCache", "BlobStorageObservation", "BlobStorageReports",
+        "BlobStorageSharing",
         "BlobStorageTestSupport", "BlobStorageTransfer", "CBlobKernels", "CacheTrial",
         .product(name: "SystemPackage", package: "swift-system"),
       ],

@@ -45,17 +45,17 @@ public struct CacheConfiguration: Sendable {
   /// How it uses the store, if the cache opens it.
   public var store: StoreConfiguration
   /// Bytes of recently used values to keep in memory.
-  public var memoryByteCountMax: Int
+  public var memoryByteLimit: Int
   /// How safe a value is when a put returns.
   public var durability: Durability
 
   /// A configuration with these values.
   public init(
-    store: StoreConfiguration = StoreConfiguration(cacheByteCountMax: 1 << 20),
-    memoryByteCountMax: Int = 16 << 20, durability: Durability = .relaxed
+    store: StoreConfiguration = StoreConfiguration(cacheByteLimit: 1 << 20),
+    memoryByteLimit: Int = 16 << 20, durability: Durability = .relaxed
   ) {
     self.store = store
-    self.memoryByteCountMax = memoryByteCountMax
+    self.memoryByteLimit = memoryByteLimit
     self.durability = durability
   }
 }
@@ -76,7 +76,7 @@ extension BlobStore {
   ) async throws(BlobStorageError) -> BlobCache {
     let core = try await run { (engine) throws(BlobStorageError) in
       try CacheCore(
-        engine: engine, prefix: prefix, limits: limits, memoryByteCountMax: configuration.memoryByteCountMax,
+        engine: engine, prefix: prefix, limits: limits, memoryByteLimit: configuration.memoryByteLimit,
         durability: configuration.durability, takesKeys: evictsExistingKeys)
     }
     return BlobCache(store: self, core: core)
@@ -97,10 +97,10 @@ extension BlobStore {
   /// Collects garbage as `BlobStore.collectGarbage(_:progress:)` does, after it has trimmed the store's
   /// cache to its limits. Without a cache there is nothing to trim.
   ///
-  /// - Throws: `busy` when another process has been collecting for longer than `options.waitSeconds`.
+  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout.seconds`.
   public func trimAndCollectGarbage(
-    _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
-  ) async throws(BlobStorageError) -> CollectionReport {
+    _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> GarbageCollectionReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
         try engine.trimAndCollectGarbage(options, progress: progress)
@@ -126,7 +126,7 @@ extension BlobStore {
     let core = try await run { (engine) throws(BlobStorageError) -> CacheCore? in
       guard let (prefix, _) = try engine.cacheSettings() else { return nil }
       return try CacheCore(
-        engine: engine, prefix: prefix, limits: nil, memoryByteCountMax: configuration.memoryByteCountMax,
+        engine: engine, prefix: prefix, limits: nil, memoryByteLimit: configuration.memoryByteLimit,
         durability: configuration.durability)
     }
     return core.map { BlobCache(store: self, core: $0) }

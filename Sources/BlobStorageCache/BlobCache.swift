@@ -95,7 +95,7 @@ public final class BlobCache: Sendable {
   ///
   /// Unlike ``set(_:to:priority:lifetime:)-(_,Data,_,_)``, a put that is refused leaves the key's earlier value.
   ///
-  /// - Throws: `limitExceeded` for bytes that are longer than `CacheLimits.valueByteCountMax` or find no room below
+  /// - Throws: `limitExceeded` for bytes that are longer than `CacheLimits.valueByteLimit` or find no room below
   ///   the limit.
   @discardableResult
   public func put(

@@ -16,7 +16,7 @@ struct CacheChoice {
     var garbageByteCount: Int64
     var coldByteCount: Int64 = 0
     /// Cold blobs that it holds a part of, and how much of those that are not evicted yet lies in other packs.
-    var digests: [Digest] = []
+    var digests: [BlobDigest] = []
     var elsewhereByteCount: Int64 = 0
 
     var freedByteCount: Int64 { min(byteCount, max(0, garbageByteCount) + coldByteCount) }
@@ -51,7 +51,7 @@ struct CacheChoice {
   ) throws(BlobStorageError) -> (CacheChoice, freed: Int64, isAll: Bool) {
     let engine = cache.engine
     var cold: [(id: CachedKeyRow.ID, row: CachedKeyRow)] = []
-    var coldCounts: [Digest: Int] = [:]
+    var coldCounts: [BlobDigest: Int] = [:]
     var coldByteCount: Int64 = 0
     var isAll = true
     var packs: [UInt32: Pack] = [:]
@@ -70,7 +70,7 @@ struct CacheChoice {
       }
     }
     let long = try cache.longBlobs(coldCounts.keys)
-    var placesByDigest: [Digest: [(pack: UInt32, byteCount: Int64)]] = [:]
+    var placesByDigest: [BlobDigest: [(pack: UInt32, byteCount: Int64)]] = [:]
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for (digest, count) in coldCounts where try transaction.versionCount(of: digest) <= count {
         let places = try transaction.places(of: digest, chunks: long[digest])
@@ -88,7 +88,7 @@ struct CacheChoice {
     let sorted = packs.sorted { ($0.value.rank, $1.key) > ($1.value.rank, $0.key) }
     let largeByteCount = limits.packByteCountTarget * 8
     var rest = Array(sorted.map(\.key).reversed())
-    var evicted: Set<Digest> = []
+    var evicted: Set<BlobDigest> = []
     while freed < goal, let number = takeBest(of: &rest, packs), let pack = packs[number] {
       // As a whole, a large one would take far more keys along than have to go: below, it is copied from.
       if copiesLarge, pack.byteCount >= largeByteCount, freed + pack.freedByteCount > goal { continue }

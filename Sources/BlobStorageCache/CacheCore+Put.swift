@@ -58,7 +58,7 @@ extension CacheCore {
     }
     for (index, item) in items.enumerated() {
       let key = try Engine.keyBytes(prefix + item.key)
-      guard item.data.count <= limits.valueByteCountMax else { continue }
+      guard item.data.count <= limits.valueByteLimit else { continue }
       let mark = CacheMark(priority: item.priority, lifetime: item.lifetime?.milliseconds ?? 0)
       let value = Value(
         item: try engine.memoryPut.prepare(key, item.data, PutOptions(metadata: mark.metadata)), mark: mark)
@@ -93,10 +93,10 @@ extension CacheCore {
     let bytes = try Engine.keyBytes(prefix + key)
     try engine.check(options.condition, on: bytes)
     let limits = limits
-    guard data.count <= limits.valueByteCountMax else {
+    guard data.count <= limits.valueByteLimit else {
       throw BlobStorageError(
         .limitExceeded,
-        "The value of “\(key)” has more than \(limits.valueByteCountMax) bytes, the most that the cache keeps "
+        "The value of “\(key)” has more than \(limits.valueByteLimit) bytes, the most that the cache keeps "
           + "of one value: raise its limit.", key: key)
     }
     let item = try engine.memoryPut.prepare(bytes, data, options)
@@ -115,7 +115,7 @@ extension CacheCore {
   /// - Returns: nil when no room can be made.
   package func store(_ group: Group, _ durability: Durability) throws(BlobStorageError) -> Stored? {
     // A cache that was ended must not evict any more.
-    if limits.countMax != nil { try adoptLimits() }
+    if limits.keyLimit != nil { try adoptLimits() }
     let values = group.values
     let need = group.needByteCount
     for attempt in 0..<Self.attemptCount {
@@ -247,7 +247,7 @@ extension CacheCore {
 
 extension BlobStorageError.Code {
   /// The pack under way has no room for a value. Never leaves the library.
-  static let cacheNeedsRoom = Self("cacheNeedsRoom")
+  static let cacheNeedsRoom = Self(rawValue: "cacheNeedsRoom")
 }
 
 /// Holding the limit: room for a pack is made before the pack is begun, and reserved for it.
@@ -338,13 +338,13 @@ extension CacheCore {
   private func free(
     _ wanted: Int64, _ limits: CacheLimits, atLeast least: Int64
   ) throws(BlobStorageError) -> Int64 {
-    var missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
+    var missing = try engine.folder.allocatedByteCount() + wanted - limits.byteLimit
     var goal = max(missing, least)
     guard goal > 0 else { return missing }
     try recoverTheDead()
     // Puts back what a step on a full medium was given, so that the next has it too.
     if least > 0 { engine.keepReserve() }
-    missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
+    missing = try engine.folder.allocatedByteCount() + wanted - limits.byteLimit
     goal = max(missing, least)
     var isCounted = false
     for _ in 0..<Self.roundCountMax where goal > 0 {
@@ -354,7 +354,7 @@ extension CacheCore {
       }
       if least > 0 { engine.keepReserve() }
       let last = missing
-      missing = try engine.folder.allocatedByteCount() + wanted - limits.byteCountMax
+      missing = try engine.folder.allocatedByteCount() + wanted - limits.byteLimit
       goal = missing
       guard freed == 0 || missing >= last else { continue }
       // Nothing was freed. A killed collection left condemned packs, which are not chosen; or killed writers left
@@ -378,7 +378,7 @@ extension CacheCore {
     let choice = try CacheChoice.make(self, goal: goal, limits, copiesLarge: copiesLarge)
     guard !choice.packs.isEmpty else { return 0 }
     try evict(choice.keys)
-    let report: CollectionReport
+    let report: GarbageCollectionReport
     do throws(BlobStorageError) { report = try engine.collectGarbage(in: choice.packs) } catch {
       // No room for a copy: then the pack goes with all that is in it.
       guard error.code == .noSpace, choice.hasLarge else { throw error }

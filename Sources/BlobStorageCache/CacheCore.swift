@@ -40,7 +40,7 @@ package final class CacheCore: Sendable {
   /// - Throws: `invalidArgument` for limits out of range, a folder without limits, a cache with another prefix, and
   ///   keys that may not be evicted.
   package init(
-    engine: Engine, prefix: String, limits: CacheLimits?, memoryByteCountMax: Int, durability: Durability,
+    engine: Engine, prefix: String, limits: CacheLimits?, memoryByteLimit: Int, durability: Durability,
     takesKeys: Bool = true
   ) throws(BlobStorageError) {
     let prefixBytes = Array(prefix.utf8)
@@ -72,7 +72,7 @@ package final class CacheCore: Sendable {
       if !isCache, !takesKeys { try Self.requireNoKeys(engine, prefix) }
       let file = CacheFile(prefix: prefixBytes, limits: limits)
       if file != known { try file.write(engine.folder) }
-      isLower = known.map { limits.byteCountMax < $0.limits.byteCountMax } ?? false
+      isLower = known.map { limits.byteLimit < $0.limits.byteLimit } ?? false
       return limits
     }
     self.lockFile = lockFile
@@ -80,7 +80,7 @@ package final class CacheCore: Sendable {
     self.prefix = prefix
     self.prefixBytes = prefixBytes
     self.durability = durability
-    memory = MemoryTier(byteCountMax: memoryByteCountMax)
+    memory = MemoryTier(byteCountMax: memoryByteLimit)
     state = Mutex(State(limits: limits))
     engine.limitPacks(to: limits.packByteCountTarget)
     try indexIfNeeded()
@@ -169,7 +169,7 @@ package final class CacheCore: Sendable {
 }
 
 /// Counts what a cache did since this process opened it.
-public struct CacheCounts: Sendable, Hashable {
+public struct CacheCounts: Sendable, Hashable, Codable {
   public var hitCount = 0
   public var missCount = 0
   /// Keys that were evicted to make room.
@@ -265,8 +265,8 @@ extension CacheCore {
     report.evictedKeyCount = state.withLock { $0.counts.evictedCount } - evictedBefore
     report.diskByteCount = try engine.folder.allocatedByteCount()
     report.freedByteCount = max(0, before - report.diskByteCount)
-    report.byteCountMax = limits.byteCountMax
-    report.seconds = Date().timeIntervalSince(start)
+    report.byteLimit = limits.byteLimit
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
@@ -303,7 +303,7 @@ extension CacheCore {
   ///
   /// - Parameter kept: keys that stay.
   func holdCount(keeping kept: Set<[UInt8]> = []) throws(BlobStorageError) {
-    guard let countMax = limits.countMax else { return }
+    guard let countMax = limits.keyLimit else { return }
     try indexIfNeeded()
     while true {
       let notes = state.withLock { $0.notes }
@@ -367,7 +367,7 @@ extension CacheCore {
 }
 
 /// The result of trimming a cache.
-public struct CacheTrimReport: Sendable, Hashable {
+public struct CacheTrimReport: Sendable, Hashable, Codable {
   /// Keys that were dropped because their value had expired.
   public var expiredKeyCount = 0
   /// Keys that were evicted to hold the limits.
@@ -377,12 +377,19 @@ public struct CacheTrimReport: Sendable, Hashable {
   /// Bytes that the folder now takes on the medium.
   public var diskByteCount: Int64 = 0
   /// The most bytes that it may take.
-  public var byteCountMax: Int64 = 0
-  public var seconds = 0.0
+  public var byteLimit: Int64 = 0
+  public var duration = Duration.zero
+
+  private enum CodingKeys: String, CodingKey {
+    case freedByteCount, diskByteCount, byteLimit
+    case expiredKeyCount = "keysExpired"
+    case evictedKeyCount = "keysEvicted"
+    case duration = "seconds"
+  }
 }
 
 /// The state of a cache.
-public struct CacheStatistics: Sendable, Hashable {
+public struct CacheStatistics: Sendable, Hashable, Codable {
   public var prefix: String
   public var limits: CacheLimits
   public var keyCount: Int
@@ -393,4 +400,10 @@ public struct CacheStatistics: Sendable, Hashable {
   public var diskByteCount: Int64
   /// What happened since this process opened the cache.
   public var counts: CacheCounts
+
+  private enum CodingKeys: String, CodingKey {
+    case prefix, limits, garbageByteCount, diskByteCount, counts
+    case keyCount = "keys"
+    case packCount = "packs"
+  }
 }

@@ -41,8 +41,8 @@ extension Engine {
         }
       }
     }
-    let excess = forecast.diskByteCount - limits.byteCountMax
-    let excessCount = limits.countMax.map { forecast.keyCount - $0 } ?? 0
+    let excess = forecast.diskByteCount - limits.byteLimit
+    let excessCount = limits.keyLimit.map { forecast.keyCount - $0 } ?? 0
     if excess > 0 || excessCount > 0 {
       var steps = [(count: Int, byteCount: Int64)](repeating: (0, 0), count: 1_024)
       try forEachPage(prefix: prefix) { page in

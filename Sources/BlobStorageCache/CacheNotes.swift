@@ -18,9 +18,9 @@ struct CacheNotes {
   /// How many of them may add a row.
   private(set) var putCount = 0
   /// For each blob, the versions put less the versions that were dropped or replaced.
-  private(set) var versionChanges: [Digest: Int] = [:]
+  private(set) var versionChanges: [BlobDigest: Int] = [:]
   /// Blobs that were stored anew: before, nothing of them was garbage.
-  private(set) var newBlobs: Set<Digest> = []
+  private(set) var newBlobs: Set<BlobDigest> = []
   /// Bytes of refs that were dropped or replaced.
   private(set) var refGarbage: [PackName: Int64] = [:]
   /// When the oldest of them was made.
@@ -37,7 +37,7 @@ struct CacheNotes {
   mutating func drop(_ id: CachedKeyRow.ID) { add(.dropped, id) }
 
   /// Notes a version that was just put.
-  mutating func addVersion(of digest: Digest, isNew: Bool) {
+  mutating func addVersion(of digest: BlobDigest, isNew: Bool) {
     versionChanges[digest, default: 0] += 1
     if isNew { newBlobs.insert(digest) }
   }
@@ -74,7 +74,7 @@ struct CacheNotes {
   /// Whether a blob became garbage by these changes, or is garbage no more.
   ///
   /// - Returns: nil when neither.
-  func becomesGarbage(_ digest: Digest, versionCount count: Int) -> Bool? {
+  func becomesGarbage(_ digest: BlobDigest, versionCount count: Int) -> Bool? {
     let wasNeeded = count - (versionChanges[digest] ?? 0) > 0
     let wasGarbage = !wasNeeded && !newBlobs.contains(digest)
     let isGarbage = count == 0
@@ -139,7 +139,7 @@ extension CacheCore {
   private func areNotesDue(_ state: State) -> Bool {
     guard let since = state.notes.since else { return false }
     // A row takes about a kilobyte of the catalog, which no put makes room for.
-    let rowCountMax = max(1, Int(state.limits.byteCountMax >> 10) / 200)
+    let rowCountMax = max(1, Int(state.limits.byteLimit >> 10) / 200)
     return state.notes.keys.count >= Self.noteCountMax
       || state.notes.putCount >= min(rowCountMax, state.putCountMax)
       || since.duration(to: .now) > .seconds(Self.noteSecondsMax)
@@ -154,7 +154,7 @@ extension CacheCore {
     guard !notes.isEmpty else { return }
     do throws(BlobStorageError) {
       let changed = try engine.catalog.read { (view) throws(BlobStorageError) in
-        var changed: [Digest] = []
+        var changed: [BlobDigest] = []
         for digest in notes.versionChanges.keys
         where notes.becomesGarbage(digest, versionCount: try view.versionCount(of: digest)) != nil {
           changed.append(digest)
@@ -183,7 +183,7 @@ extension CacheNotes {
   ///
   /// - Parameter long: the chunks of longer blobs.
   fileprivate func write(
-    long: [Digest: [Digest]], to transaction: WriteTransaction
+    long: [BlobDigest: [BlobDigest]], to transaction: WriteTransaction
   ) throws(BlobStorageError) {
     for (id, (note, _)) in keys.sorted(by: { $0.value.ordinal < $1.value.ordinal }) {
       switch note {
@@ -225,7 +225,7 @@ extension ReadTransaction {
   ///
   /// - Parameter chunks: those of a blob that has a manifest.
   func places(
-    of digest: Digest, chunks: [Digest]?
+    of digest: BlobDigest, chunks: [BlobDigest]?
   ) throws(BlobStorageError) -> [(pack: UInt32, byteCount: Int64)] {
     if let row = try chunkRow(digest) { return [(row.place.pack, Int64(row.recordByteCount))] }
     guard let row = try manifestRow(digest) else { return [] }
@@ -239,18 +239,19 @@ extension ReadTransaction {
 
 extension CacheCore {
   /// The chunks of those of the blobs that have more than one.
-  func longBlobs(_ digests: some Sequence<Digest>) throws(BlobStorageError) -> [Digest: [Digest]] {
+  func longBlobs(_ digests: some Sequence<BlobDigest>) throws(BlobStorageError) -> [BlobDigest: [BlobDigest]]
+  {
     let long = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      var long: Set<Digest> = []
+      var long: Set<BlobDigest> = []
       for digest in digests where try transaction.chunkRow(digest) == nil { long.insert(digest) }
       return long
     }
     let walk = LiveWalk(engine.blobs)
-    var chunks: [Digest: [Digest]] = [:]
+    var chunks: [BlobDigest: [BlobDigest]] = [:]
     for digest in long {
       // A damaged value can be dropped like any other; what it frees is found out later.
       _ = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
-        var found: [Digest] = []
+        var found: [BlobDigest] = []
         try walk.forEachPart(of: layout) { part in
           found.append(part.digest)
           return true

@@ -6,7 +6,7 @@ package struct CachedKeyRow: Hashable, Sendable {
   package typealias ID = SIMD2<UInt64>
 
   package static func id(of key: [UInt8]) -> ID {
-    let digest = Digest.of(key.span.bytes, by: .blake3)
+    let digest = BlobDigest.of(key.span.bytes, by: .blake3)
     return digest.withUnsafeBytes { $0.loadUnaligned(as: ID.self) }
   }
 
@@ -16,10 +16,10 @@ package struct CachedKeyRow: Hashable, Sendable {
   package var tick: UInt64
   /// Plain bytes of its value.
   package var byteCount: Int64
-  package var digest: Digest
+  package var digest: BlobDigest
   package var key: [UInt8]
 
-  package init(priority: UInt8, tick: UInt64, byteCount: Int64, digest: Digest, key: [UInt8]) {
+  package init(priority: UInt8, tick: UInt64, byteCount: Int64, digest: BlobDigest, key: [UInt8]) {
     self.priority = priority
     self.tick = tick
     self.byteCount = byteCount
@@ -38,12 +38,12 @@ package struct CachedKeyRow: Hashable, Sendable {
     return writer.bytes
   }
 
-  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+  init(_ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
     priority = try reader.integer()
     tick = try reader.integer()
     byteCount = try reader.integer()
-    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     key = Array(try reader.bytes(Int(try reader.integer(UInt16.self))))
   }
 }

@@ -1,7 +1,7 @@
 import BlobStorage
 
 /// How a version is stored.
-public struct BlobInformation: Sendable, Hashable {
+public struct BlobInformation: Sendable, Hashable, Codable {
   public var version: BlobVersion
   public var chunkCount: Int
   /// How many chunks each codec has encoded, by its name.
@@ -15,9 +15,38 @@ public struct BlobInformation: Sendable, Hashable {
   /// Why some other blobs, which may need some of these bytes, could not be followed to their chunks. Only the first
   /// reasons.
   public var unreadable: [String] = []
+
+  private enum CodingKeys: String, CodingKey {
+    case codecs, storedByteCount, exclusiveByteCount, unreadable
+    case chunkCount = "chunks"
+    case basedChunkCount = "basedChunks"
+  }
 }
 
 extension BlobInformation {
+  public init(from decoder: any Decoder) throws {
+    version = try BlobVersion(from: decoder)
+    let container = try decoder.container(keyedBy: CodingKeys.self)
+    chunkCount = try container.decode(Int.self, forKey: .chunkCount)
+    codecs = try container.decode([String: Int].self, forKey: .codecs)
+    basedChunkCount = try container.decode(Int.self, forKey: .basedChunkCount)
+    storedByteCount = try container.decode(Int64.self, forKey: .storedByteCount)
+    exclusiveByteCount = try container.decode(Int64.self, forKey: .exclusiveByteCount)
+    unreadable = try container.decode([String].self, forKey: .unreadable)
+  }
+
+  /// The fields of the version, and the others beside them.
+  public func encode(to encoder: any Encoder) throws {
+    try version.encode(to: encoder)
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    try container.encode(chunkCount, forKey: .chunkCount)
+    try container.encode(codecs, forKey: .codecs)
+    try container.encode(basedChunkCount, forKey: .basedChunkCount)
+    try container.encode(storedByteCount, forKey: .storedByteCount)
+    try container.encode(exclusiveByteCount, forKey: .exclusiveByteCount)
+    try container.encode(unreadable, forKey: .unreadable)
+  }
+
   package static func find(
     _ engine: Engine, _ key: String, _ id: BlobVersion.ID?
   ) throws(BlobStorageError) -> BlobInformation? {

@@ -20,27 +20,27 @@ extension BlobStore {
   /// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping
   /// it would free. Nil when it is not in the store.
   ///
-  /// - Parameter listCountMax: the maximum number of holders and sharers to list. All are counted.
+  /// - Parameter limit: the maximum number of holders and sharers to list. All are counted.
   /// - Complexity: follows every version of the store to its chunks.
   public func usage(
-    of subject: Usage.Subject, listCountMax: Int = 100
-  ) async throws(BlobStorageError) -> Usage? {
+    of subject: BlobUsage.Subject, limit: Int = 100
+  ) async throws(BlobStorageError) -> BlobUsage? {
     try await run { (engine) throws(BlobStorageError) in
-      try UsageSearch(engine, subject, listCountMax: listCountMax).run()
+      try UsageSearch(engine, subject, listCountMax: limit).run()
     }
   }
 
   /// Where the space went, what saved some, and which keys take most.
   ///
-  /// - Parameter keyCountMax: how many keys are listed.
+  /// - Parameter keyLimit: how many keys are listed.
   /// - Complexity: follows every version to its chunks three times. Memory grows by some bits for each chunk, and not
   ///   with the number of keys.
   public func report(
-    keyCountMax: Int = 20, progress: ProgressHandler? = nil
+    keyLimit: Int = 20, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> StoreReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("report", progress) { (progress) throws(BlobStorageError) in
-        try Reporter(engine, keyCountMax: keyCountMax, progress).run()
+        try Reporter(engine, keyCountMax: keyLimit, progress).run()
       }
     }
   }

@@ -14,7 +14,7 @@ final class NeededChunks {
 
   /// Calls `body` with the lists and chunks of a blob, bases included; one that it needs twice may come twice, and what
   /// is missing does not come.
-  func forEachChunk(of blob: Digest, _ body: (ChunkRow) -> Void) throws(BlobStorageError) {
+  func forEachChunk(of blob: BlobDigest, _ body: (ChunkRow) -> Void) throws(BlobStorageError) {
     let outcome = try walk.outcome(of: blob) { (layout) throws(BlobStorageError) in
       try walk.forEachRow(of: layout, sorts: true) { part, row in
         if let row { body(row) } else { add(part.digest.neededAndMissing) }
@@ -32,7 +32,7 @@ final class NeededChunks {
   }
 }
 
-extension Digest {
+extension BlobDigest {
   /// Says that the chunk or manifest should be in the store.
   var neededAndMissing: String { "Chunk or manifest \(self) is needed and missing." }
 }

@@ -59,7 +59,7 @@ final class Reporter {
     report.busiestKeys = busiest.descending
     report.codecs = codecs.values.sorted { ($1.storedByteCount, $0.name) < ($0.storedByteCount, $1.name) }
     report.unreadable = needed.unreadableMessages
-    report.seconds = Date().timeIntervalSince(start)
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
@@ -91,7 +91,7 @@ final class Reporter {
     }
   }
 
-  private func manifestPlace(_ blob: Digest) throws(BlobStorageError) -> Place? {
+  private func manifestPlace(_ blob: BlobDigest) throws(BlobStorageError) -> Place? {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.manifestRow(blob)?.place
     }

@@ -2,36 +2,51 @@ import BlobStorage
 import Foundation
 
 /// Where a store's space is: ``StoreStatistics``, and details of keys, codecs, history and packs.
-public struct StoreReport: Sendable, Hashable {
+public struct StoreReport: Sendable, Hashable, Codable {
   /// The live chunks that one codec encoded.
-  public struct Codec: Sendable, Hashable {
+  public struct Codec: Sendable, Hashable, Codable {
     public var name: String
     public var chunkCount: Int
     public var plainByteCount: Int64
     public var storedByteCount: Int64
+
+    private enum CodingKeys: String, CodingKey {
+      case name, plainByteCount, storedByteCount
+      case chunkCount = "chunks"
+    }
   }
 
   /// A key and the space that it takes.
-  public struct Key: Sendable, Hashable {
+  public struct Key: Sendable, Hashable, Codable {
     public var key: String
     public var versionCount: Int
     /// Plain bytes of all its versions.
     public var byteCount: Int64
     /// Stored bytes of chunks that no other key needs: what deleting it would free.
     public var exclusiveByteCount: Int64
+
+    private enum CodingKeys: String, CodingKey {
+      case key, byteCount, exclusiveByteCount
+      case versionCount = "versions"
+    }
   }
 
   /// Versions that were put in a span of time and are still there.
-  public struct Span: Sendable, Hashable {
+  public struct Span: Sendable, Hashable, Codable {
     public var start: Date
     public var end: Date
     public var versionCount: Int
     /// Their plain bytes.
     public var byteCount: Int64
+
+    private enum CodingKeys: String, CodingKey {
+      case start, end, byteCount
+      case versionCount = "versions"
+    }
   }
 
   /// A pack and the share of its bytes that is live.
-  public struct Pack: Sendable, Hashable {
+  public struct Pack: Sendable, Hashable, Codable {
     public var name: String
     public var created: Date
     public var isSealed: Bool
@@ -39,6 +54,11 @@ public struct StoreReport: Sendable, Hashable {
     public var byteCount: Int64
     /// Bytes of its live records.
     public var liveByteCount: Int64
+
+    private enum CodingKeys: String, CodingKey {
+      case name, created, byteCount, liveByteCount
+      case isSealed = "sealed"
+    }
   }
 
   public var statistics: StoreStatistics
@@ -54,5 +74,10 @@ public struct StoreReport: Sendable, Hashable {
   public var packs: [Pack] = []
   /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
-  public var seconds = 0.0
+  public var duration = Duration.zero
+
+  private enum CodingKeys: String, CodingKey {
+    case statistics, codecs, largestKeys, busiestKeys, history, packs, unreadable
+    case duration = "seconds"
+  }
 }

@@ -2,7 +2,7 @@ import BlobStorage
 import Foundation
 
 /// The contents of a store and the space they take.
-public struct StoreStatistics: Sendable, Hashable {
+public struct StoreStatistics: Sendable, Hashable, Codable {
   public var keyCount = 0
   public var versionCount = 0
   /// Distinct blobs that versions point at.
@@ -33,6 +33,17 @@ public struct StoreStatistics: Sendable, Hashable {
   public var diskByteCount: Int64 = 0
   /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
+
+  private enum CodingKeys: String, CodingKey {
+    case plainByteCount, uniqueByteCount, storedByteCount, baseByteCount, usesSimilarity,
+      deduplicationSavedByteCount, codecSavedByteCount, similaritySavedByteCount, garbageByteCount,
+      diskByteCount, unreadable
+    case keyCount = "keys"
+    case versionCount = "versions"
+    case blobCount = "blobs"
+    case chunkCount = "chunks"
+    case packCount = "packs"
+  }
 }
 
 extension Engine {

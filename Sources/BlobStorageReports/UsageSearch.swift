@@ -17,20 +17,20 @@ package final class UsageSearch {
   private static let overlapCountMax = 100_000
 
   private let engine: Engine
-  private let subject: Usage.Subject
+  private let subject: BlobUsage.Subject
   private let listCountMax: Int
   private let needed: NeededChunks
-  private var usage = Usage(kind: .key)
+  private var usage = BlobUsage(kind: .key)
   /// Where the chunk lies that is asked about.
   private var chunkPlace: Place?
   /// Where the subject's chunks lie, and which of them others need too.
   private var target = PlaceSet()
   private var kept = PlaceSet()
   private var keptByteCount: Int64 = 0
-  private var overlaps: [Digest: Overlap] = [:]
-  private var sharers: Largest<Usage.Sharer>
+  private var overlaps: [BlobDigest: Overlap] = [:]
+  private var sharers: Largest<BlobUsage.Sharer>
 
-  package init(_ engine: Engine, _ subject: Usage.Subject, listCountMax: Int) {
+  package init(_ engine: Engine, _ subject: BlobUsage.Subject, listCountMax: Int) {
     self.engine = engine
     self.subject = subject
     self.listCountMax = listCountMax
@@ -39,7 +39,7 @@ package final class UsageSearch {
   }
 
   /// Nil when the store has no such thing.
-  package func run() throws(BlobStorageError) -> Usage? {
+  package func run() throws(BlobStorageError) -> BlobUsage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
     try engine.forEachKey { (entry) throws(BlobStorageError) in try add(entry) }
@@ -51,7 +51,7 @@ package final class UsageSearch {
 
   /// Notes what the subject is made of; false when it is not there.
   private func begin() throws(BlobStorageError) -> Bool {
-    var blobs: Set<Digest> = []
+    var blobs: Set<BlobDigest> = []
     switch subject {
     case .key(let key):
       let versions = try engine.versions(key)
@@ -88,7 +88,7 @@ package final class UsageSearch {
   }
 
   private func add(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
-    var others: [Digest] = []
+    var others: [BlobDigest] = []
     var isHolder = false
     let key = String(decoding: entry.key, as: UTF8.self)
     for (index, version) in entry.versions.enumerated() {
@@ -102,10 +102,10 @@ package final class UsageSearch {
       if chunkPlace != nil, case .digest(version.row.digest) = subject { usage.kind = .blob }
       guard usage.holders.count < listCountMax else { continue }
       usage.holders.append(
-        Usage.Holder(
+        BlobUsage.Holder(
           version: BlobVersion(key: key, stamp: version.stamp, row: version.row), isCurrent: index == 0))
     }
-    var overlapping: Set<Digest> = []
+    var overlapping: Set<BlobDigest> = []
     for blob in others where !overlapping.contains(blob) {
       guard try overlap(blob).byteCount > 0 else { continue }
       overlapping.insert(blob)
@@ -114,10 +114,10 @@ package final class UsageSearch {
     guard let first = overlapping.first, !isHolder else { return }
     let shared = overlapping.count == 1 ? try overlap(first).byteCount : try look(overlapping).byteCount
     usage.sharerCount += 1
-    sharers.insert(Usage.Sharer(key: key, sharedByteCount: shared), rank: shared)
+    sharers.insert(BlobUsage.Sharer(key: key, sharedByteCount: shared), rank: shared)
   }
 
-  private func holds(_ key: String, _ blob: Digest) throws(BlobStorageError) -> Bool {
+  private func holds(_ key: String, _ blob: BlobDigest) throws(BlobStorageError) -> Bool {
     switch subject {
     case .key(let name): return key.utf8.elementsEqual(name.utf8)
     case .digest(let digest):
@@ -126,7 +126,7 @@ package final class UsageSearch {
     }
   }
 
-  private func overlap(_ blob: Digest) throws(BlobStorageError) -> Overlap {
+  private func overlap(_ blob: BlobDigest) throws(BlobStorageError) -> Overlap {
     if let known = overlaps[blob] { return known }
     let found = try look([blob])
     if overlaps.count >= Self.overlapCountMax { overlaps = [:] }
@@ -135,7 +135,7 @@ package final class UsageSearch {
   }
 
   /// What several blobs together have to do with the subject.
-  private func look(_ blobs: Set<Digest>) throws(BlobStorageError) -> Overlap {
+  private func look(_ blobs: Set<BlobDigest>) throws(BlobStorageError) -> Overlap {
     var own = PlaceSet()
     var found = Overlap()
     for blob in blobs {
@@ -149,7 +149,7 @@ package final class UsageSearch {
   }
 
   /// Counts the bytes that a blob shares with the subject as kept: they stay when the subject goes.
-  private func keep(_ blob: Digest) throws(BlobStorageError) {
+  private func keep(_ blob: BlobDigest) throws(BlobStorageError) {
     guard overlaps[blob]?.isKept != true else { return }
     try needed.forEachChunk(of: blob) { row in
       guard target.contains(row.place), kept.insert(row.place) else { return }

@@ -28,7 +28,7 @@ extension S3Configuration {
         ?? profile[name].flatMap { $0.isEmpty ? nil : $0 }
     }
     let credentials = try Self.credentials(environment, profile)
-    let region = setting(["AWS_REGION", "AWS_DEFAULT_REGION"], "region") ?? Self.regionDefault
+    let region = setting(["AWS_REGION", "AWS_DEFAULT_REGION"], "region") ?? Self.defaultRegion
     guard region.utf8.allSatisfy(Self.isRegionByte) else {
       throw BlobStorageError(
         .invalidArgument, "'\(region)' is not a region: a region has letters, digits and '-'.")
@@ -61,8 +61,8 @@ extension S3Configuration {
         continue
       }
       return S3Credentials(
-        accessKey: accessKey, secretKey: Secret(secretKey),
-        sessionToken: value("aws_session_token").map(Secret.init))
+        accessKey: accessKey, secretKey: S3Secret(secretKey),
+        sessionToken: value("aws_session_token").map(S3Secret.init))
     }
     throw BlobStorageError(
       .permissionDenied,

@@ -23,7 +23,7 @@ public struct S3Configuration: Sendable {
   /// Creates a configuration.
   public init(
     location: S3Location, endpoint: S3Endpoint, addressing: S3Endpoint.Addressing = .path,
-    region: String = Self.regionDefault, credentials: S3Credentials, certificates: FilePath? = nil,
+    region: String = Self.defaultRegion, credentials: S3Credentials, certificates: FilePath? = nil,
     proxy: S3Proxy? = nil
   ) {
     self.location = location
@@ -36,7 +36,7 @@ public struct S3Configuration: Sendable {
   }
 
   /// The region to sign for when an object store has none.
-  public static let regionDefault = "us-east-1"
+  public static let defaultRegion = "us-east-1"
 
   /// The host that requests go to.
   package var authority: String { endpoint.authority(of: addressing == .virtualHost ? location.bucket : nil) }

@@ -8,7 +8,7 @@ import BlobStorageSharing
 /// `If-None-Match: *` on a PUT, ranges, and listings after a name.
 package final class S3ObjectStore: ObjectStore {
   /// The longest object. All object stores accept five times that in one PUT.
-  package static let objectByteCountMax = Limits.packByteCountMax
+  package static let objectByteCountMax = BlobLimits.packByteCountMax
 
   /// The longest page: an encoded name takes up to 3 KiB, and its entry half a KiB more.
   private static let pageByteCountMax = 8 << 20

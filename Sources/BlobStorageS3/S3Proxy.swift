@@ -6,7 +6,7 @@ public struct S3Proxy: Hashable, Sendable {
   public var host: String
   public var port: Int
   public var user: String?
-  public var password: Secret?
+  public var password: S3Secret?
 
   /// Reads the proxy for an object store from `https_proxy` or `HTTPS_PROXY`, or from `http_proxy` without TLS.
   ///
@@ -39,7 +39,7 @@ public struct S3Proxy: Hashable, Sendable {
       self.user = user
       if parts.count > 1 {
         guard let password = PercentEncoding.decode(parts[1], isForm: false) else { throw wrong }
-        self.password = Secret(password)
+        self.password = S3Secret(password)
       }
       rest = rest[rest.index(after: at)...]
     }

@@ -153,7 +153,7 @@ extension TransportFailure {
 
 extension BlobStorageError.Code {
   /// The object store cannot be reached. A write may have taken effect.
-  public static let unreachable = Self("unreachable")
+  public static let unreachable = Self(rawValue: "unreachable")
   /// The object store has no such bucket.
-  public static let noBucket = Self("noBucket")
+  public static let noBucket = Self(rawValue: "noBucket")
 }

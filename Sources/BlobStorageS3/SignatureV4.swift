@@ -71,7 +71,7 @@ package struct SignatureV4: Sendable {
 
   /// The digest of a body in memory, in hexadecimal.
   package static func bodyDigest(of body: [UInt8]) -> String {
-    Digest.of(body, by: .sha256).withUnsafeBytes { Hex.text($0) }
+    BlobDigest.of(body, by: .sha256).withUnsafeBytes { Hex.text($0) }
   }
 
   /// The value of the `Authorization` header.
@@ -84,13 +84,13 @@ package struct SignatureV4: Sendable {
   package func signature(of request: Request, at time: UTCTime) -> String {
     let digest = Self.bodyDigest(of: Array(request.canonicalText.utf8))
     let text = [Self.algorithm, time.basicText, scope(on: time.day), digest].joined(separator: "\n")
-    return Hex.text(Digest.authenticationCode(of: Array(text.utf8), key: signingKey(on: time.day)))
+    return Hex.text(BlobDigest.authenticationCode(of: Array(text.utf8), key: signingKey(on: time.day)))
   }
 
   /// Derives the key for one day, region and service from the secret key.
   package func signingKey(on day: String) -> [UInt8] {
     [day, region, service, "aws4_request"].reduce(Array("AWS4\(credentials.secretKey.text)".utf8)) {
-      Digest.authenticationCode(of: Array($1.utf8), key: $0)
+      BlobDigest.authenticationCode(of: Array($1.utf8), key: $0)
     }
   }
 

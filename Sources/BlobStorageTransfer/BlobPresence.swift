@@ -29,7 +29,7 @@ struct BlobPresence: Sendable {
   }
 
   /// Whether the blob can be read, as far as that is known.
-  func isPresent(_ digest: Digest) throws(BlobStorageError) -> Bool {
+  func isPresent(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     if looksAtChunks, let layout = try blobs.layout(digest) {
       guard try areThere(layout.listDigests) else { return false }
       return try LiveWalk(blobs).forEachGroup(of: layout, countMax: 1_024) {
@@ -43,7 +43,7 @@ struct BlobPresence: Sendable {
     }
   }
 
-  private func areThere(_ digests: [Digest]) throws(BlobStorageError) -> Bool {
+  private func areThere(_ digests: [BlobDigest]) throws(BlobStorageError) -> Bool {
     try catalog.read { (transaction) throws(BlobStorageError) in
       func isThere(_ row: ChunkRow?) -> Bool {
         row.map { !$0.isSuspect && !lostPacks.contains($0.place.pack) } ?? false

@@ -8,7 +8,7 @@ import BlobStorage
 /// when versions need them.
 final class ChunkTransfer {
   private struct Item: Sendable {
-    var digest: Digest
+    var digest: BlobDigest
     /// Nil where the source does not know it.
     var row: ChunkRow?
 
@@ -19,7 +19,7 @@ final class ChunkTransfer {
   private struct Output: Sendable {
     var chunks: [StoredChunk] = []
     var joined: [JoinedChunks] = []
-    var failures: [(digest: Digest, error: BlobStorageError)] = []
+    var failures: [(digest: BlobDigest, error: BlobStorageError)] = []
   }
 
   /// Chunks that are looked for at once, and digests that are remembered.
@@ -30,14 +30,14 @@ final class ChunkTransfer {
 
   private let source: Engine
   private let target: Engine
-  private var wanted: [Digest] = []
-  private var known: Set<Digest> = []
+  private var wanted: [BlobDigest] = []
+  private var known: Set<BlobDigest> = []
   /// Those that are blobs of their own.
-  private var blobs: Set<Digest> = []
+  private var blobs: Set<BlobDigest> = []
   private var holds: [LeaseFile.Hold] = []
   private var committedMark: Int64
   /// Chunks that the source cannot give, and why.
-  private(set) var unreadable: [Digest: BlobStorageError] = [:]
+  private(set) var unreadable: [BlobDigest: BlobStorageError] = [:]
   /// What was sent.
   private(set) var chunkCount = 0
   private(set) var newByteCount: Int64 = 0
@@ -58,7 +58,7 @@ final class ChunkTransfer {
   /// Brings these chunks to the target, at the latest in ``flush()``.
   ///
   /// - Parameter areBlobs: whether each is all of a blob.
-  func need(_ digests: some Sequence<Digest>, areBlobs: Bool = false) throws(BlobStorageError) {
+  func need(_ digests: some Sequence<BlobDigest>, areBlobs: Bool = false) throws(BlobStorageError) {
     for digest in digests where known.insert(digest).inserted {
       wanted.append(digest)
       if areBlobs { blobs.insert(digest) }
@@ -68,7 +68,7 @@ final class ChunkTransfer {
   }
 
   /// Whether the target has all of these to be shared; those that it has are held.
-  func areThere(_ digests: [Digest]) throws(BlobStorageError) -> Bool { try missing(of: digests).isEmpty }
+  func areThere(_ digests: [BlobDigest]) throws(BlobStorageError) -> Bool { try missing(of: digests).isEmpty }
 
   func flush() throws(BlobStorageError) {
     try CancellationFlag.check()
@@ -77,7 +77,7 @@ final class ChunkTransfer {
     wanted = []
     var items = try items(of: try missing(of: digests))
     guard !items.isEmpty else { return }
-    var bases: [Digest] = []
+    var bases: [BlobDigest] = []
     for item in items {
       if let base = item.row?.base, known.insert(base).inserted { bases.append(base) }
     }
@@ -92,13 +92,13 @@ final class ChunkTransfer {
 
   // MARK: Inside
 
-  private func missing(of digests: [Digest]) throws(BlobStorageError) -> [Digest] {
+  private func missing(of digests: [BlobDigest]) throws(BlobStorageError) -> [BlobDigest] {
     let (missing, hold) = try target.planner.share(digests)
     if let hold { holds.append(hold) }
     return missing
   }
 
-  private func items(of digests: [Digest]) throws(BlobStorageError) -> [Item] {
+  private func items(of digests: [BlobDigest]) throws(BlobStorageError) -> [Item] {
     guard !digests.isEmpty else { return [] }
     return try source.catalog.read { (transaction) throws(BlobStorageError) in
       var items: [Item] = []
@@ -109,9 +109,9 @@ final class ChunkTransfer {
 
   /// Which chunks can keep the base that they have: the target has it, without a base of its own, and has nothing that
   /// is encoded against the chunk.
-  private func usableBases(of items: [Item]) throws(BlobStorageError) -> [Digest: Digest] {
+  private func usableBases(of items: [Item]) throws(BlobStorageError) -> [BlobDigest: BlobDigest] {
     try target.catalog.read { (transaction) throws(BlobStorageError) in
-      var usable: [Digest: Digest] = [:]
+      var usable: [BlobDigest: BlobDigest] = [:]
       for item in items {
         guard let base = item.row?.base, try transaction.chunkRow(item.digest) == nil,
           try !transaction.isBase(item.digest), let row = try transaction.baseToShare(base),
@@ -123,7 +123,7 @@ final class ChunkTransfer {
     }
   }
 
-  private func copy(_ items: [Item], usable: [Digest: Digest]) throws(BlobStorageError) {
+  private func copy(_ items: [Item], usable: [BlobDigest: BlobDigest]) throws(BlobStorageError) {
     let (source, target, blobs) = (source, target, blobs)
     let aheadCount = source.backend.readAheadCount
     var rest = items.sorted { $0.place < $1.place }[...]
@@ -172,8 +172,8 @@ final class ChunkTransfer {
 
   /// - Parameter usable: what chunks may be encoded against in the target.
   private static func read(
-    _ items: [Item], of blobs: Set<Digest>, from source: Engine, for target: Engine,
-    _ usable: [Digest: Digest]
+    _ items: [Item], of blobs: Set<BlobDigest>, from source: Engine, for target: Engine,
+    _ usable: [BlobDigest: BlobDigest]
   ) throws(BlobStorageError) -> Output {
     var output = Output()
     var builder = FrameBuilder(target.codec, target.codecs)

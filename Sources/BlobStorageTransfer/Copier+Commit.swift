@@ -10,13 +10,13 @@ extension Copier {
     var addedCount = 0
     var droppedCount = 0
     var storedByteCount = 0
-    var named: [Digest] = []
+    var named: [BlobDigest] = []
   }
 
   /// Makes versions visible whose blobs are there, and drops those that are to go: of a key all together, unless it has
   /// more than one commit takes.
   func commit(
-    _ keys: [CopiedKey], _ blobs: inout [Digest: Blob], _ lossCount: Int
+    _ keys: [CopiedKey], _ blobs: inout [BlobDigest: Blob], _ lossCount: Int
   ) throws(BlobStorageError) {
     var rest = keys[...]
     while !rest.isEmpty {
@@ -41,7 +41,8 @@ extension Copier {
 
   /// False when the key has more versions than there is room for.
   private func write(
-    _ key: CopiedKey, _ blobs: [Digest: Blob], _ commit: inout WriterSession.Commit, _ done: inout Committed
+    _ key: CopiedKey, _ blobs: [BlobDigest: Blob], _ commit: inout WriterSession.Commit,
+    _ done: inout Committed
   ) throws(BlobStorageError) -> Bool {
     let plan = try plan(of: key, commit.transaction) { (place) throws(BlobStorageError) in
       try commit.canRefer(to: place)

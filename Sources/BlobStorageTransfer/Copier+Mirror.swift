@@ -77,7 +77,7 @@ extension Copier {
 
   /// Counts what a batch would bring and drop.
   func count(_ batch: Batch) throws(BlobStorageError) {
-    var failures: [Digest: BlobStorageError] = [:]
+    var failures: [BlobDigest: BlobStorageError] = [:]
     for digest in Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) }) {
       do throws(BlobStorageError) { try countChunks(of: digest) } catch {
         guard error.code == .corrupted else { throw error }
@@ -93,7 +93,7 @@ extension Copier {
   }
 
   /// Counts the chunks of a blob that the target does not have, each once.
-  private func countChunks(of digest: Digest) throws(BlobStorageError) {
+  private func countChunks(of digest: BlobDigest) throws(BlobStorageError) {
     if try isInTarget(digest) { return }
     let layout = try layoutInSource(digest)
     try LiveWalk(source.blobs).forEachGroup(of: layout, countMax: 1_024) {
@@ -104,9 +104,9 @@ extension Copier {
     try count(layout.listDigests)
   }
 
-  private func count(_ digests: [Digest]) throws(BlobStorageError) {
+  private func count(_ digests: [BlobDigest]) throws(BlobStorageError) {
     let missing = try target.catalog.read { (transaction) throws(BlobStorageError) in
-      var missing: [Digest] = []
+      var missing: [BlobDigest] = []
       for digest in digests where try transaction.chunkToShare(digest) == nil { missing.append(digest) }
       return missing
     }

@@ -85,8 +85,9 @@ package final class Copier {
     try copy(batch)
     if options.isMirror { try dropOthers() }
     tell(force: true)
+    report.isDryRun = options.isDryRun
     if options.isDryRun {
-      report.seconds = Date().timeIntervalSince(start)
+      report.duration = .seconds(Date().timeIntervalSince(start))
       return report
     }
     tell("syncing", force: true)
@@ -101,7 +102,7 @@ package final class Copier {
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }
     // This process may have put what the target already has, and not durably.
     try target.synchronize()
-    report.seconds = Date().timeIntervalSince(start)
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
@@ -221,8 +222,8 @@ package final class Copier {
     defer { source.leases.release(hold) }
     let transfer = ChunkTransfer(from: source, to: target)
     defer { transfer.release() }
-    var blobs: [Digest: Blob] = [:]
-    var failures: [Digest: BlobStorageError] = [:]
+    var blobs: [BlobDigest: Blob] = [:]
+    var failures: [BlobDigest: BlobStorageError] = [:]
     for addition in batch.keys.flatMap(\.plan.added) {
       let digest = addition.row.digest
       if blobs[digest] == nil, failures[digest] == nil {
@@ -250,7 +251,7 @@ package final class Copier {
   }
 
   /// Brings the chunks of a blob to the target, unless the target has the blob, however it was cut there.
-  private func prepare(_ digest: Digest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
+  private func prepare(_ digest: BlobDigest, _ transfer: ChunkTransfer) throws(BlobStorageError) -> Blob {
     if let layout = try layoutInTarget(digest, transfer) { return Blob(layout: layout, isNamed: true) }
     let layout = try layoutInSource(digest)
     try transfer.need(layout.listDigests)
@@ -263,13 +264,13 @@ package final class Copier {
     return Blob(layout: layout, isNamed: false)
   }
 
-  func layoutInSource(_ digest: Digest) throws(BlobStorageError) -> BlobLayout {
+  func layoutInSource(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout {
     if let layout = try source.blobs.layout(digest) { return layout }
     throw BlobStorageError(.corrupted, "Blob \(digest) is missing from the store.", digest: digest)
   }
 
   /// Whether the target knows the blob, whole or not.
-  func isInTarget(_ digest: Digest) throws(BlobStorageError) -> Bool {
+  func isInTarget(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try target.catalog.read { (transaction) throws(BlobStorageError) in
       if try transaction.chunkToShare(digest) != nil { return true }
       return try transaction.manifestToShare(digest) != nil
@@ -277,7 +278,7 @@ package final class Copier {
   }
 
   private func layoutInTarget(
-    _ digest: Digest, _ transfer: ChunkTransfer
+    _ digest: BlobDigest, _ transfer: ChunkTransfer
   ) throws(BlobStorageError) -> BlobLayout? {
     guard try isInTarget(digest) else { return nil }
     let walk = LiveWalk(target.blobs)
@@ -295,7 +296,7 @@ package final class Copier {
 
   /// Why a blob is not whole in the target, if it needs any of these chunks.
   private func failure(
-    of blob: Blob, _ unreadable: [Digest: BlobStorageError]
+    of blob: Blob, _ unreadable: [BlobDigest: BlobStorageError]
   ) throws(BlobStorageError) -> BlobStorageError? {
     if blob.isNamed { return nil }
     if let failure = blob.layout.listDigests.lazy.compactMap({ unreadable[$0] }).first { return failure }
@@ -310,7 +311,7 @@ package final class Copier {
   // MARK: What is left
 
   /// Reports versions that could not be copied, unless they were dropped meanwhile.
-  func report(_ failures: [Digest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
+  func report(_ failures: [BlobDigest: BlobStorageError], _ batch: Batch) throws(BlobStorageError) {
     for planned in batch.keys {
       let key = planned.key
       let missing = planned.plan.added.filter { failures[$0.row.digest] != nil }

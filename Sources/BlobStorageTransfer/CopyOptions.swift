@@ -27,16 +27,17 @@ public struct CopyOptions: Sendable, Hashable {
 }
 
 /// A version that could not be copied because the source cannot read it.
-public struct UncopiedVersion: Sendable, Hashable {
+public struct UncopiedVersion: Sendable, Hashable, Codable {
   public var key: String
   /// In the source.
   public var version: BlobVersion.ID
-  public var digest: Digest
+  public var digest: BlobDigest
   public var reason: String
 }
 
 /// The result of a copy or dry run.
-public struct CopyReport: Sendable, Hashable {
+public struct CopyReport: Sendable, Hashable, Codable {
+  public var isDryRun = false
   /// Keys and versions that the source shows, and their bytes.
   public var keyCount = 0
   public var versionCount = 0
@@ -58,5 +59,19 @@ public struct CopyReport: Sendable, Hashable {
   /// Bytes that these chunks added to packs.
   public var storedByteCount: Int64 = 0
   public var damaged: [UncopiedVersion] = []
-  public var seconds = 0.0
+  public var duration = Duration.zero
+
+  private enum CodingKeys: String, CodingKey {
+    case byteCount, refusal, newByteCount, storedByteCount, damaged
+    case isDryRun = "dryRun"
+    case keyCount = "keys"
+    case versionCount = "versions"
+    case newVersionCount = "newVersions"
+    case unchangedVersionCount = "unchangedVersions"
+    case droppedVersionCount = "droppedVersions"
+    case droppedKeyCount = "droppedKeys"
+    case droppedKeys = "droppedKeyNames"
+    case chunkCount = "chunks"
+    case duration = "seconds"
+  }
 }

@@ -11,7 +11,7 @@ final class Exporter {
 
   private enum Result: Sendable {
     case written(Int64)
-    case failed(Skipped, isDamage: Bool)
+    case failed(SkippedFile, isDamage: Bool)
     case large(BlobVersion)
     /// The key was dropped since it was listed.
     case dropped
@@ -88,7 +88,7 @@ final class Exporter {
           self.count(try Self.writeCurrent(version, to: folder, through: &trail, engine, options))
         }
       })
-    report.seconds = Date().timeIntervalSince(start)
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
@@ -127,17 +127,21 @@ final class Exporter {
     _ version: BlobVersion, to folder: OutputFolder, through trail: inout FolderTrail, _ engine: Engine,
     _ options: ExportOptions
   ) throws(BlobStorageError) -> Result {
-    func failed(_ reason: String, isDamage: Bool = false) -> Result {
-      .failed(Skipped(path: version.key, reason: reason, isFailure: true), isDamage: isDamage)
+    func failed(_ code: BlobStorageError.Code, _ reason: String) -> Result {
+      .failed(
+        SkippedFile(path: version.key, code: code, reason: reason, isFailure: true),
+        isDamage: code == .corrupted)
     }
     var path = Array(version.key.utf8)
     if path.starts(with: options.stripped.utf8) { path.removeFirst(options.stripped.utf8.count) }
     // As a path, “a//b”, “./a” and “a/” would be other names than as a key.
-    guard FolderTrail.leadsDown(path) else { return failed("the key cannot be a path below the folder") }
+    guard FolderTrail.leadsDown(path) else {
+      return failed(.invalidArgument, "the key cannot be a path below the folder")
+    }
     do throws(BlobStorageError) {
       var file = try OutputFile(in: folder, relativePath: path, through: &trail)
       guard let layout = try engine.blobs.layout(version.digest) else {
-        return failed("blob \(version.digest) is missing from the store", isDamage: true)
+        return failed(.corrupted, "blob \(version.digest) is missing from the store")
       }
       if version.byteCount > smallByteCountMax {
         try engine.blobs.streamWhole(layout) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
@@ -154,7 +158,7 @@ final class Exporter {
         }
         if layout.chunkCount > 1, digest.finalize() != layout.digest {
           return failed(
-            "the manifest of blob \(layout.digest) names the chunks of other bytes", isDamage: true)
+            .corrupted, "the manifest of blob \(layout.digest) names the chunks of other bytes")
         }
       }
       try file.commit(
@@ -162,13 +166,13 @@ final class Exporter {
       return .written(version.byteCount)
     } catch {
       switch error.code {
-      case .corrupted: return failed(error.message, isDamage: true)
+      case .corrupted: return failed(error.code, error.message)
       case .noSpace, .cancelled, .closed: throw error
       default:
         if error.errno == Errno.fileExists.rawValue {
-          return failed("a file of that name exists; --overwrite replaces it")
+          return failed(.io, "a file of that name exists; --overwrite replaces it")
         }
-        return failed(error.message)
+        return failed(error.code, error.message)
       }
     }
   }

@@ -9,7 +9,7 @@ struct ImportPlan {
   private static let plannedCountMax = 1 << 20
 
   /// Whether the chunk comes up for the first time.
-  mutating func isFirst(_ digest: Digest) -> Bool {
+  mutating func isFirst(_ digest: BlobDigest) -> Bool {
     let beginning = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
     guard planned.count < Self.plannedCountMax else { return !planned.contains(beginning) }
     return planned.insert(beginning).inserted
@@ -21,7 +21,7 @@ struct ImportPlan {
 /// much.
 extension Importer {
   private struct PlannedChunk: Sendable {
-    var digest: Digest
+    var digest: BlobDigest
     var byteCount: Int
     /// Of its record; nil when the store has the chunk.
     var recordByteCount: Int?

@@ -9,7 +9,7 @@ struct ImportScan {
   var unchangedByteCount: Int64 = 0
   /// The others, the first one last; nil when there are too many to be kept, and all have to be looked for again.
   private(set) var sources: [ImportSource]? = []
-  private(set) var skipped: [Skipped] = []
+  private(set) var skipped: [SkippedFile] = []
 
   /// Some 300 bytes each.
   static let sourceCountMax = 32_768

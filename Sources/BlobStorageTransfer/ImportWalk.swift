@@ -14,7 +14,7 @@ struct ImportWalk: ~Copyable {
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
   /// What was left out since it was last taken.
-  private(set) var skipped: [Skipped] = []
+  private(set) var skipped: [SkippedFile] = []
 
   init(_ paths: [String], _ options: ImportOptions, store: FileIdentity?) {
     self.store = store
@@ -34,13 +34,13 @@ struct ImportWalk: ~Copyable {
         // What is wrong with one path is not wrong with the others.
         guard error.path != nil, error.errno != nil, error.code == .io || error.code == .permissionDenied
         else { throw error }
-        skip(path, error.message, isFailure: true)
+        skip(path, error.code, error.message, isFailure: true)
       }
     }
   }
 
   /// What was left out so far, given away.
-  mutating func removeSkipped() -> [Skipped] {
+  mutating func removeSkipped() -> [SkippedFile] {
     defer { skipped = [] }
     return skipped
   }
@@ -48,11 +48,11 @@ struct ImportWalk: ~Copyable {
   /// Begins with a path that was named: the file that it is, or nil.
   private mutating func begin(_ path: FilePath) throws(BlobStorageError) -> ImportSource? {
     guard let status = try SystemFiles().status(of: path) else {
-      skip(path.string, "there is no such file", isFailure: true)
+      skip(path.string, .sourceFailed, "there is no such file", isFailure: true)
       return nil
     }
     if let store, store.contains(path) {
-      skip(path.string, "it belongs to the store itself", isFailure: true)
+      skip(path.string, .notRegular, "it belongs to the store itself", isFailure: true)
       return nil
     }
     switch status.kind {
@@ -60,7 +60,7 @@ struct ImportWalk: ~Copyable {
     case .regular:
       guard begun.insert(status.identity).inserted else { return nil }
       let key = options.prefix + (path.lastComponent?.string ?? "")
-      guard key.utf8.count <= Limits.keyByteCountMax else {
+      guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
         skipTooLong(path.string)
         return nil
       }
@@ -68,9 +68,9 @@ struct ImportWalk: ~Copyable {
     case .symbolicLink:
       // Named by the user, so followed, as a shell would.
       do throws(BlobStorageError) { try walk(path) } catch {
-        skip(path.string, "it is a symbolic link", isFailure: false)
+        skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
       }
-    case .other: skip(path.string, "it is not a regular file", isFailure: false)
+    case .other: skip(path.string, .notRegular, "it is not a regular file", isFailure: false)
     }
     return nil
   }
@@ -91,26 +91,26 @@ struct ImportWalk: ~Copyable {
         continue
       }
       if let failure = item.failure {
-        skip(shown, failure.message, isFailure: true)
+        skip(shown, failure.code, failure.message, isFailure: true)
         continue
       }
       guard let status = item.status else { continue }
       if status.kind == .directory, status.identity == store {
         walker?.skipDescendants()
-        skip(shown, "it is the store's own folder", isFailure: false)
+        skip(shown, .notRegular, "it is the store's own folder", isFailure: false)
         continue
       }
       switch status.kind {
       case .directory: continue
-      case .symbolicLink: skip(shown, "it is a symbolic link", isFailure: false)
-      case .other: skip(shown, "it is not a regular file", isFailure: false)
+      case .symbolicLink: skip(shown, .notRegular, "it is a symbolic link", isFailure: false)
+      case .other: skip(shown, .notRegular, "it is not a regular file", isFailure: false)
       case .regular:
         guard let path else {
-          skip(shown, "its name is not UTF-8", isFailure: true)
+          skip(shown, .invalidArgument, "its name is not UTF-8", isFailure: true)
           continue
         }
         let key = options.prefix.isEmpty ? path : options.prefix + path
-        guard key.utf8.count <= Limits.keyByteCountMax else {
+        guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
           skipTooLong(shown)
           continue
         }
@@ -122,14 +122,18 @@ struct ImportWalk: ~Copyable {
   }
 
   private mutating func skipTooLong(_ path: String) {
-    skip(path, "its key would be longer than \(Limits.keyByteCountMax) bytes", isFailure: true)
+    skip(
+      path, .invalidArgument, "its key would be longer than \(BlobLimits.maximumKeyByteCount) bytes",
+      isFailure: true)
   }
 
   private func isExcluded(_ path: String, isFolder: Bool) -> Bool {
     excluded.contains { $0.matches(path: path, isFolder: isFolder) }
   }
 
-  private mutating func skip(_ path: String, _ reason: String, isFailure: Bool) {
-    skipped.append(Skipped(path: path, reason: reason, isFailure: isFailure))
+  private mutating func skip(
+    _ path: String, _ code: BlobStorageError.Code, _ reason: String, isFailure: Bool
+  ) {
+    skipped.append(SkippedFile(path: path, code: code, reason: reason, isFailure: isFailure))
   }
 }

@@ -9,7 +9,7 @@ extension Importer {
   func openCache() throws(BlobStorageError) -> CacheCore? {
     guard !options.isDryRun, let (prefix, _) = try engine.cacheSettings() else { return nil }
     return try CacheCore(
-      engine: engine, prefix: prefix, limits: nil, memoryByteCountMax: 0, durability: .relaxed)
+      engine: engine, prefix: prefix, limits: nil, memoryByteLimit: 0, durability: .relaxed)
   }
 
   /// Whether a key is one of the cache's.
@@ -63,7 +63,7 @@ extension Importer {
   }
 
   private func refuse(_ path: String, _ key: [UInt8], _ reason: String) throws(BlobStorageError) {
-    report.skipped.append(Skipped(path: path, reason: reason, isFailure: true))
+    report.skipped.append(SkippedFile(path: path, code: .limitExceeded, reason: reason, isFailure: true))
     guard let cache else { return }
     let rest = String(decoding: key.dropFirst(cache.prefixBytes.count), as: UTF8.self)
     // A key that is the prefix itself cannot be named to the cache, and was put past it.

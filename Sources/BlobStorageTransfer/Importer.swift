@@ -11,7 +11,7 @@ package final class Importer {
   /// What a file of a batch came to.
   private enum Outcome: Sendable {
     case unchanged
-    case skipped(Skipped)
+    case skipped(SkippedFile)
     case prepared(MemoryPut.Item)
   }
 
@@ -105,7 +105,7 @@ package final class Importer {
     } else {
       tell(force: true)
     }
-    report.seconds = Date().timeIntervalSince(start)
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
@@ -221,11 +221,11 @@ package final class Importer {
 
   /// Errors of the file itself leave it out; errors of the store end the import.
   private static func skipped(_ source: ImportSource, _ error: BlobStorageError) throws(BlobStorageError)
-    -> Skipped
+    -> SkippedFile
   {
     let isOfFile = error.path != nil && error.path?.hasSuffix(source.path.string) == true
     guard isOfFile || error.code == .sourceFailed else { throw error }
-    return Skipped(path: source.path.string, reason: error.message, isFailure: true)
+    return SkippedFile(path: source.path.string, code: error.code, reason: error.message, isFailure: true)
   }
 
   private func commit(
@@ -293,7 +293,7 @@ package final class Importer {
   private func putLargeIntoCache(
     _ source: ImportSource, _ context: ImportContext
   ) throws(BlobStorageError) {
-    guard let byteCountMax = cache?.limits.valueByteCountMax, source.status.byteCount <= byteCountMax else {
+    guard let byteCountMax = cache?.limits.valueByteLimit, source.status.byteCount <= byteCountMax else {
       see(source)
       return try refuse(source, "it is too long for the cache's limit")
     }

@@ -10,7 +10,7 @@ struct StoredChunk: Sendable {
   /// The chunk of a store.
   ///
   /// - Throws: `corrupted` for one that is not there, or whose bytes do not match.
-  static func read(_ digest: Digest, from engine: Engine) throws(BlobStorageError) -> StoredChunk {
+  static func read(_ digest: BlobDigest, from engine: Engine) throws(BlobStorageError) -> StoredChunk {
     do throws(BlobStorageError) {
       let found = try engine.chunks.located(digest) { (place) throws(BlobStorageError) -> StoredChunk in
         // Of a frame only the member is wanted.
@@ -35,7 +35,7 @@ struct StoredChunk: Sendable {
   }
 
   private static func read(
-    _ place: ChunkSource.Located, _ digest: Digest, _ engine: Engine
+    _ place: ChunkSource.Located, _ digest: BlobDigest, _ engine: Engine
   ) throws(BlobStorageError) -> StoredChunk {
     let bytes = try place.file.bytes(at: place.row.place.offset, place.row.recordByteCount, pack: place.pack)
     return try bridge(bytes) { (raw) throws(BlobStorageError) -> StoredChunk in

@@ -37,16 +37,31 @@ public struct ImportOptions: Sendable, Hashable {
 }
 
 /// A file or key that was left out, and why.
-public struct Skipped: Sendable, Hashable {
+public struct SkippedFile: Sendable, Hashable, Codable {
   /// The path of the file, or the key.
   public var path: String
+  /// The kind of reason: that of the error that stopped the file, or ``BlobStorageError/Code/notRegular``.
+  public var code: BlobStorageError.Code
+  /// One sentence for a person.
   public var reason: String
   /// Whether leaving it out is a failure: an unreadable file is, a symbolic link is not.
   public var isFailure: Bool
+
+  public init(path: String, code: BlobStorageError.Code, reason: String, isFailure: Bool) {
+    self.path = path
+    self.code = code
+    self.reason = reason
+    self.isFailure = isFailure
+  }
+}
+
+extension BlobStorageError.Code {
+  /// Not a regular file: a link, a device, a socket, or the store's own folder.
+  public static let notRegular = Self(rawValue: "notRegular")
 }
 
 /// The result of an import or dry run.
-public struct ImportReport: Sendable, Hashable {
+public struct ImportReport: Sendable, Hashable, Codable {
   /// Files that were stored, or that the store already had.
   public var fileCount = 0
   public var byteCount: Int64 = 0
@@ -63,8 +78,17 @@ public struct ImportReport: Sendable, Hashable {
   public var duplicateByteCount: Int64 = 0
   /// Bytes added to packs.
   public var storedByteCount: Int64 = 0
-  public var skipped: [Skipped] = []
-  public var seconds = 0.0
+  public var skipped: [SkippedFile] = []
+  public var duration = Duration.zero
+
+  private enum CodingKeys: String, CodingKey {
+    case byteCount, newByteCount, duplicateByteCount, storedByteCount, skipped
+    case fileCount = "files"
+    case newFileCount = "newFiles"
+    case unchangedFileCount = "unchangedFiles"
+    case evictedFileCount = "evictedFiles"
+    case duration = "seconds"
+  }
 }
 
 /// How keys are exported.
@@ -87,11 +111,17 @@ public struct ExportOptions: Sendable, Hashable {
 }
 
 /// The result of an export.
-public struct ExportReport: Sendable, Hashable {
+public struct ExportReport: Sendable, Hashable, Codable {
   public var fileCount = 0
   public var byteCount: Int64 = 0
-  public var skipped: [Skipped] = []
+  public var skipped: [SkippedFile] = []
   /// Keys that could not be read because the store is damaged.
-  public var damaged: [Skipped] = []
-  public var seconds = 0.0
+  public var damaged: [SkippedFile] = []
+  public var duration = Duration.zero
+
+  private enum CodingKeys: String, CodingKey {
+    case byteCount, skipped, damaged
+    case fileCount = "files"
+    case duration = "seconds"
+  }
 }

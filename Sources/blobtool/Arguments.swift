@@ -8,7 +8,7 @@ protocol NamedChoice: CaseIterable, Sendable {
 }
 
 extension CodecKind: NamedChoice {}
-extension Digest.Algorithm: NamedChoice {}
+extension BlobDigest.Algorithm: NamedChoice {}
 
 /// A named value as it was typed. The argument parser would print the value's number.
 struct Choice<Value: NamedChoice>: ExpressibleByArgument {
@@ -46,14 +46,14 @@ extension BlobVersion.ID: ExpressibleByArgument {}
 
 /// A length of time as it was typed: a number and s, m, h or d.
 struct DurationArgument: ExpressibleByArgument {
-  var seconds: Double
+  var value: Duration
 
   init?(argument: String) {
     let units: [Character: Double] = ["s": 1, "m": 60, "h": 3_600, "d": 86_400]
     guard let unit = argument.last.flatMap({ units[$0] }), let number = Double(argument.dropLast()),
       number > 0, number < 1e9
     else { return nil }
-    seconds = number * unit
+    value = .seconds(number * unit)
   }
 }
 
@@ -66,7 +66,7 @@ struct KeyArgument: ExpressibleByArgument {
   /// - Throws: `ValidationError` for an empty key. The store refuses keys that are too long.
   func checked() throws -> String {
     guard !text.isEmpty else {
-      throw ValidationError("a key is empty: it has 1 to \(Limits.keyByteCountMax) bytes")
+      throw ValidationError("a key is empty: it has 1 to \(BlobLimits.maximumKeyByteCount) bytes")
     }
     return text
   }
@@ -83,7 +83,7 @@ struct VersionArgument {
 
   /// The failure for a missing version.
   static func missing(_ text: String?, of key: String, in store: BlobStore) async throws -> Failure {
-    if let text, try await store.current(key) != nil { return .noVersion(text, of: key) }
+    if let text, try await store.currentVersion(of: key) != nil { return .noVersion(text, of: key) }
     return .noKey(key)
   }
 }
@@ -93,12 +93,14 @@ struct DigestArgument: ExpressibleByArgument {
   private var text: String
 
   init?(argument: String) {
-    guard Digest(argument) != nil || Digest(algorithm: .blake3, hex: argument) != nil else { return nil }
+    guard BlobDigest(argument) != nil || BlobDigest(algorithm: .blake3, hex: argument) != nil else {
+      return nil
+    }
     text = argument
   }
 
   /// The digest. Digits alone mean the store's algorithm.
-  func digest(in store: BlobStore) -> Digest? {
-    Digest(text) ?? Digest(algorithm: store.information.digestAlgorithm, hex: text)
+  func digest(in store: BlobStore) -> BlobDigest? {
+    BlobDigest(text) ?? BlobDigest(algorithm: store.information.digestAlgorithm, hex: text)
   }
 }

@@ -46,7 +46,7 @@ enum StorePlace: Sendable {
     }
     let configuration = try S3Configuration(location: location, environment: environment)
     var remote = RemoteConfiguration()
-    if let packCache { remote.cacheByteCountMax = packCache }
+    if let packCache { remote.cacheByteLimit = packCache }
     return .bucket(configuration, state: try state ?? defaultState(configuration), remote)
   }
 
@@ -114,7 +114,7 @@ enum StorePlace: Sendable {
     guard let base = named ?? environment["HOME"].map({ "\($0)/.local/state" }) else {
       throw ValidationError("HOME is not set, so the state of the store has no place: give --state DIR")
     }
-    let whole = Digest.of(Array("\(place.endpoint)\n\(place.location)".utf8)).hex.prefix(16)
+    let whole = BlobDigest.of(Array("\(place.endpoint)\n\(place.location)".utf8)).hex.prefix(16)
     let folder = "\(base)/blobtool"
     do {
       try FileManager.default.createDirectory(

@@ -28,7 +28,7 @@ extension FileReader {
   private func readers(_ data: Data) async throws -> [FileReader] {
     let file = folder.url.appendingPathComponent("file")
     try data.write(to: file)
-    let digest = try await store.put("key", .data(data)).version.digest
+    let digest = try await store.put(.data(data), forKey: "key").version.digest
     let readers = [
       FileReader(fileURL: file), FileReader(store: store, key: "key"),
       FileReader(store: store, digest: digest),
@@ -90,7 +90,7 @@ extension FileReader {
   func missingAndClosed() async throws {
     for reader in [
       FileReader(fileURL: folder.url.appendingPathComponent("missing")), FileReader(fileURL: folder.url),
-      FileReader(store: store, key: "missing"), FileReader(store: store, digest: Digest.of(Data([1]))),
+      FileReader(store: store, key: "missing"), FileReader(store: store, digest: BlobDigest.of(Data([1]))),
     ] {
       #expect(!reader.open())
       #expect(await reader.bytes(0..<1) == nil)
@@ -109,7 +109,7 @@ extension FileReader {
     var versions: [BlobVersion] = []
     for text in ["first", "later"] {
       let options = PutOptions(replacement: .archiveCurrent)
-      versions.append(try await store.put("k", .data(Data(text.utf8)), options: options).version)
+      versions.append(try await store.put(.data(Data(text.utf8)), forKey: "k", options: options).version)
     }
     let readers = [
       FileReader(store: store, key: "k", version: versions[0].id),
@@ -119,7 +119,7 @@ extension FileReader {
       #expect(reader.open())
       #expect(await reader.bytes(0..<10) == Data(text.utf8))
     }
-    try await store.put("k", .data(Data("newest".utf8)))
+    try await store.put(.data(Data("newest".utf8)), forKey: "k")
     #expect(readers[2].open())
     #expect(await readers[2].bytes(0..<10) == Data("later".utf8))
     readers[2].close()

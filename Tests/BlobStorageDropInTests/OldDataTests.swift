@@ -66,7 +66,7 @@ import Testing
     let store = try await BlobStore.create(at: path)
     for number in 1...2 {
       let options = PutOptions(replacement: .archiveCurrent, metadata: Array("\(number).dat".utf8))
-      try await store.put("a/key3", .data(Data("3 \(number)".utf8)), options: options)
+      try await store.put(.data(Data("3 \(number)".utf8)), forKey: "a/key3", options: options)
     }
     try await store.close()
     let archives = try (0..<3).map { _ in DataArchive(rootUrl: try root.detour()) }
@@ -116,8 +116,8 @@ import Testing
     #expect(try root.text("Documents/images/.blobstore") == "store")
     let opened = try await BlobStore.open(
       at: root.url.appendingPathComponent("Documents/images/.blobstore-2").path)
-    let hidden = try #require(try await opened.current("d/.hidden"))
-    let own = try #require(try await opened.current("d/.blobstore"))
+    let hidden = try #require(try await opened.currentVersion(of: "d/.hidden"))
+    let own = try #require(try await opened.currentVersion(of: "d/.blobstore"))
     #expect(hidden.id.description < own.id.description)
   }
 
@@ -346,7 +346,7 @@ import Testing
     let store = try await BlobStore.open(at: root.url.appendingPathComponent("data_archive/.blobstore").path)
     var identities: [String] = []
     for key in ["a/c/d", "a/b", "a/a"] {
-      identities.append(try #require(try await store.current(key)).id.description)
+      identities.append(try #require(try await store.currentVersion(of: key)).id.description)
     }
     #expect(identities == identities.sorted())
     try await store.close()

@@ -180,7 +180,7 @@ import Testing
     }
     let store = try await BlobStore.open(at: home.url.appendingPathComponent("Documents/.blobstore").path)
     #expect(try await store.keys(prefix: "p/", limit: 10).isEmpty)
-    #expect(try await store.current("m/p/Other name") != nil)
+    #expect(try await store.currentVersion(of: "m/p/Other name") != nil)
     try await store.close()
   }
 

@@ -20,7 +20,7 @@ import Testing
   }
 
   private func put(_ key: String, seed: UInt64) throws -> BlobVersion {
-    try store.put(key, .data(randomBytes(1 << 20, seed: seed))).version
+    try store.put(.data(randomBytes(1 << 20, seed: seed)), forKey: key).version
   }
 
   /// What the packs take.

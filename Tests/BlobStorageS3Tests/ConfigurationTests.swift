@@ -143,7 +143,8 @@ struct ConfigurationTests {
     #expect(
       other.credentials
         == S3Credentials(
-          accessKey: "OTHER", secretKey: Secret("other-secret"), sessionToken: Secret("other-token#part")))
+          accessKey: "OTHER", secretKey: S3Secret("other-secret"), sessionToken: S3Secret("other-token#part"))
+    )
     #expect(other.region == "eu-north-1")
     #expect(other.certificates == "/etc/ssl/own.pem")
     #expect(other.authority == "bucket.service:1")
@@ -154,7 +155,7 @@ struct ConfigurationTests {
     ]
     let all = try Self.configuration(files.merging(Self.keys) { $1 }.merging(variables) { $1 })
     #expect(all.credentials.accessKey == "AKIDEXAMPLE")
-    #expect(all.credentials.sessionToken == Secret("t"))
+    #expect(all.credentials.sessionToken == S3Secret("t"))
     #expect(all.region == "x")
     #expect(all.endpoint.host == "b")
     #expect(all.certificates == "/c")
@@ -192,14 +193,14 @@ struct ConfigurationTests {
     #expect(
       half.credentials
         == S3Credentials(
-          accessKey: "PROFILE", secretKey: Secret("profile-secret"),
-          sessionToken: Secret("profile=token==")))
+          accessKey: "PROFILE", secretKey: S3Secret("profile-secret"),
+          sessionToken: S3Secret("profile=token==")))
     // The file of credentials goes first.
     #expect(half.region == "eu-west-1")
     #expect(half.addressing == .path)
     let whole = try Self.configuration(
       files.merging(Self.keys) { $1 }.merging(["AWS_DEFAULT_REGION": "eu-north-1"]) { $1 })
-    #expect(whole.credentials == S3Credentials(accessKey: "AKIDEXAMPLE", secretKey: Secret("very-secret")))
+    #expect(whole.credentials == S3Credentials(accessKey: "AKIDEXAMPLE", secretKey: S3Secret("very-secret")))
     #expect(whole.region == "eu-north-1")
   }
 
@@ -232,7 +233,7 @@ struct ConfigurationTests {
         location: try S3Location("s3://bucket/a"), environment: ["HOME": home.path].merging(more) { $1 })
     }
     let own = try read(["AWS_PROFILE": ""])
-    #expect(own.credentials == S3Credentials(accessKey: "OWN", secretKey: Secret("own;secret")))
+    #expect(own.credentials == S3Credentials(accessKey: "OWN", secretKey: S3Secret("own;secret")))
     #expect(own.region == "eu-west-1")
     #expect(own.addressing == .path)
     #expect(own.endpoint.description == "https://s3.eu-west-1.amazonaws.com")
@@ -293,7 +294,7 @@ struct ConfigurationTests {
     let proxy = try #require(try Self.configuration(Self.keys.merging(["HTTPS_PROXY": text]) { $1 }).proxy)
     #expect(proxy.host == "proxy")
     #expect(proxy.user == user)
-    #expect(proxy.password == password.map { Secret($0) })
+    #expect(proxy.password == password.map { S3Secret($0) })
   }
 
   @Test("shows no secret, however it is printed")
@@ -303,7 +304,7 @@ struct ConfigurationTests {
       "AWS_SESSION_TOKEN": "very-secret-2",
       "HTTPS_PROXY": "http://user:very-secret-3@proxy:8",
     ])
-    #expect(configuration.proxy?.password == Secret("very-secret-3"))
+    #expect(configuration.proxy?.password == S3Secret("very-secret-3"))
     var dumped = ""
     dump(configuration, to: &dumped)
     let texts = [

@@ -52,7 +52,7 @@ struct ConformanceTests {
       #expect(try FaultTests.put(store) == .stored)
       try store.delete("packs/x")
     }
-    configuration.credentials.secretKey = Secret("wrong")
+    configuration.credentials.secretKey = S3Secret("wrong")
     let wrong = S3ObjectStore(try S3Client(configuration))
     #expect(FaultTests.failure { _ = try FaultTests.put(wrong) }?.code == .permissionDenied)
     configuration.credentials.accessKey = "wrong"

@@ -30,12 +30,12 @@ struct SharedStoreTests {
     #expect(first.information.path == lab.place.location.description)
 
     let second = try await BlobStore.open(lab.place, state: lab.state("b"))
-    #expect(try await second.current("key")?.digest == digest)
+    #expect(try await second.currentVersion(of: "key")?.digest == digest)
     #expect(try await second.data(forKey: "key") == data)
     try await second.set("other", to: Data("later".utf8))
     try await second.close()
 
-    #expect(try await first.current("other") == nil)
+    #expect(try await first.currentVersion(of: "other") == nil)
     try await first.catchUp()
     #expect(try await first.data(forKey: "other") == Data("later".utf8))
     try await first.close()

@@ -5,9 +5,9 @@ import Testing
 struct SignatureV4Tests {
   /// The credentials of AWS's published examples.
   static let documentation = S3Credentials(
-    accessKey: "AKIAIOSFODNN7EXAMPLE", secretKey: Secret("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"))
+    accessKey: "AKIAIOSFODNN7EXAMPLE", secretKey: S3Secret("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"))
   static let suite = S3Credentials(
-    accessKey: "AKIDEXAMPLE", secretKey: Secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"))
+    accessKey: "AKIDEXAMPLE", secretKey: S3Secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"))
   /// 24 May 2013 and 30 August 2015, 12:36.
   static let documentationTime = UTCTime(secondsSince1970: 1_369_353_600)
   static let suiteTime = UTCTime(secondsSince1970: 1_440_938_160)

@@ -68,7 +68,6 @@ import Testing
 
   private struct CacheLine: Decodable {
     var keys: Int
-    var byteCountMax: Int64
     var diskByteCount: Int64
   }
 

@@ -37,7 +37,9 @@ struct VersionLine: Decodable {
     let file = try workshop.write(bytes, to: "plain")
     let outcome = try await workshop.expect(0, ["put", "k", file, "--json"])
     #expect(
-      try outcome.fields() == ["key", "version", "digest", "byteCount", "newByteCount", "storedByteCount"])
+      try outcome.fields() == [
+        "key", "version", "digest", "byteCount", "created", "newByteCount", "storedByteCount",
+      ])
     let put = try #require(try outcome.json(PutLine.self).first)
     #expect(put.byteCount == byteCount)
     let sum = try await workshop.shell("b3sum --no-names plain")
@@ -316,7 +318,7 @@ struct VersionLine: Decodable {
     let workshop = try await Workshop()
     try await workshop.expect(0, ["put", "k", "--codec", "zlib"], input: Data(repeating: 65, count: 50_000))
     let outcome = try await workshop.expect(0, ["info", "k", "--json"])
-    #expect(try outcome.fields().count == 10)
+    #expect(try outcome.fields().count == 11)
     let line = try #require(try outcome.json(Line.self).first)
     #expect(line.codecs.keys.sorted() == ["zlib"])
     #expect(line.codecs["zlib"] == line.chunks)

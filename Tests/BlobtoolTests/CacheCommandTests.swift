@@ -5,9 +5,13 @@ import Testing
 @Suite struct CacheCommandTests {
   private struct CacheLine: Decodable {
     var prefix: String
-    var byteCountMax: Int64
-    var countMax: Int?
-    var lifetimeSeconds: Double?
+    struct Limits: Decodable {
+      var byteLimit: Int64
+      var keyLimit: Int?
+      var lifetimeSeconds: Double?
+    }
+
+    var limits: Limits
     var keys: Int
     var packs: Int
     var garbageByteCount: Int64
@@ -18,7 +22,7 @@ import Testing
     var keysExpired: Int
     var keysEvicted: Int
     var freedByteCount: Int64
-    var byteCountMax: Int64
+    var byteLimit: Int64
     var diskByteCount: Int64
     var seconds: Double
   }
@@ -33,10 +37,10 @@ import Testing
     }
     let set = try await workshop.expect(0, ["cache", "set-limit", "9M", "--evict", "--json"])
     let line = try #require(try set.json(CacheLine.self).first)
-    #expect(line.byteCountMax == 9 << 20)
+    #expect(line.limits.byteLimit == 9 << 20)
     #expect(line.diskByteCount <= 9 << 20)
     #expect(line.keys < 16 && line.keys > 8)
-    #expect(line.countMax == nil)
+    #expect(line.limits.keyLimit == nil)
     // The first puts went first.
     try await workshop.expect(3, ["get", "k4", "-o", "out"])
     try await workshop.expect(0, ["get", "k19", "-o", "out"])
@@ -60,7 +64,7 @@ import Testing
     #expect(imported.keys > 8)
     let trimmed = try #require(
       try await workshop.expect(0, ["cache", "trim", "--json"]).json(TrimLine.self).first)
-    #expect(trimmed.byteCountMax == 9 << 20)
+    #expect(trimmed.byteLimit == 9 << 20)
     #expect(
       try await workshop.expect(0, ["verify", "--json"]).json(VerificationLine.self).first?.damaged.count == 0
     )
@@ -118,7 +122,7 @@ import Testing
     ]
     for (text, byteCount) in limits {
       let set = try await workshop.expect(0, ["cache", "set-limit", text, "--json"])
-      #expect(try set.json(CacheLine.self).first?.byteCountMax == byteCount, "\(text)")
+      #expect(try set.json(CacheLine.self).first?.limits.byteLimit == byteCount, "\(text)")
     }
     for text in [
       "", "M", "MiB", "9X", "9iB", "9XiB", "9MB", "9 MiB", "-9M", "-9MiB", "9999999999T", "9999999999TiB",
@@ -127,7 +131,7 @@ import Testing
     }
     let stats = try await workshop.expect(0, ["cache", "stats", "--json"])
     let line = try #require(try stats.json(CacheLine.self).first)
-    #expect(line.byteCountMax == 2 << 40)
+    #expect(line.limits.byteLimit == 2 << 40)
   }
 
   @Test("refuses limits that make no sense, and keeps to its prefix")
@@ -147,8 +151,8 @@ import Testing
       ])
     let line = try #require(try set.json(CacheLine.self).first)
     #expect(line.prefix == "c/")
-    #expect(line.countMax == 5)
-    #expect(line.lifetimeSeconds == 2_500.5)
+    #expect(line.limits.keyLimit == 5)
+    #expect(line.limits.lifetimeSeconds == 2_500.5)
     #expect(line.keys == 1)
     try await workshop.expect(1, ["cache", "set-limit", "9M", "--prefix", "d/"])
     #expect(try await workshop.expect(0, ["cache", "stats"]).errors.isEmpty)
@@ -193,8 +197,8 @@ import Testing
     // A prefix that is not said again stays; the other limits are those that are said.
     try await workshop.expect(0, ["cache", "set-limit", "10M"])
     let changed = try await statistics(workshop, workshop.storePath)
-    #expect((changed.prefix, changed.byteCountMax) == ("c/", 10 << 20))
-    #expect(changed.countMax == nil && changed.lifetimeSeconds == nil)
+    #expect((changed.prefix, changed.limits.byteLimit) == ("c/", 10 << 20))
+    #expect(changed.limits.keyLimit == nil && changed.limits.lifetimeSeconds == nil)
     try await workshop.expect(0, ["put", "another"], input: Data("stays".utf8))
     for index in 10..<24 {
       try await workshop.expect(0, ["put", "c/\(index)"], input: noise(600_000, seed: UInt64(index)))
@@ -232,8 +236,8 @@ import Testing
       if command[0] == "gc" { #expect(outcome.text.contains(/keys evicted +1\n/), "\(outcome.text)") }
     }
     try await workshop.expect(0, ["put", "c/old"], input: Data("old".utf8))
-    struct Evicted: Decodable { var keysEvicted: Int? }
-    for count in [1, nil] {
+    struct Evicted: Decodable { var keysEvicted: Int }
+    for count in [1, 0] {
       let outcome = try await workshop.expect(0, ["gc", "--json"])
       #expect(try outcome.json(Evicted.self).first?.keysEvicted == count)
     }

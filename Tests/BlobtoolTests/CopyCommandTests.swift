@@ -167,7 +167,7 @@ struct CopyCommandTests {
     #expect((uncopied.key, uncopied.version, uncopied.digest) == ("bad", bad.version, bad.digest))
     #expect(line.damaged.count == 1 && uncopied.reason.contains("damaged"))
     // The same of an export.
-    struct Exported: Decodable { var files: Int; var byteCount: Int; var damaged: [ImportLine.Skipped] }
+    struct Exported: Decodable { var files: Int; var byteCount: Int; var damaged: [ImportLine.SkippedFile] }
     let export = try #require(
       try await workshop.expect(4, ["export", "out", "--json"]).json(Exported.self).first)
     #expect((export.files, export.byteCount) == (1, 100_000))

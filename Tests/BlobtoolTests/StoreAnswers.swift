@@ -29,7 +29,7 @@ struct StoreQuestion: Sendable {
       Self("why", "long") { try lines($0, ["key", "byteCount"]) },
       Self("stats") { try lines($0, ["keys", "versions", "blobs", "plainByteCount", "uniqueByteCount"]) },
       Self("report") { try report($0) },
-      Self("verify") { try lines($0, ["damaged", "lostPacks", "versionsAhead"]) },
+      Self("verify") { try lines($0, ["damaged", "losses", "versionsAhead"]) },
       export, copy,
     ]
 
@@ -95,7 +95,7 @@ struct StoreQuestion: Sendable {
   static func tree(_ files: [String: Data]) -> Data {
     var whole = Data()
     for (path, bytes) in files.sorted(by: { $0.key < $1.key }) {
-      whole += Data("\(path) \(bytes.count) \(Digest.of(Array(bytes)))\n".utf8)
+      whole += Data("\(path) \(bytes.count) \(BlobDigest.of(Array(bytes)))\n".utf8)
     }
     return whole
   }

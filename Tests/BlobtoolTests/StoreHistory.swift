@@ -69,13 +69,13 @@ final class StoreHistory: Sendable {
 
     // What a copy shows that is made meanwhile is what a kill at that moment leaves.
     let store = try await BlobStore.open(at: workshop.storePath)
-    _ = try await store.put("replaced", .data(Data("replaced: fourth".utf8)))
+    _ = try await store.put(.data(Data("replaced: fourth".utf8)), forKey: "replaced")
     _ = try await store.put(
-      "open", .data(noise(2_000, seed: 21)), options: PutOptions(metadata: Array("m".utf8)))
+      .data(noise(2_000, seed: 21)), forKey: "open", options: PutOptions(metadata: Array("m".utf8)))
     steps.append(try workshop.keepStep(steps.count))
-    _ = try await store.put("replaced", .data(Data("replaced: newest".utf8)))
+    _ = try await store.put(.data(Data("replaced: newest".utf8)), forKey: "replaced")
     _ = try await store.put(
-      "open", .data(noise(2_000, seed: 22)), options: PutOptions(metadata: Array("n".utf8)))
+      .data(noise(2_000, seed: 22)), forKey: "open", options: PutOptions(metadata: Array("n".utf8)))
     _ = try await store.delete(["files/a"])
     steps.append(try workshop.keepStep(steps.count))
     try await store.close()

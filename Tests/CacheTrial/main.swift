@@ -40,12 +40,12 @@ if words[1] == "work", words.count == 10, let index = Int(words[9]) {
 /// One process's share of the requests.
 func work(_ index: Int) async throws {
   let cache = try await BlobCache.open(
-    at: folder, limits: CacheLimits(byteCountMax: byteCountMax),
+    at: folder, limits: CacheLimits(byteLimit: byteCountMax),
     configuration: CacheConfiguration(
       store: StoreConfiguration(
         // On standard error: why a value was refused.
         logger: Logger(label: "worker \(index)", factory: StreamLogHandler.standardError(label:)),
-        cacheByteCountMax: 0, threadCount: 1), memoryByteCountMax: 0))
+        cacheByteLimit: 0, threadCount: 1), memoryByteLimit: 0))
   var (hitCount, getCount, wrongCount, refusedCount, putByteCount) = (0, 0, 0, 0, 0)
   for number in stride(from: index, to: requestCount, by: processCount) {
     let request = trace.request(number)

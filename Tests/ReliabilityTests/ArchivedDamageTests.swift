@@ -8,7 +8,7 @@ import Testing
 /// What only archived versions need is looked after like what current ones need.
 @Suite("Damage of archived versions", .serialized)
 struct ArchivedDamageTests {
-  private static let everything = CollectionOptions(garbageShareMin: 0)
+  private static let everything = GarbageCollectionOptions(minimumGarbageShare: 0)
 
   /// The key "k" has four versions. The second and the last hold bytes that no other version has.
   private static func store(byteCount: Int) throws -> Lab {
@@ -29,7 +29,7 @@ struct ArchivedDamageTests {
   func damaged(byteCount: Int) throws {
     let lab = try Self.store(byteCount: byteCount)
     let lost = noise(1, byteCount)
-    let blob = Digest.of(Array(lost))
+    let blob = BlobDigest.of(Array(lost))
     for path in try DamageTests.paths(lab) {
       try DamageTests.change(lab, path) { bytes in
         if let place = Data(bytes).range(of: Data(lost.prefix(64))) { bytes[place.lowerBound + 5] ^= 1 }
@@ -47,7 +47,7 @@ struct ArchivedDamageTests {
       }
       try lab.delete(engine, ["garbage"])
       // It reads no chunks of data.
-      let quick = try engine.verify(isQuick: true)
+      let quick = try engine.verify(.structure)
       #expect(quick.damaged == [] && quick.blobCount == 4)
 
       let verified = try engine.verify()
@@ -60,7 +60,7 @@ struct ArchivedDamageTests {
         let collected = try engine.collectGarbage(Self.everything)
         #expect(collected.freedByteCount == 0, sourceLocation: sourceLocation)
         #expect(
-          collected.obstacles.contains { $0.contains("\(digest)") }, "\(collected.obstacles)",
+          collected.obstacles.contains { $0.message.contains("\(digest)") }, "\(collected.obstacles)",
           sourceLocation: sourceLocation)
         let after = try LostPackTests.names(lab)
         #expect(Set(before).isSubset(of: after), sourceLocation: sourceLocation)
@@ -74,7 +74,7 @@ struct ArchivedDamageTests {
       let names = try LostPackTests.names(lab)
       #expect(repaired.packCount == names.count && repaired.keyCount == 2)
       for isQuick in [true, false] {
-        let damaged = try engine.verify(isQuick: isQuick).damaged
+        let damaged = try engine.verify(isQuick ? .structure : .chunks).damaged
         #expect(damaged.map(\.digest) == [digest] && damaged.map(\.keys) == [["k"]], "\(damaged)")
         #expect(damaged.allSatisfy { $0.pack.isEmpty })
       }
@@ -140,38 +140,38 @@ struct ArchivedDamageTests {
   func missing(ofBase: Bool) throws {
     let lab = try Lab()
     let there = Array(noise(1, 300))
-    let absent = Digest.of(Array(noise(2, 300)))
+    let absent = BlobDigest.of(Array(noise(2, 300)))
     var records: [(content: PackRecord.Content, payload: [UInt8])] = []
-    func encode(_ plain: [UInt8], against base: Digest) throws {
+    func encode(_ plain: [UInt8], against base: BlobDigest) throws {
       let record = ChunkRecord(
-        digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, base: base)
+        digest: BlobDigest.of(plain), plainByteCount: plain.count, codecNumber: 1, base: base)
       records.append((.chunk(record), try HostileTests.encoded(plain, .zstd)))
     }
-    let chunk = ChunkRecord(digest: Digest.of(there), plainByteCount: there.count, codecNumber: 0)
+    let chunk = ChunkRecord(digest: BlobDigest.of(there), plainByteCount: there.count, codecNumber: 0)
     records.append((.chunk(chunk), there))
     let based = [UInt8](prose(3, 3_000))
     if ofBase { try encode(based, against: absent) }
     // No version needs it.
-    try encode([UInt8](prose(4, 3_000)), against: Digest.of(Array(noise(5, 300))))
-    let blob = ofBase ? Digest.of(based) : absent
+    try encode([UInt8](prose(4, 3_000)), against: BlobDigest.of(Array(noise(5, 300))))
+    let blob = ofBase ? BlobDigest.of(based) : absent
     let byteCount: Int64 = ofBase ? 3_000 : 300
     records.append(HostileTests.ref("k", blob, byteCount: byteCount, time: 1 << 41))
-    records.append(HostileTests.ref("k", Digest.of(there), byteCount: 300, time: 1 << 41 + 1))
-    records.append(HostileTests.ref("z", Digest.of(there), byteCount: 300, time: 1 << 41 + 2))
+    records.append(HostileTests.ref("k", BlobDigest.of(there), byteCount: 300, time: 1 << 41 + 1))
+    records.append(HostileTests.ref("z", BlobDigest.of(there), byteCount: 300, time: 1 << 41 + 2))
     try HostileTests.plant(lab, 1, records)
     try lab.session { engine in
       let versions = try engine.versions("k").map(\.id)
       try #require(versions.count == 2)
       for isQuick in [true, false] {
-        let report = try engine.verify(isQuick: isQuick)
+        let report = try engine.verify(isQuick ? .structure : .chunks)
         // Only a read of the record finds it damaged.
-        let expected: Set<Digest> = ofBase && !isQuick ? [absent, blob] : [absent]
+        let expected: Set<BlobDigest> = ofBase && !isQuick ? [absent, blob] : [absent]
         #expect(Set(report.damaged.compactMap(\.digest)) == expected, "\(report.damaged)")
         #expect(report.damaged.count == expected.count && report.damaged.allSatisfy { $0.keys == ["k"] })
         #expect(report.blobCount == 2)
       }
       let (kept, statistics) = (try engine.collectGarbage(Self.everything), try engine.statistics())
-      #expect(kept.freedByteCount == 0 && kept.obstacles.contains { $0.contains("\(absent)") })
+      #expect(kept.freedByteCount == 0 && kept.obstacles.contains { $0.message.contains("\(absent)") })
       #expect(statistics.unreadable.contains { $0.contains("\(absent)") })
 
       let repaired = try engine.repair()

@@ -10,7 +10,7 @@ import Testing
 /// go on.
 @Suite("What a collection takes", .serialized)
 struct CollectionPlanTests {
-  private static let everything = CollectionOptions(garbageShareMin: 0)
+  private static let everything = GarbageCollectionOptions(minimumGarbageShare: 0)
 
   private static func rows(_ engine: Engine) throws -> [(number: UInt32, row: PackRow)] {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.packRows() }
@@ -36,7 +36,7 @@ struct CollectionPlanTests {
     try lab.session { engine in
       try lab.delete(engine, ["b"])
       let before = try Self.recordByteCount(engine)
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: share))
+      let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: share))
       let (after, statistics) = (try Self.recordByteCount(engine), try engine.statistics())
       #expect(report.obstacles == [])
       #expect(report.freedByteCount == before - after)
@@ -49,7 +49,7 @@ struct CollectionPlanTests {
       #expect(report.copiedByteCount - named == report.freedByteCount + named)
       #expect((report.freedByteCount > 200) == (share == 0.5))
       // What is needed as a whole is not copied for nothing.
-      let again = try engine.collectGarbage(CollectionOptions(garbageShareMin: share))
+      let again = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: share))
       #expect(again.compactedPackCount == 0 && again.copiedByteCount == 0)
     }
   }
@@ -64,7 +64,7 @@ struct CollectionPlanTests {
     }
     try lab.session { engine in
       var options = Self.everything
-      options.archivedCountMax = count
+      options.archivedVersionLimit = count
       options.isDryRun = true
       let planned = try engine.collectGarbage(options)
       #expect(try engine.versions("k").count == 3)
@@ -207,7 +207,7 @@ struct CollectionPlanTests {
       try lab.disk.remove(reserve)
       let before = lab.disk.callCount
       let plan = try engine.collectGarbage(
-        CollectionOptions(isDryRun: true, archivedCountMax: 0, garbageShareMin: 0))
+        GarbageCollectionOptions(isDryRun: true, archivedVersionLimit: 0, minimumGarbageShare: 0))
       let changes = lab.disk.calls.filter { call in
         call.number > before && call.mutationNumber != nil
           && (call.detail.contains("/packs/") || call.detail.contains("/reserve"))
@@ -230,18 +230,19 @@ struct CollectionPlanTests {
     try lab.session { engine in
       for share in [-0.01, 1.01, .nan] {
         let error = #expect(throws: BlobStorageError.self) {
-          try engine.collectGarbage(CollectionOptions(garbageShareMin: share))
+          try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: share))
         }
         #expect(error?.code == .invalidArgument, "\(share)")
       }
       for isDryRun in [false, true] {
         let error = #expect(throws: BlobStorageError.self) {
-          try engine.collectGarbage(CollectionOptions(isDryRun: isDryRun, archivedCountMax: -1))
+          try engine.collectGarbage(GarbageCollectionOptions(isDryRun: isDryRun, archivedVersionLimit: -1))
         }
         #expect(error?.code == .invalidArgument)
       }
       for share in [0.0, 1.0] {
-        let report = try engine.collectGarbage(CollectionOptions(archivedCountMax: 0, garbageShareMin: share))
+        let report = try engine.collectGarbage(
+          GarbageCollectionOptions(archivedVersionLimit: 0, minimumGarbageShare: share))
         #expect(report.obstacles == [])
       }
     }
@@ -269,7 +270,7 @@ struct CollectionPlanTests {
       path: Lab.storePath, configuration: StoreConfiguration(threadCount: 1), environment: environment)
     func run() throws {
       if work == "gc" {
-        _ = try engine.collectGarbage(CollectionOptions(waitSeconds: 2))
+        _ = try engine.collectGarbage(GarbageCollectionOptions(timeout: .seconds(2)))
       } else {
         _ = try engine.repair(waitSeconds: 2)
       }
@@ -305,7 +306,10 @@ struct CollectionPlanTests {
       try lab.delete(engine, ["garbage", "more garbage"])
       let report = try engine.collectGarbage(Self.everything)
       #expect(report.obstacles.count == 1)
-      #expect(report.obstacles.allSatisfy { $0.contains(name.dropLast(5)) && $0.contains("run verify") })
+      #expect(
+        report.obstacles.allSatisfy {
+          $0.message.contains(name.dropLast(5)) && $0.message.contains("run verify")
+        })
       #expect(report.compactedPackCount == 1 && report.deletedPackCount == 0)
       let names = try LostPackTests.names(lab)
       #expect(names.contains(name))
@@ -324,7 +328,7 @@ struct CollectionPlanTests {
     try lab.session { try lab.put($0, [("garbage", noise(1, 200))]) }
     let leases = FilePath("\(Lab.storePath)/leases")
     let lease = LeaseFile(folder: leases, writer: 99, files: lab.disk.process())
-    let absent = Digest.of(Array("absent".utf8))
+    let absent = BlobDigest.of(Array("absent".utf8))
     let hold = try lease.hold([.chunk(absent), .blob(absent)])
     try lab.session { engine in
       try lab.delete(engine, ["garbage"])
@@ -368,7 +372,7 @@ struct CollectionPlanTests {
           let condemned = try Self.rows(engine).filter { $0.row.state == .condemned }
           #expect(condemned.count == 1, "it was killed at another time")
           // Too little of it is garbage.
-          _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 1))
+          _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 1))
         }
         let rows = try Self.rows(engine)
         #expect(rows.allSatisfy { $0.row.state == .live }, "killed: \(isKilled)")
@@ -466,7 +470,7 @@ struct CollectionPlanTests {
       }
     }
     #expect(throws: BlobStorageError.self) {
-      try collector.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+      try collector.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1))
     }
     lab.restart(with: try CatalogFolder(copyOf: lab.catalog))
     withExtendedLifetime((writer, collector)) {}
@@ -474,7 +478,7 @@ struct CollectionPlanTests {
       let retired = try Self.rows(engine).filter { $0.row.state == .retired }
       #expect(!retired.isEmpty, "it was killed at another time")
       // Nothing else is worth it.
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 1))
+      let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 1))
       #expect(report.obstacles == [])
       let (rows, found) = (try Self.rows(engine), try lab.observed(engine))
       let files = try lab.disk.list(LostPackTests.packs)
@@ -490,12 +494,12 @@ struct CollectionPlanTests {
     let lab = try Lab()
     var records: [(content: PackRecord.Content, payload: [UInt8])] = []
     var lists = ByteWriter()
-    var missing: Set<Digest> = []
+    var missing: Set<BlobDigest> = []
     for part in 0..<3 {
       var list = ByteWriter()
       for number in part * 2_000..<(part + 1) * 2_000 {
         let plain = withUnsafeBytes(of: number) { Array($0) }
-        let digest = Digest.of(plain)
+        let digest = BlobDigest.of(plain)
         ChunkEntry(digest: digest, plainByteCount: plain.count).encode(into: &list)
         if number == 0 || number == 5_999 {
           missing.insert(digest)
@@ -504,7 +508,7 @@ struct CollectionPlanTests {
             (.chunk(ChunkRecord(digest: digest, plainByteCount: plain.count, codecNumber: 0)), plain))
         }
       }
-      let entry = ListEntry(digest: Digest.of(list.bytes), chunkCount: 2_000, spanByteCount: 16_000)
+      let entry = ListEntry(digest: BlobDigest.of(list.bytes), chunkCount: 2_000, spanByteCount: 16_000)
       entry.encode(into: &lists)
       records.append(
         (
@@ -512,7 +516,7 @@ struct CollectionPlanTests {
           list.bytes
         ))
     }
-    let blob = Digest.of(Array("long".utf8))
+    let blob = BlobDigest.of(Array("long".utf8))
     let manifest = ManifestRecord(
       digest: blob, byteCount: 48_000, chunkCount: 6_000, depth: 1, listedCount: 3)
     records.append((.manifest(manifest), lists.bytes))
@@ -526,7 +530,7 @@ struct CollectionPlanTests {
       let (report, statistics) = (try engine.collectGarbage(Self.everything), try engine.statistics())
       #expect(report.obstacles.count == 2 && statistics.unreadable.count == 2)
       for digest in missing {
-        #expect(report.obstacles.contains { $0.contains("\(digest)") })
+        #expect(report.obstacles.contains { $0.message.contains("\(digest)") })
         #expect(statistics.unreadable.contains { $0.contains("\(digest)") })
       }
     }
@@ -543,7 +547,7 @@ struct CollectionPlanTests {
   }
 
   private static func labOfLongChunks() throws -> Lab {
-    let lab = try Lab(StoreOptions(chunkByteCountAverage: 64 << 10, usesSimilarity: false))
+    let lab = try Lab(StoreOptions(averageChunkByteCount: 64 << 10, usesSimilarity: false))
     lab.packByteCountTarget = 8 << 20
     return lab
   }

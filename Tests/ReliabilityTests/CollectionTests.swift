@@ -13,7 +13,7 @@ import Testing
 /// What a collection must keep, each by itself, and what it costs.
 @Suite("A collection", .serialized)
 struct CollectionTests {
-  private static let everything = CollectionOptions(garbageShareMin: 0)
+  private static let everything = GarbageCollectionOptions(minimumGarbageShare: 0)
 
   @Test(
     "that comes while a reader is about to write its lease leaves what the reader finds after it",
@@ -184,7 +184,7 @@ struct CollectionTests {
     try lab.session { engine in
       try lab.put(engine, [("a", noise(5, 100))])
       try lab.delete(engine, ["other"])
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.5))
+      let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.5))
       #expect(report.deletedPackCount + report.compactedPackCount == 1)
     }
     try lab.forgetCatalog()
@@ -214,7 +214,7 @@ struct CollectionTests {
     }
     try lab.session { engine in
       try lab.delete(engine, ["other"])
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.5))
+      let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.5))
       #expect(report.compactedPackCount == 1 && report.deletedPackCount == 0)
     }
     for forgets in [false, true] {
@@ -261,7 +261,7 @@ struct CollectionTests {
     _ = try writer.put("b", .data(noise(4, 300)), .relaxed)
     lab.disk.plan(Fault(.synchronize, errno: .ioError))
     #expect(throws: BlobStorageError.self) { try writer.put("c", .data(noise(5, 300)), PutOptions()) }
-    let options = CollectionOptions(archivedCountMax: 0, garbageShareMin: 0)
+    let options = GarbageCollectionOptions(archivedVersionLimit: 0, minimumGarbageShare: 0)
     let collector = try lab.open()
     let error = #expect(throws: BlobStorageError.self) { try collector.collectGarbage(options) }
     #expect(error?.code == .busy)
@@ -360,8 +360,8 @@ struct CollectionTests {
     "removes nothing while something is missing that a version needs", arguments: ["blob", "chunk", "list"])
   func missing(_ what: String) throws {
     let lab = try Lab()
-    let absent = ChunkEntry(digest: Digest.of(Array("absent".utf8)), plainByteCount: 6)
-    let blob = Digest.of(Array("a blob".utf8))
+    let absent = ChunkEntry(digest: BlobDigest.of(Array("absent".utf8)), plainByteCount: 6)
+    let blob = BlobDigest.of(Array("a blob".utf8))
     var payload = ByteWriter()
     switch what {
     case "blob": break
@@ -383,7 +383,7 @@ struct CollectionTests {
       try lab.delete(engine, ["garbage"])
       let before = try engine.backend.packNames().live.count
       let report = try engine.collectGarbage(Self.everything)
-      #expect(report.obstacles.contains { $0.contains("\(what == "blob" ? blob : absent.digest)") })
+      #expect(report.obstacles.contains { $0.message.contains("\(what == "blob" ? blob : absent.digest)") })
       #expect(report.freedByteCount == 0)
       // What is written to meanwhile is sealed, and nothing goes.
       let after = try engine.backend.packNames().live.count
@@ -405,11 +405,11 @@ struct CollectionTests {
   /// A blob that names one list many times, and more blobs that name it.
   private static func plantRepeatedList(_ lab: Lab, times: Int, blobs: Int) throws {
     let plain = [UInt8](repeating: 7, count: 100)
-    let chunk = Digest.of(plain)
+    let chunk = BlobDigest.of(plain)
     var list = ByteWriter()
     // Too long for the cache of a lab's engine.
     for _ in 0..<2_000 { ChunkEntry(digest: chunk, plainByteCount: plain.count).encode(into: &list) }
-    let entry = ListEntry(digest: Digest.of(list.bytes), chunkCount: 2_000, spanByteCount: 200_000)
+    let entry = ListEntry(digest: BlobDigest.of(list.bytes), chunkCount: 2_000, spanByteCount: 200_000)
     var records: [(content: PackRecord.Content, payload: [UInt8])] = [
       (.chunk(ChunkRecord(digest: chunk, plainByteCount: plain.count, codecNumber: 0)), plain),
       (
@@ -421,7 +421,7 @@ struct CollectionTests {
       let count = number == 0 ? times : 1
       var lists = ByteWriter()
       for _ in 0..<count { entry.encode(into: &lists) }
-      let blob = Digest.of(Array("\(number)".utf8))
+      let blob = BlobDigest.of(Array("\(number)".utf8))
       let byteCount = Int64(count) * entry.spanByteCount
       let manifest = ManifestRecord(
         digest: blob, byteCount: byteCount, chunkCount: Int64(count * 2_000), depth: 1, listedCount: count)
@@ -519,7 +519,7 @@ struct CollectionTests {
           let records = (0..<count / 3).map { number -> (content: PackRecord.Content, payload: [UInt8]) in
             let plain = withUnsafeBytes(of: (pack, number)) { Array($0) }
             return (
-              .chunk(ChunkRecord(digest: Digest.of(plain), plainByteCount: 16, codecNumber: 0)), plain
+              .chunk(ChunkRecord(digest: BlobDigest.of(plain), plainByteCount: 16, codecNumber: 0)), plain
             )
           }
           try HostileTests.plant(lab, UInt32(pack + 1), records)

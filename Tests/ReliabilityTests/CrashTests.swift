@@ -66,7 +66,7 @@ struct CrashTests {
         }
       },
       act: { lab in
-        try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0.01)) }
+        try lab.session { _ = try $0.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.01)) }
       }),
     Scenario(name: "streamed puts", setUp: historyOfA) { lab in
       try lab.session { engine in
@@ -119,11 +119,11 @@ struct CrashTests {
       try lab.session { _ = try $0.collectGarbage() }
     },
     Scenario(name: "a collection that compacts packs", setUp: garbageInEveryPack) { lab in
-      try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0.1)) }
+      try lab.session { _ = try $0.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1)) }
     },
     Scenario(name: "a collection that encodes chunks anew", setUp: textInTwoPacks) { lab in
       try lab.session { engine in
-        let report = try engine.collectGarbage(CollectionOptions(recompresses: true))
+        let report = try engine.collectGarbage(GarbageCollectionOptions(recompresses: true))
         guard report.recompressedPackCount > 0 else { throw Broken("nothing was encoded anew") }
       }
     },
@@ -132,16 +132,16 @@ struct CrashTests {
       setUp: similarVersions
     ) { lab in
       try lab.session { engine in
-        let report = try engine.collectGarbage(CollectionOptions(recompresses: true))
+        let report = try engine.collectGarbage(GarbageCollectionOptions(recompresses: true))
         guard report.recompressedPackCount > 0 else { throw Broken("nothing was encoded anew") }
       }
     },
     Scenario(name: "two collections and a put between", setUp: garbageInEveryPack) { lab in
       try lab.session { engine in
-        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1))
         try lab.put(engine, [("a", noise(60, 700))])
         try lab.delete(engine, ["k1"])
-        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
       }
     },
     Scenario(name: "a collection beside unsettled changes", setUp: garbageInEveryPack) { lab in
@@ -149,7 +149,7 @@ struct CrashTests {
       let engine = try lab.open()
       try lab.put(writer, [("a", noise(90, 900))], durability: .relaxed)
       try lab.put(writer, [("again", noise(1, 3_000)), ("b", noise(91, 200))], durability: .relaxed)
-      _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+      _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1))
       try lab.put(writer, [("a", noise(92, 800))])
       try lab.delete(writer, ["b"], durability: .relaxed)
       try engine.close()

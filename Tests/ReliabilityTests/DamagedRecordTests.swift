@@ -29,7 +29,7 @@ struct DamagedRecordTests {
 
   /// A store whose chunks are encoded against each other.
   static func similarStore() throws -> Lab {
-    let lab = try Lab(StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: true))
+    let lab = try Lab(StoreOptions(averageChunkByteCount: 1 << 10, usesSimilarity: true))
     let text = noise(9, 900) + prose(9, 2_000)
     try lab.session { engine in
       try lab.put(engine, [("first", text)])
@@ -90,7 +90,7 @@ struct DamagedRecordTests {
       let damaged = try lab.copy()
       try DamageTests.change(damaged, path) { $0[offset] ^= 1 }
       try damaged.session { engine in
-        let report = try engine.verify(isQuick: isQuick)
+        let report = try engine.verify(isQuick ? .structure : .chunks)
         #expect(!report.damaged.isEmpty, "\(offset)")
         #expect(report.damaged.allSatisfy { $0.keys.isEmpty }, "\(report.damaged)")
         let data = try engine.data("a", nil)
@@ -266,21 +266,21 @@ struct DamagedRecordTests {
     let count = 33_000
     let (shared, last) = (Array("shared".utf8), Array(noise(9, 300)))
     func chunk(_ plain: [UInt8]) -> (content: PackRecord.Content, payload: [UInt8]) {
-      (.chunk(ChunkRecord(digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 0)), plain)
+      (.chunk(ChunkRecord(digest: BlobDigest.of(plain), plainByteCount: plain.count, codecNumber: 0)), plain)
     }
     var records = [chunk(shared)]
     for number in 0..<count {
       records.append(
-        HostileTests.ref("many", Digest.of(shared), byteCount: 6, time: 1 << 41 + UInt64(number)))
+        HostileTests.ref("many", BlobDigest.of(shared), byteCount: 6, time: 1 << 41 + UInt64(number)))
     }
-    records += [chunk(last), HostileTests.ref("zz", Digest.of(last), byteCount: 300)]
+    records += [chunk(last), HostileTests.ref("zz", BlobDigest.of(last), byteCount: 300)]
     try HostileTests.plant(lab, 1, records)
     try lab.session { engine in
       let statistics = try engine.statistics()
       #expect(statistics.keyCount == 2 && statistics.versionCount == count + 1)
       #expect(statistics.blobCount == 2 && statistics.chunkCount == 2 && statistics.unreadable == [])
       #expect(statistics.plainByteCount == Int64(6 * count + 300) && statistics.garbageByteCount == 0)
-      let quick = try engine.verify(isQuick: true)
+      let quick = try engine.verify(.structure)
       #expect(quick.chunkCount == 2 && quick.blobCount == 2 && quick.damaged == [])
     }
     let path = try #require(DamageTests.paths(lab).first)
@@ -288,7 +288,7 @@ struct DamagedRecordTests {
     try DamageTests.change(lab, path) { $0[place + 5] ^= 1 }
     try lab.session { engine in
       let report = try engine.verify()
-      #expect(report.damaged.map(\.keys) == [["zz"]] && report.damaged.map(\.digest) == [Digest.of(last)])
+      #expect(report.damaged.map(\.keys) == [["zz"]] && report.damaged.map(\.digest) == [BlobDigest.of(last)])
       #expect(report.chunkCount == 1 && report.byteCount == 6 && report.blobCount == 2)
     }
     try DamageTests.change(lab, path) { $0[place + 5] ^= 1 }
@@ -297,7 +297,7 @@ struct DamagedRecordTests {
       _ = try engine.put("zz", .data(Data(last)), PutOptions())
       let result = try engine.keep(upTo: 10, keys: ["many"], .durable)
       #expect(result.droppedVersionCount == count - 11)
-      let collected = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      let collected = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
       #expect(collected.obstacles == [] && collected.freedByteCount > 0)
     }
     let times: [UInt64] = (1...11).map { 1 << 41 + UInt64(count - $0) }
@@ -417,7 +417,7 @@ struct DamagedRecordTests {
       try lab.session { engine in
         let report = try engine.repair()
         #expect(report.losses.damagedPacks.count == 1)
-        let collected = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        let collected = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
         #expect(!collected.obstacles.isEmpty && collected.freedByteCount == 0)
       }
       try lab.forgetCatalog()
@@ -491,10 +491,10 @@ struct DamagedRecordTests {
   func manyChunks() throws {
     let lab = try Lab()
     lab.packByteCountTarget = 8 << 20
-    var plain: [Digest: [UInt8]] = [:]
+    var plain: [BlobDigest: [UInt8]] = [:]
     for number in 0..<10_500 {
       let bytes = Array("chunk \(number)".utf8)
-      plain[Digest.of(bytes)] = bytes
+      plain[BlobDigest.of(bytes)] = bytes
     }
     let sorted = plain.keys.sorted()
     let needed = stride(from: 0, to: sorted.count, by: 300).map { sorted[$0] } + sorted.suffix(3)

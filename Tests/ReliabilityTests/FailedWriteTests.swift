@@ -91,7 +91,7 @@ struct FailedWriteTests {
     let shared = noise(9, 400)
     // The second makes the first leave the buffer.
     for data in [shared, noise(10, 1 << 20)] {
-      let record = ChunkRecord(digest: Digest.of(Array(data)), plainByteCount: data.count, codecNumber: 0)
+      let record = ChunkRecord(digest: BlobDigest.of(Array(data)), plainByteCount: data.count, codecNumber: 0)
       let added = try engine.writer.append(.chunk(record), payload: data.bytes)
       #expect(added > data.count)
     }
@@ -102,7 +102,7 @@ struct FailedWriteTests {
       throw .systemCall("write to", path: "pack", errno: Errno.ioError.rawValue)
     }
     #expect(throws: BlobStorageError.self) { try engine.put("a", .data(noise(1, 500)), .relaxed) }
-    #expect(engine.writer.hasPendingChunk(Digest.of(Array(shared))))
+    #expect(engine.writer.hasPendingChunk(BlobDigest.of(Array(shared))))
     let result = try engine.put("b", .data(shared), .relaxed)
     #expect(result.newByteCount == 0, "it is there already")
     func check(_ engine: Engine) throws {

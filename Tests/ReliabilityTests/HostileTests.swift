@@ -30,7 +30,7 @@ struct HostileTests {
   }
 
   static func ref(
-    _ key: String, _ digest: Digest, byteCount: Int64, time: UInt64 = 1 << 41, created: UInt64 = .max
+    _ key: String, _ digest: BlobDigest, byteCount: Int64, time: UInt64 = 1 << 41, created: UInt64 = .max
   ) -> (content: PackRecord.Content, payload: [UInt8]) {
     let ref = RefRecord(
       key: Array(key.utf8), version: Stamp(time: time, writer: 1), replaced: .none, digest: digest,
@@ -47,7 +47,7 @@ struct HostileTests {
     let engine = try lab.open()
     _ = try engine.verify()
     _ = try engine.statistics()
-    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     _ = try engine.repair()
     _ = try engine.put("good", .data(Data([1, 2, 3])), PutOptions())
     #expect(try engine.data("good", nil) == Data([1, 2, 3]))
@@ -72,7 +72,7 @@ struct HostileTests {
     let lab = try Lab()
     let stored = try Self.encoded([UInt8](repeating: 0, count: 8 << 20), choice)
     let claimed = 64 << 10
-    let digest = Digest.of([UInt8](repeating: 0, count: claimed))
+    let digest = BlobDigest.of([UInt8](repeating: 0, count: claimed))
     let record = ChunkRecord(digest: digest, plainByteCount: claimed, codecNumber: choice.kind.rawValue)
     try Self.plant(lab, 1, [(.chunk(record), stored), Self.ref("bomb", digest, byteCount: Int64(claimed))])
     let engine = try lab.open()
@@ -89,10 +89,10 @@ struct HostileTests {
   ) throws {
     let members = chunks.indices.map { index in
       FrameRecord.Member(
-        digest: Digest.of(chunks[index]), plainByteCount: byteCounts?[index] ?? chunks[index].count)
+        digest: BlobDigest.of(chunks[index]), plainByteCount: byteCounts?[index] ?? chunks[index].count)
     }
     let refs = chunks.enumerated().map { index, chunk in
-      ref("k\(index)", Digest.of(chunk), byteCount: Int64(chunk.count), time: 1 << 41 + UInt64(index))
+      ref("k\(index)", BlobDigest.of(chunk), byteCount: Int64(chunk.count), time: 1 << 41 + UInt64(index))
     }
     try plant(lab, 1, frames: [(FrameRecord(codecNumber: 1, members: members), payload)], refs)
   }
@@ -147,7 +147,8 @@ struct HostileTests {
     #expect(try Self.read(lab, 3) == [nil, nil, Data(chunks[2])])
     let engine = try lab.open()
     #expect(
-      Set(try engine.verify().damaged.compactMap(\.digest)) == Set(chunks.prefix(2).map { Digest.of($0) }))
+      Set(try engine.verify().damaged.compactMap(\.digest)) == Set(chunks.prefix(2).map { BlobDigest.of($0) })
+    )
     try engine.close()
     try Self.use(lab)
   }
@@ -192,15 +193,16 @@ struct HostileTests {
   private static func readHugeBlob() throws {
     let lab = try Lab()
     let plain = [UInt8](repeating: 7, count: 8 << 20)
-    let chunk = Digest.of(plain)
+    let chunk = BlobDigest.of(plain)
     var list = ByteWriter()
     for _ in 0..<4_096 { ChunkEntry(digest: chunk, plainByteCount: plain.count).encode(into: &list) }
     let span = Int64(4_096) * Int64(plain.count)
     var lists = ByteWriter()
     for _ in 0..<16 {
-      ListEntry(digest: Digest.of(list.bytes), chunkCount: 4_096, spanByteCount: span).encode(into: &lists)
+      ListEntry(digest: BlobDigest.of(list.bytes), chunkCount: 4_096, spanByteCount: span).encode(
+        into: &lists)
     }
-    let blob = Digest.of([42] as [UInt8])
+    let blob = BlobDigest.of([42] as [UInt8])
     try plant(
       lab, 1,
       [
@@ -210,7 +212,7 @@ struct HostileTests {
         ),
         (
           .chunk(
-            ChunkRecord(digest: Digest.of(list.bytes), plainByteCount: list.bytes.count, codecNumber: 0)),
+            ChunkRecord(digest: BlobDigest.of(list.bytes), plainByteCount: list.bytes.count, codecNumber: 0)),
           list.bytes
         ),
         (
@@ -241,27 +243,28 @@ struct HostileTests {
   func manifests() throws {
     let lab = try Lab()
     let entry = ListEntry(
-      digest: Digest.of([1] as [UInt8]), chunkCount: 1, spanByteCount: Limits.blobByteCountMax)
+      digest: BlobDigest.of([1] as [UInt8]), chunkCount: 1, spanByteCount: BlobLimits.maximumBlobByteCount)
     var overflowing = ByteWriter(capacity: 40_000 * ListEntry.byteCount)
     for _ in 0..<40_000 { entry.encode(into: &overflowing) }
     let claims: [(ManifestRecord, [UInt8])] = [
       (
         ManifestRecord(
-          digest: Digest.of([2] as [UInt8]), byteCount: 1 << 40, chunkCount: 1_000_000_000, depth: 0,
+          digest: BlobDigest.of([2] as [UInt8]), byteCount: 1 << 40, chunkCount: 1_000_000_000, depth: 0,
           listedCount: 1_000_000_000), []
       ),
       (
         ManifestRecord(
-          digest: Digest.of([3] as [UInt8]), byteCount: 1 << 40, chunkCount: 1_000_000_000, depth: 1,
+          digest: BlobDigest.of([3] as [UInt8]), byteCount: 1 << 40, chunkCount: 1_000_000_000, depth: 1,
           listedCount: 0), []
       ),
       (
         ManifestRecord(
-          digest: Digest.of([4] as [UInt8]), byteCount: .max, chunkCount: .max, depth: 1, listedCount: 0), []
+          digest: BlobDigest.of([4] as [UInt8]), byteCount: .max, chunkCount: .max, depth: 1, listedCount: 0),
+        []
       ),
       (
         ManifestRecord(
-          digest: Digest.of([5] as [UInt8]), byteCount: 1 << 48, chunkCount: 40_000, depth: 1,
+          digest: BlobDigest.of([5] as [UInt8]), byteCount: 1 << 48, chunkCount: 40_000, depth: 1,
           listedCount: 40_000), overflowing.bytes
       ),
     ]
@@ -289,17 +292,18 @@ struct HostileTests {
   func shortManifest(chunkCount: Int) throws {
     let lab = try Lab()
     let plain = Array("other bytes than the blob's".utf8)
-    let blob = Digest.of([6] as [UInt8])
+    let blob = BlobDigest.of([6] as [UInt8])
     var payload = ByteWriter()
     for _ in 0..<chunkCount {
-      ChunkEntry(digest: Digest.of(plain), plainByteCount: plain.count).encode(into: &payload)
+      ChunkEntry(digest: BlobDigest.of(plain), plainByteCount: plain.count).encode(into: &payload)
     }
     let byteCount = Int64(chunkCount * plain.count)
     try Self.plant(
       lab, 1,
       [
         (
-          .chunk(ChunkRecord(digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 0)), plain
+          .chunk(ChunkRecord(digest: BlobDigest.of(plain), plainByteCount: plain.count, codecNumber: 0)),
+          plain
         ),
         (
           .manifest(
@@ -319,12 +323,12 @@ struct HostileTests {
   @Test("with refs whose lengths add up to more than a number holds is counted all the same")
   func lengths() throws {
     let lab = try Lab()
-    let digest = Digest.of([1] as [UInt8])
+    let digest = BlobDigest.of([1] as [UInt8])
     try Self.plant(
       lab, 1,
       [(.chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0)), [1])]
         + (0..<33_000).map {
-          Self.ref("k\($0)", digest, byteCount: Limits.blobByteCountMax, time: 1 << 41 + UInt64($0))
+          Self.ref("k\($0)", digest, byteCount: BlobLimits.maximumBlobByteCount, time: 1 << 41 + UInt64($0))
         })
     let engine = try lab.open()
     #expect(try engine.statistics().plainByteCount == .max)
@@ -335,7 +339,7 @@ struct HostileTests {
   @Test("with a stamp at the end of the clock is read, written to and collected")
   func endOfClock() throws {
     let lab = try Lab()
-    let digest = Digest.of([1] as [UInt8])
+    let digest = BlobDigest.of([1] as [UInt8])
     try Self.plant(
       lab, 1,
       [
@@ -348,7 +352,7 @@ struct HostileTests {
       _ = try engine.put("next", .data(data), PutOptions())
       #expect(try engine.data("next", nil) == data)
     }
-    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(try engine.data("last", nil) == Data([1]))
     try engine.close()
   }
@@ -357,7 +361,7 @@ struct HostileTests {
   func circles() throws {
     let lab = try Lab()
     let contents = (0..<3).map { [UInt8](prose(UInt64($0), 3_000)) }
-    let digests = contents.map { Digest.of($0) }
+    let digests = contents.map { BlobDigest.of($0) }
     var records: [(content: PackRecord.Content, payload: [UInt8])] = []
     for index in 0..<3 {
       let record = ChunkRecord(

@@ -35,7 +35,7 @@ struct ImportSyncTests {
     // One is longer than what is read whole.
     let contents = Self.small().merging(["long": noise(99, 1_100_000)]) { $1 }
     let tree = try Tree(contents)
-    let lab = try Lab(StoreOptions(chunkByteCountAverage: 16 << 10, usesSimilarity: false))
+    let lab = try Lab(StoreOptions(averageChunkByteCount: 16 << 10, usesSimilarity: false))
     let engine = try lab.open()
     if wasThere { #expect(try tree.importInto(engine, .relaxed).newFileCount == 13) }
     let report = try tree.importInto(engine)

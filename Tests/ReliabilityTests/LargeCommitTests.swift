@@ -15,7 +15,7 @@ struct LargeCommitTests {
     // The footer repeats drops whole.
     let stamp = Stamp(time: 1, writer: 1)
     let drop = DropRecord(
-      key: [0x61], stamp: stamp, versions: Array(repeating: stamp, count: Limits.dropVersionCountMax))
+      key: [0x61], stamp: stamp, versions: Array(repeating: stamp, count: BlobLimits.dropVersionCountMax))
     var listedByteCount: Int64 = 0
     let error = #expect(throws: BlobStorageError.self) {
       try engine.writer.commit { (commit) throws(BlobStorageError) in
@@ -26,7 +26,7 @@ struct LargeCommitTests {
     }
     #expect(error?.code == .limitExceeded)
     // The pack may be nearly full before, of records that its footer repeats as a whole.
-    #expect(listedByteCount + Limits.packByteCountTarget < Limits.footerByteCountMax)
+    #expect(listedByteCount + BlobLimits.packByteCountTarget < BlobLimits.footerByteCountMax)
     _ = try engine.put("a", .data(noise(1, 500)), PutOptions())
     try engine.close()
     let after = try lab.afterPowerCut { $0.powerCut() }

@@ -375,7 +375,7 @@ struct LostPackTests {
     try DamageTests.change(lab, Self.census) { $0[$0.count / 2] ^= 1 }
     #expect(try damagedLineCount() > 0)
     try lab.session { (engine) throws in
-      var options = CollectionOptions()
+      var options = GarbageCollectionOptions()
       options.isDryRun = true
       _ = try engine.collectGarbage(options)
       #expect(try damagedLineCount() > 0)

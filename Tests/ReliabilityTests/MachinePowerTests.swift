@@ -12,7 +12,7 @@ struct MachinePowerTests {
   @Test("shows what it had published, though what is left of it here is torn")
   func tornCopy() throws {
     let store = SimulatedObjectStore()
-    try Engine.create(in: store, options: StoreOptions(chunkByteCountAverage: 1 << 10))
+    try Engine.create(in: store, options: StoreOptions(averageChunkByteCount: 1 << 10))
     let machine = try Machine(number: 0, clock: 1_700_000_000_000)
     machine.environment.worksInline = true
     let process = machine.disk.process()
@@ -43,7 +43,7 @@ struct MachinePowerTests {
     machine.environment.worksInline = true
     let process = machine.disk.process()
     try Engine.create(
-      in: store, maintainedFrom: Machine.statePath, options: StoreOptions(chunkByteCountAverage: 1 << 10),
+      in: store, maintainedFrom: Machine.statePath, options: StoreOptions(averageChunkByteCount: 1 << 10),
       environment: machine.environment(process))
     let engine = try machine.open(process, store)
     for (key, seed) in [("kept", 1), ("gone", 2)] {
@@ -57,7 +57,8 @@ struct MachinePowerTests {
       let kept = Self.keptEntry(disk.powerCut())
       entries.withLock { $0.append((call.name, kept)) }
     }
-    let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0, waitSeconds: 0))
+    let report = try engine.collectGarbage(
+      GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(0)))
     store.setHook(nil)
     #expect(report.obstacles == [] && report.deletedPackCount + report.compactedPackCount > 0)
     let found = entries.withLock { $0 }

@@ -50,7 +50,7 @@ struct MovedRowTests {
       goOn.signal()
       ended.wait()
     }
-    _ = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0), progress: handler)
+    _ = try collector.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0), progress: handler)
     #expect(hasGoneOn.withLock { $0 })
     for key in ["same", "younger"] {
       let read = try collector.data(key, nil)

@@ -132,7 +132,7 @@ struct MutationTests {
         try lab.delete(engine, ["other"])
       }
       lab.weaknesses = weaknesses
-      try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0.5)) }
+      try lab.session { _ = try $0.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.5)) }
       lab.weaknesses = []
       try lab.forgetCatalog()
       try lab.session { engine in
@@ -184,7 +184,7 @@ struct MutationTests {
         } catch { throw BlobStorageError(.io, "\(error)") }
       }
       let result = Result {
-        do { _ = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0.1)) } catch {
+        do { _ = try collector.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1)) } catch {
           // It may have noticed.
           guard (error as? BlobStorageError)?.code == .busy else { throw error }
         }
@@ -233,7 +233,8 @@ struct MutationTests {
       lab.weaknesses = weaknesses
       try lab.session { engine in
         try lab.delete(engine, Array(keys.prefix(3)))
-        #expect(try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount == 3)
+        #expect(
+          try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).deletedChunkCount == 3)
         let isRight = try engine.verify().chunkCount == 5
         #expect(isRight == weaknesses.isEmpty)
       }
@@ -244,7 +245,7 @@ struct MutationTests {
   @Test("a recompression that stores chunks in more bytes")
   func recompressedToMore() throws {
     for weaknesses in [[], Weaknesses.recompressesToMore] {
-      let lab = try Lab(StoreOptions(chunkByteCountAverage: 64 << 10))
+      let lab = try Lab(StoreOptions(averageChunkByteCount: 64 << 10))
       lab.packByteCountTarget = 1 << 20
       let (long, short) = (RecompressionTests.text(1, 50_000), Data(Hex.text(Array(noise(2, 1_000))).utf8))
       try lab.session { engine in
@@ -269,7 +270,7 @@ struct MutationTests {
         }
         let before = try byteCount()
         try #require(before < 400)
-        let report = try engine.collectGarbage(CollectionOptions(recompresses: true))
+        let report = try engine.collectGarbage(GarbageCollectionOptions(recompresses: true))
         #expect(report.recompressedPackCount == 2)
         let isRight = try byteCount() <= before
         #expect(isRight == weaknesses.isEmpty)
@@ -296,7 +297,7 @@ struct MutationTests {
       try lab.delete(other, ["a"])
       let result = Result {
         // What is sealed, and garbage through and through, goes; what is being written to stays.
-        _ = try other.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        _ = try other.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
         try lab.put(writer, [("b", noise(2, 3_000))])
         try writer.close()
         try other.close()
@@ -325,7 +326,7 @@ struct MutationTests {
       try flip()
       lab.weaknesses = weaknesses
       try lab.session { engine in
-        let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
         if weaknesses.isEmpty { #expect(!report.obstacles.isEmpty) }
       }
       lab.weaknesses = []

@@ -21,7 +21,7 @@ struct NewBaseTests {
     return data.prefix(count)
   }
 
-  private static let options = StoreOptions(chunkByteCountAverage: 4 << 10)
+  private static let options = StoreOptions(averageChunkByteCount: 4 << 10)
 
   /// The row of a chunk comes to have a base although its blob was marked before. When it is committed, the chunk that
   /// was marked lies in a condemned pack. The manifest lies in one that is not, so that it is not walked again.
@@ -70,7 +70,7 @@ struct NewBaseTests {
         _ = try engine.delete(["garbage"], .durable)
       }
       try lab.session { _ = try $0.put("whole", .data(data), plain) }
-      let report = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0.001))
+      let report = try collector.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.001))
       lab.disk.beforeCalls(nil)
       #expect(put.isDone && report.obstacles == [])
       let read = Result { try collector.data("again", nil) }

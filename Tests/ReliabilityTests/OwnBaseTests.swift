@@ -14,7 +14,7 @@ struct OwnBaseTests {
     var viewCount = 0
     while !isOver {
       viewCount += 1
-      let lab = try Lab(StoreOptions(chunkByteCountAverage: 1 << 10))
+      let lab = try Lab(StoreOptions(averageChunkByteCount: 1 << 10))
       let (process, other) = (lab.disk.process(), lab.disk.process())
       let engine = try lab.open(process)
       let otherEngine = try lab.open(other)

@@ -40,7 +40,7 @@ struct PrivateCatalogTests {
     let path = try #require(try DamageTests.paths(lab).first)
     try lab.session { engine in
       try lab.delete(engine, ["garbage"])
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
       #expect(report.obstacles == [])
     }
     let name = try #require(path.lastComponent?.string.dropLast(5))

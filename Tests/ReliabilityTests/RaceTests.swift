@@ -241,14 +241,14 @@ struct RaceTests {
   @Sendable static func garbage(_ lab: Lab) throws { try CrashTests.garbageInEveryPack(lab) }
 
   @Sendable static func collect(_ lab: Lab) throws {
-    try collect(lab, CollectionOptions(garbageShareMin: 0.1, waitSeconds: 0))
+    try collect(lab, GarbageCollectionOptions(minimumGarbageShare: 0.1, timeout: .seconds(0)))
   }
 
   @Sendable static func recompress(_ lab: Lab) throws {
-    try collect(lab, CollectionOptions(waitSeconds: 0, recompresses: true))
+    try collect(lab, GarbageCollectionOptions(timeout: .seconds(0), recompresses: true))
   }
 
-  private static func collect(_ lab: Lab, _ options: CollectionOptions) throws {
+  private static func collect(_ lab: Lab, _ options: GarbageCollectionOptions) throws {
     let engine = try lab.open()
     do {
       let report = try engine.collectGarbage(options)

@@ -8,7 +8,7 @@ import Testing
 /// Encoding chunks once more makes packs smaller and changes nothing else.
 @Suite("Recompression", .serialized)
 struct RecompressionTests {
-  private static let options = CollectionOptions(garbageShareMin: 0.25, recompresses: true)
+  private static let options = GarbageCollectionOptions(minimumGarbageShare: 0.25, recompresses: true)
 
   /// Text that a codec shrinks, and the more the harder it tries.
   static func text(_ seed: UInt64, _ byteCount: Int) -> Data {
@@ -22,10 +22,10 @@ struct RecompressionTests {
     return Data(text.utf8.prefix(byteCount))
   }
 
-  static let similar = StoreOptions(chunkByteCountAverage: 16 << 10)
+  static let similar = StoreOptions(averageChunkByteCount: 16 << 10)
 
   private static func lab() throws -> Lab {
-    let lab = try Lab(StoreOptions(chunkByteCountAverage: 16 << 10, usesSimilarity: false))
+    let lab = try Lab(StoreOptions(averageChunkByteCount: 16 << 10, usesSimilarity: false))
     lab.packByteCountTarget = 96 << 10
     return lab
   }
@@ -88,7 +88,8 @@ struct RecompressionTests {
       #expect(try engine.collectGarbage(Self.options).recompressedPackCount > 0)
       #expect(try Self.counts(engine).framed == keys.count)
       try lab.delete(engine, Array(keys.prefix(10)))
-      #expect(try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount == 10)
+      #expect(
+        try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).deletedChunkCount == 10)
       for (index, key) in keys.enumerated().dropFirst(10) {
         #expect(try engine.data(key, nil) == Self.text(UInt64(index), 2_500))
       }
@@ -111,7 +112,7 @@ struct RecompressionTests {
       _ = try engine.collectGarbage(in: Set(try engine.catalog.packRows().map(\.number)))
       #expect(try Self.counts(engine).based == 30)
       let before = try Self.recordsByteCount(engine)
-      let estimate = try engine.collectGarbage(CollectionOptions(isDryRun: true, recompresses: true))
+      let estimate = try engine.collectGarbage(GarbageCollectionOptions(isDryRun: true, recompresses: true))
       let report = try engine.collectGarbage(Self.options)
       #expect(report.obstacles == [] && report.recompressedPackCount == estimate.recompressedPackCount)
       #expect(report.recompressionSavedByteCount > before / 8)
@@ -123,7 +124,7 @@ struct RecompressionTests {
 
   @Test("encodes a long chunk again against its base, which it keeps")
   func longBases() throws {
-    let lab = try Lab(StoreOptions(chunkByteCountAverage: 64 << 10))
+    let lab = try Lab(StoreOptions(averageChunkByteCount: 64 << 10))
     try lab.session { try lab.put($0, [("a", Self.text(1, 50_000) + Self.text(2, 10_000))], archives: true) }
     try lab.session { try lab.put($0, [("a", Self.text(1, 50_000) + Self.text(3, 10_000))], archives: true) }
     try lab.session { engine in
@@ -150,7 +151,7 @@ struct RecompressionTests {
     let lab = try Self.filled()
     try lab.session { engine in
       let before = try Self.packs(engine)
-      let estimate = try engine.collectGarbage(CollectionOptions(isDryRun: true, recompresses: true))
+      let estimate = try engine.collectGarbage(GarbageCollectionOptions(isDryRun: true, recompresses: true))
       #expect(try Self.packs(engine) == before)
       let report = try engine.collectGarbage(Self.options)
       #expect(estimate.recompressedPackCount == report.recompressedPackCount)
@@ -170,8 +171,9 @@ struct RecompressionTests {
     try lab.session { try lab.put($0, [("b", Self.text(2, 180_000))]) }
     try lab.session { engine in
       let first = try #require(try Self.packs(engine).min { $0.created < $1.created })
-      func run(_ seconds: Double) throws -> CollectionReport {
-        try engine.collectGarbage(CollectionOptions(recompresses: true, secondsMax: seconds)) { progress in
+      func run(_ seconds: Double) throws -> GarbageCollectionReport {
+        try engine.collectGarbage(GarbageCollectionOptions(recompresses: true, timeLimit: .seconds(seconds)))
+        { progress in
           if progress.phase == "recompressing" { lab.clock.set(lab.clock.now + 10_000) }
         }
       }
@@ -195,9 +197,9 @@ struct RecompressionTests {
       _ = try engine.collectGarbage(Self.options)
       let packCount = try Self.packs(engine).count
       let lookCount = Mutex(0)
-      func look(secondsMax: Double?) throws -> Int {
+      func look(_ timeLimit: Duration?) throws -> Int {
         lookCount.withLock { $0 = 0 }
-        let options = CollectionOptions(recompresses: true, secondsMax: secondsMax)
+        let options = GarbageCollectionOptions(recompresses: true, timeLimit: timeLimit)
         let report = try engine.collectGarbage(options) { progress in
           guard progress.phase == "sampling" else { return }
           lookCount.withLock { $0 += 1 }
@@ -207,14 +209,14 @@ struct RecompressionTests {
         return lookCount.withLock { $0 }
       }
       try #require(packCount == 9)
-      #expect(try look(secondsMax: nil) == packCount)
-      #expect(try look(secondsMax: 2.5) == 3)
+      #expect(try look(nil) == packCount)
+      #expect(try look(.seconds(2.5)) == 3)
     }
   }
 
   @Test("reports its progress within a round, up to the end")
   func progress() throws {
-    let lab = try Lab(StoreOptions(chunkByteCountAverage: 64 << 10, usesSimilarity: false))
+    let lab = try Lab(StoreOptions(averageChunkByteCount: 64 << 10, usesSimilarity: false))
     lab.packByteCountTarget = 64 << 20
     // One pack, so one round. Its frames are full at 2 MiB.
     try lab.session { try lab.put($0, [("a", Self.text(1, 2 << 20)), ("b", Self.text(2, 1 << 20))]) }
@@ -245,7 +247,7 @@ struct RecompressionTests {
       let report = try engine.collectGarbage(Self.options)
       #expect(report.recompressedPackCount == 1)
       #expect(try Self.counts(engine).framed == 8)
-      #expect(try engine.verify(readsBlobs: true).damaged == [])
+      #expect(try engine.verify(.blobs).damaged == [])
     }
     try lab.checkInvariants(afterPowerCut: false)
   }
@@ -256,7 +258,7 @@ struct RecompressionTests {
     func pick<T>(_ values: [T]) -> T { values[Int(random.next() % UInt64(values.count))] }
     let lab = try Lab(
       StoreOptions(
-        chunkByteCountAverage: pick([1, 4, 16, 64]) << 10, level: pick([CodecLevel.default, .fast, .max]),
+        averageChunkByteCount: pick([1, 4, 16, 64]) << 10, level: pick([CodecLevel.default, .fast, .max]),
         usesSimilarity: pick([true, false])))
     lab.packByteCountTarget = pick([24, 96, 512]) << 10
     for session in 0..<3 {
@@ -277,9 +279,10 @@ struct RecompressionTests {
     }
     try lab.session { engine in
       // Then no garbage goes that would hide what a pack gains.
-      for _ in 0..<2 { _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)) }
+      for _ in 0..<2 { _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)) }
       let before = try Self.fileByteCount(lab)
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 1, recompresses: true))
+      let report = try engine.collectGarbage(
+        GarbageCollectionOptions(minimumGarbageShare: 1, recompresses: true))
       let after = try Self.fileByteCount(lab)
       #expect(after <= before, "\(report)")
     }
@@ -301,12 +304,12 @@ struct RecompressionTests {
     try lab.session { engine in
       for isDryRun in [true, false] {
         let report = try engine.collectGarbage(
-          CollectionOptions(isDryRun: isDryRun, garbageShareMin: 0.25, recompresses: true))
+          GarbageCollectionOptions(isDryRun: isDryRun, minimumGarbageShare: 0.25, recompresses: true))
         #expect(report.recompressedPackCount == 1)
         let name = try #require(path.lastComponent?.stem)
         try #require(report.obstacles.count == 1)
-        #expect(report.obstacles[0].contains("in pack \(name) at "))
-        #expect(report.obstacles[0].hasSuffix(": run verify."))
+        #expect(report.obstacles[0].message.contains("in pack \(name) at "))
+        #expect(report.obstacles[0].message.hasSuffix(": run verify."))
       }
       #expect(try engine.data("b", nil) == Self.text(2, 60_000))
     }

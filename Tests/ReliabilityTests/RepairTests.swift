@@ -210,7 +210,7 @@ struct RepairTests {
     let writer = PackWriter(
       adopting: empty.file, header: header, byteCount: start + Int64(bytes.count), codecs: CodecPool())
     try writer.list(later, RawSpan())
-    let digest = Digest.of(Array(data))
+    let digest = BlobDigest.of(Array(data))
     let records: [(content: PackRecord.Content, payload: [UInt8])] = [
       (.chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), Array(data)),
       HostileTests.ref("k", digest, byteCount: Int64(data.count)),
@@ -247,7 +247,7 @@ struct RepairTests {
       let read = try engine.data("k", nil)
       #expect(read == data)
       let error = #expect(throws: BlobStorageError.self) {
-        try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
       }
       #expect(error?.code == .unsupportedFormat)
       let whole = try engine.repair()

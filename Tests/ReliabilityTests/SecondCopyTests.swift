@@ -14,7 +14,7 @@ struct SecondCopyTests {
     let lab = try Lab()
     try lab.session { engine in try lab.put(engine, [("first", data)]) }
     try lab.session { engine in
-      let digest = Digest.of(data)
+      let digest = BlobDigest.of(data)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
         try commit.append(
           .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: data.bytes
@@ -50,7 +50,7 @@ struct SecondCopyTests {
     try lab.session { engine in
       // The older pack has nothing that is live but the copy.
       try lab.delete(engine, ["first"])
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
       #expect(!report.obstacles.isEmpty)
       let read = try engine.data("second", nil)
       #expect(read == Self.data)
@@ -83,7 +83,7 @@ struct SecondCopyTests {
     let lab = try Lab()
     try lab.session { try lab.put($0, [("first", long)]) }
     try lab.session { engine in
-      let layout = try #require(try engine.blobs.layout(Digest.of(Array(long))))
+      let layout = try #require(try engine.blobs.layout(BlobDigest.of(Array(long))))
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
         _ = try commit.appendManifest(of: layout, unlessThere: false)
       }
@@ -123,7 +123,7 @@ struct SecondCopyTests {
     if rebuilds { try lab.forgetCatalog() }
     try lab.session { engine in
       try lab.delete(engine, ["first"])
-      _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     }
     for _ in 0..<2 {
       try lab.session { try Self.checkLong($0, ["second"]) }
@@ -136,7 +136,7 @@ struct SecondCopyTests {
   @Test("verify finds a chunk whose checksum is right and whose bytes are not")
   func wrongBytes() throws {
     let lab = try Lab()
-    let digest = Digest.of(Self.data)
+    let digest = BlobDigest.of(Self.data)
     try lab.session { engine in
       let other = noise(2, Self.data.count)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
@@ -161,12 +161,12 @@ struct SecondCopyTests {
   func wrongManifest() throws {
     let lab = try Lab()
     let (one, other) = (noise(3, 200), noise(4, 200))
-    let digest = Digest.of(Array(noise(5, 400)))
+    let digest = BlobDigest.of(Array(noise(5, 400)))
     try lab.session { engine in
       _ = try engine.put("one", .data(one), PutOptions())
       _ = try engine.put("other", .data(other), PutOptions())
       let entries = [one, other].map { data in
-        ChunkEntry(digest: Digest.of(Array(data)), plainByteCount: data.count)
+        ChunkEntry(digest: BlobDigest.of(Array(data)), plainByteCount: data.count)
       }
       let layout = try BlobLayout(digest: digest, chunks: entries)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
@@ -178,7 +178,7 @@ struct SecondCopyTests {
               byteCount: 400, created: 0, metadata: [])))
       }
       #expect(try engine.verify().damaged == [])
-      let damaged = try engine.verify(readsBlobs: true).damaged
+      let damaged = try engine.verify(.blobs).damaged
       #expect(damaged.map(\.digest) == [digest] && damaged.first?.keys == ["wrong"], "\(damaged)")
       let blob = try #require(try engine.openBlob("wrong", nil))
       defer { blob.close() }
@@ -189,7 +189,7 @@ struct SecondCopyTests {
       #expect(throws: BlobStorageError.self) { _ = try engine.data(digest) }
       // What no version needs is garbage, whatever it names.
       _ = try engine.delete(["wrong"], .durable)
-      #expect(try engine.verify(readsBlobs: true).damaged == [])
+      #expect(try engine.verify(.blobs).damaged == [])
     }
   }
 
@@ -200,12 +200,13 @@ struct SecondCopyTests {
     var payload = ByteWriter()
     var records: [(content: PackRecord.Content, payload: [UInt8])] = []
     for part in parts {
-      ChunkEntry(digest: Digest.of(part), plainByteCount: 20).encode(into: &payload)
-      records.append((.chunk(ChunkRecord(digest: Digest.of(part), plainByteCount: 20, codecNumber: 0)), part))
+      ChunkEntry(digest: BlobDigest.of(part), plainByteCount: 20).encode(into: &payload)
+      records.append(
+        (.chunk(ChunkRecord(digest: BlobDigest.of(part), plainByteCount: 20, codecNumber: 0)), part))
     }
     // They are read a thousand at a time.
-    let wrong = (0..<2_100).map { Digest.of(Array("blob \($0)".utf8)) }
-    for (number, digest) in (wrong + [Digest.of(parts[0] + parts[1])]).enumerated() {
+    let wrong = (0..<2_100).map { BlobDigest.of(Array("blob \($0)".utf8)) }
+    for (number, digest) in (wrong + [BlobDigest.of(parts[0] + parts[1])]).enumerated() {
       let manifest = ManifestRecord(digest: digest, byteCount: 40, chunkCount: 2, depth: 0, listedCount: 2)
       records.append((.manifest(manifest), payload.bytes))
       records.append(
@@ -214,16 +215,16 @@ struct SecondCopyTests {
     try HostileTests.plant(lab, 1, records)
     try lab.session { engine in
       #expect(try engine.verify().damaged == [])
-      let report = try engine.verify(readsBlobs: true)
+      let report = try engine.verify(.blobs)
       #expect(report.damaged.count == wrong.count && report.blobCount == wrong.count + 1)
-      var keys: [Digest: [String]] = [:]
+      var keys: [BlobDigest: [String]] = [:]
       for damage in report.damaged { if let digest = damage.digest { keys[digest] = damage.keys } }
       for (number, digest) in wrong.enumerated() where keys[digest] != ["k\(number)"] {
         Issue.record("blob \(number) is told with \(keys[digest] ?? [])")
         break
       }
       // A quick one reads none.
-      #expect(try engine.verify(isQuick: true, readsBlobs: true).damaged == [])
+      #expect(try engine.verify(.structure).damaged == [])
     }
   }
 
@@ -231,11 +232,11 @@ struct SecondCopyTests {
   func wrongLengths() throws {
     let lab = try Lab()
     let parts = [noise(3, 700), noise(4, 700)]
-    let digest = Digest.of(Array(parts[0] + parts[1]))
+    let digest = BlobDigest.of(Array(parts[0] + parts[1]))
     try lab.session { engine in
       for (number, part) in parts.enumerated() { _ = try engine.put("\(number)", .data(part), PutOptions()) }
       let entries = zip(parts, [600, 800]).map { part, byteCount in
-        ChunkEntry(digest: Digest.of(Array(part)), plainByteCount: byteCount)
+        ChunkEntry(digest: BlobDigest.of(Array(part)), plainByteCount: byteCount)
       }
       let layout = try BlobLayout(digest: digest, chunks: entries)
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in

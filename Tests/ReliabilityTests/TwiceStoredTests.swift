@@ -11,7 +11,7 @@ struct TwiceStoredTests {
   func healed(rebuilds: Bool) throws {
     let lab = try Lab()
     let data = noise(1, 9_000)
-    let digest = Digest.of(data)
+    let digest = BlobDigest.of(data)
     try lab.session { engine in
       _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
         try commit.append(
@@ -28,7 +28,7 @@ struct TwiceStoredTests {
       for _ in 0..<2 {
         let read = try engine.data("k", nil)
         #expect(read == data)
-        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
       }
       let blob = try #require(try engine.openBlob("k", nil))
       #expect(Data(try blob.read(0..<9_000)) == data)

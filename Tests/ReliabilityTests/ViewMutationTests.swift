@@ -39,7 +39,8 @@ struct ViewMutationTests {
     try one.writer.rollOver()
     try look("when both have sealed their packs")
     try put(one, "k0", 12)
-    let report = try two.collectGarbage(CollectionOptions(garbageShareMin: 0, waitSeconds: 0))
+    let report = try two.collectGarbage(
+      GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(0)))
     if !report.obstacles.isEmpty || report.freedByteCount == 0 { throw Broken("4: \(report)") }
     try look("after a collection")
     try one.close()
@@ -117,7 +118,8 @@ struct ViewMutationTests {
       #expect(data == noise(2, 3_000))
       let changes: [() throws -> Void] = [
         {
-          let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0, waitSeconds: 0))
+          let report = try engine.collectGarbage(
+            GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(0)))
           if report.freedByteCount == 0 { throw Broken("V7: \(report)") }
         },
         { try lab.delete(engine, ["k2"], durability: .relaxed) },

@@ -56,12 +56,12 @@ struct WriteOrderTests {
     let data = noise(1, 900)
     try lab.session { try lab.put($0, [("a", data)]) }
     let (other, collector) = (try lab.open(), try lab.open())
-    let digest = Digest.of(Array(data))
+    let digest = BlobDigest.of(Array(data))
     _ = try other.writer.commit { (commit) throws(BlobStorageError) in
       try commit.append(
         .chunk(ChunkRecord(digest: digest, plainByteCount: data.count, codecNumber: 0)), payload: data.bytes)
     }
-    let report = try collector.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    let report = try collector.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(report.obstacles == [] && report.compactedPackCount == 1)
     try lab.afterPowerCut { $0.powerCut() }.session { engine in
       let read = try engine.data("a", nil)
@@ -113,12 +113,12 @@ struct WriteOrderTests {
         }
         guard count == 2 else { return }
         let record = ChunkRecord(
-          digest: Digest.of(Array(shared)), plainByteCount: shared.count, codecNumber: 0)
+          digest: BlobDigest.of(Array(shared)), plainByteCount: shared.count, codecNumber: 0)
         _ = try? engine.writer.append(.chunk(record), payload: shared.bytes)
       }
       try lab.put(engine, [("full", noise(1, 5_000))])
       lab.catalog.locks.afterRelease(nil)
-      #expect(engine.writer.hasPendingChunk(Digest.of(Array(shared))), "the chunk came at another time")
+      #expect(engine.writer.hasPendingChunk(BlobDigest.of(Array(shared))), "the chunk came at another time")
       let first = lab.disk.mutationCount
       lab.disk.stop(beforeMutation: first + stop)
       do { try lab.put(engine, [("a", shared)], durability: .relaxed) } catch is BlobStorageError {}
@@ -330,10 +330,12 @@ struct WriteOrderTests {
       try lab.session { try lab.delete($0, ["c", "d"]) }
       let engine = try lab.open()
       lab.disk.plan(Fault(.synchronize, count: number, errno: .ioError))
-      do { _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)) } catch { failedCount += 1 }
+      do { _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)) } catch {
+        failedCount += 1
+      }
       lab.disk.heal()
       lab.restart()
-      try lab.session { _ = try $0.collectGarbage(CollectionOptions(garbageShareMin: 0)) }
+      try lab.session { _ = try $0.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)) }
       let after = try lab.afterPowerCut { $0.powerCut(keeping: []) }
       try after.session { engine in
         let report = try engine.verify()
@@ -359,7 +361,7 @@ struct WriteOrderTests {
       let renames = disk.pendingChanges.map(\.description).filter { $0.hasPrefix("rename") }
       uncertain.withLock { $0 = ($0 ?? []) + renames }
     }
-    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(uncertain.withLock { $0 } == [])
     try engine.close()
   }

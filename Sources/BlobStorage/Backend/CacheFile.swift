@@ -36,7 +36,7 @@ package struct CacheFile: Hashable {
 
   var text: String {
     let words =
-      "1 \(limits.byteCountMax) \(limits.countMax ?? 0) \(limits.lifetime.map(\.milliseconds) ?? 0) "
+      "1 \(limits.byteLimit) \(limits.keyLimit ?? 0) \(limits.lifetime.map(\.milliseconds) ?? 0) "
       + (prefix.isEmpty ? "-" : Hex.text(prefix))
     return "\(words) \(Self.checksum(words))\n"
   }
@@ -55,11 +55,13 @@ package struct CacheFile: Hashable {
     else { return nil }
     prefix = []
     if words[4] != "-" {
-      guard let decoded = Hex.bytes(words[4]), decoded.count < Limits.keyByteCountMax else { return nil }
+      guard let decoded = Hex.bytes(words[4]), decoded.count < BlobLimits.maximumKeyByteCount else {
+        return nil
+      }
       prefix = decoded
     }
     limits = CacheLimits(
-      byteCountMax: bytes, countMax: count == 0 ? nil : count,
+      byteLimit: bytes, keyLimit: count == 0 ? nil : count,
       lifetime: lifetime == 0 ? nil : .milliseconds(Int64(lifetime)))
     guard (try? limits.check()) != nil else { return nil }  // nil means: these are no limits
   }

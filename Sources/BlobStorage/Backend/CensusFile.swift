@@ -19,7 +19,7 @@ package struct CensusFile: Sendable {
     guard let file = try files.openIfThere(path, .read) else { return Census() }
     defer { file.close() }
     let byteCount = try file.status().byteCount
-    guard byteCount <= Limits.censusByteCountMax else {
+    guard byteCount <= BlobLimits.censusByteCountMax else {
       throw BlobStorageError(
         .corrupted, "The census \(path) has \(byteCount) bytes, more than its maximum: remove it.",
         path: path.string)

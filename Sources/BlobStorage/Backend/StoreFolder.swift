@@ -247,7 +247,7 @@ extension StoreFolder {
     } else if let owner {
       restored = StoreHeader(
         flags: defaults.flags, digestAlgorithm: owner.digestAlgorithm, codecNumber: defaults.codecNumber,
-        level: defaults.level, chunkByteCountAverage: defaults.chunkByteCountAverage, storeID: owner.storeID,
+        level: defaults.level, averageChunkByteCount: defaults.averageChunkByteCount, storeID: owner.storeID,
         created: owner.created >> 16)
     } else {
       throw failure

@@ -42,6 +42,8 @@ package final class Catalog: Sendable {
   /// Such packs cannot be set aside, so a rebuild keeps what was found damaged in them. Until they are published, they
   /// need not be on the medium.
   package let tails: Tails?
+  /// Sent after each commit of this process that is visible.
+  package let changeSignal = ChangeSignal()
   /// When this process last checked that the live table still has its name.
   let lastLook = Atomic<UInt64>(0)
   /// By ``PassingTime/coarseMilliseconds()``.
@@ -254,6 +256,7 @@ package final class Catalog: Sendable {
       do throws(BlobStorageError) {
         let result = try settlingFirst(environment, body, undo)
         done()
+        changeSignal.send()
         return result
       } catch {
         undo(error)

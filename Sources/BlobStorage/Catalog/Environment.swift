@@ -25,7 +25,7 @@ package final class Environment: @unchecked Sendable {
   private let files: any FileSystem
   let clock: WallClock
   /// The algorithm of all digests in the database.
-  let algorithm: Digest.Algorithm
+  let algorithm: BlobDigest.Algorithm
 
   private struct Spare: @unchecked Sendable { let transaction: OpaquePointer }
 
@@ -36,7 +36,7 @@ package final class Environment: @unchecked Sendable {
   /// - Throws: `catalogDamaged` when the file is not one that can be used.
   fileprivate init(
     folder: FilePath, place: SharedEnvironments.Place?, files: any FileSystem, mapByteCount: Int,
-    clock: WallClock, algorithm: Digest.Algorithm
+    clock: WallClock, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     self.place = place
     self.folder = folder
@@ -77,7 +77,7 @@ package final class Environment: @unchecked Sendable {
 
   /// An empty database without a name: it disappears with this object.
   static func temporary(
-    mapByteCount: Int, clock: WallClock, algorithm: Digest.Algorithm
+    mapByteCount: Int, clock: WallClock, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) -> Environment {
     let files = SystemFiles()
     let folder = FilePath(FileManager.default.temporaryDirectory.path)
@@ -327,7 +327,7 @@ enum SharedEnvironments {
   /// The environment in `folder`, which exists, shared by all of this process that ask for it.
   static func open(
     _ folder: FilePath, files: any FileSystem, mapByteCount: Int, clock: WallClock,
-    algorithm: Digest.Algorithm
+    algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) -> Environment {
     guard let status = try files.status(of: folder) else {
       throw BlobStorageError(

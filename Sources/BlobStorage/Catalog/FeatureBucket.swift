@@ -34,7 +34,7 @@ struct FeatureBucket {
   }
 
   /// Puts the entry first, and drops the oldest of a full bucket; false when it is there already.
-  mutating func insert(_ feature: UInt32, _ digest: Digest) -> Bool {
+  mutating func insert(_ feature: UInt32, _ digest: BlobDigest) -> Bool {
     let entry = Self.entry(feature, digest)
     if starts.contains(where: { has(entry, at: $0) }) { return false }
     if bytes.count >= Self.entryCountMax * Self.entryByteCount { bytes.removeLast(Self.entryByteCount) }
@@ -43,7 +43,7 @@ struct FeatureBucket {
   }
 
   /// Removes the entry; false when it is not there.
-  mutating func remove(_ feature: UInt32, _ digest: Digest) -> Bool {
+  mutating func remove(_ feature: UInt32, _ digest: BlobDigest) -> Bool {
     let entry = Self.entry(feature, digest)
     var kept: [UInt8] = []
     for start in starts where !has(entry, at: start) { kept += bytes[start..<start + Self.entryByteCount] }
@@ -57,7 +57,7 @@ struct FeatureBucket {
     bytes[start..<start + Self.entryByteCount].elementsEqual(entry)
   }
 
-  private static func entry(_ feature: UInt32, _ digest: Digest) -> [UInt8] {
+  private static func entry(_ feature: UInt32, _ digest: BlobDigest) -> [UInt8] {
     [UInt8(feature & 0xff), UInt8(feature >> 8 & 0xff)]
       + digest.withUnsafeBytes { Array($0.prefix(prefixByteCount)) }
   }

@@ -196,7 +196,7 @@ package final class LiveTable: Sendable {
   /// The length that was stored; nil if none was.
   private static func length(_ word: UInt64, of pack: PackName, isPromised: Bool) -> Int64? {
     let length = Int64(UInt32(truncatingIfNeeded: word))
-    guard word == Self.word(length, of: pack, isPromised: isPromised), length <= Limits.packByteCountMax
+    guard word == Self.word(length, of: pack, isPromised: isPromised), length <= BlobLimits.packByteCountMax
     else {
       return nil
     }

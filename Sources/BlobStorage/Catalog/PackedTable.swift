@@ -6,7 +6,7 @@ extension Table {
   /// Bytes of each key of such a table; nil for other tables.
   var packedKeyByteCount: Int? {
     switch self {
-    case .chunks: Digest.byteCount
+    case .chunks: BlobDigest.byteCount
     case .chunkBases: 8
     default: nil
     }

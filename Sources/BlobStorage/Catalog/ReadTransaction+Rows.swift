@@ -226,7 +226,7 @@ extension ReadTransaction {
   }
 
   /// The digest of a key's version, or of its current one.
-  func digest(ofKey key: [UInt8], _ stamp: Stamp?) throws(BlobStorageError) -> Digest? {
+  func digest(ofKey key: [UInt8], _ stamp: Stamp?) throws(BlobStorageError) -> BlobDigest? {
     guard let name = try nameRow(key) else { return nil }
     if let stamp { return try versionRow(of: name, stamp)?.digest }
     return name.current?.row.digest
@@ -256,7 +256,7 @@ extension ReadTransaction {
 
   // MARK: Chunks and manifests
 
-  package func chunkRow(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+  package func chunkRow(_ digest: BlobDigest) throws(BlobStorageError) -> ChunkRow? {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       guard let value = try value(.chunks, key) else { return nil }
       return try chunkRow(value)
@@ -267,7 +267,7 @@ extension ReadTransaction {
     try ChunkRow(value) { (place) throws(BlobStorageError) in
       guard let base = try self.value(.chunkBases, fixed: RowKey.base(place)) else { return nil }
       var reader = ByteReader(base)
-      return Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+      return BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     }
   }
 
@@ -275,7 +275,7 @@ extension ReadTransaction {
   ///
   /// Cheapest in the order of digests: what lies on one page is found without descending the tree.
   func forEachChunkRow(
-    _ digests: some Sequence<Digest>, _ body: (Digest, ChunkRow?) throws(BlobStorageError) -> Void
+    _ digests: some Sequence<BlobDigest>, _ body: (BlobDigest, ChunkRow?) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
     try withPackedLookUp(.chunks) { (lookUp) throws(BlobStorageError) in
       for digest in digests {
@@ -288,7 +288,7 @@ extension ReadTransaction {
     }
   }
 
-  package func manifestRow(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
+  package func manifestRow(_ digest: BlobDigest) throws(BlobStorageError) -> ManifestRow? {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       guard let value = try value(.manifests, key) else { return nil }
       return try ManifestRow(value)
@@ -297,8 +297,8 @@ extension ReadTransaction {
 
   /// Calls `body` with every chunk after a digest, in the order of digests, until it returns false.
   package func forEachChunk(
-    after last: Digest? = nil,
-    _ body: (Digest, ChunkRow) throws(BlobStorageError) -> Bool
+    after last: BlobDigest? = nil,
+    _ body: (BlobDigest, ChunkRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     try scanDigests(.chunks, after: last) { (digest, value) throws(BlobStorageError) in
       try body(digest, try chunkRow(value))
@@ -315,7 +315,7 @@ extension ReadTransaction {
   }
 
   /// The chunk, if a writer may deduplicate onto it: it and its base are there, undamaged and not about to go.
-  package func chunkToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+  package func chunkToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ChunkRow? {
     guard let row = try chunkRow(digest), !row.isSuspect, try isTrusted(row.place.pack) else { return nil }
     if let base = row.base {
       guard let baseRow = try chunkRow(base), !baseRow.isSuspect, baseRow.base == nil,
@@ -328,7 +328,7 @@ extension ReadTransaction {
   }
 
   /// The manifest, if a writer may deduplicate onto it.
-  package func manifestToShare(_ digest: Digest) throws(BlobStorageError) -> ManifestRow? {
+  package func manifestToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ManifestRow? {
     guard let row = try manifestRow(digest), try isTrusted(row.place.pack) else { return nil }
     return row
   }
@@ -336,8 +336,8 @@ extension ReadTransaction {
   /// The youngest chunk that shares a key with these features and can be a base.
   package func similarChunk(
     _ features: SIMD3<UInt32>
-  ) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
-    var found: (digest: Digest, row: ChunkRow)?
+  ) throws(BlobStorageError) -> (digest: BlobDigest, row: ChunkRow)? {
+    var found: (digest: BlobDigest, row: ChunkRow)?
     for index in 0..<3 where found == nil {
       guard let bucket = try value(.features, FeatureBucket.key(index, features[index])) else { continue }
       try FeatureBucket.forEachPrefix(of: features[index], in: bucket) { (prefix) throws(BlobStorageError) in
@@ -351,17 +351,17 @@ extension ReadTransaction {
   }
 
   /// The chunk if it can be a base: there to be shared, and without a base itself.
-  package func baseToShare(_ digest: Digest) throws(BlobStorageError) -> ChunkRow? {
+  package func baseToShare(_ digest: BlobDigest) throws(BlobStorageError) -> ChunkRow? {
     guard let row = try chunkToShare(digest), row.base == nil, row.plainByteCount > 0 else { return nil }
     return row
   }
 
   /// The chunk whose digest begins so, if it is there to be shared.
-  private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: Digest, row: ChunkRow)? {
-    var digest: Digest?
+  private func chunk(_ prefix: [UInt8]) throws(BlobStorageError) -> (digest: BlobDigest, row: ChunkRow)? {
+    var digest: BlobDigest?
     try scan(.chunks, from: prefix) { (key, _) throws(BlobStorageError) in
-      if key.count == Digest.byteCount, key.starts(with: prefix) {
-        digest = Digest(algorithm: algorithm, bytes: key)
+      if key.count == BlobDigest.byteCount, key.starts(with: prefix) {
+        digest = BlobDigest(algorithm: algorithm, bytes: key)
       }
       return false
     }
@@ -371,7 +371,7 @@ extension ReadTransaction {
 
   /// Whether any record is encoded against the chunk: then it must not have a base itself. The counts follow all
   /// records, whether or not they are current and their bases exist. So any order of packs gives the same.
-  package func isBase(_ digest: Digest) throws(BlobStorageError) -> Bool {
+  package func isBase(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in try value(.bases, key) != nil }
   }
 
@@ -382,7 +382,7 @@ extension ReadTransaction {
   package func countsVersions() throws(BlobStorageError) -> Bool { try meta(.countsVersions) != 0 }
 
   /// How many versions that can be seen have this digest.
-  package func versionCount(of digest: Digest) throws(BlobStorageError) -> Int {
+  package func versionCount(of digest: BlobDigest) throws(BlobStorageError) -> Int {
     let count: UInt32? = try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       try number(.blobs, key)
     }
@@ -391,8 +391,8 @@ extension ReadTransaction {
 
   /// Calls `body` with every blob that has a manifest, in no order, until it returns false.
   package func forEachManifest(
-    after last: Digest? = nil,
-    _ body: (Digest, ManifestRow) throws(BlobStorageError) -> Bool
+    after last: BlobDigest? = nil,
+    _ body: (BlobDigest, ManifestRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     try scanDigests(.manifests, after: last) { (digest, value) throws(BlobStorageError) in
       try body(digest, try ManifestRow(value))

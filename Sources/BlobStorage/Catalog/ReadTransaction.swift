@@ -27,7 +27,7 @@ package class ReadTransaction {
   final var id: Int { mdb_txn_id(handle) }
 
   /// The algorithm of all digests in the catalog.
-  package final var algorithm: Digest.Algorithm { environment.algorithm }
+  package final var algorithm: BlobDigest.Algorithm { environment.algorithm }
 }
 
 extension ReadTransaction {
@@ -96,16 +96,16 @@ extension ReadTransaction {
 
   /// Calls `body` with the values whose key is a digest after `last`, in the order of digests, until it returns false.
   func scanDigests(
-    _ table: Table, after last: Digest?,
-    _ body: (Digest, UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
+    _ table: Table, after last: BlobDigest?,
+    _ body: (BlobDigest, UnsafeRawBufferPointer) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let start = last?.withUnsafeBytes { Array($0) } ?? []
     try scan(table, from: start) { (key, value) throws(BlobStorageError) in
       if last != nil, key.elementsEqual(start) { return true }
-      guard key.count == Digest.byteCount else {
+      guard key.count == BlobDigest.byteCount else {
         throw BlobStorageError(.catalogDamaged, "A key of the catalog's table \(table) is not a digest.")
       }
-      return try body(Digest(algorithm: algorithm, bytes: key), value)
+      return try body(BlobDigest(algorithm: algorithm, bytes: key), value)
     }
   }
 

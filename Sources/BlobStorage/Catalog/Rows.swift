@@ -128,7 +128,7 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
   package var codecNumber: UInt8
   /// Where the record of the frame begins that it is a member of.
   package let frameOffset: Int64?
-  package var base: Digest?
+  package var base: BlobDigest?
   /// A read found it damaged: writers count it as a miss, so that the same bytes heal it.
   package var isSuspect: Bool
   /// Its record has features in its meta.
@@ -191,7 +191,7 @@ package struct ChunkRow: Hashable, Sendable, TableValue {
 
   /// - Parameter base: looks up the base of a chunk that has one.
   init(
-    _ bytes: UnsafeRawBufferPointer, base: (Place) throws(BlobStorageError) -> Digest?
+    _ bytes: UnsafeRawBufferPointer, base: (Place) throws(BlobStorageError) -> BlobDigest?
   ) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
     let pack: UInt32 = try reader.integer()
@@ -231,7 +231,7 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
   }
 
   /// Its record.
-  package func packRecord(_ digest: Digest) -> PackRecord {
+  package func packRecord(_ digest: BlobDigest) -> PackRecord {
     let manifest = ManifestRecord(
       digest: digest, byteCount: byteCount, chunkCount: chunkCount, depth: depth, listedCount: listedCount)
     return PackRecord(.manifest(manifest), offset: place.offset, payloadByteCount: payloadByteCount)
@@ -275,7 +275,7 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
     depth = try reader.integer()
     byteCount = try reader.integer()
     chunkCount = try reader.integer()
-    guard listedCount <= Limits.manifestListCountMax else {
+    guard listedCount <= BlobLimits.manifestListCountMax else {
       throw BlobStorageError(.catalogDamaged, "The catalog has a manifest of an invalid length.")
     }
   }
@@ -283,7 +283,7 @@ package struct ManifestRow: Hashable, Sendable, TableValue {
 
 /// A version that can be seen.
 package struct VersionRow: Hashable, Sendable {
-  package var digest: Digest
+  package var digest: BlobDigest
   package var byteCount: Int64
   package var created: UInt64
   /// Where its ref record lies. Its ordinal is not kept: what is live of refs is not noted one by one.
@@ -314,7 +314,7 @@ package struct VersionRow: Hashable, Sendable {
   }
 
   fileprivate func encodedByteCount(_ stamp: Stamp) -> Int {
-    var count = 1 + Digest.byteCount + metadata.count
+    var count = 1 + BlobDigest.byteCount + metadata.count
     count += Varint.byteCount(UInt64(byteCount)) + 4
     count += Varint.byteCount(UInt64(place.offset)) + Varint.byteCount(UInt64(recordByteCount))
     if delay(stamp) != 0 { count += Varint.byteCount(delay(stamp)) }
@@ -337,10 +337,10 @@ package struct VersionRow: Hashable, Sendable {
   }
 
   fileprivate init(
-    _ reader: inout ByteReader, _ stamp: Stamp, _ algorithm: Digest.Algorithm
+    _ reader: inout ByteReader, _ stamp: Stamp, _ algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     let flags: UInt8 = try reader.integer()
-    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     byteCount = Int64(try reader.varint(atMost: .max))
     let pack: UInt32 = try reader.integer()
     place = Place(pack: pack, offset: Int64(try reader.varint(atMost: countMax)), ordinal: 0)
@@ -368,14 +368,14 @@ package struct StampedVersion: Hashable, Sendable, TableValue {
   func encode(into filler: inout ByteFiller) { row.encode(stamp, into: &filler) }
 
   init(
-    _ stamp: Stamp, _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
+    _ stamp: Stamp, _ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     var reader = ByteReader(bytes)
     try self.init(stamp, &reader, algorithm)
   }
 
   fileprivate init(
-    _ stamp: Stamp, _ reader: inout ByteReader, _ algorithm: Digest.Algorithm
+    _ stamp: Stamp, _ reader: inout ByteReader, _ algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     self.stamp = stamp
     row = try VersionRow(&reader, stamp, algorithm)
@@ -459,7 +459,7 @@ package struct NameRow: Hashable, Sendable, TableValue {
     current.encode(into: &filler)
   }
 
-  init(_ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+  init(_ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm) throws(BlobStorageError) {
     self.init()
     var reader = ByteReader(bytes)
     let flags: UInt8 = try reader.integer()

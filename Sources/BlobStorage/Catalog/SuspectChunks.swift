@@ -1,7 +1,7 @@
 /// The chunks that were found damaged, and where. The footers that a catalog is made of do not say it.
 struct SuspectChunks {
   private struct Suspect {
-    var digest: Digest
+    var digest: BlobDigest
     var pack: PackName
     var offset: Int64
   }
@@ -13,7 +13,7 @@ struct SuspectChunks {
   /// - Complexity: looks at every chunk.
   init(in environment: Environment) throws(BlobStorageError) {
     suspects = try environment.read { (transaction) throws(BlobStorageError) in
-      var found: [(digest: Digest, place: Place)] = []
+      var found: [(digest: BlobDigest, place: Place)] = []
       try transaction.forEachChunk { (digest, row) in
         if row.isSuspect { found.append((digest, row.place)) }
         return true

@@ -88,7 +88,7 @@ extension WriteTransaction {
   ///
   /// In a rebuild it does not matter whether the bases are there, because they may be found later.
   private func counts(
-    _ old: ChunkRow, over new: ChunkRow, of digest: Digest, from pack: PackRow, _ isTakenIn: Bool,
+    _ old: ChunkRow, over new: ChunkRow, of digest: BlobDigest, from pack: PackRow, _ isTakenIn: Bool,
     isRebuilding: Bool
   ) throws(BlobStorageError) -> Bool {
     // A copy that no writer may share, because its pack is condemned or its base is gone, gives way to any other. It

@@ -311,7 +311,7 @@ extension WriteTransaction {
   ///
   /// - Parameter old: the row that is there.
   package func setChunkRow(
-    _ digest: Digest, _ row: ChunkRow?, insteadOf old: ChunkRow?
+    _ digest: BlobDigest, _ row: ChunkRow?, insteadOf old: ChunkRow?
   ) throws(BlobStorageError) {
     if let old, old.base != nil, row?.base == nil || row?.place != old.place {
       try remove(.chunkBases, fixed: RowKey.base(old.place))
@@ -330,20 +330,20 @@ extension WriteTransaction {
   }
 
   /// Marks a chunk as damaged: the next put of the same bytes stores it again.
-  package func setSuspect(_ digest: Digest, _ row: ChunkRow) throws(BlobStorageError) {
+  package func setSuspect(_ digest: BlobDigest, _ row: ChunkRow) throws(BlobStorageError) {
     var suspect = row
     suspect.isSuspect = true
     try setChunkRow(digest, suspect, insteadOf: row)
   }
 
-  package func setManifestRow(_ digest: Digest, _ row: ManifestRow?) throws(BlobStorageError) {
+  package func setManifestRow(_ digest: BlobDigest, _ row: ManifestRow?) throws(BlobStorageError) {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       if let row { try put(.manifests, key, row) } else { try remove(.manifests, key) }
     }
   }
 
   /// Adds a chunk to those that new ones may be similar to.
-  func insert(_ features: SIMD3<UInt32>, of digest: Digest) throws(BlobStorageError) {
+  func insert(_ features: SIMD3<UInt32>, of digest: BlobDigest) throws(BlobStorageError) {
     for index in 0..<3 {
       let key = FeatureBucket.key(index, features[index])
       var bucket = FeatureBucket(try value(.features, key))
@@ -351,7 +351,7 @@ extension WriteTransaction {
     }
   }
 
-  func remove(_ features: SIMD3<UInt32>, of digest: Digest) throws(BlobStorageError) {
+  func remove(_ features: SIMD3<UInt32>, of digest: BlobDigest) throws(BlobStorageError) {
     for index in 0..<3 {
       let key = FeatureBucket.key(index, features[index])
       var bucket = FeatureBucket(try value(.features, key))
@@ -360,7 +360,7 @@ extension WriteTransaction {
     }
   }
 
-  func countBase(_ digest: Digest, by change: Int64) throws(BlobStorageError) {
+  func countBase(_ digest: BlobDigest, by change: Int64) throws(BlobStorageError) {
     try digest.withUnsafeBytes { (key) throws(BlobStorageError) in
       let count = change + (try number(.bases, key) ?? 0)
       try setNumber(.bases, key, count > 0 ? count : nil)
@@ -382,7 +382,7 @@ extension WriteTransaction {
     }
   }
 
-  func countVersion(of digest: Digest, by change: Int) throws(BlobStorageError) {
+  func countVersion(of digest: BlobDigest, by change: Int) throws(BlobStorageError) {
     guard try countsVersions() else { return }
     let count = try versionCount(of: digest) + change
     guard count >= 0 else {

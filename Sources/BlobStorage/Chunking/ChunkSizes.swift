@@ -14,9 +14,9 @@ public struct ChunkSizes: Sendable, Hashable {
   /// Sizes from a quarter to four times that average.
   ///
   /// - Throws: `invalidArgument` unless the average is a power of two from
-  ///   ``Limits/chunkByteCountAverageMin`` to ``Limits/chunkByteCountAverageMax``.
+  ///   ``BlobLimits/minimumAverageChunkByteCount`` to ``BlobLimits/maximumAverageChunkByteCount``.
   package init(average: Int) throws(BlobStorageError) {
-    let range = Limits.chunkByteCountAverageMin...Limits.chunkByteCountAverageMax
+    let range = BlobLimits.minimumAverageChunkByteCount...BlobLimits.maximumAverageChunkByteCount
     guard range.contains(average), average.nonzeroBitCount == 1 else {
       throw BlobStorageError(
         .invalidArgument,

@@ -59,7 +59,7 @@ struct PartFinder: Sendable {
         addBorder(offset, part.before)
         if let byteCount = part.headerByteCount { addBorder(offset + Int64(byteCount), .always) }
         // A part that would end behind the longest blob is the last.
-        guard part.byteCount > 0, part.byteCount <= UInt64(Limits.blobByteCountMax - offset) else {
+        guard part.byteCount > 0, part.byteCount <= UInt64(BlobLimits.maximumBlobByteCount - offset) else {
           next = nil
           return
         }

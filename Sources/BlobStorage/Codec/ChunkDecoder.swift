@@ -16,7 +16,7 @@ package final class ChunkDecoder {
   /// compares the digest.
   ///
   /// - Parameters:
-  ///   - stored: At most ``Limits/recordPayloadByteCountMax`` bytes.
+  ///   - stored: At most ``BlobLimits/recordPayloadByteCountMax`` bytes.
   ///   - base: What the chunk was encoded against.
   ///   - plain: Exactly as long as the chunk; its content after an error is undefined.
   /// - Throws: `corrupted` unless `stored` is, from its first byte to its last, an encoding of `plain.count`
@@ -25,9 +25,9 @@ package final class ChunkDecoder {
     _ stored: RawSpan, by kind: CodecKind, base: EncodingBase = .none,
     into plain: UnsafeMutableRawBufferPointer
   ) throws(BlobStorageError) {
-    precondition(plain.count <= Limits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
+    precondition(plain.count <= BlobLimits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
     precondition(
-      stored.byteCount <= Limits.recordPayloadByteCountMax, "a payload has at most that many bytes")
+      stored.byteCount <= BlobLimits.recordPayloadByteCountMax, "a payload has at most that many bytes")
     guard base.isNone || kind.takesBase else { throw .undecodable(kind, "it names a base, but takes none") }
     // An encoder never encodes nothing, and zlib refuses an empty output.
     guard kind == .none || plain.isEmpty == false else { throw .undecodable(kind, "an empty chunk") }
@@ -44,7 +44,7 @@ package final class ChunkDecoder {
 
   /// Fills `plain` with the first of the bytes that `stored` is the zstd encoding of.
   ///
-  /// Allocates a window of at most ``Limits/frameByteCountMax`` bytes, whatever `stored` holds.
+  /// Allocates a window of at most ``BlobLimits/frameByteCountMax`` bytes, whatever `stored` holds.
   ///
   /// - Throws: `corrupted` if `stored` is no such encoding, or ends before `plain` is full.
   package func decodeBeginning(

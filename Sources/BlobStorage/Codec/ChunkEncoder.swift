@@ -33,7 +33,7 @@ package final class ChunkEncoder {
   /// either. The bytes are valid until `body` returns.
   ///
   /// - Parameters:
-  ///   - plain: At most ``Limits/chunkByteCountMax`` bytes.
+  ///   - plain: At most ``BlobLimits/chunkByteCountMax`` bytes.
   ///   - base: Only for a codec that takes one. A chunk with a base is encoded without probing it first: a
   ///     near-copy of noise shrinks as well.
   ///   - hint: What the beginning of the chunk's blob tells about the chunk.
@@ -43,7 +43,8 @@ package final class ChunkEncoder {
     hint: CompressibilityHint = .unknown,
     _ body: (CodecKind, UnsafeRawBufferPointer) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result {
-    precondition(plain.byteCount <= Limits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
+    precondition(
+      plain.byteCount <= BlobLimits.chunkByteCountMax, "a chunk has at most chunkByteCountMax bytes")
     precondition(base.isNone || choice.kind.takesBase, "this codec takes no base")
     return try plain.withUnsafeBytes { (plain) throws(BlobStorageError) in
       guard choice.kind != .none, plain.count >= Self.plainByteCountMin else { return try body(.none, plain) }

@@ -42,7 +42,7 @@ final class ZstdDecoder {
   }
 
   /// log2 of the longest window that may be taken.
-  private static let windowLogMax = Int32(Limits.frameByteCountMax.trailingZeroBitCount)
+  private static let windowLogMax = Int32(BlobLimits.frameByteCountMax.trailingZeroBitCount)
 
   /// Fills `plain` with the first bytes of exactly one frame.
   func decodeBeginning(_ stored: RawSpan, into plain: UnsafeMutableRawBufferPointer) throws(BlobStorageError)

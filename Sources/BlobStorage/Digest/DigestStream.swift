@@ -10,7 +10,7 @@ package struct DigestStream {
   private var sha256: SHA256State?
 
   /// A stream that has seen no bytes.
-  package init(_ algorithm: Digest.Algorithm) {
+  package init(_ algorithm: BlobDigest.Algorithm) {
     switch algorithm {
     case .blake3: blake3 = Blake3State()
     case .sha256: sha256 = SHA256State()
@@ -29,7 +29,7 @@ package struct DigestStream {
   }
 
   /// The digest of all bytes so far; the stream can go on.
-  package func finalize() -> Digest {
+  package func finalize() -> BlobDigest {
     blake3?.finalize() ?? (sha256 ?? SHA256State()).finalize()
   }
 }
@@ -57,7 +57,7 @@ private final class Blake3State {
     bytes.withUnsafeBytes { bs_blake3_update(OpaquePointer(memory), $0.baseAddress, $0.count) }
   }
 
-  func finalize() -> Digest {
-    Digest(.blake3) { bs_blake3_finalize(OpaquePointer(memory), $0) }
+  func finalize() -> BlobDigest {
+    BlobDigest(.blake3) { bs_blake3_finalize(OpaquePointer(memory), $0) }
   }
 }

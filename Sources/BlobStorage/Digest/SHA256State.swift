@@ -11,9 +11,9 @@ final class SHA256State {
   #if canImport(CryptoKit)
     private var function = SHA256()
 
-    static func digest(of bytes: RawSpan) -> Digest {
+    static func digest(of bytes: RawSpan) -> BlobDigest {
       bytes.withUnsafeBytes { SHA256.hash(data: $0) }.withUnsafeBytes {
-        Digest(algorithm: .sha256, bytes: $0)
+        BlobDigest(algorithm: .sha256, bytes: $0)
       }
     }
 
@@ -25,8 +25,8 @@ final class SHA256State {
 
     func update(_ bytes: RawSpan) { bytes.withUnsafeBytes { function.update(bufferPointer: $0) } }
 
-    func finalize() -> Digest {
-      function.finalize().withUnsafeBytes { Digest(algorithm: .sha256, bytes: $0) }
+    func finalize() -> BlobDigest {
+      function.finalize().withUnsafeBytes { BlobDigest(algorithm: .sha256, bytes: $0) }
     }
   #else
     private let context: OpaquePointer
@@ -41,8 +41,8 @@ final class SHA256State {
       return function
     }()
 
-    static func digest(of bytes: RawSpan) -> Digest {
-      Digest(.sha256) { target in
+    static func digest(of bytes: RawSpan) -> BlobDigest {
+      BlobDigest(.sha256) { target in
         bytes.withUnsafeBytes { require(EVP_Digest($0.baseAddress, $0.count, target, nil, function, nil)) }
       }
     }
@@ -65,10 +65,10 @@ final class SHA256State {
       bytes.withUnsafeBytes { Self.require(EVP_DigestUpdate(context, $0.baseAddress, $0.count)) }
     }
 
-    func finalize() -> Digest {
+    func finalize() -> BlobDigest {
       // A finished context cannot go on; its copy need not.
       let end = copy()
-      return Digest(.sha256) { Self.require(EVP_DigestFinal_ex(end.context, $0, nil)) }
+      return BlobDigest(.sha256) { Self.require(EVP_DigestFinal_ex(end.context, $0, nil)) }
     }
 
     private static func newContext() -> OpaquePointer {
@@ -83,13 +83,13 @@ final class SHA256State {
   #endif
 }
 
-extension Digest {
+extension BlobDigest {
   /// Computes the code that proves that a message is from a holder of `key`: HMAC (RFC 2104) with SHA-256.
   package static func authenticationCode(of message: [UInt8], key: [UInt8]) -> [UInt8] {
     #if canImport(CryptoKit)
       Array(HMAC<SHA256>.authenticationCode(for: message, using: SymmetricKey(data: key)))
     #else
-      let code = Digest(.sha256) {
+      let code = BlobDigest(.sha256) {
         let code = HMAC(EVP_sha256(), key, CInt(key.count), message, message.count, $0, nil)
         SHA256State.require(code == nil ? 0 : 1)
       }

@@ -65,7 +65,7 @@ extension Engine {
 
   /// The same for a digest. That of a missing blob is always looked up the long way: a reader may have to extend the
   /// catalog.
-  package func dataAtOnce(_ digest: Digest, _ verification: Verification) -> Data?? {
+  package func dataAtOnce(_ digest: BlobDigest, _ verification: Verification) -> Data?? {
     do throws(BlobStorageError) {
       try checkOpen()
       try check(digest)
@@ -82,7 +82,7 @@ extension Engine {
   }
 
   package func data(
-    _ digest: Digest, _ verification: Verification = .digest
+    _ digest: BlobDigest, _ verification: Verification = .digest
   ) throws(BlobStorageError) -> Data? {
     try checkOpen()
     try check(digest)
@@ -100,7 +100,7 @@ extension Engine {
   }
 
   /// Whether there is a blob or chunk with that digest.
-  package func contains(_ digest: Digest) throws(BlobStorageError) -> Bool {
+  package func contains(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try checkOpen()
     try check(digest)
     return try blobs.layout(digest) != nil
@@ -128,7 +128,7 @@ extension Engine {
     throw BlobStorageError(.busy, "Key “\(key)” changes faster than it can be opened: try again.", key: key)
   }
 
-  package func openBlob(_ digest: Digest) throws(BlobStorageError) -> OpenBlob? {
+  package func openBlob(_ digest: BlobDigest) throws(BlobStorageError) -> OpenBlob? {
     try checkOpen()
     try check(digest)
     let hold = try leases.holdWhereThereIsRoom([.blob(digest)])
@@ -155,7 +155,7 @@ extension Engine {
       .busy, "Key “\(key)” changes faster than its history can be opened: try again.", key: key)
   }
 
-  private func check(_ digest: Digest) throws(BlobStorageError) {
+  private func check(_ digest: BlobDigest) throws(BlobStorageError) {
     guard digest.algorithm == header.digestAlgorithm else {
       throw BlobStorageError(
         .invalidArgument,
@@ -164,7 +164,7 @@ extension Engine {
     }
   }
 
-  static func missing(_ digest: Digest) -> BlobStorageError {
+  static func missing(_ digest: BlobDigest) -> BlobStorageError {
     BlobStorageError(
       .corrupted, "Blob \(digest) is missing from the store: put the same bytes again to heal it.",
       digest: digest)
@@ -277,6 +277,18 @@ extension Engine {
       count += try drop(keys, keeping: nil, durability).keyCount
     }
     return count
+  }
+
+  package func trimHistory(
+    of scope: KeyScope, toArchived count: Int, _ durability: Durability
+  ) throws(BlobStorageError) -> RetentionResult {
+    switch scope {
+    case .all: try keep(upTo: count, prefix: "", durability)
+    case .prefix(let prefix):
+      try keep(
+        upTo: count, prefix: Self.nonempty(prefix, elseSay: "trimHistory(of: .all, toArchived:)"), durability)
+    case .key(let key): try keep(upTo: count, keys: [key], durability)
+    }
   }
 
   package func keep(

@@ -102,7 +102,7 @@ extension Engine {
   }
 
   /// The chunks of a blob, its lists included.
-  private func chunks(of digest: Digest) throws(BlobStorageError) -> [Digest] {
+  private func chunks(of digest: BlobDigest) throws(BlobStorageError) -> [BlobDigest] {
     guard let layout = try blobs.layout(digest) else { throw Self.missing(digest) }
     var digests = layout.listDigests
     try layout.forEachChunk(in: 0..<layout.byteCount, from: chunks) { chunk in
@@ -124,9 +124,9 @@ private struct FoundBlobs {
   /// Packs to sync first.
   private(set) var unsynced: Set<PackName> = []
   /// Blobs whose chunks have to be known first.
-  private(set) var unknown: Set<Digest> = []
+  private(set) var unknown: Set<BlobDigest> = []
   private var synced: Set<PackName> = []
-  private var chunks: [Digest: [Digest]] = [:]
+  private var chunks: [BlobDigest: [BlobDigest]] = [:]
 
   init(checksCondemned: Bool) { self.checksCondemned = checksCondemned }
 
@@ -137,7 +137,7 @@ private struct FoundBlobs {
     (unsynced, unknown) = ([], [])
   }
 
-  mutating func add(_ digest: Digest, _ chunks: [Digest]) { self.chunks[digest] = chunks }
+  mutating func add(_ digest: BlobDigest, _ chunks: [BlobDigest]) { self.chunks[digest] = chunks }
 
   /// Whether the commit may refer to the blobs of these versions; else notes what has to be done first.
   ///

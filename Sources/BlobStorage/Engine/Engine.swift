@@ -54,7 +54,7 @@ package final class Engine: Sendable {
     package var commitPatienceSeconds = 10.0
     /// Seconds that a commit waits for another process's commit to the same key.
     package var stripePatienceSeconds = 30.0
-    package var packByteCountTarget = Limits.packByteCountTarget
+    package var packByteCountTarget = BlobLimits.packByteCountTarget
     package var weaknesses: Weaknesses = []
     /// Streamed content that is shorter than this is put like content in memory.
     package var streamHeadByteCount = MemoryPut.byteCountMax
@@ -86,12 +86,12 @@ package final class Engine: Sendable {
   package static func newHeader(
     _ options: StoreOptions, _ environment: Environment
   ) throws(BlobStorageError) -> StoreHeader {
-    let sizes = try ChunkSizes(average: options.chunkByteCountAverage)
+    let sizes = try ChunkSizes(average: options.averageChunkByteCount)
     let codec = try CodecChoice(options.codec, level: options.level)
     return StoreHeader(
       flags: options.usesSimilarity ? .similarity : [], digestAlgorithm: options.digestAlgorithm,
       codecNumber: codec.kind.rawValue, level: Int8(codec.level),
-      chunkByteCountAverage: UInt32(sizes.average),
+      averageChunkByteCount: UInt32(sizes.average),
       storeID: withUnsafeBytes(
         of: (environment.randomNumber(), environment.randomNumber())
       ) { Array($0) },
@@ -106,10 +106,10 @@ package final class Engine: Sendable {
   }
 
   /// What processes do on the store at a path; it is not opened.
-  package static func activities(at path: String) throws(BlobStorageError) -> [Activity] {
+  package static func activities(at path: String) throws(BlobStorageError) -> [StoreActivity] {
     let folder = StoreFolder(try absolute(path), files: SystemFiles())
     _ = try folder.readHeader()
-    return try Activity.all(folder)
+    return try StoreActivity.all(folder)
   }
 
   /// Opens a store.
@@ -134,7 +134,7 @@ package final class Engine: Sendable {
     try folder.finishCreation()
     self.folder = folder
     self.header = header
-    sizes = try ChunkSizes(average: Int(header.chunkByteCountAverage))
+    sizes = try ChunkSizes(average: Int(header.averageChunkByteCount))
     codec = try CodecChoice(kind, level: .number(Int(header.level)))
     logger = configuration.logger
     clock = environment.clock
@@ -179,7 +179,7 @@ package final class Engine: Sendable {
       width: environment.worksInline ? 0 : configuration.threadCount > 0 ? configuration.threadCount : cores)
     chunks = ChunkSource(
       catalog: catalog, packs: packs, codecs: codecs,
-      cache: ChunkCache(byteCountMax: configuration.cacheByteCountMax),
+      cache: ChunkCache(byteCountMax: configuration.cacheByteLimit),
       otherCopies: OtherCopies(catalog: catalog, backend: backend, codecs: codecs, store: header),
       looksUpAgain: !weaknesses.contains(.looksUpOnce), extender: sharing)
     blobs = BlobSource(catalog: catalog, backend: backend, packs: packs, chunks: chunks, work: work)
@@ -298,12 +298,12 @@ package final class Engine: Sendable {
   /// The bytes of a key, if it can be one.
   package static func keyBytes(_ key: String) throws(BlobStorageError) -> [UInt8] {
     let bytes = Array(key.utf8)
-    guard 1...Limits.keyByteCountMax ~= bytes.count, !bytes.contains(0) else {
+    guard 1...BlobLimits.maximumKeyByteCount ~= bytes.count, !bytes.contains(0) else {
       throw BlobStorageError(
         .invalidArgument,
         bytes.isEmpty
           ? "A key must not be empty."
-          : "The key “\(key.prefix(40))…” has \(bytes.count) bytes, or a NUL: a key has 1 to \(Limits.keyByteCountMax) bytes, and no NUL.",
+          : "The key “\(key.prefix(40))…” has \(bytes.count) bytes, or a NUL: a key has 1 to \(BlobLimits.maximumKeyByteCount) bytes, and no NUL.",
         key: key)
     }
     return bytes

@@ -59,13 +59,13 @@ package struct LocalSharing: Sharing {
   }
 
   package func collect(
-    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
-  ) -> CollectionReport? { nil }
+    _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
+  ) -> GarbageCollectionReport? { nil }
 
   package func losses() -> KnownLosses? { nil }
   package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) {}
   package func missingPacks(_ rows: [PackRow]) -> Set<PackName>? { nil }
-  package func distrust(_ pack: UInt32, except whole: [PackRecord]) -> Set<Digest>? { nil }
+  package func distrust(_ pack: UInt32, except whole: [PackRecord]) -> Set<BlobDigest>? { nil }
   package func readAnew(_ pack: PackName) -> Bool { true }
 }
 

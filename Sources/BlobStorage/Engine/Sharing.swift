@@ -82,8 +82,8 @@ package protocol Sharing: CatalogExtender {
 
   /// Collects garbage together with the other machines; nil where the store alone decides about its packs.
   func collect(
-    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
-  ) throws(BlobStorageError) -> CollectionReport?
+    _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> GarbageCollectionReport?
 
   /// What the last extension missed or could not read; nil where the census tells what is lost.
   func losses() throws(BlobStorageError) -> KnownLosses?
@@ -98,7 +98,7 @@ package protocol Sharing: CatalogExtender {
   /// the same bytes stores them again.
   ///
   /// - Returns: the chunks; nil where a damaged pack is set aside.
-  func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<Digest>?
+  func distrust(_ pack: UInt32, except whole: [PackRecord]) throws(BlobStorageError) -> Set<BlobDigest>?
 
   /// Makes the next reads of a pack fetch what other machines read; false if its ends differ from the copy here.
   func readAnew(_ pack: PackName) throws(BlobStorageError) -> Bool

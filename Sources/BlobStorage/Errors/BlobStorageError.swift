@@ -9,14 +9,16 @@ import Foundation
 /// ``isCancellation``.
 public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   /// A stable name for a kind of failure.
-  public struct Code: Hashable, Sendable, CustomStringConvertible {
+  public struct Code: RawRepresentable, Hashable, Sendable, Codable, CustomStringConvertible {
     /// The name, as in logs and JSON.
-    public let name: String
+    public let rawValue: String
 
     /// A code of that name.
-    public init(_ name: String) { self.name = name }
+    public init(rawValue: String) { self.rawValue = rawValue }
 
-    public var description: String { name }
+    init(_ name: String) { self.init(rawValue: name) }
+
+    public var description: String { rawValue }
   }
 
   /// The kind of failure.
@@ -26,7 +28,7 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
   /// The key it was about.
   public var key: String?
   /// The digest it was about.
-  public var digest: Digest?
+  public var digest: BlobDigest?
   /// The name of the pack it was found in.
   public var pack: String?
   /// Where in that pack, in bytes from its start.
@@ -42,7 +44,7 @@ public struct BlobStorageError: Error, Sendable, CustomStringConvertible {
 
   /// An error of that kind with that sentence.
   public init(
-    _ code: Code, _ message: String, key: String? = nil, digest: Digest? = nil, pack: String? = nil,
+    _ code: Code, _ message: String, key: String? = nil, digest: BlobDigest? = nil, pack: String? = nil,
     offset: Int64? = nil, path: String? = nil, errno: Int32? = nil, underlying: (any Error)? = nil
   ) {
     self.code = code
@@ -80,7 +82,7 @@ extension BlobStorageError.Code {
   public static let unsupportedFormat = Self("unsupportedFormat")
   /// An argument is outside its range; nothing was changed.
   public static let invalidArgument = Self("invalidArgument")
-  /// A maximum of ``Limits`` would be exceeded; nothing was changed.
+  /// A maximum of ``BlobLimits`` would be exceeded; nothing was changed.
   public static let limitExceeded = Self("limitExceeded")
   /// The medium is full; nothing half done is visible.
   public static let noSpace = Self("noSpace")

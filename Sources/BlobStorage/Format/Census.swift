@@ -170,7 +170,7 @@ extension Census.Event {
   /// What a line says; nil when it does not match its checksum, or is of a kind that this build does not know.
   init?(line: UnsafeRawBufferPointer) {
     let checksumByteCount = 9
-    guard line.count > checksumByteCount, line.count <= Limits.censusLineByteCountMax else { return nil }
+    guard line.count > checksumByteCount, line.count <= BlobLimits.censusLineByteCountMax else { return nil }
     let text = UnsafeRawBufferPointer(rebasing: line.dropLast(checksumByteCount))
     guard line[text.count] == UInt8(ascii: " "),
       Hex.integer(UInt32.self, line.suffix(checksumByteCount - 1)) == CRC32C.checksum(text.bytes)
@@ -187,7 +187,7 @@ extension Census.Event {
       guard let name else { return nil }
       self = .begun(name)
     case ("sealed", 3):
-      guard let name, let end = Int64(word(2)), 0...Limits.packByteCountMax ~= end else { return nil }
+      guard let name, let end = Int64(word(2)), 0...BlobLimits.packByteCountMax ~= end else { return nil }
       self = .sealed(name, recordsEnd: end)
     case ("removed", 3):
       guard let name, let end = Hex.integer(UInt32.self, words[2]), end >= name.sequence else { return nil }

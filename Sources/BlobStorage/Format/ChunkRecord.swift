@@ -1,10 +1,10 @@
 /// The meta of a chunk record: these stored bytes are, by this codec, the plain bytes with this digest.
 package struct ChunkRecord: Hashable, Sendable, RecordMeta {
-  package var digest: Digest
+  package var digest: BlobDigest
   package var plainByteCount: Int
   package var codecNumber: UInt8
   /// A similar chunk, whose plain bytes the codec has before these. The payload cannot be decoded without them.
-  package var base: Digest?
+  package var base: BlobDigest?
   /// Keys by which similar chunks find this one; kept so that the catalog can be rebuilt without the chunk.
   package var features: SIMD3<UInt32>?
 
@@ -13,7 +13,7 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
   private static let hasFeatures: UInt8 = 2
 
   package init(
-    digest: Digest, plainByteCount: Int, codecNumber: UInt8, base: Digest? = nil,
+    digest: BlobDigest, plainByteCount: Int, codecNumber: UInt8, base: BlobDigest? = nil,
     features: SIMD3<UInt32>? = nil
   ) {
     self.features = features
@@ -27,13 +27,13 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
   package static func metaByteCount(
     codecNumber: UInt8, plainByteCount: Int, hasBase: Bool, hasFeatures: Bool
   ) -> Int {
-    2 + (hasBase ? 2 : 1) * Digest.byteCount + (hasFeatures ? 12 : 0)
+    2 + (hasBase ? 2 : 1) * BlobDigest.byteCount + (hasFeatures ? 12 : 0)
       + (codecNumber == 0 ? 0 : Varint.byteCount(UInt64(plainByteCount)))
   }
 
   /// The most bytes that a meta has.
   package static let metaByteCountMax = metaByteCount(
-    codecNumber: 1, plainByteCount: Limits.chunkByteCountMax, hasBase: true, hasFeatures: true)
+    codecNumber: 1, plainByteCount: BlobLimits.chunkByteCountMax, hasBase: true, hasFeatures: true)
 
   package var metaByteCount: Int {
     Self.metaByteCount(
@@ -57,10 +57,10 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
 
   /// - Parameter payloadByteCount: of its record.
   package init(
-    meta: UnsafeRawBufferPointer, payloadByteCount: Int, algorithm: Digest.Algorithm
+    meta: UnsafeRawBufferPointer, payloadByteCount: Int, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     var reader = ByteReader(meta)
-    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     codecNumber = try reader.integer()
     let flags: UInt8 = try reader.integer()
     guard flags & ~(Self.hasBase | Self.hasFeatures) == 0 else {
@@ -68,9 +68,9 @@ package struct ChunkRecord: Hashable, Sendable, RecordMeta {
         .unsupportedFormat, "A chunk has flags \(flags), unknown to this build: use a later one.")
     }
     plainByteCount =
-      codecNumber == 0 ? payloadByteCount : try reader.varint(atMost: Limits.chunkByteCountMax)
+      codecNumber == 0 ? payloadByteCount : try reader.varint(atMost: BlobLimits.chunkByteCountMax)
     if flags & Self.hasBase != 0 {
-      base = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+      base = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     }
     if flags & Self.hasFeatures != 0 {
       let (first, second, third) = (

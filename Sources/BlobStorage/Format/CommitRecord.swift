@@ -16,7 +16,7 @@ package enum CommitRecord {
     }
 
     /// What a ref names.
-    package var blob: Digest? {
+    package var blob: BlobDigest? {
       switch self {
       case .ref(let ref): ref.digest
       case .drop: nil
@@ -43,7 +43,7 @@ package enum CommitRecord {
 
   /// Where a chunk or manifest lies that the refs of a commit may name by its place.
   package struct Target: Sendable {
-    package var digest: Digest
+    package var digest: BlobDigest
     package var byteCount: Int64
     package var offset: Int64
     /// Where its record ends, or its part of a frame's.
@@ -249,10 +249,10 @@ struct CommitEncoder {
 struct CommitDecoder {
   private var state: CommitRecord.State
   private var reader: ByteReader
-  private let algorithm: Digest.Algorithm
+  private let algorithm: BlobDigest.Algorithm
 
   init(
-    _ entries: UnsafeRawBufferPointer, pack: PackName, offset: Int64, algorithm: Digest.Algorithm
+    _ entries: UnsafeRawBufferPointer, pack: PackName, offset: Int64, algorithm: BlobDigest.Algorithm
   ) {
     state = CommitRecord.State(writer: pack.writer, at: offset)
     reader = ByteReader(entries)
@@ -273,7 +273,7 @@ struct CommitDecoder {
     while reader.remainingByteCount > 0 {
       let entry = try entry(target)
       memoryByteCount += entry.memoryByteCount
-      guard entries.count < countMax, memoryByteCount <= Limits.commitRecordMemoryByteCountMax else {
+      guard entries.count < countMax, memoryByteCount <= BlobLimits.commitRecordMemoryByteCountMax else {
         throw BlobStorageError(.corrupted, "A commit record has too many entries.")
       }
       entries.append(entry)
@@ -315,11 +315,11 @@ struct CommitDecoder {
       created &+= UInt64(bitPattern: Varint.signed(try reader.varint()))
     }
     // What a damaged record held is not known. No blob has that digest, so the version counts as lost.
-    var blob = (digest: Digest.unknown(algorithm), byteCount: Int64(1))
+    var blob = (digest: BlobDigest.unknown(algorithm), byteCount: Int64(1))
     switch flags & Flags.blobBits {
     case Flags.blobByDigest:
-      blob.digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
-      blob.byteCount = Int64(try reader.varint(atMost: Int(Limits.blobByteCountMax)))
+      blob.digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
+      blob.byteCount = Int64(try reader.varint(atMost: Int(BlobLimits.maximumBlobByteCount)))
     case Flags.blobBefore:
       if let found = target(state.offset, true) { blob = (found.digest, found.byteCount) }
     default:
@@ -332,7 +332,7 @@ struct CommitDecoder {
     }
     var metadata: [UInt8] = []
     if flags & Flags.hasMetadata != 0 {
-      metadata = Array(try reader.bytes(try reader.varint(atMost: Limits.metadataByteCountMax)))
+      metadata = Array(try reader.bytes(try reader.varint(atMost: BlobLimits.maximumMetadataByteCount)))
       guard !metadata.isEmpty else { throw BlobStorageError(.corrupted, "A ref's fields are invalid.") }
     }
     return RefRecord(
@@ -341,7 +341,7 @@ struct CommitDecoder {
   }
 
   private mutating func drop(_ key: [UInt8], _ stamp: Stamp) throws(BlobStorageError) -> DropRecord {
-    let count = try reader.varint(atMost: Limits.dropVersionCountMax)
+    let count = try reader.varint(atMost: BlobLimits.dropVersionCountMax)
     // A version takes two bytes or more.
     guard count > 0, count <= reader.remainingByteCount else {
       throw BlobStorageError(.corrupted, "A drop's counts are invalid.")
@@ -359,7 +359,7 @@ struct CommitDecoder {
 
   private mutating func keyAndStamp(hasWriter: Bool) throws(BlobStorageError) -> ([UInt8], Stamp) {
     let shared = state.time == nil ? 0 : try reader.varint(atMost: state.key.count)
-    let rest = try reader.varint(atMost: Limits.keyByteCountMax - shared)
+    let rest = try reader.varint(atMost: BlobLimits.maximumKeyByteCount - shared)
     let key: [UInt8]
     if shared == 0 {
       key = Array(try reader.bytes(rest))

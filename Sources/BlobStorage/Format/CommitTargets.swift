@@ -28,12 +28,12 @@ struct CommitTargets {
   }
 
   /// The last one with that digest, looked for one by one.
-  func last(_ digest: Digest) -> CommitRecord.Target? {
+  func last(_ digest: BlobDigest) -> CommitRecord.Target? {
     targets.suffix(Self.countMax).last { $0.digest == digest }
   }
 
   /// All by their digests.
-  func byDigest() -> [Digest: CommitRecord.Target] {
+  func byDigest() -> [BlobDigest: CommitRecord.Target] {
     Dictionary(targets.suffix(Self.countMax).map { ($0.digest, $0) }, uniquingKeysWith: { $1 })
   }
 }

@@ -3,11 +3,11 @@
 /// Each member is a chunk of its own, with a digest, a place and a part of the record's bytes.
 package struct FrameRecord: Hashable, Sendable, RecordMeta {
   package struct Member: Hashable, Sendable {
-    package var digest: Digest
+    package var digest: BlobDigest
     package var plainByteCount: Int
     package var features: SIMD3<UInt32>?
 
-    package init(digest: Digest, plainByteCount: Int, features: SIMD3<UInt32>? = nil) {
+    package init(digest: BlobDigest, plainByteCount: Int, features: SIMD3<UInt32>? = nil) {
       self.digest = digest
       self.plainByteCount = plainByteCount
       self.features = features
@@ -15,7 +15,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
 
     /// Bytes that it takes in the meta.
     package var metaByteCount: Int {
-      Digest.byteCount + Varint.byteCount(lengthField) + (features == nil ? 0 : 12)
+      BlobDigest.byteCount + Varint.byteCount(lengthField) + (features == nil ? 0 : 12)
     }
 
     fileprivate var lengthField: UInt64 { UInt64(plainByteCount) << 1 | (features == nil ? 0 : 1) }
@@ -24,7 +24,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
   /// The fewest members of a frame.
   package static let memberCountMin = 2
   /// The most members that fit into a meta.
-  package static let memberCountMax = (Limits.recordMetaByteCountMax - 3) / (Digest.byteCount + 1)
+  package static let memberCountMax = (BlobLimits.recordMetaByteCountMax - 3) / (BlobDigest.byteCount + 1)
   /// The most bytes of a meta beside its members.
   package static let fixedByteCountMax = 3
 
@@ -60,7 +60,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
 
   /// - Parameter payloadByteCount: of its record.
   package init(
-    meta: UnsafeRawBufferPointer, payloadByteCount: Int, algorithm: Digest.Algorithm
+    meta: UnsafeRawBufferPointer, payloadByteCount: Int, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     var reader = ByteReader(meta)
     codecNumber = try reader.integer()
@@ -68,13 +68,13 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     members = []
     members.reserveCapacity(count)
     for _ in 0..<count {
-      let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+      let digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
       members.append(Member(digest: digest, plainByteCount: 0))
     }
     var plainByteCount = 0
     var featured: [Int] = []
     for index in members.indices {
-      let field = try reader.varint(atMost: Limits.frameByteCountMax << 1 | 1)
+      let field = try reader.varint(atMost: BlobLimits.frameByteCountMax << 1 | 1)
       members[index].plainByteCount = field >> 1
       plainByteCount += field >> 1
       if field & 1 != 0 { featured.append(index) }
@@ -87,7 +87,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     }
     try reader.finish()
     guard count >= Self.memberCountMin, !members.contains(where: { $0.plainByteCount == 0 }),
-      plainByteCount <= Limits.frameByteCountMax
+      plainByteCount <= BlobLimits.frameByteCountMax
     else { throw BlobStorageError(.corrupted, "A frame's members are invalid.") }
     // A frame is written only where it makes the bytes fewer.
     guard codecNumber != 0, 1..<plainByteCount ~= payloadByteCount else {
@@ -97,7 +97,7 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
   }
 
   /// The end of a member in the plain bytes; nil if there is no such member.
-  func end(of digest: Digest) -> Int? {
+  func end(of digest: BlobDigest) -> Int? {
     guard let index = members.firstIndex(where: { $0.digest == digest }) else { return nil }
     return members[...index].reduce(0) { $0 + $1.plainByteCount }
   }
@@ -109,9 +109,9 @@ package struct FrameRecord: Hashable, Sendable, RecordMeta {
     let recordByteCount = header(payloadByteCount: payloadByteCount).recordByteCount
     let range = offset..<offset + Int64(recordByteCount)
     let total = plainByteCount
-    let shared = recordByteCount - Digest.byteCount * members.count
+    let shared = recordByteCount - BlobDigest.byteCount * members.count
     func place(_ index: Int, _ start: Int) -> Int64 {
-      offset + Int64(Digest.byteCount * index + shared * start / total)
+      offset + Int64(BlobDigest.byteCount * index + shared * start / total)
     }
     var start = 0
     var records: [PackRecord] = []

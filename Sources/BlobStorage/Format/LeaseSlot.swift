@@ -1,7 +1,7 @@
 /// One slot of a lease: 40 bytes with a checksum of their own. A slot of zeros is empty. Format.md, "Leases".
 package enum LeaseSlot: Hashable, Sendable {
-  case chunk(Digest)
-  case blob(Digest)
+  case chunk(BlobDigest)
+  case blob(BlobDigest)
   /// From which of the writer's packs on unfinished puts have chunks.
   case firstPack(UInt32)
 
@@ -26,15 +26,15 @@ package enum LeaseSlot: Hashable, Sendable {
   }
 
   /// Nil for a slot that does not match its checksum, or has another kind.
-  package init?(_ slot: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) {
+  package init?(_ slot: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm) {
     let guarded = UnsafeRawBufferPointer(rebasing: slot[4...])
     guard slot.loadUnaligned(as: UInt32.self).littleEndian == CRC32C.checksum(guarded.bytes) else {
       return nil
     }
     let content = UnsafeRawBufferPointer(rebasing: guarded[4...])
     switch guarded.loadUnaligned(as: UInt32.self).littleEndian {
-    case 1: self = .chunk(Digest(algorithm: algorithm, bytes: content))
-    case 2: self = .blob(Digest(algorithm: algorithm, bytes: content))
+    case 1: self = .chunk(BlobDigest(algorithm: algorithm, bytes: content))
+    case 2: self = .blob(BlobDigest(algorithm: algorithm, bytes: content))
     case 3: self = .firstPack(content.loadUnaligned(as: UInt32.self).littleEndian)
     default: return nil
     }

@@ -8,13 +8,13 @@ package struct ManifestRecord: Hashable, Sendable, RecordMeta {
   package static let listedCountTarget = 4_096
   package static let metaByteCount = 56
 
-  package var digest: Digest
+  package var digest: BlobDigest
   package var byteCount: Int64
   package var chunkCount: Int64
   package var depth: UInt8
   package var listedCount: Int
 
-  package init(digest: Digest, byteCount: Int64, chunkCount: Int64, depth: UInt8, listedCount: Int) {
+  package init(digest: BlobDigest, byteCount: Int64, chunkCount: Int64, depth: UInt8, listedCount: Int) {
     self.digest = digest
     self.byteCount = byteCount
     self.chunkCount = chunkCount
@@ -38,9 +38,9 @@ package struct ManifestRecord: Hashable, Sendable, RecordMeta {
     filler.integer(chunkCount)
   }
 
-  package init(meta: UnsafeRawBufferPointer, algorithm: Digest.Algorithm) throws(BlobStorageError) {
+  package init(meta: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm) throws(BlobStorageError) {
     var reader = ByteReader(meta)
-    digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+    digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
     depth = try reader.integer()
     try reader.reserved(3)
     listedCount = Int(try reader.integer(UInt32.self))
@@ -50,20 +50,20 @@ package struct ManifestRecord: Hashable, Sendable, RecordMeta {
     guard depth <= 1 else {
       throw BlobStorageError(.unsupportedFormat, "A manifest has depth \(depth): use a later build.")
     }
-    guard listedCount <= Limits.manifestListCountMax, 0...Limits.blobByteCountMax ~= byteCount,
-      0...Limits.blobByteCountMax ~= chunkCount, depth == 1 || chunkCount == listedCount
+    guard listedCount <= BlobLimits.manifestListCountMax, 0...BlobLimits.maximumBlobByteCount ~= byteCount,
+      0...BlobLimits.maximumBlobByteCount ~= chunkCount, depth == 1 || chunkCount == listedCount
     else { throw BlobStorageError(.corrupted, "A manifest's counts are invalid.") }
   }
 }
 
 /// One chunk of a blob.
 package struct ChunkEntry: Hashable, Sendable {
-  package static let byteCount = Digest.byteCount + 4
+  package static let byteCount = BlobDigest.byteCount + 4
 
-  package var digest: Digest
+  package var digest: BlobDigest
   package var plainByteCount: Int
 
-  package init(digest: Digest, plainByteCount: Int) {
+  package init(digest: BlobDigest, plainByteCount: Int) {
     self.digest = digest
     self.plainByteCount = plainByteCount
   }
@@ -81,18 +81,19 @@ package struct ChunkEntry: Hashable, Sendable {
 
   /// The entries in `bytes`, which hold whole entries and nothing else.
   package static func list(
-    _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
+    _ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) -> [ChunkEntry] {
-    guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= Limits.manifestListCountMax else {
+    guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= BlobLimits.manifestListCountMax
+    else {
       throw BlobStorageError(.corrupted, "A list of chunks has an invalid length.")
     }
     var reader = ByteReader(bytes)
     var entries: [ChunkEntry] = []
     entries.reserveCapacity(bytes.count / byteCount)
     while reader.remainingByteCount > 0 {
-      let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+      let digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
       let plainByteCount = Int(try reader.integer(UInt32.self))
-      guard 1...Limits.chunkByteCountMax ~= plainByteCount else {
+      guard 1...BlobLimits.chunkByteCountMax ~= plainByteCount else {
         throw BlobStorageError(.corrupted, "A list names a chunk of an invalid length.")
       }
       entries.append(ChunkEntry(digest: digest, plainByteCount: plainByteCount))
@@ -103,15 +104,15 @@ package struct ChunkEntry: Hashable, Sendable {
 
 /// One list of a blob's chunks, at depth 1.
 package struct ListEntry: Hashable, Sendable {
-  package static let byteCount = Digest.byteCount + 12
+  package static let byteCount = BlobDigest.byteCount + 12
 
   /// The digest of the list's own bytes.
-  package var digest: Digest
+  package var digest: BlobDigest
   package var chunkCount: Int
   /// Plain bytes of all chunks that the list names.
   package var spanByteCount: Int64
 
-  package init(digest: Digest, chunkCount: Int, spanByteCount: Int64) {
+  package init(digest: BlobDigest, chunkCount: Int, spanByteCount: Int64) {
     self.digest = digest
     self.chunkCount = chunkCount
     self.spanByteCount = spanByteCount
@@ -130,9 +131,10 @@ package struct ListEntry: Hashable, Sendable {
   }
 
   package static func list(
-    _ bytes: UnsafeRawBufferPointer, algorithm: Digest.Algorithm
+    _ bytes: UnsafeRawBufferPointer, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) -> [ListEntry] {
-    guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= Limits.manifestListCountMax else {
+    guard bytes.count.isMultiple(of: byteCount), bytes.count / byteCount <= BlobLimits.manifestListCountMax
+    else {
       throw BlobStorageError(.corrupted, "A list of lists has an invalid length.")
     }
     var reader = ByteReader(bytes)
@@ -140,10 +142,11 @@ package struct ListEntry: Hashable, Sendable {
     entries.reserveCapacity(bytes.count / byteCount)
     var sum: Int64 = 0
     while reader.remainingByteCount > 0 {
-      let digest = Digest(algorithm: algorithm, bytes: try reader.bytes(Digest.byteCount))
+      let digest = BlobDigest(algorithm: algorithm, bytes: try reader.bytes(BlobDigest.byteCount))
       let chunkCount = Int(try reader.integer(UInt32.self))
       let span: Int64 = try reader.integer()
-      guard 1...Limits.manifestListCountMax ~= chunkCount, span >= 1, span <= Limits.blobByteCountMax - sum
+      guard 1...BlobLimits.manifestListCountMax ~= chunkCount, span >= 1,
+        span <= BlobLimits.maximumBlobByteCount - sum
       else { throw BlobStorageError(.corrupted, "A manifest names a list of an invalid length.") }
       sum += span
       entries.append(ListEntry(digest: digest, chunkCount: chunkCount, spanByteCount: span))

@@ -48,11 +48,11 @@ package enum PackFooter {
       footerOffset = field(16, Int64.self)
       storedByteCount = Int(field(24, UInt32.self))
       self.name = PackName(writer: field(36, UInt64.self), sequence: field(44, UInt32.self))
-      guard self.name == name, recordCount <= Limits.packRecordCountMax,
-        storedByteCount <= Limits.footerByteCountMax,
-        Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= footerOffset,
+      guard self.name == name, recordCount <= BlobLimits.packRecordCountMax,
+        storedByteCount <= BlobLimits.footerByteCountMax,
+        Int64(PackHeader.byteCount)...BlobLimits.packByteCountMax ~= footerOffset,
         footerOffset + Int64(storedByteCount) + Int64(Self.byteCount) == packByteCount,
-        packByteCount <= Limits.packByteCountMax
+        packByteCount <= BlobLimits.packByteCountMax
       else { return nil }
     }
   }
@@ -111,9 +111,9 @@ package enum PackFooter {
       storedByteCount = Int(try reader.integer(UInt32.self))
       digestsByteCount = Int(try reader.integer(UInt32.self))
       recordOffset = try reader.integer()
-      guard 1...Limits.chunkByteCountMax ~= plainByteCount, storedByteCount <= plainByteCount,
-        digestsByteCount <= Limits.chunkByteCountMax,
-        Int64(PackHeader.byteCount)...Limits.packByteCountMax ~= recordOffset
+      guard 1...BlobLimits.chunkByteCountMax ~= plainByteCount, storedByteCount <= plainByteCount,
+        digestsByteCount <= BlobLimits.chunkByteCountMax,
+        Int64(PackHeader.byteCount)...BlobLimits.packByteCountMax ~= recordOffset
       else { throw BlobStorageError(.corrupted, "A block of a footer has an invalid length.") }
     }
 
@@ -158,8 +158,8 @@ package enum PackFooter {
   ) {
     var rest = bytes
     if hasDigest(header) {
-      digests.raw(UnsafeRawBufferPointer(rebasing: bytes[..<Digest.byteCount]))
-      rest = UnsafeRawBufferPointer(rebasing: bytes[Digest.byteCount...])
+      digests.raw(UnsafeRawBufferPointer(rebasing: bytes[..<BlobDigest.byteCount]))
+      rest = UnsafeRawBufferPointer(rebasing: bytes[BlobDigest.byteCount...])
     }
     fields.raw(rest)
   }
@@ -177,10 +177,10 @@ package enum PackFooter {
       let header = try RecordHeader(listedIn: &fields)
       var meta: [UInt8] = []
       if hasDigest(header) {
-        guard header.metaByteCount >= Digest.byteCount else {
+        guard header.metaByteCount >= BlobDigest.byteCount else {
           throw BlobStorageError(.corrupted, "A footer lists a record without its digest.")
         }
-        meta += try digests.bytes(Digest.byteCount)
+        meta += try digests.bytes(BlobDigest.byteCount)
       }
       meta += try fields.bytes(header.metaByteCount - meta.count)
       let isCommit = header.typeNumber == RecordType.commit.rawValue

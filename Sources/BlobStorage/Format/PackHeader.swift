@@ -5,11 +5,11 @@ package struct PackHeader: Hashable, Sendable {
 
   package var name: PackName
   package var storeID: [UInt8]
-  package var digestAlgorithm: Digest.Algorithm
+  package var digestAlgorithm: BlobDigest.Algorithm
   /// When the pack was begun; of two copies of a chunk, the one in the younger pack counts.
   package var created: UInt64
 
-  package init(name: PackName, storeID: [UInt8], digestAlgorithm: Digest.Algorithm, created: UInt64) {
+  package init(name: PackName, storeID: [UInt8], digestAlgorithm: BlobDigest.Algorithm, created: UInt64) {
     precondition(storeID.count == 16)
     self.name = name
     self.storeID = storeID
@@ -44,7 +44,7 @@ package struct PackHeader: Hashable, Sendable {
     }
     guard version == StoreHeader.formatVersion else { throw StoreHeader.unsupported(version, "pack") }
     try reader.reserved(2)
-    let algorithm = Digest.Algorithm(rawValue: try reader.integer())
+    let algorithm = BlobDigest.Algorithm(rawValue: try reader.integer())
     try reader.reserved(3)
     storeID = Array(try reader.bytes(16))
     let writer: UInt64 = try reader.integer()

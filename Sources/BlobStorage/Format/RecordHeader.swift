@@ -119,8 +119,8 @@ package struct RecordHeader: Hashable, Sendable {
     let kind: UInt8 = try reader.integer()
     typeNumber = kind & Self.typeBits
     flags = kind & ~Self.typeBits
-    metaByteCount = try reader.varint(atMost: Limits.recordMetaByteCountMax)
-    payloadByteCount = try reader.varint(atMost: Limits.recordPayloadByteCountMax)
+    metaByteCount = try reader.varint(atMost: BlobLimits.recordMetaByteCountMax)
+    payloadByteCount = try reader.varint(atMost: BlobLimits.recordPayloadByteCountMax)
     guard typeNumber & 0x7f != 0 else { throw BlobStorageError(.corrupted, "No record begins here.") }
   }
 

@@ -4,14 +4,14 @@ package struct RefRecord: Hashable, Sendable {
   package var version: Stamp
   /// The version that this one replaces, `.none` when it replaces nothing.
   package var replaced: Stamp
-  package var digest: Digest
+  package var digest: BlobDigest
   package var byteCount: Int64
   /// Milliseconds since 1970 by the writer's wall clock.
   package var created: UInt64
   package var metadata: [UInt8]
 
   package init(
-    key: [UInt8], version: Stamp, replaced: Stamp, digest: Digest, byteCount: Int64, created: UInt64,
+    key: [UInt8], version: Stamp, replaced: Stamp, digest: BlobDigest, byteCount: Int64, created: UInt64,
     metadata: [UInt8]
   ) {
     self.key = key

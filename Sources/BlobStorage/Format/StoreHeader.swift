@@ -18,23 +18,23 @@ package struct StoreHeader: Hashable, Sendable {
   }
 
   package var flags: Flags
-  package var digestAlgorithm: Digest.Algorithm
+  package var digestAlgorithm: BlobDigest.Algorithm
   package var codecNumber: UInt8
   package var level: Int8
-  package var chunkByteCountAverage: UInt32
+  package var averageChunkByteCount: UInt32
   package var storeID: [UInt8]
   package var created: UInt64
 
   package init(
-    flags: Flags, digestAlgorithm: Digest.Algorithm, codecNumber: UInt8, level: Int8,
-    chunkByteCountAverage: UInt32, storeID: [UInt8], created: UInt64
+    flags: Flags, digestAlgorithm: BlobDigest.Algorithm, codecNumber: UInt8, level: Int8,
+    averageChunkByteCount: UInt32, storeID: [UInt8], created: UInt64
   ) {
     precondition(storeID.count == 16)
     self.flags = flags
     self.digestAlgorithm = digestAlgorithm
     self.codecNumber = codecNumber
     self.level = level
-    self.chunkByteCountAverage = chunkByteCountAverage
+    self.averageChunkByteCount = averageChunkByteCount
     self.storeID = storeID
     self.created = created
   }
@@ -48,7 +48,7 @@ package struct StoreHeader: Hashable, Sendable {
     writer.integer(codecNumber)
     writer.integer(level)
     writer.zeros(1)
-    writer.integer(chunkByteCountAverage)
+    writer.integer(averageChunkByteCount)
     writer.zeros(12)
     writer.raw(storeID)
     writer.integer(created)
@@ -73,13 +73,13 @@ package struct StoreHeader: Hashable, Sendable {
       throw BlobStorageError(.corrupted, "The store's header does not match its checksum.")
     }
     flags = Flags(rawValue: try reader.integer())
-    let algorithm = Digest.Algorithm(rawValue: try reader.integer())
+    let algorithm = BlobDigest.Algorithm(rawValue: try reader.integer())
     codecNumber = try reader.integer()
     level = try reader.integer()
     guard try reader.integer(UInt8.self) == 0 else {
       throw BlobStorageError(.unsupportedFormat, "The store is encrypted: use a later build.")
     }
-    chunkByteCountAverage = try reader.integer()
+    averageChunkByteCount = try reader.integer()
     // The last four are the length of what follows the header.
     try reader.reserved(12)
     storeID = Array(try reader.bytes(16))

@@ -68,7 +68,7 @@ final class ActivityFile: Sendable {
   private func create(_ state: inout State) throws(BlobStorageError) {
     try folder.makePart(folder.activities)
     // Otherwise files of dead processes would accumulate where no process reads them.
-    _ = try Activity.all(folder)
+    _ = try StoreActivity.all(folder)
     let name = Hex.text(randomUInt64()) + Self.suffix
     state.file = try OwnedFiles(folder: folder.activities, files: folder.files).create(name)
     state.path = folder.activities.entry(name)
@@ -85,14 +85,14 @@ final class ActivityFile: Sendable {
   }
 }
 
-extension Activity {
+extension StoreActivity {
   /// The work in progress on a store, in order of its beginning. Removes the files of dead processes.
   ///
   /// Each file is locked for as long as its process lives, so a free lock proves that the process is dead.
-  package static func all(_ folder: StoreFolder) throws(BlobStorageError) -> [Activity] {
+  package static func all(_ folder: StoreFolder) throws(BlobStorageError) -> [StoreActivity] {
     let files = folder.files
     guard try files.status(of: folder.activities)?.kind == .directory else { return [] }
-    var activities: [Activity] = []
+    var activities: [StoreActivity] = []
     let owned = OwnedFiles(folder: folder.activities, files: files)
     for name in try files.list(folder.activities) {
       do throws(BlobStorageError) {
@@ -100,7 +100,7 @@ extension Activity {
           if isDead {
             files.discard(folder.activities.entry(name))
           } else if name.hasSuffix(ActivityFile.suffix), let record = try record(file) {
-            activities.append(Activity(record))
+            activities.append(StoreActivity(record))
           }
         }
       } catch {

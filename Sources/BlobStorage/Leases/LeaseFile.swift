@@ -193,7 +193,7 @@ package struct Leases: Sendable {
   ///
   /// - Throws: what keeps a lease from being read: then gc must not remove anything.
   package static func read(
-    folder: FilePath, files: any FileSystem, algorithm: Digest.Algorithm
+    folder: FilePath, files: any FileSystem, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) -> Leases {
     var leases = Leases()
     let owned = OwnedFiles(folder: folder, files: files)
@@ -212,7 +212,7 @@ package struct Leases: Sendable {
   }
 
   private mutating func read(
-    _ file: any File, writer: UInt64, algorithm: Digest.Algorithm
+    _ file: any File, writer: UInt64, algorithm: BlobDigest.Algorithm
   ) throws(BlobStorageError) {
     // A slot that is being written while it is read can be torn; one that stays torn is damage.
     for attempt in 0..<4 {
@@ -240,7 +240,7 @@ package struct Leases: Sendable {
   }
 
   /// False for a slot that does not match its checksum.
-  private mutating func add(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: Digest.Algorithm)
+  private mutating func add(_ slot: UnsafeRawBufferPointer, writer: UInt64, algorithm: BlobDigest.Algorithm)
     -> Bool
   {
     if slot.allSatisfy({ $0 == 0 }) { return true }

@@ -36,7 +36,7 @@ extension Collector {
         engine, number: candidate.number, row: candidate.row, marks: marker.marks,
         checksCopies: true)
       if let damage = content.damagedCopy {
-        damagedCopies.append(damage.message)
+        damagedCopies.append(.unreadable(damage))
         continue
       }
       confirmed.append(Candidate(number: candidate.number, row: candidate.row, content: content))
@@ -261,7 +261,7 @@ extension Collector {
   func markNewBases() throws(BlobStorageError) {
     if engine.weaknesses.contains(.forgetsNewBases) { return }
     for (number, row) in try engine.catalog.packRows() where !sealed.contains(number) {
-      var bases: Set<Digest> = []
+      var bases: Set<BlobDigest> = []
       try engine.scan(row.name) { record in
         if case .chunk(let chunk) = record.content, let base = chunk.base { bases.insert(base) }
       }
@@ -300,7 +300,10 @@ extension Collector {
       if content.damagedCopy == nil {
         all.append(Candidate(number: number, row: row, content: content))
       } else {
-        report.obstacles.append("Another copy of a record in pack \(row.name) is damaged: run repair.")
+        report.obstacles.append(
+          GarbageObstacle(
+            .damagedPack, "Another copy of a record in pack \(row.name) is damaged: run repair.",
+            pack: row.name.description))
       }
     }
     return all
@@ -490,10 +493,10 @@ extension Collector {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return false }
     let losses = try engine.losses()
     for name in losses.lostPacks {
-      report.obstacles.append("Pack \(name) is missing: run repair.")
+      report.obstacles.append(.missing(name))
     }
     for name in losses.damagedPacks {
-      report.obstacles.append("Pack \(name) is damaged: run repair.")
+      report.obstacles.append(.damaged(name))
     }
     return !losses.isEmpty
   }

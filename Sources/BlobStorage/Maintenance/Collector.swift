@@ -30,7 +30,7 @@ package final class Collector {
   private static let smallPackCountMax = 32
 
   package let engine: Engine
-  package let options: CollectionOptions
+  package let options: GarbageCollectionOptions
   let removal: any PackRemoval
   package let progress: ProgressHandler
   var marker: Marker
@@ -38,7 +38,7 @@ package final class Collector {
   private(set) var generation: String?
   /// Packs that were sealed when marking began.
   private(set) var sealed: Set<UInt32> = []
-  package var report = CollectionReport()
+  package var report = GarbageCollectionReport()
   /// Bytes that encoding harder saved in packs that have been copied from and are not gone yet.
   var savedByteCounts: [PackName: Int64] = [:]
   /// Encodes the chunks once more that are copied.
@@ -50,16 +50,17 @@ package final class Collector {
   /// The packs to take away, and no others; nil to look at all and to take what is worthwhile.
   let scope: Set<UInt32>?
   /// Why packs stay whose chunks have another copy, which turned out to be damaged.
-  var damagedCopies: [String] = []
+  var damagedCopies: [GarbageObstacle] = []
 
   package init(
-    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, scope: Set<UInt32>? = nil,
+    _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?,
+    scope: Set<UInt32>? = nil,
     removal: any PackRemoval = LocalRemoval()
   ) throws(BlobStorageError) {
-    guard 0...1 ~= options.garbageShareMin else {
+    guard 0...1 ~= options.minimumGarbageShare else {
       throw BlobStorageError(.invalidArgument, "The share of garbage must be from 0 to 1.")
     }
-    guard options.archivedCountMax ?? 0 >= 0 else {
+    guard options.archivedVersionLimit ?? 0 >= 0 else {
       throw BlobStorageError(.invalidArgument, "The number of archived versions to keep must be 0 or more.")
     }
     try engine.checkOpen()
@@ -72,12 +73,12 @@ package final class Collector {
     report.isDryRun = options.isDryRun
   }
 
-  package func run() throws(BlobStorageError) -> CollectionReport {
+  package func run() throws(BlobStorageError) -> GarbageCollectionReport {
     let start = Date()
-    let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
+    let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds)
     defer { withExtendedLifetime(lock) {} }
     if try addLosses() {
-      report.seconds = Date().timeIntervalSince(start)
+      report.duration = .seconds(Date().timeIntervalSince(start))
       return report
     }
     try engine.catalog.clearDeadReaders()
@@ -87,7 +88,7 @@ package final class Collector {
       try engine.folder.withReserve { () throws(BlobStorageError) in
         try removal.finishLast(self)
         try engine.recoverDeadWriters()
-        if let count = options.archivedCountMax {
+        if let count = options.archivedVersionLimit {
           // A refused caller has dropped nothing.
           try checkSyncs()
           _ = try engine.keep(upTo: count, prefix: "", .durable)
@@ -114,7 +115,7 @@ package final class Collector {
     shortenCensus()
     report.freedByteCount += gainedByteCount
     report.garbageByteCount = max(0, garbageByteCount - collectedByteCount)
-    report.seconds = Date().timeIntervalSince(start)
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
@@ -128,7 +129,7 @@ package final class Collector {
 
   func mark() throws(BlobStorageError) {
     let progress = progress
-    let archivedCountMax = options.isDryRun ? options.archivedCountMax : nil
+    let archivedCountMax = options.isDryRun ? options.archivedVersionLimit : nil
     let total = try engine.keyCountMax()
     repeat {
       try marker.markVersions(archivedCountMax: archivedCountMax) {
@@ -161,8 +162,8 @@ package final class Collector {
     if engine.weaknesses.contains(.ignoresLeases) { return Leases() }
     let leases = try Leases.read(
       folder: engine.folder.leases, files: engine.folder.files, algorithm: engine.header.digestAlgorithm)
-    var chunks: [Digest] = []
-    var blobs: [Digest] = []
+    var chunks: [BlobDigest] = []
+    var blobs: [BlobDigest] = []
     for held in leases.held {
       switch held {
       case .chunk(let digest): chunks.append(digest)
@@ -194,23 +195,27 @@ package final class Collector {
   /// What cannot be read might need anything: then nothing is removed (H11).
   package func addObstacles(_ rows: [(number: UInt32, row: PackRow)]) {
     if engine.weaknesses.contains(.collectsDespiteObstacles) { return }
-    report.obstacles = marker.unreadable.map(\.message) + damagedCopies
+    report.obstacles = marker.unreadable.map(GarbageObstacle.unreadable) + damagedCopies
     removal.addObstacles(rows, self)
     for (_, row) in rows where row.isDamaged {
-      report.obstacles.append("Pack \(row.name) is damaged: run repair.")
+      report.obstacles.append(.damaged(row.name.description))
     }
   }
 
   /// A chunk that is needed and missing may need anything that is condemned.
   package func addAbsent() {
-    addObstacles(of: marker.missing, "not there")
+    addObstacles(of: marker.missing, .missingChunk, "not there")
   }
 
-  func addDamaged() { addObstacles(of: marker.damaged, "damaged") }
+  func addDamaged() { addObstacles(of: marker.damaged, .damagedChunk, "damaged") }
 
-  private func addObstacles(of digests: Set<Digest>, _ state: String) {
+  private func addObstacles(
+    of digests: Set<BlobDigest>, _ code: GarbageObstacle.Code, _ state: String
+  ) {
     for digest in digests.sorted().prefix(10) {
-      report.obstacles.append("Chunk or manifest \(digest) is needed and \(state): run verify.")
+      report.obstacles.append(
+        GarbageObstacle(
+          code, "Chunk or manifest \(digest) is needed and \(state): run verify.", digest: digest))
     }
   }
 
@@ -220,7 +225,7 @@ package final class Collector {
   ) throws(BlobStorageError) -> T? {
     do throws(BlobStorageError) { return try value() } catch {
       guard error.code == .corrupted else { throw error }
-      report.obstacles.append(error.message)
+      report.obstacles.append(.unreadable(error))
       return nil
     }
   }
@@ -274,7 +279,7 @@ package final class Collector {
   private func isWorthwhile(_ total: Int64, kept: Int64) -> Bool {
     if kept == 0 { return true }
     let garbage = total - kept
-    return garbage > 0 && Double(garbage) >= Double(total) * options.garbageShareMin
+    return garbage > 0 && Double(garbage) >= Double(total) * options.minimumGarbageShare
   }
 
   func isProtected(_ row: PackRow, _ leases: Leases) -> Bool {

@@ -2,12 +2,12 @@
 struct DamageSearch {
   /// A digest that a blob needs.
   struct Need {
-    var digest: Digest
+    var digest: BlobDigest
     var isPresent: Bool
     /// Whether the search itself came upon damage while it read it.
     var isDamaged = false
     /// The chunk that is encoded against it; nil when the blob needs it for itself.
-    var dependent: Digest?
+    var dependent: BlobDigest?
   }
 
   private let engine: Engine
@@ -17,11 +17,11 @@ struct DamageSearch {
   /// Calls `body` with every version and with those of the digests it needs that are missing, or that
   /// `isInteresting` says; a digest that is there and not interesting is left out.
   func forEachVersion(
-    _ body: (_ key: String, _ digest: Digest, _ needs: [Need]) throws(BlobStorageError) -> Void,
-    isInteresting: (Digest) -> Bool
+    _ body: (_ key: String, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
+    isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
     // Most blobs are shared by few versions; the answer for the last many is kept.
-    var known: [Digest: [Need]] = [:]
+    var known: [BlobDigest: [Need]] = [:]
     try engine.forEachPage(countMax: 500) { (page) throws(BlobStorageError) in
       for entry in page {
         for version in try engine.versions(entry.key) {
@@ -45,12 +45,13 @@ struct DamageSearch {
 
   /// The digests that a blob needs and that are missing or interesting.
   func needs(
-    of digest: Digest, _ isInteresting: (Digest) -> Bool
+    of digest: BlobDigest, _ isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) -> [Need] {
     var needs: [Need] = []
     // A hostile manifest names a chunk more often than memory could hold.
-    var known: Set<Digest> = []
-    func need(_ digest: Digest, isPresent: Bool, isDamaged: Bool = false, by dependent: Digest? = nil) {
+    var known: Set<BlobDigest> = []
+    func need(_ digest: BlobDigest, isPresent: Bool, isDamaged: Bool = false, by dependent: BlobDigest? = nil)
+    {
       guard known.insert(digest).inserted else { return }
       needs.append(Need(digest: digest, isPresent: isPresent, isDamaged: isDamaged, dependent: dependent))
     }

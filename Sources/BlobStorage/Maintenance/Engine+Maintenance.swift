@@ -5,13 +5,13 @@ import SystemPackage
 extension Engine {
   /// Plans and executes one collection of garbage. Below the limit of a cache it copies no more at once than that allows.
   package func collectGarbage(
-    _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
-  ) throws(BlobStorageError) -> CollectionReport {
+    _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
+  ) throws(BlobStorageError) -> GarbageCollectionReport {
     var options = options
     if let limits = try cacheSettings()?.limits {
       options.batchByteCountMax = limits.copiedByteCountMax
       // In a small cache a reserve that has been used would push out values when it comes back.
-      options.keepsReserve = limits.byteCountMax >= 64 << 20
+      options.keepsReserve = limits.byteLimit >= 64 << 20
     }
     if let report = try sharing.collect(self, options, progress) { return report }
     guard options.fencedWriters.isEmpty else {
@@ -23,8 +23,8 @@ extension Engine {
 
   /// Collects garbage, and then encodes chunks once more if `options` ask for it.
   package func collectGarbage(
-    _ options: CollectionOptions, _ progress: ProgressHandler?, by removal: any PackRemoval
-  ) throws(BlobStorageError) -> CollectionReport {
+    _ options: GarbageCollectionOptions, _ progress: ProgressHandler?, by removal: any PackRemoval
+  ) throws(BlobStorageError) -> GarbageCollectionReport {
     let recompression =
       options.recompresses ? try Recompression(self, options, progress, by: removal) : nil
     var report = try Collector(self, options, progress, removal: removal).run()
@@ -33,9 +33,11 @@ extension Engine {
   }
 
   /// Removes these packs, by their numbers, after copying their live records.
-  package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> CollectionReport {
+  package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> GarbageCollectionReport {
     try requireOwnPacks("Making room is not possible yet for a store of objects (\(information.path)).")
-    return try Collector(self, CollectionOptions(garbageShareMin: 0, waitSeconds: 5), nil, scope: packs).run()
+    return try Collector(
+      self, GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(5)), nil, scope: packs
+    ).run()
   }
 
   /// Whether small chunks are joined when they are copied. Values of a cache are read one by one, and evicted one by one.
@@ -64,10 +66,10 @@ extension Engine {
   /// Calls `body` with every chunk of the catalog, in the order of digests, until it returns false. Each batch has a
   /// snapshot of its own.
   package func forEachChunk(
-    _ body: (Digest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
+    _ body: (BlobDigest, ChunkRow, ReadTransaction) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
     let pageCountMax = 20_000
-    var last: Digest?
+    var last: BlobDigest?
     while true {
       try CancellationFlag.check()
       var pageCount = 0
@@ -87,12 +89,12 @@ extension Engine {
 
   /// Calls `body` with pages of the manifests, each from a snapshot of its own.
   func forEachManifestPage(
-    _ body: ([(digest: Digest, row: ManifestRow)]) throws(BlobStorageError) -> Void
+    _ body: ([(digest: BlobDigest, row: ManifestRow)]) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) {
-    var last: Digest?
+    var last: BlobDigest?
     repeat {
       try CancellationFlag.check()
-      var page: [(digest: Digest, row: ManifestRow)] = []
+      var page: [(digest: BlobDigest, row: ManifestRow)] = []
       try catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.forEachManifest(after: last) { (digest, row) in
           page.append((digest, row))
@@ -123,9 +125,9 @@ extension Engine {
 
   /// Reads the store back.
   package func verify(
-    isQuick: Bool = false, readsBlobs: Bool = false
+    _ depth: VerificationDepth = .chunks
   ) throws(BlobStorageError) -> VerificationReport {
-    try Verifier(self, nil).run(isQuick: isQuick, readsBlobs: readsBlobs)
+    try Verifier(self, nil).run(depth)
   }
 
   /// Repairs what can be repaired.

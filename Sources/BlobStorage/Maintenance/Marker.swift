@@ -12,11 +12,11 @@ package struct Marker {
   /// The first that could not be followed: nothing may be removed that they might need.
   package private(set) var unreadable: [BlobStorageError] = []
   /// The first that versions need, and that are not in the store.
-  package private(set) var missing: Set<Digest> = []
+  package private(set) var missing: Set<BlobDigest> = []
   /// The first chunks that versions need and whose bases are missing.
-  private(set) var baseless: Set<Digest> = []
+  private(set) var baseless: Set<BlobDigest> = []
   /// The first that versions need, and that a read found damaged.
-  package private(set) var damaged: Set<Digest> = []
+  package private(set) var damaged: Set<BlobDigest> = []
   private static let obstacleCountMax = 1_000
 
   let engine: Engine
@@ -28,7 +28,7 @@ package struct Marker {
   /// About how many of them one thread looks up at once.
   private static let shareCount = 8_192
   /// Chunks that are needed and have not been looked up yet.
-  private var pending: [Digest] = []
+  private var pending: [BlobDigest] = []
   /// Lists whose chunks were marked, by where they lie.
   private var markedLists = PlaceSet()
 
@@ -67,7 +67,7 @@ package struct Marker {
 
   /// The part of a version that is kept until its page is read.
   private struct Version {
-    let blob: Digest
+    let blob: BlobDigest
     let byteCount: Int64
     let place: Place
     let recordByteCount: Int
@@ -88,10 +88,10 @@ package struct Marker {
   }
 
   /// Marks blobs and all that they need.
-  mutating func markBlobs(_ digests: [Digest]) throws(BlobStorageError) {
-    var others: [(digest: Digest, isThere: Bool)] = []
+  mutating func markBlobs(_ digests: [BlobDigest]) throws(BlobStorageError) {
+    var others: [(digest: BlobDigest, isThere: Bool)] = []
     blobCount += try look(up: digests) { others.append(($0, $1)) }
-    var manifests: [Digest] = []
+    var manifests: [BlobDigest] = []
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       for (digest, isThere) in others {
         guard let row = try transaction.manifestRow(digest) else {
@@ -109,28 +109,28 @@ package struct Marker {
   }
 
   /// Marks blobs and chunks that leases name. One that is not there is not missing: its holder does not rely on it.
-  mutating func markHeld(blobs: [Digest], chunks: [Digest]) throws(BlobStorageError) {
+  mutating func markHeld(blobs: [BlobDigest], chunks: [BlobDigest]) throws(BlobStorageError) {
     let known = (missing, baseless, damaged)
     try markChunks(chunks)
     try markBlobs(blobs)
     (missing, baseless, damaged) = known
   }
 
-  private mutating func miss(_ digest: Digest) {
+  private mutating func miss(_ digest: BlobDigest) {
     if missing.count < Self.obstacleCountMax { missing.insert(digest) }
   }
 
-  private mutating func distrust(_ digest: Digest) {
+  private mutating func distrust(_ digest: BlobDigest) {
     if damaged.count < Self.obstacleCountMax { damaged.insert(digest) }
   }
 
   /// Marks those of the chunks that there are.
-  mutating func markChunks(_ digests: [Digest]) throws(BlobStorageError) {
+  mutating func markChunks(_ digests: [BlobDigest]) throws(BlobStorageError) {
     _ = try look(up: digests) { _, _ in }
   }
 
   /// Marks the lists and chunks of a blob, those of a list only if no blob before has named it.
-  private mutating func markManifest(_ digest: Digest) throws(BlobStorageError) {
+  private mutating func markManifest(_ digest: BlobDigest) throws(BlobStorageError) {
     let walk = LiveWalk(engine.blobs)
     let outcome = try walk.outcome(of: digest) { (layout) throws(BlobStorageError) in
       try walk.forEachPart(of: layout) { (list) throws(BlobStorageError) in
@@ -154,8 +154,8 @@ package struct Marker {
   }
 
   private mutating func markPending() throws(BlobStorageError) {
-    var absent: [Digest] = []
-    var doubtful: [Digest] = []
+    var absent: [BlobDigest] = []
+    var doubtful: [BlobDigest] = []
     _ = try look(up: pending) { digest, isThere in
       if isThere {
         if doubtful.count < Self.obstacleCountMax { doubtful.append(digest) }
@@ -172,10 +172,10 @@ package struct Marker {
   ///
   /// - Parameter isDoubtful: called with those that are not there, and with those that are and may be damaged.
   private mutating func look(
-    up digests: [Digest], isDoubtful: (Digest, _ isThere: Bool) -> Void
+    up digests: [BlobDigest], isDoubtful: (BlobDigest, _ isThere: Bool) -> Void
   ) throws(BlobStorageError) -> Int {
     var newCount = 0
-    var based: [(digest: Digest, row: ChunkRow, base: Digest)] = []
+    var based: [(digest: BlobDigest, row: ChunkRow, base: BlobDigest)] = []
     try forEachRow(digests) { digest, row in
       guard let row else { return isDoubtful(digest, false) }
       if row.isSuspect { isDoubtful(digest, true) }
@@ -204,14 +204,14 @@ package struct Marker {
   /// Calls `body` with the row of each chunk in the order of digests, one that is named twice twice. Shares of them are
   /// sorted and looked up on all threads.
   private func forEachRow(
-    _ digests: [Digest], _ body: (Digest, ChunkRow?) -> Void
+    _ digests: [BlobDigest], _ body: (BlobDigest, ChunkRow?) -> Void
   ) throws(BlobStorageError) {
     var shares = Self.shares(of: digests)[...]
     try engine.work.orderedMap(
       inFlightMax: engine.work.width * 2 + 1,
       next: { shares.popFirst() },
       transform: { [catalog = engine.catalog] (share) throws(BlobStorageError) in
-        var rows: [(digest: Digest, row: ChunkRow?)] = []
+        var rows: [(digest: BlobDigest, row: ChunkRow?)] = []
         rows.reserveCapacity(share.count)
         try catalog.read { (transaction) throws(BlobStorageError) in
           try transaction.forEachChunkRow(share.sorted()) { rows.append(($0, $1)) }
@@ -222,11 +222,11 @@ package struct Marker {
   }
 
   /// Digests by their first byte, lowest first: as many shares as make each about as long as it should be.
-  private static func shares(of digests: [Digest]) -> [[Digest]] {
+  private static func shares(of digests: [BlobDigest]) -> [[BlobDigest]] {
     guard digests.count > shareCount else { return digests.isEmpty ? [] : [digests] }
     let bits = min(
       8, (digests.count / shareCount).bitWidth - (digests.count / shareCount).leadingZeroBitCount)
-    var shares = [[Digest]](repeating: [], count: 1 << bits)
+    var shares = [[BlobDigest]](repeating: [], count: 1 << bits)
     for index in shares.indices { shares[index].reserveCapacity(digests.count >> bits + shareCount / 4) }
     for digest in digests { shares[Int(digest.withUnsafeBytes { $0[0] }) >> (8 - bits)].append(digest) }
     return shares
@@ -252,7 +252,7 @@ extension Marker {
       return false
     }
     for name in packs {
-      var digests: [Digest] = []
+      var digests: [BlobDigest] = []
       // What cannot be read is left alone when its content is looked at.
       _ = try unlessCorrupted(
         try engine.scan(name) { record in
@@ -260,8 +260,8 @@ extension Marker {
         })
       for page in digests.parts(of: Self.pageCount) {
         let (live, bases) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
-          var live: [Digest] = []
-          var bases: [Digest] = []
+          var live: [BlobDigest] = []
+          var bases: [BlobDigest] = []
           for digest in page {
             if try transaction.versionCount(of: digest) > 0 { live.append(digest) }
             if try transaction.isBase(digest) { bases.append(digest) }
@@ -275,7 +275,7 @@ extension Marker {
     try engine.forEachManifestPage { (page) throws(BlobStorageError) in
       try markBlobs(
         try engine.catalog.read { (transaction) throws(BlobStorageError) in
-          var live: [Digest] = []
+          var live: [BlobDigest] = []
           for (digest, _) in page where try transaction.versionCount(of: digest) > 0 { live.append(digest) }
           return live
         })

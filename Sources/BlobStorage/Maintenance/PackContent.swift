@@ -23,7 +23,7 @@ struct PackContent: Sendable {
   /// Why a copy cannot be read that stays of something live in the pack: with the pack the only good one could go.
   private(set) var damagedCopy: BlobStorageError?
   /// Live chunks and manifests of the current group whose known copy lies in another pack.
-  private var staying: [(digest: Digest, isManifest: Bool)] = []
+  private var staying: [(digest: BlobDigest, isManifest: Bool)] = []
   private let weaknesses: Weaknesses
 
   /// Records that are looked up together.
@@ -74,7 +74,7 @@ struct PackContent: Sendable {
 
   /// Why one of these copies cannot be read; nil when all can.
   private static func damage(
-    of copies: [(digest: Digest, isManifest: Bool)], _ engine: Engine
+    of copies: [(digest: BlobDigest, isManifest: Bool)], _ engine: Engine
   ) throws(BlobStorageError) -> BlobStorageError? {
     for (digest, isManifest) in copies {
       try CancellationFlag.check()

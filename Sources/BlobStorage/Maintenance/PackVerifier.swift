@@ -2,7 +2,7 @@
 struct PackVerifier {
   /// A damaged place before the keys are known that need it.
   struct Finding: Sendable {
-    var digest: Digest?
+    var digest: BlobDigest?
     var pack: PackName
     var offset: Int64
     var reason: String
@@ -205,7 +205,7 @@ private struct RecordCheck {
   }
 
   /// Whether what a damaged record says can be read elsewhere.
-  private func hasOtherCopy(_ record: PackRecord, _ digest: Digest) throws(BlobStorageError) -> Bool {
+  private func hasOtherCopy(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     switch record.content {
     case .chunk: return try chunks.hasOtherCopy(digest)
     case .manifest: return try unlessCorrupted(try blobs.layout(digest) != nil) ?? false
@@ -214,7 +214,7 @@ private struct RecordCheck {
   }
 
   /// Whether the catalog knows this record as the chunk's, or as the blob's manifest.
-  private func isCurrent(_ record: PackRecord, _ digest: Digest) throws(BlobStorageError) -> Bool {
+  private func isCurrent(_ record: PackRecord, _ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     try blobs.catalog.read { (transaction) throws(BlobStorageError) in
       let place: Place?
       switch record.content {

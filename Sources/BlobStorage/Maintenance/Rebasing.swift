@@ -6,13 +6,13 @@
 struct Rebasing {
   private struct Group {
     let base: ChunkRow
-    private(set) var dependants: [(digest: Digest, row: ChunkRow)] = []
+    private(set) var dependants: [(digest: BlobDigest, row: ChunkRow)] = []
     /// What the base saves, summed over its dependants.
     private(set) var savedByteCount = 0
 
     init(base: ChunkRow) { self.base = base }
 
-    mutating func add(_ digest: Digest, _ row: ChunkRow) {
+    mutating func add(_ digest: BlobDigest, _ row: ChunkRow) {
       dependants.append((digest, row))
       savedByteCount += row.expectedByteCount(like: base) - row.storedByteCount
     }
@@ -38,7 +38,7 @@ struct Rebasing {
     let session = engine.newSession()
     groups: for group in groups {
       try CancellationFlag.check()
-      var encoded: [(digest: Digest, chunk: EncodedChunk, plain: [UInt8])] = []
+      var encoded: [(digest: BlobDigest, chunk: EncodedChunk, plain: [UInt8])] = []
       for (digest, _) in group.dependants {
         // What cannot be read stays as it is; verify tells.
         guard let plain = try unlessCorrupted(try engine.chunks.bytes(digest)) else { continue groups }
@@ -62,7 +62,7 @@ struct Rebasing {
 
   /// The bases that are live for their dependants alone, and save less than they take.
   private func plan(_ marks: Marks) throws(BlobStorageError) -> [Group] {
-    var groups: [Digest: Group] = [:]
+    var groups: [BlobDigest: Group] = [:]
     try engine.forEachChunk { (digest, row, transaction) throws(BlobStorageError) in
       guard let base = row.base, marks.contains(row.place) else { return true }
       if groups[base] == nil, let baseRow = try transaction.chunkRow(base), marks.isOnlyBase(baseRow.place) {
@@ -74,7 +74,7 @@ struct Rebasing {
     return groups.values.filter { $0.savedByteCount < $0.base.recordByteCount }
   }
 
-  private func encodeAlone(_ digest: Digest, _ plain: [UInt8]) throws(BlobStorageError) -> EncodedChunk {
+  private func encodeAlone(_ digest: BlobDigest, _ plain: [UInt8]) throws(BlobStorageError) -> EncodedChunk {
     try engine.planner.encodeAlone(digest, plain.span.bytes)
   }
 

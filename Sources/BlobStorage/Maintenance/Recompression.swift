@@ -27,7 +27,7 @@ struct Recompression {
   private static let sharedRoundByteCountMax: Int64 = 128 << 20
 
   private let engine: Engine
-  private let options: CollectionOptions
+  private let options: GarbageCollectionOptions
   private let progress: ProgressHandler
   private let removal: any PackRemoval
   private let reencoder: Reencoder
@@ -35,7 +35,8 @@ struct Recompression {
 
   /// Nil for a store that encodes nothing.
   init?(
-    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?, by removal: any PackRemoval
+    _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?,
+    by removal: any PackRemoval
   ) throws(BlobStorageError) {
     guard let reencoder = try Reencoder(engine) else { return nil }
     self.removal = removal
@@ -47,7 +48,7 @@ struct Recompression {
   }
 
   /// Adds what was saved, or on a dry run what would be, to the report of the collection before it.
-  func run(_ report: inout CollectionReport) throws(BlobStorageError) {
+  func run(_ report: inout GarbageCollectionReport) throws(BlobStorageError) {
     let (prospects, damages) = try prospects()
     // At the end: the packs that can be read are encoded all the same.
     defer { report.obstacles += damages }
@@ -68,7 +69,7 @@ struct Recompression {
       let round = nextRound(from: &rest, doneByteCount)
       let roundByteCount = round.reduce(0) { $0 + $1.byteCount }
       let collector = try Collector(
-        engine, CollectionOptions(garbageShareMin: 0, waitSeconds: options.waitSeconds),
+        engine, GarbageCollectionOptions(minimumGarbageShare: 0, timeout: options.timeout),
         { [progress] in if $0.phase == "waiting" { progress($0) } }, scope: Set(round.map(\.number)),
         removal: removal)
       collector.reencoder = reporting(progress, doneByteCount, roundByteCount, total)
@@ -76,7 +77,7 @@ struct Recompression {
       doneByteCount += roundByteCount
     }
     if doneByteCount > 0 { reportDone(doneByteCount) }
-    report.seconds += engine.environment.time.now() - start
+    report.duration += .seconds(engine.environment.time.now() - start)
   }
 
   /// The reencoder of a round, which reports each group that it has encoded.
@@ -96,7 +97,7 @@ struct Recompression {
   }
 
   private var secondsLeft: Double {
-    (options.secondsMax ?? .infinity) - (engine.environment.time.now() - start)
+    (options.timeLimit?.seconds ?? .infinity) - (engine.environment.time.now() - start)
   }
 
   /// The next packs: one at first, then as many as the time left is enough for.
@@ -120,13 +121,13 @@ struct Recompression {
   // MARK: Looking at packs
 
   /// The packs that are worth it, most profitable first, and why others could not be read.
-  private func prospects() throws(BlobStorageError) -> (found: [Prospect], damages: [String]) {
+  private func prospects() throws(BlobStorageError) -> (found: [Prospect], damages: [GarbageObstacle]) {
     let lookingEnd = engine.environment.time.now() + secondsLeft * Self.lookingShare
     let rows = try engine.catalog.packRows().filter {
       $0.row.isSealed && !$0.row.isDamaged && !$0.row.isLost && $0.row.state == .live
     }
     var found: [Prospect] = []
-    var damages: [String] = []
+    var damages: [GarbageObstacle] = []
     var random = DrawnNumbers(next64: engine.environment.randomNumber)
     // In an order drawn at random: where the time does not suffice for all packs, the next run looks at others.
     for (index, (number, row)) in rows.shuffled(using: &random).enumerated() {
@@ -144,7 +145,7 @@ struct Recompression {
         guard error.code == .corrupted else { throw error }
         // Another process may have removed the pack meanwhile.
         if try engine.catalog.packRow(row.name)?.state == .live {
-          damages.append(error.message)
+          damages.append(.unreadable(error))
         }
       }
     }
@@ -235,9 +236,9 @@ private struct DrawnNumbers: RandomNumberGenerator {
   mutating func next() -> UInt64 { next64() }
 }
 
-extension CollectionReport {
+extension GarbageCollectionReport {
   /// Adds what a round of recompression did.
-  fileprivate mutating func add(round: CollectionReport) {
+  fileprivate mutating func add(round: GarbageCollectionReport) {
     recompressedPackCount += round.compactedPackCount + round.deletedPackCount
     recompressionSavedByteCount += round.recompressionSavedByteCount
     deletedChunkCount += round.deletedChunkCount

@@ -64,7 +64,7 @@ struct Reencoder: Sendable {
   static func clusters(of chunks: [PackRecord], joins: Bool) -> [Cluster] {
     var placed: [Placed] = []
     placed.reserveCapacity(chunks.count)
-    var places: [Digest: Placed] = [:]
+    var places: [BlobDigest: Placed] = [:]
     for record in chunks where record.chunk?.base == nil {
       let place = Placed(record)
       placed.append(place)
@@ -184,7 +184,7 @@ struct Reencoder: Sendable {
     private var reader: RecordReader
     private let joins: Bool
     private var group = Group()
-    private var base: (digest: Digest, plain: [UInt8])?
+    private var base: (digest: BlobDigest, plain: [UInt8])?
 
     /// - Parameter joins: whether a group may have more than one frame or chunk.
     init(_ file: any File, _ pack: PackName, _ chunks: ChunkSource, joins: Bool) {

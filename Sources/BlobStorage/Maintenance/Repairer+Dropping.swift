@@ -18,7 +18,7 @@ extension Repairer {
     var manifest: Place?
 
     init(
-      _ blob: Digest, generation: String?, _ transaction: ReadTransaction
+      _ blob: BlobDigest, generation: String?, _ transaction: ReadTransaction
     ) throws(BlobStorageError) {
       self.generation = generation
       let row = try transaction.chunkRow(blob)
@@ -36,7 +36,7 @@ extension Repairer {
   /// - Parameter lost: chunks that were there and damaged.
   /// - Returns: the versions that were dropped, and those that stay because other processes kept changing them.
   func drop(
-    _ versions: [UnreadableVersion], lost: Set<Digest>
+    _ versions: [UnreadableVersion], lost: Set<BlobDigest>
   ) throws(BlobStorageError) -> (dropped: [UnreadableVersion], left: [UnreadableVersion]) {
     let session = engine.newSession()
     var dropped: [UnreadableVersion] = []
@@ -75,11 +75,11 @@ extension Repairer {
 
   /// What the blobs of these versions lack; those that lack nothing are left out.
   private func lacks(
-    _ versions: [UnreadableVersion], _ lost: Set<Digest>
-  ) throws(BlobStorageError) -> [Digest: Lack] {
+    _ versions: [UnreadableVersion], _ lost: Set<BlobDigest>
+  ) throws(BlobStorageError) -> [BlobDigest: Lack] {
     let search = DamageSearch(engine)
-    var lacks: [Digest: Lack] = [:]
-    var known: Set<Digest> = []
+    var lacks: [BlobDigest: Lack] = [:]
+    var known: Set<BlobDigest> = []
     for version in versions where known.insert(version.digest).inserted {
       try CancellationFlag.check()
       let blob = version.digest
@@ -102,7 +102,7 @@ extension Repairer {
   /// Whether a blob still lacks the same. Called inside a write transaction, during which no process rebuilds the
   /// catalog.
   private func isStillThere(
-    _ lack: Lack, _ blob: Digest, _ lost: Set<Digest>, _ transaction: ReadTransaction
+    _ lack: Lack, _ blob: BlobDigest, _ lost: Set<BlobDigest>, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
     guard try KnownLayout(blob, generation: engine.catalog.generation, transaction) == lack.layout else {
       return false
@@ -112,7 +112,7 @@ extension Repairer {
   }
 
   private func isMissing(
-    _ need: DamageSearch.Need, of blob: Digest, _ lost: Set<Digest>, _ transaction: ReadTransaction
+    _ need: DamageSearch.Need, of blob: BlobDigest, _ lost: Set<BlobDigest>, _ transaction: ReadTransaction
   ) throws(BlobStorageError) -> Bool {
     // Stored again, it may have another base, or none.
     if let dependent = need.dependent, try transaction.chunkRow(dependent)?.base != need.digest {

@@ -88,7 +88,7 @@ extension Repairer {
     try known.forEachHidden(of: row) { (stamp) throws(BlobStorageError) in
       if try packs.versionRow(of: name, stamp) != nil { hidden.append(stamp) }
     }
-    for versions in hidden.parts(of: Limits.dropVersionCountMax) {
+    for versions in hidden.parts(of: BlobLimits.dropVersionCountMax) {
       records.append(
         .drop(DropRecord(key: key, stamp: versions[versions.startIndex], versions: Array(versions))))
     }
@@ -99,13 +99,13 @@ extension Repairer {
   private func restoreChunks(
     _ known: Environment, _ packs: Environment, _ session: WriterSession
   ) throws(BlobStorageError) {
-    var last: Digest?
+    var last: BlobDigest?
     repeat {
       try CancellationFlag.check()
-      var missing: [Digest] = []
-      last = try known.read { (known) throws(BlobStorageError) -> Digest? in
-        try packs.read { (packs) throws(BlobStorageError) -> Digest? in
-          var end: Digest?
+      var missing: [BlobDigest] = []
+      last = try known.read { (known) throws(BlobStorageError) -> BlobDigest? in
+        try packs.read { (packs) throws(BlobStorageError) -> BlobDigest? in
+          var end: BlobDigest?
           var count = 0
           try known.forEachChunk(after: last) { (digest, _) throws(BlobStorageError) in
             if try packs.chunkRow(digest) == nil { missing.append(digest) }
@@ -130,7 +130,7 @@ extension Repairer {
   private func restoreManifests(
     _ known: Environment, _ packs: Environment, _ session: WriterSession
   ) throws(BlobStorageError) {
-    var missing: [Digest] = []
+    var missing: [BlobDigest] = []
     try known.read { (known) throws(BlobStorageError) in
       try packs.read { (packs) throws(BlobStorageError) in
         try known.forEachManifest {

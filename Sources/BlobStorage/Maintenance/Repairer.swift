@@ -38,7 +38,7 @@ struct Repairer {
     if missing.isDisjoint(with: before.lazy.map(\.name)) { try engine.catalog.rebuild(because: nil) }
     let rows = try engine.catalog.packRows()
     var findings: [Verifier.Finding] = []
-    var lost: Set<Digest> = []
+    var lost: Set<BlobDigest> = []
     // Published packs whose whole records are in other packs by now.
     var replaced: Set<PackName> = []
     for (index, (number, row)) in rows.enumerated() where row.isSealed {
@@ -80,7 +80,7 @@ struct Repairer {
     if acceptsLosses, !report.hasLaterRecords { try engine.acceptLosses(replaced: replaced) }
     report.packCount = try engine.catalog.packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
-    var needed: Set<Digest> = []
+    var needed: Set<BlobDigest> = []
     var unreadable: Set<UnreadableVersion> = []
     // Packs may have gone meanwhile whose chunks have copies in others.
     _ = try engine.sharing.completeCatalog()
@@ -104,7 +104,7 @@ struct Repairer {
       report.damaged.append(Damage(finding))
     }
     try engine.forEachPage(prefix: "") { report.keyCount += $0.count }
-    report.seconds = Date().timeIntervalSince(start)
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 

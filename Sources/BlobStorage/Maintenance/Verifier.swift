@@ -12,11 +12,11 @@ struct Verifier {
     self.progress = progress ?? { _ in }
   }
 
-  /// - Parameter readsBlobs: also compares each blob of several chunks with its own digest.
-  func run(isQuick: Bool, readsBlobs: Bool = false) throws(BlobStorageError) -> VerificationReport {
+  func run(_ depth: VerificationDepth) throws(BlobStorageError) -> VerificationReport {
     let start = Date()
     try engine.checkOpen()
     var report = VerificationReport()
+    report.depth = depth
     var findings: [Finding] = []
     try engine.catchUp()
     // What a removed pack had is missing only if no other has it.
@@ -37,13 +37,13 @@ struct Verifier {
       tell(0)
       let result =
         try missing.contains(row.name)
-        ? .missing(row.name) : PackVerifier(engine, row, isQuick: isQuick).run(progress: tell)
+        ? .missing(row.name) : PackVerifier(engine, row, isQuick: depth == .structure).run(progress: tell)
       done += row.appliedByteCount
       report.chunkCount += result.chunkCount
       report.byteCount += result.byteCount
       findings += result.findings
     }
-    let wrong = readsBlobs && !isQuick ? try wrongBlobs() : []
+    let wrong = depth == .blobs ? try wrongBlobs() : []
     findings += wrong
     // Some were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
@@ -63,7 +63,7 @@ struct Verifier {
     let unneeded = Set(wrong.compactMap(\.digest))
     report.damaged.removeAll { $0.keys.isEmpty && $0.digest.map(unneeded.contains) ?? false }
     report.versionsAhead = try versionsAhead()
-    report.seconds = Date().timeIntervalSince(start)
+    report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
 
@@ -132,7 +132,7 @@ struct Verifier {
 
   // MARK: From places to keys
 
-  private func place(ofBlob digest: Digest) throws(BlobStorageError) -> Place? {
+  private func place(ofBlob digest: BlobDigest) throws(BlobStorageError) -> Place? {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
       if let row = try transaction.chunkRow(digest) { return row.place }
       return try transaction.manifestRow(digest)?.place
@@ -143,14 +143,14 @@ struct Verifier {
   private func addDamage(_ findings: [Finding], _ report: inout VerificationReport) throws(BlobStorageError) {
     report.blobCount = 0
     var damage: [Damage] = []
-    var indexByDigest: [Digest: Int] = [:]
+    var indexByDigest: [BlobDigest: Int] = [:]
     for finding in findings {
       if let digest = finding.digest { indexByDigest[digest] = damage.count }
       damage.append(Damage(finding))
     }
     // By where they lie: a bit for each, and not a digest.
     var blobs = PlaceSet()
-    var missingBlobs: Set<Digest> = []
+    var missingBlobs: Set<BlobDigest> = []
     try DamageSearch(engine).forEachVersion { (key, digest, needs) throws(BlobStorageError) in
       if let place = try place(ofBlob: digest) {
         if blobs.insert(place) { report.blobCount += 1 }
@@ -173,8 +173,8 @@ struct Verifier {
     }
     // Perhaps no version needed the chunk when its base went. A put that needs it since has stored one of the two
     // again.
-    var baseless: Set<Digest> = []
-    var passedOver: Set<Digest> = []
+    var baseless: Set<BlobDigest> = []
+    var passedOver: Set<BlobDigest> = []
     for finding in findings where finding.isOnlyBase {
       guard let digest = finding.digest else { continue }
       baseless.insert(digest)

@@ -1,7 +1,7 @@
 import Foundation
 
 /// One immutable value that a key has or had.
-public struct BlobVersion: Sendable, Hashable, Identifiable {
+public struct BlobVersion: Sendable, Hashable, Identifiable, Codable {
   /// Names a version permanently: it never changes and is never reused.
   public struct ID: Sendable, Hashable, LosslessStringConvertible, Codable {
     package let stamp: Stamp
@@ -34,29 +34,109 @@ public struct BlobVersion: Sendable, Hashable, Identifiable {
   public let key: String
   public let id: ID
   /// The digest of its bytes.
-  public let digest: Digest
+  public let digest: BlobDigest
   public let byteCount: Int64
   /// When it was put, by the writer's wall clock.
   public let created: Date
   /// The metadata of the put.
   public let metadata: [UInt8]
+
+  /// A version with these values, for tests of code that shows or decides about versions.
+  public init(
+    key: String, id: ID, digest: BlobDigest, byteCount: Int64, created: Date, metadata: [UInt8] = []
+  ) {
+    self.key = key
+    self.id = id
+    self.digest = digest
+    self.byteCount = byteCount
+    self.created = created
+    self.metadata = metadata
+  }
+
+  private enum CodingKeys: String, CodingKey {
+    case key, digest, byteCount, created, metadata
+    case id = "version"
+  }
+
+  public init(from decoder: any Decoder) throws {
+    let container = try decoder.container(keyedBy: CodingKeys.self)
+    key = try container.decode(String.self, forKey: .key)
+    id = try container.decode(ID.self, forKey: .id)
+    digest = try container.decode(BlobDigest.self, forKey: .digest)
+    byteCount = try container.decode(Int64.self, forKey: .byteCount)
+    created = try container.decode(Date.self, forKey: .created)
+    metadata = try container.decodeIfPresent(Data.self, forKey: .metadata).map { Array($0) } ?? []
+  }
+
+  /// Metadata is left out if there is none.
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    try container.encode(key, forKey: .key)
+    try container.encode(id, forKey: .id)
+    try container.encode(digest, forKey: .digest)
+    try container.encode(byteCount, forKey: .byteCount)
+    try container.encode(created, forKey: .created)
+    if !metadata.isEmpty { try container.encode(Data(metadata), forKey: .metadata) }
+  }
 }
 
 /// A key with its current version.
-public struct KeyEntry: Sendable, Hashable {
+public struct KeyEntry: Sendable, Hashable, Codable {
   public let current: BlobVersion
   /// How many versions the key has, the current one included.
   public let versionCount: Int
 
   public var key: String { current.key }
+
+  public init(current: BlobVersion, versionCount: Int) {
+    self.current = current
+    self.versionCount = versionCount
+  }
+
+  private enum CodingKeys: String, CodingKey { case versionCount }
+
+  public init(from decoder: any Decoder) throws {
+    current = try BlobVersion(from: decoder)
+    versionCount = try decoder.container(keyedBy: CodingKeys.self).decode(Int.self, forKey: .versionCount)
+  }
+
+  /// The fields of the current version, and the count beside them.
+  public func encode(to encoder: any Encoder) throws {
+    try current.encode(to: encoder)
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    try container.encode(versionCount, forKey: .versionCount)
+  }
 }
 
 /// The result of a put.
-public struct PutResult: Sendable, Hashable {
+public struct PutResult: Sendable, Hashable, Codable {
   public let version: BlobVersion
   /// Plain bytes of chunks that were not in the store before.
   public let newByteCount: Int64
   /// Bytes added to packs, for chunks, manifest and ref. The ref shares a record with those of the same commit, so its
   /// part is an estimate.
   public let storedByteCount: Int64
+
+  public init(version: BlobVersion, newByteCount: Int64, storedByteCount: Int64) {
+    self.version = version
+    self.newByteCount = newByteCount
+    self.storedByteCount = storedByteCount
+  }
+
+  private enum CodingKeys: String, CodingKey { case newByteCount, storedByteCount }
+
+  public init(from decoder: any Decoder) throws {
+    version = try BlobVersion(from: decoder)
+    let container = try decoder.container(keyedBy: CodingKeys.self)
+    newByteCount = try container.decode(Int64.self, forKey: .newByteCount)
+    storedByteCount = try container.decode(Int64.self, forKey: .storedByteCount)
+  }
+
+  /// The fields of the version, and the counts beside them.
+  public func encode(to encoder: any Encoder) throws {
+    try version.encode(to: encoder)
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    try container.encode(newByteCount, forKey: .newByteCount)
+    try container.encode(storedByteCount, forKey: .storedByteCount)
+  }
 }

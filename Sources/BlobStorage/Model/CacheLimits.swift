@@ -1,33 +1,38 @@
 import Foundation
 
 /// The limits of a cache.
-public struct CacheLimits: Sendable, Hashable {
+public struct CacheLimits: Sendable, Hashable, Codable {
   /// The most bytes that all files of the store's folder may take on the medium, garbage and catalog included.
-  public var byteCountMax: Int64
+  public var byteLimit: Int64
   /// The maximum number of keys; nil for no limit.
-  public var countMax: Int?
+  public var keyLimit: Int?
   /// How long a value lives, unless its put says otherwise; nil for ever. Also applies to existing values.
   public var lifetime: Duration?
 
-  /// The smallest ``byteCountMax``. Below it, the fixed files of a store would take most of the room.
-  public static let byteCountMaxMin: Int64 = 8 << 20
+  /// The smallest ``byteLimit``. Below it, the fixed files of a store would take most of the room.
+  public static let smallestByteLimit: Int64 = 8 << 20
+
+  private enum CodingKeys: String, CodingKey {
+    case byteLimit, keyLimit
+    case lifetime = "lifetimeSeconds"
+  }
 
   /// Limits with these values.
-  public init(byteCountMax: Int64, countMax: Int? = nil, lifetime: Duration? = nil) {
-    self.byteCountMax = byteCountMax
-    self.countMax = countMax
+  public init(byteLimit: Int64, keyLimit: Int? = nil, lifetime: Duration? = nil) {
+    self.byteLimit = byteLimit
+    self.keyLimit = keyLimit
     self.lifetime = lifetime
   }
 
   /// The length of the longest value that the cache keeps. Longer ones would evict too much at once.
-  public var valueByteCountMax: Int { Int(min(byteCountMax / 8, 64 << 20)) }
+  public var valueByteLimit: Int { Int(min(byteLimit / 8, 64 << 20)) }
 
   /// Options for a store that is nothing but a cache with these limits: values of usual length are one chunk, and no
   /// chunk depends on another.
   public var storeOptions: StoreOptions {
     var average = 2 << 20
-    while average > 64 << 10, Int64(average) > byteCountMax / 128 { average /= 2 }
-    return StoreOptions(chunkByteCountAverage: average, usesSimilarity: false)
+    while average > 64 << 10, Int64(average) > byteLimit / 128 { average /= 2 }
+    return StoreOptions(averageChunkByteCount: average, usesSimilarity: false)
   }
 
   // Shares of the limit, from a simulation of 200,000 requests for 20,000 values of 1 to 200 KB, Zipf 0.9, 4 processes,
@@ -37,19 +42,19 @@ public struct CacheLimits: Sendable, Hashable {
 
   /// Bytes of a pack.
   package var packByteCountTarget: Int64 {
-    min(max(byteCountMax / 400, 128 << 10), Limits.packByteCountTarget)
+    min(max(byteLimit / 400, 128 << 10), BlobLimits.packByteCountTarget)
   }
   /// What is freed in one step beyond what is needed.
-  package var stepByteCount: Int64 { byteCountMax / 50 }
+  package var stepByteCount: Int64 { byteLimit / 50 }
   /// Live bytes that a step may copy before it has freed anything: by so much the limit can be exceeded.
-  package var copiedByteCountMax: Int64 { byteCountMax / 40 }
+  package var copiedByteCountMax: Int64 { byteLimit / 40 }
 
   package func check() throws(BlobStorageError) {
-    guard byteCountMax >= Self.byteCountMaxMin else {
+    guard byteLimit >= Self.smallestByteLimit else {
       throw BlobStorageError(
-        .invalidArgument, "A cache needs \(Self.byteCountMaxMin) bytes or more, not \(byteCountMax).")
+        .invalidArgument, "A cache needs \(Self.smallestByteLimit) bytes or more, not \(byteLimit).")
     }
-    guard countMax ?? 1 > 0 else {
+    guard keyLimit ?? 1 > 0 else {
       throw BlobStorageError(.invalidArgument, "The maximum number of keys must be 1 or more.")
     }
     guard lifetime.map({ $0 > .zero }) ?? true else {

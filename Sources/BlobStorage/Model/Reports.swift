@@ -1,5 +1,5 @@
 /// The progress of long work.
-public struct WorkProgress: Sendable, Hashable {
+public struct WorkProgress: Sendable, Hashable, Codable {
   /// What is being done, in a word or two: "planning", "importing", "copying", "marking", "compacting", "verifying".
   public var phase: String
   public var doneByteCount: Int64
@@ -25,47 +25,47 @@ public struct WorkProgress: Sendable, Hashable {
 public typealias ProgressHandler = @Sendable (WorkProgress) -> Void
 
 /// How garbage is collected.
-public struct CollectionOptions: Sendable, Hashable {
+public struct GarbageCollectionOptions: Sendable, Hashable {
   /// Reports what would be done, with the same numbers, and changes nothing.
   public var isDryRun: Bool
   /// The number of archived versions that each key keeps beside the current one; nil keeps all.
-  public var archivedCountMax: Int?
+  public var archivedVersionLimit: Int?
   /// A pack is compacted when at least this share of its record bytes is garbage.
-  public var garbageShareMin: Double
-  /// Seconds to wait for another process that is collecting.
+  public var minimumGarbageShare: Double
+  /// How long to wait for another process that is collecting.
   ///
   /// In a bucket, gc also waits three times as long for each machine that writes. It fences one that gave no sign of life
   /// meanwhile, unless it waits for less than three minutes: then it throws `busy`.
-  public var waitSeconds: Double
+  public var timeout: Duration
   /// Whether chunks that can be encoded in fewer bytes are stored again, most profitable packs first. It takes 20 to 50
   /// times as long as storing them did. No pack becomes larger.
   public var recompresses: Bool
-  /// Seconds after which recompressing ends, as soon as the packs under way are done; nil for no limit. The next run
-  /// goes on.
-  public var secondsMax: Double?
+  /// How long recompressing may take; it ends once the packs under way are done. Nil for no limit. The next run goes on.
+  public var timeLimit: Duration?
   /// Fences these writers of a store in a bucket before collecting: hung ones, each by the 16 digits that a message of gc
   /// gives. Their durable changes stay; their other changes fail as `fenced`.
   public var fencedWriters: Set<String> = []
   /// Live bytes to copy before the old packs are removed.
-  package var batchByteCountMax = Limits.packByteCountTarget
+  package var batchByteCountMax = BlobLimits.packByteCountTarget
   /// Whether space is kept for a collection on a full disk.
   package var keepsReserve = true
 
+  /// Options with these values.
   public init(
-    isDryRun: Bool = false, archivedCountMax: Int? = nil, garbageShareMin: Double = 0.25,
-    waitSeconds: Double = 60, recompresses: Bool = false, secondsMax: Double? = nil
+    isDryRun: Bool = false, archivedVersionLimit: Int? = nil, minimumGarbageShare: Double = 0.25,
+    timeout: Duration = .seconds(60), recompresses: Bool = false, timeLimit: Duration? = nil
   ) {
-    self.recompresses = recompresses
-    self.secondsMax = secondsMax
     self.isDryRun = isDryRun
-    self.archivedCountMax = archivedCountMax
-    self.garbageShareMin = garbageShareMin
-    self.waitSeconds = waitSeconds
+    self.archivedVersionLimit = archivedVersionLimit
+    self.minimumGarbageShare = minimumGarbageShare
+    self.timeout = timeout
+    self.recompresses = recompresses
+    self.timeLimit = timeLimit
   }
 }
 
 /// The result of a collection or dry run.
-public struct CollectionReport: Sendable, Hashable {
+public struct GarbageCollectionReport: Sendable, Hashable, Codable {
   public var isDryRun = false
   /// Chunks that were removed.
   public var deletedChunkCount = 0
@@ -88,24 +88,62 @@ public struct CollectionReport: Sendable, Hashable {
   public var evictedKeyCount = 0
   /// Bytes of live records that were copied.
   public var copiedByteCount: Int64 = 0
-  public var seconds = 0.0
-  /// Why nothing could be removed, such as records that could not be read. Empty after success.
-  public var obstacles: [String] = []
+  public var duration = Duration.zero
+  /// Why garbage was kept, such as records that could not be read. Empty after success.
+  public var obstacles: [GarbageObstacle] = []
+
+  private enum CodingKeys: String, CodingKey {
+    case freedByteCount, garbageByteCount, copiedByteCount, recompressionSavedByteCount, obstacles
+    case isDryRun = "dryRun"
+    case deletedChunkCount = "chunksDeleted"
+    case deletedPackCount = "packsDeleted"
+    case compactedPackCount = "packsCompacted"
+    case reencodedChunkCount = "chunksReencoded"
+    case recompressedPackCount = "packsRecompressed"
+    case evictedKeyCount = "keysEvicted"
+    case duration = "seconds"
+  }
 }
 
 /// One damaged place.
-public struct Damage: Sendable, Hashable {
+public struct Damage: Sendable, Hashable, Codable {
   /// The chunk or blob that is damaged, if its name could be read.
-  public var digest: Digest?
+  public var digest: BlobDigest?
   public var pack: String
   public var offset: Int64
   /// Keys that cannot be read because of it.
   public var keys: [String]
   public var reason: String
+
+  public init(
+    digest: BlobDigest? = nil, pack: String = "", offset: Int64 = 0, keys: [String] = [], reason: String
+  ) {
+    self.digest = digest
+    self.pack = pack
+    self.offset = offset
+    self.keys = keys
+    self.reason = reason
+  }
+
+  /// A digest that could not be read is null: the field is always there.
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    try container.encode(digest, forKey: .digest)
+    try container.encode(pack, forKey: .pack)
+    try container.encode(offset, forKey: .offset)
+    try container.encode(keys, forKey: .keys)
+    try container.encode(reason, forKey: .reason)
+  }
+
+  private enum CodingKeys: String, CodingKey {
+    case digest, pack, offset, keys, reason
+  }
 }
 
 /// What a verification found.
-public struct VerificationReport: Sendable, Hashable {
+public struct VerificationReport: Sendable, Hashable, Codable {
+  /// How much was read.
+  public var depth = VerificationDepth.chunks
   public var blobCount = 0
   public var chunkCount = 0
   /// Plain bytes that were read and checked; 0 when only the structure was looked at.
@@ -116,17 +154,24 @@ public struct VerificationReport: Sendable, Hashable {
   /// Versions whose time is more than a day ahead of this machine's clock: one of the two clocks was set wrong. They
   /// can be read. Only the first ones are listed.
   public var versionsAhead: [VersionAhead] = []
-  public var seconds = 0.0
+  public var duration = Duration.zero
+
+  private enum CodingKeys: String, CodingKey {
+    case depth, byteCount, damaged, losses, versionsAhead
+    case blobCount = "blobs"
+    case chunkCount = "chunks"
+    case duration = "seconds"
+  }
 }
 
 /// A version whose time lies far ahead of the present.
-public struct VersionAhead: Sendable, Hashable {
+public struct VersionAhead: Sendable, Hashable, Codable {
   public var key: String
   public var version: BlobVersion.ID
 }
 
 /// The result of a repair.
-public struct RepairReport: Sendable, Hashable {
+public struct RepairReport: Sendable, Hashable, Codable {
   /// Where damaged packs are now.
   public var setAside: [String] = []
   /// The damage in those packs.
@@ -141,19 +186,36 @@ public struct RepairReport: Sendable, Hashable {
   public var losses = StoreLosses()
   public var packCount = 0
   public var keyCount = 0
-  public var seconds = 0.0
+  public var duration = Duration.zero
+
+  private enum CodingKeys: String, CodingKey {
+    case setAside, damaged, unreadable, hasLaterRecords, dropped, losses
+    case packCount = "packs"
+    case keyCount = "keys"
+    case duration = "seconds"
+  }
 }
 
 /// A version that cannot be read.
-public struct UnreadableVersion: Sendable, Hashable {
+public struct UnreadableVersion: Sendable, Hashable, Codable {
   public var key: String
   public var version: BlobVersion.ID
-  public var digest: Digest
+  public var digest: BlobDigest
 }
 
 /// The result of `keep`.
-public struct RetentionResult: Sendable, Hashable {
+public struct RetentionResult: Sendable, Hashable, Codable {
   /// Keys that were examined.
   public var keyCount: Int
   public var droppedVersionCount: Int
+
+  public init(keyCount: Int = 0, droppedVersionCount: Int = 0) {
+    self.keyCount = keyCount
+    self.droppedVersionCount = droppedVersionCount
+  }
+
+  private enum CodingKeys: String, CodingKey {
+    case keyCount = "keys"
+    case droppedVersionCount = "versionsDropped"
+  }
 }

@@ -5,7 +5,7 @@ public struct StoreInformation: Sendable, Hashable {
   public let path: String
   /// 32 hexadecimal digits that never change.
   public let id: String
-  public let digestAlgorithm: Digest.Algorithm
+  public let digestAlgorithm: BlobDigest.Algorithm
   public let chunkSizes: ChunkSizes
   public let codec: CodecKind
   public let level: Int

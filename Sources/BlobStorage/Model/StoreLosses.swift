@@ -1,7 +1,7 @@
 /// The losses of a store that were neither repaired nor accepted.
 ///
 /// While there is any, answers may be out of date, and gc removes nothing.
-public struct StoreLosses: Sendable, Hashable {
+public struct StoreLosses: Sendable, Hashable, Codable {
   /// Packs whose files are missing. The store may have lost versions and deletions of any key.
   public var lostPacks: [String] = []
   /// Packs with places that cannot be read. Versions and deletions of any key may have been there.

@@ -3,10 +3,10 @@ import Logging
 /// The options that `create` fixes permanently.
 public struct StoreOptions: Sendable, Hashable {
   /// The digest algorithm that names blobs.
-  public var digestAlgorithm: Digest.Algorithm
+  public var digestAlgorithm: BlobDigest.Algorithm
   /// The average plain length of a chunk in bytes: a power of two from 1 KiB to 2 MiB. The shortest is a quarter of
   /// it, the longest four times.
-  public var chunkByteCountAverage: Int
+  public var averageChunkByteCount: Int
   /// The codec for chunks that it makes smaller, unless a put names another.
   public var codec: CodecKind
   /// How hard the codec tries. The store keeps the number that a word stands for.
@@ -16,12 +16,12 @@ public struct StoreOptions: Sendable, Hashable {
 
   /// The options of a store for everything.
   public init(
-    digestAlgorithm: Digest.Algorithm = .blake3, chunkByteCountAverage: Int = 64 << 10,
+    digestAlgorithm: BlobDigest.Algorithm = .blake3, averageChunkByteCount: Int = 64 << 10,
     codec: CodecKind = .zstd,
     level: CodecLevel = .default, usesSimilarity: Bool = true
   ) {
     self.digestAlgorithm = digestAlgorithm
-    self.chunkByteCountAverage = chunkByteCountAverage
+    self.averageChunkByteCount = averageChunkByteCount
     self.codec = codec
     self.level = level
     self.usesSimilarity = usesSimilarity
@@ -34,17 +34,17 @@ public struct StoreConfiguration: Sendable {
   public var logger: Logger
   /// Bytes of recently read chunks that are kept in memory. Small chunks that were decoded together take up to half as
   /// much besides.
-  public var cacheByteCountMax: Int
+  public var cacheByteLimit: Int
   /// Threads that hash, encode and decode; 0 for one per core.
   public var threadCount: Int
 
   /// A configuration with these values.
   public init(
     logger: Logger = Logger(label: "blob-storage", factory: { _ in SwiftLogNoOpLogHandler() }),
-    cacheByteCountMax: Int = 32 << 20, threadCount: Int = 0
+    cacheByteLimit: Int = 32 << 20, threadCount: Int = 0
   ) {
     self.logger = logger
-    self.cacheByteCountMax = cacheByteCountMax
+    self.cacheByteLimit = cacheByteLimit
     self.threadCount = threadCount
   }
 }
@@ -73,7 +73,7 @@ public struct PutOptions: Sendable, Hashable {
   public var condition: ChangeCondition
   /// Another codec than the store's, at its default level.
   public var codec: CodecKind?
-  /// Up to ``Limits/metadataByteCountMax`` bytes of the caller's own, kept with the version.
+  /// Up to ``BlobLimits/maximumMetadataByteCount`` bytes of the caller's own, kept with the version.
   public var metadata: [UInt8]
 
   /// Options with these values.

@@ -8,11 +8,11 @@ import Foundation
 /// provides the time.
 public struct WorkPace: Sendable {
   /// Seconds after which earlier work counts half.
-  public static let halfLifeSeconds = 8.0
+  package static let halfLifeSeconds = 8.0
   /// Seconds of a phase before it reports the time left.
-  public static let silenceSeconds = 2.0
+  package static let silenceSeconds = 2.0
   /// Seconds without progress after which it reports no time left.
-  public static let stallSeconds = 10.0
+  package static let stallSeconds = 10.0
 
   /// Bytes are counted in units about as costly as a file, so that neither drowns in the other's rounding.
   private static let byteUnit = 65_536.0

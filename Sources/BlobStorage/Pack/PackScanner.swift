@@ -43,7 +43,7 @@ package struct PackScanner {
   /// The pack's header, checked to be this pack's.
   package func header() throws(BlobStorageError) -> PackHeader {
     let header = try located(0) { () throws(BlobStorageError) in
-      guard byteCount <= Limits.packByteCountMax else {
+      guard byteCount <= BlobLimits.packByteCountMax else {
         throw BlobStorageError(.corrupted, "The pack has \(byteCount) bytes, more than the maximum.")
       }
       let bytes = try read(at: 0, PackHeader.byteCount)
@@ -64,7 +64,7 @@ package struct PackScanner {
   package func headerOrSubstitute() throws(BlobStorageError) -> (header: PackHeader, isDamaged: Bool) {
     do throws(BlobStorageError) { return (try header(), false) } catch {
       guard error.code == .corrupted, let store, byteCount >= Int64(PackHeader.byteCount),
-        byteCount <= Limits.packByteCountMax, try !holdsAnotherPack()
+        byteCount <= BlobLimits.packByteCountMax, try !holdsAnotherPack()
       else { throw error }
       let header = PackHeader(
         name: name, storeID: store.storeID, digestAlgorithm: store.digestAlgorithm, created: 0)
@@ -281,7 +281,7 @@ package struct PackScanner {
   /// their own commit by places, which are known only from its beginning.
   ///
   /// The bytes of chunks are not looked at: reading them finds out.
-  func scanTail(
+  package func scanTail(
     _ header: PackHeader, from start: Int64, _ body: (PackRecord) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Int64 {
     var window = Window(file: file, end: byteCount)
@@ -348,7 +348,7 @@ package struct PackScanner {
     }
     while offset < end {
       while let copy = copies.first, copy.offset < offset { copies.removeFirst() }
-      if let records = try next(), recordCount + held.count + records.count <= Limits.packRecordCountMax {
+      if let records = try next(), recordCount + held.count + records.count <= BlobLimits.packRecordCountMax {
         if let start = gapStart {
           gaps.append(start..<offset)
           // A crash leaves nothing behind the tail it tears: this is damage, and what is left of the commit counts.

@@ -175,7 +175,7 @@ package final class PackWriter {
 
   /// Puts a commit record into the buffer and the footer.
   private func put(_ content: UnsafeRawBufferPointer, continues: Bool) -> RecordHeader {
-    let isShort = content.count <= Limits.recordMetaByteCountMax
+    let isShort = content.count <= BlobLimits.recordMetaByteCountMax
     let header = RecordHeader(
       type: .commit, flags: continues ? RecordHeader.continues : 0,
       metaByteCount: isShort ? content.count : 0, payloadByteCount: isShort ? 0 : content.count)

@@ -4,11 +4,11 @@
 /// is not among them.
 package struct RecordDecoder {
   private let pack: PackName
-  private let algorithm: Digest.Algorithm
+  private let algorithm: BlobDigest.Algorithm
   private let codecs: CodecPool
   private var targets = CommitTargets()
 
-  package init(pack: PackName, algorithm: Digest.Algorithm, codecs: CodecPool) {
+  package init(pack: PackName, algorithm: BlobDigest.Algorithm, codecs: CodecPool) {
     self.pack = pack
     self.algorithm = algorithm
     self.codecs = codecs
@@ -68,12 +68,12 @@ package struct RecordDecoder {
     let (isCompressed, synced) = try Self.begin(&reader, at: offset)
     let entries: [CommitRecord.Entry]
     if !isCompressed {
-      guard reader.remainingByteCount <= Limits.commitRecordByteCountMax else {
+      guard reader.remainingByteCount <= BlobLimits.commitRecordByteCountMax else {
         throw BlobStorageError(.corrupted, "A commit record has too many bytes of entries.")
       }
       entries = try self.entries(try reader.bytes(reader.remainingByteCount), header, at: offset)
     } else {
-      let byteCount = try reader.varint(atMost: Limits.commitRecordByteCountMax)
+      let byteCount = try reader.varint(atMost: BlobLimits.commitRecordByteCountMax)
       let stored = try reader.bytes(reader.remainingByteCount)
       let plain = try [UInt8](filling: byteCount) { (target) throws(BlobStorageError) in
         try codecs.withDecoder { (decoder) throws(BlobStorageError) in

@@ -7,7 +7,7 @@ package struct BlobLayout: Sendable {
     case lists([ListEntry], starts: [Int64])
   }
 
-  package let digest: Digest
+  package let digest: BlobDigest
   package let byteCount: Int64
   package let chunkCount: Int64
   private let parts: Parts
@@ -17,7 +17,7 @@ package struct BlobLayout: Sendable {
   package typealias PlacedChunk = (entry: ChunkEntry, start: Int64)
 
   /// Chunks in a range come in groups that are loaded together; this many bytes of entries at most.
-  package init(digest: Digest, chunks: [ChunkEntry]) throws(BlobStorageError) {
+  package init(digest: BlobDigest, chunks: [ChunkEntry]) throws(BlobStorageError) {
     self.digest = digest
     chunkCount = Int64(chunks.count)
     var starts: [Int64] = []
@@ -31,7 +31,7 @@ package struct BlobLayout: Sendable {
     parts = .chunks(chunks, starts: starts)
   }
 
-  package init(digest: Digest, lists: [ListEntry]) throws(BlobStorageError) {
+  package init(digest: BlobDigest, lists: [ListEntry]) throws(BlobStorageError) {
     self.digest = digest
     var starts: [Int64] = []
     var sum: Int64 = 0
@@ -48,7 +48,7 @@ package struct BlobLayout: Sendable {
   }
 
   /// The digests of the lists, which are chunks of their own.
-  package var listDigests: [Digest] {
+  package var listDigests: [BlobDigest] {
     if case .lists(let lists, _) = parts { lists.map(\.digest) } else { [] }
   }
 
@@ -74,7 +74,7 @@ package struct BlobLayout: Sendable {
       case .chunks(let chunks): (UInt8(0), ChunkEntry.encoded(chunks), chunks.count)
       case .lists(let lists): (UInt8(1), ListEntry.encoded(lists), lists.count)
       }
-    guard listedCount <= Limits.manifestListCountMax else {
+    guard listedCount <= BlobLimits.manifestListCountMax else {
       throw BlobStorageError(.limitExceeded, "The blob has more chunks than a manifest can name.")
     }
     let record = ManifestRecord(

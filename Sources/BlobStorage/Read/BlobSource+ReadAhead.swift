@@ -19,7 +19,7 @@ extension BlobSource {
     try catalog.read { (transaction) throws(BlobStorageError) in
       var places: [PackName: [Range<Int64>]] = [:]
       var names: [UInt32: PackName] = [:]
-      func add(_ digest: Digest) throws(BlobStorageError) -> Digest? {
+      func add(_ digest: BlobDigest) throws(BlobStorageError) -> BlobDigest? {
         if chunks.cache.bytes(digest) != nil { return nil }
         guard let row = try transaction.chunkRow(digest) else { return nil }
         if names[row.place.pack] == nil {

@@ -24,7 +24,7 @@ package final class BlobSource: Sendable {
   /// What the blob is made of, or nil when the store does not have it.
   ///
   /// - Throws: `corrupted` when its manifest cannot be read.
-  package func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
+  package func layout(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout? {
     var lookCount = 0
     repeat {
       if let layout = try knownLayout(digest) { return layout }
@@ -32,7 +32,7 @@ package final class BlobSource: Sendable {
     return nil
   }
 
-  private func knownLayout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout? {
+  private func knownLayout(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout? {
     for _ in 0..<chunks.lookUpCountMax {
       let found = try catalog.read { (transaction) throws(BlobStorageError) -> Found? in
         let chunk = try transaction.chunkRow(digest)
@@ -64,7 +64,7 @@ package final class BlobSource: Sendable {
 
   /// The manifest at its place, checked to be this blob's: no digest guards it, so its checksums must.
   private func read(
-    _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
+    _ digest: BlobDigest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
     do throws(BlobStorageError) { return try readAfresh(digest, row, file, pack) } catch {
       guard error.code == .corrupted, let layout = try otherLayout(digest, insteadOf: pack, row.place) else {
@@ -77,7 +77,7 @@ package final class BlobSource: Sendable {
   /// Reads the manifest that the catalog knows; no other copy stands in for it.
   ///
   /// - Throws: `corrupted` when it is damaged or missing.
-  func checkKnownCopy(_ digest: Digest) throws(BlobStorageError) {
+  func checkKnownCopy(_ digest: BlobDigest) throws(BlobStorageError) {
     let found = try catalog.read { (transaction) throws(BlobStorageError) -> (ManifestRow, PackName)? in
       guard let row = try transaction.manifestRow(digest),
         let pack = try transaction.packRow(row.place.pack)
@@ -92,7 +92,7 @@ package final class BlobSource: Sendable {
 
   /// What another copy of the manifest says, which the catalog points at from then on; nil if no other is undamaged.
   private func otherLayout(
-    _ digest: Digest, insteadOf pack: PackName, _ place: Place
+    _ digest: BlobDigest, insteadOf pack: PackName, _ place: Place
   ) throws(BlobStorageError) -> BlobLayout? {
     let copies = try chunks.otherCopies.copies(
       of: digest, isManifest: true, insteadOf: pack, place.offset)
@@ -117,7 +117,7 @@ package final class BlobSource: Sendable {
     return nil
   }
 
-  private func use(_ row: ManifestRow, insteadOf place: Place, _ digest: Digest) {
+  private func use(_ row: ManifestRow, insteadOf place: Place, _ digest: BlobDigest) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard try transaction.manifestRow(digest)?.place == place, try transaction.isTrusted(row.place.pack)
@@ -130,7 +130,7 @@ package final class BlobSource: Sendable {
   }
 
   private func readAfresh(
-    _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
+    _ digest: BlobDigest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
     let range = row.place.offset..<row.place.offset + Int64(row.recordByteCount)
     return try file.readingAfresh(range) { () throws(BlobStorageError) in
@@ -139,7 +139,7 @@ package final class BlobSource: Sendable {
   }
 
   private func readOnce(
-    _ digest: Digest, _ row: ManifestRow, _ file: any File, _ pack: PackName
+    _ digest: BlobDigest, _ row: ManifestRow, _ file: any File, _ pack: PackName
   ) throws(BlobStorageError) -> BlobLayout {
     do throws(BlobStorageError) {
       let bytes = try file.bytes(at: row.place.offset, row.recordByteCount, pack: pack)

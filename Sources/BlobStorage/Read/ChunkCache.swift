@@ -7,8 +7,8 @@ import Synchronization
 /// a good part of them. Every operation is constant time.
 package final class ChunkCache: Sendable {
   private struct State: Sendable {
-    var chunks: [(digest: Digest, bytes: [UInt8])] = []
-    var places: [Digest: Int] = [:]
+    var chunks: [(digest: BlobDigest, bytes: [UInt8])] = []
+    var places: [BlobDigest: Int] = [:]
     var byteCount = 0
     /// The first bytes of the digests of chunks that were wanted once, to know those that are wanted again.
     var wanted: Set<UInt64> = []
@@ -34,7 +34,7 @@ package final class ChunkCache: Sendable {
 
   package init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
 
-  package func bytes(_ digest: Digest) -> [UInt8]? {
+  package func bytes(_ digest: BlobDigest) -> [UInt8]? {
     state.withLock { state in state.places[digest].map { state.chunks[$0].bytes } }
   }
 
@@ -42,7 +42,7 @@ package final class ChunkCache: Sendable {
 
   /// Whether this is asked for the second time. What is wanted only once, like the bases of one version, is not worth
   /// keeping: memory that was never used before costs more than that chunk's decoding.
-  package func isWantedAgain(_ digest: Digest) -> Bool {
+  package func isWantedAgain(_ digest: BlobDigest) -> Bool {
     let start = digest.withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
     return state.withLock { state in
       if state.wanted.count == Self.wantedCountMax { state.wanted = [] }
@@ -51,7 +51,7 @@ package final class ChunkCache: Sendable {
   }
 
   /// Keeps a chunk, unless it would take more than half of the cache.
-  package func insert(_ digest: Digest, _ bytes: [UInt8]) {
+  package func insert(_ digest: BlobDigest, _ bytes: [UInt8]) {
     guard bytes.count <= byteCountMax / 2 else { return }
     state.withLock { state in
       guard state.places[digest] == nil else { return }

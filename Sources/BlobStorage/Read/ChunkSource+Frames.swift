@@ -6,7 +6,7 @@ extension ChunkSource {
   ///   - offset: where the frame's record begins.
   ///   - usesKept: whether a frame that was read before will do.
   func member<Bytes: FilledBytes>(
-    _ digest: Digest, ofFrameAt offset: Int64, _ place: Located, _ access: Access, usesKept: Bool
+    _ digest: BlobDigest, ofFrameAt offset: Int64, _ place: Located, _ access: Access, usesKept: Bool
   ) throws(BlobStorageError) -> Bytes {
     let key = FrameCache.Key(pack: place.pack, offset: offset)
     // To decode a frame takes too long for a thread that must not wait.
@@ -46,7 +46,7 @@ extension ChunkSource {
   }
 
   /// The frames of chunks, as of one snapshot; nil for a chunk that is stored alone, or is not there.
-  func framePlaces(of digests: [Digest]) throws(BlobStorageError) -> [FramePlace?] {
+  func framePlaces(of digests: [BlobDigest]) throws(BlobStorageError) -> [FramePlace?] {
     try catalog.read { (view) throws(BlobStorageError) in
       try digests.map { (digest) throws(BlobStorageError) -> FramePlace? in
         guard let row = try view.chunkRow(digest), let offset = row.frameOffset else { return nil }
@@ -58,12 +58,13 @@ extension ChunkSource {
   /// What may have to be fetched anew of a pack in which a chunk was found damaged.
   func damagedRange(_ row: ChunkRow) -> Range<Int64> {
     guard let start = row.frameOffset else { return row.storedRange }
-    return start..<start + Int64(Limits.recordMetaByteCountMax + Limits.frameByteCountMax)
+    return start..<start + Int64(BlobLimits.recordMetaByteCountMax + BlobLimits.frameByteCountMax)
   }
 
   /// - Parameter last: the member with which decoding may end; nil for all of the frame.
   private func decodedFrame(
-    at offset: Int64, _ place: Located, _ access: Access, _ algorithm: Digest.Algorithm, upTo last: Digest?
+    at offset: Int64, _ place: Located, _ access: Access, _ algorithm: BlobDigest.Algorithm,
+    upTo last: BlobDigest?
   ) throws(BlobStorageError) -> Frame {
     guard offset >= Int64(PackHeader.byteCount) else {
       throw BlobStorageError(.corrupted, "its frame can lie nowhere")
@@ -78,7 +79,7 @@ extension ChunkSource {
       (raw) throws(BlobStorageError) in try RecordHeader(raw)
     }
     guard header.typeNumber == RecordType.frame.rawValue,
-      header.payloadByteCount <= Limits.frameByteCountMax
+      header.payloadByteCount <= BlobLimits.frameByteCountMax
     else { throw BlobStorageError(.corrupted, "another record is in the place of its frame") }
     return try bridge(try fetched(header.recordByteCount)) { (raw) throws(BlobStorageError) in
       // Digests guard the payload.
@@ -104,8 +105,8 @@ extension ChunkSource {
       throw BlobStorageError(.unsupportedFormat, "this build does not know codec \(codecNumber) of a frame")
     }
     // Whether all of it is decoded or its beginning: a verification finds what a get would refuse.
-    guard ZstdDecoder.windowByteCount(payload) <= Limits.frameByteCountMax else {
-      throw .undecodable(.zstd, "its window is longer than \(Limits.frameByteCountMax) bytes")
+    guard ZstdDecoder.windowByteCount(payload) <= BlobLimits.frameByteCountMax else {
+      throw .undecodable(.zstd, "its window is longer than \(BlobLimits.frameByteCountMax) bytes")
     }
     // A zstd block has 128 KiB: near the end, all of it is decoded in any case, and a window would only cost copying.
     let count = end.flatMap { $0 <= plainByteCount - (128 << 10) ? $0 : nil } ?? plainByteCount

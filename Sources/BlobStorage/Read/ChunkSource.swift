@@ -47,7 +47,8 @@ package final class ChunkSource: Sendable {
   /// - Parameter keeps: whether to keep them in memory. They are equal to their digest then.
   /// - Throws: `corrupted` for a chunk that is not there, or whose bytes do not match.
   package func bytes(
-    _ digest: Digest, access: Access = .sequential, keeps: Bool = false, verification: Verification = .digest
+    _ digest: BlobDigest, access: Access = .sequential, keeps: Bool = false,
+    verification: Verification = .digest
   ) throws(BlobStorageError) -> [UInt8] {
     let bytes: [UInt8] = try plain(digest, access, keeps ? .digest : verification)
     if keeps { cache.insert(digest, bytes) }
@@ -55,12 +56,12 @@ package final class ChunkSource: Sendable {
   }
 
   /// The same for a caller that wants them as `Data`.
-  func data(_ digest: Digest, _ verification: Verification) throws(BlobStorageError) -> Data {
+  func data(_ digest: BlobDigest, _ verification: Verification) throws(BlobStorageError) -> Data {
     try plain(digest, .single, verification)
   }
 
   private func plain<Bytes: FilledBytes>(
-    _ digest: Digest, _ access: Access, _ verification: Verification
+    _ digest: BlobDigest, _ access: Access, _ verification: Verification
   ) throws(BlobStorageError) -> Bytes {
     if let bytes = cache.bytes(digest) { return Bytes(copying: bytes) }
     var lookCount = 0
@@ -83,7 +84,7 @@ package final class ChunkSource: Sendable {
   /// Reads the copy of a chunk that the catalog knows; no other copy and no cache stands in for it.
   ///
   /// - Throws: `corrupted` when that copy is damaged or missing.
-  package func checkKnownCopy(_ digest: Digest) throws(BlobStorageError) {
+  package func checkKnownCopy(_ digest: BlobDigest) throws(BlobStorageError) {
     let found = try located(digest) { (place) throws(BlobStorageError) -> [UInt8] in
       try self.read(place, digest, usesKept: false)
     }
@@ -92,7 +93,7 @@ package final class ChunkSource: Sendable {
   }
 
   /// Whether another copy of a damaged chunk can be read. The catalog points at that copy from then on.
-  func hasOtherCopy(_ digest: Digest) throws(BlobStorageError) -> Bool {
+  func hasOtherCopy(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     do throws(BlobStorageError) {
       let isReadable = try located(digest) { (place) throws(BlobStorageError) -> Bool in
         do throws(BlobStorageError) {
@@ -113,7 +114,7 @@ package final class ChunkSource: Sendable {
 
   /// The bytes of a chunk from another copy than the one at `place`, which is damaged; nil if no other is undamaged.
   private func otherBytes<Bytes: FilledBytes>(
-    of digest: Digest, insteadOf place: Located
+    of digest: BlobDigest, insteadOf place: Located
   ) throws(BlobStorageError) -> Bytes? {
     for copy in try otherCopies.copies(of: digest, insteadOf: place.pack, place.row.place.offset) {
       guard case .chunk(let chunk) = copy.record.content, let file = try packs.file(copy.pack) else {
@@ -139,7 +140,9 @@ package final class ChunkSource: Sendable {
   }
 
   /// Points the catalog at another copy of a chunk, if it can be written and other chunks can still be decoded.
-  private func use(_ copy: OtherCopies.Copy, _ chunk: ChunkRecord, insteadOf place: Place, _ digest: Digest) {
+  private func use(
+    _ copy: OtherCopies.Copy, _ chunk: ChunkRecord, insteadOf place: Place, _ digest: BlobDigest
+  ) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard let row = try transaction.chunkRow(digest), row.place == place,
@@ -178,7 +181,7 @@ package final class ChunkSource: Sendable {
 
   /// The plain bytes of the chunk whose digest `find` looks up, found in the same view as its place.
   func look(
-    _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
+    _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> BlobDigest?
   ) throws(BlobStorageError) -> Look {
     let found = try catalog.read { (view) throws(BlobStorageError) in try sight(view, find) }
     switch found {
@@ -206,7 +209,7 @@ package final class ChunkSource: Sendable {
   ///
   /// - Throws: whatever a longer look may mend.
   func lookAtOnce(
-    _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
+    _ verification: Verification, _ find: (ReadTransaction) throws(BlobStorageError) -> BlobDigest?
   ) throws(BlobStorageError) -> Look {
     let found = try catalog.readAtOnce { (view) throws(BlobStorageError) in try sight(view, find) }
     switch found {
@@ -230,11 +233,11 @@ package final class ChunkSource: Sendable {
     case noDigest
     case noChunk
     /// The file is nil if it has to be opened.
-    case chunk(Digest, ChunkRow, PackName, PackFiles.Number, file: (any File)?)
+    case chunk(BlobDigest, ChunkRow, PackName, PackFiles.Number, file: (any File)?)
   }
 
   private func sight(
-    _ view: ReadTransaction, _ find: (ReadTransaction) throws(BlobStorageError) -> Digest?
+    _ view: ReadTransaction, _ find: (ReadTransaction) throws(BlobStorageError) -> BlobDigest?
   ) throws(BlobStorageError) -> Sight {
     guard let digest = try find(view) else { return .noDigest }
     guard let row = try view.chunkRow(digest) else { return .noChunk }
@@ -260,7 +263,7 @@ package final class ChunkSource: Sendable {
   }
 
   /// The plain bytes of a chunk that others are encoded against. It has no base itself, so that reading ends.
-  package func base(_ digest: Digest, access: Access) throws(BlobStorageError) -> [UInt8] {
+  package func base(_ digest: BlobDigest, access: Access) throws(BlobStorageError) -> [UInt8] {
     if let bytes = cache.bytes(digest) { return bytes }
     func hasBase() throws(BlobStorageError) -> Bool {
       try catalog.read { (transaction) throws(BlobStorageError) in
@@ -278,7 +281,7 @@ package final class ChunkSource: Sendable {
   }
 
   /// Whether to read the chunk takes decoding; false also for one that is not there.
-  func isEncoded(_ digest: Digest) throws(BlobStorageError) -> Bool {
+  func isEncoded(_ digest: BlobDigest) throws(BlobStorageError) -> Bool {
     let row = try catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
     return row.map { $0.codecNumber != CodecKind.none.rawValue } ?? false
   }
@@ -293,7 +296,7 @@ package final class ChunkSource: Sendable {
   /// Looks the chunk up and calls `body` with its place; nil when it is not in the catalog. A pack that was removed
   /// in between sends it to a fresh snapshot.
   package func located<T>(
-    _ digest: Digest, _ body: (Located) throws(BlobStorageError) -> T
+    _ digest: BlobDigest, _ body: (Located) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T? {
     var lastPack: PackName?
     for _ in 0..<lookUpCountMax {
@@ -317,7 +320,7 @@ package final class ChunkSource: Sendable {
   }
 
   private func read<Bytes: FilledBytes>(
-    _ place: Located, _ digest: Digest, _ access: Access = .sequential,
+    _ place: Located, _ digest: BlobDigest, _ access: Access = .sequential,
     _ verification: Verification = .digest, usesKept: Bool = true
   ) throws(BlobStorageError) -> Bytes {
     let row = place.row
@@ -349,7 +352,7 @@ package final class ChunkSource: Sendable {
   }
 
   private func readOnce<Bytes: FilledBytes>(
-    _ place: Located, _ digest: Digest, _ base: [UInt8]?, _ access: Access, _ verification: Verification,
+    _ place: Located, _ digest: BlobDigest, _ base: [UInt8]?, _ access: Access, _ verification: Verification,
     usesKept: Bool = true
   ) throws(BlobStorageError) -> Bytes {
     let row = place.row
@@ -381,7 +384,7 @@ package final class ChunkSource: Sendable {
           }
           try self.decode(stored.span.bytes, kind, base, into: target)
         }
-        guard Digest.of(target.bytes, by: digest.algorithm) == digest else {
+        guard BlobDigest.of(target.bytes, by: digest.algorithm) == digest else {
           throw BlobStorageError(.corrupted, "its bytes do not match its digest")
         }
         return target.count
@@ -398,7 +401,7 @@ package final class ChunkSource: Sendable {
 
   /// The payload of the record of a chunk that is stored as it is, verified by the record's checksums.
   private func record<Bytes: FilledBytes>(
-    _ place: Located, _ digest: Digest, _ access: Access
+    _ place: Located, _ digest: BlobDigest, _ access: Access
   ) throws(BlobStorageError) -> Bytes {
     // One read of the whole record. Its payload is then moved to the front.
     try Bytes(filling: place.row.recordByteCount) { (target) throws(BlobStorageError) in
@@ -427,7 +430,7 @@ package final class ChunkSource: Sendable {
     }
     return try [UInt8](filling: record.plainByteCount) { (target) throws(BlobStorageError) in
       try decode(stored, kind, base, into: target)
-      guard Digest.of(target.bytes, by: record.digest.algorithm) == record.digest else {
+      guard BlobDigest.of(target.bytes, by: record.digest.algorithm) == record.digest else {
         throw BlobStorageError(.corrupted, "its bytes do not match its digest")
       }
       return target.count
@@ -489,7 +492,7 @@ package final class ChunkSource: Sendable {
   }
 
   /// Marks the chunk as damaged, so that the next put of the same bytes stores it again.
-  private func markSuspect(_ digest: Digest, _ place: Place) {
+  private func markSuspect(_ digest: BlobDigest, _ place: Place) {
     do throws(BlobStorageError) {
       try catalog.write { (transaction) throws(BlobStorageError) in
         guard let row = try transaction.chunkRow(digest), row.place == place else { return }

@@ -1,12 +1,12 @@
 /// The plain bytes of a frame, or the first of them, and where its members lie in them.
 package final class Frame: Sendable {
   package let plain: [UInt8]
-  private let members: [Digest: Range<Int>]
+  private let members: [BlobDigest: Range<Int>]
 
   /// - Parameter members: all of them with their lengths, in order.
-  package init(plain: [UInt8], members: some Sequence<(digest: Digest, byteCount: Int)>) {
+  package init(plain: [UInt8], members: some Sequence<(digest: BlobDigest, byteCount: Int)>) {
     self.plain = plain
-    var ranges: [Digest: Range<Int>] = [:]
+    var ranges: [BlobDigest: Range<Int>] = [:]
     var start = 0
     for member in members {
       ranges[member.digest] = start..<start + member.byteCount
@@ -16,10 +16,10 @@ package final class Frame: Sendable {
   }
 
   /// Whether to decode more of the frame would not help to read a member.
-  func holds(_ digest: Digest) -> Bool { members[digest].map { $0.upperBound <= plain.count } ?? true }
+  func holds(_ digest: BlobDigest) -> Bool { members[digest].map { $0.upperBound <= plain.count } ?? true }
 
   /// The plain bytes of a member, compared with its digest.
-  func bytes<Bytes: FilledBytes>(of digest: Digest) throws(BlobStorageError) -> Bytes {
+  func bytes<Bytes: FilledBytes>(of digest: BlobDigest) throws(BlobStorageError) -> Bytes {
     guard let range = members[digest] else {
       throw BlobStorageError(.corrupted, "another record is in its place")
     }
@@ -28,14 +28,14 @@ package final class Frame: Sendable {
 
   /// A part of a frame's plain bytes, compared with its digest.
   static func bytes<Bytes: FilledBytes>(
-    _ range: Range<Int>, of plain: [UInt8], _ digest: Digest
+    _ range: Range<Int>, of plain: [UInt8], _ digest: BlobDigest
   ) throws(BlobStorageError) -> Bytes {
     guard range.upperBound <= plain.count else {
       throw BlobStorageError(.corrupted, "it runs past the end of its frame")
     }
     return try Bytes(filling: range.count) { (target) throws(BlobStorageError) in
       plain.withUnsafeBytes { target.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[range])) }
-      guard Digest.of(target.bytes, by: digest.algorithm) == digest else {
+      guard BlobDigest.of(target.bytes, by: digest.algorithm) == digest else {
         throw BlobStorageError(.corrupted, "its bytes do not match its digest")
       }
       return target.count
@@ -82,7 +82,7 @@ package final class FrameCache: Sendable {
   package init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
 
   /// A frame that was decoded far enough for a member; nil if none is kept.
-  package func kept(_ key: Key, holding digest: Digest) -> Frame? {
+  package func kept(_ key: Key, holding digest: BlobDigest) -> Frame? {
     state.withLock { state in state.frame(key).flatMap { $0.holds(digest) ? $0 : nil } }
   }
 
@@ -90,7 +90,7 @@ package final class FrameCache: Sendable {
   ///
   /// - Parameter decode: decodes it, if no other thread did. `isFirst` says that no part of it is kept.
   package func frame(
-    _ key: Key, holding digest: Digest, decode: (_ isFirst: Bool) throws(BlobStorageError) -> Frame
+    _ key: Key, holding digest: BlobDigest, decode: (_ isFirst: Bool) throws(BlobStorageError) -> Frame
   ) throws(BlobStorageError) -> Frame {
     let kept = state.withLock(when: { !$0.decoding.contains(key) }) { state in
       let kept = state.frame(key)

@@ -7,11 +7,11 @@ package struct LiveWalk {
     package enum Kind { case list, chunk, base }
 
     package let kind: Kind
-    package let digest: Digest
+    package let digest: BlobDigest
     /// Where it begins in the blob, for the first time.
     package let start: Int64
     /// The list or chunk that is encoded against a base.
-    package var dependent: Digest?
+    package var dependent: BlobDigest?
   }
 
   /// How far a blob could be followed.
@@ -36,7 +36,7 @@ package struct LiveWalk {
 
   /// Runs `body` on the blob's layout; returns damage instead of throwing it.
   package func outcome(
-    of blob: Digest, _ body: (BlobLayout) throws(BlobStorageError) -> Void
+    of blob: BlobDigest, _ body: (BlobLayout) throws(BlobStorageError) -> Void
   ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
       guard let layout = try blobs.layout(blob) else { return .missing }
@@ -90,9 +90,9 @@ package struct LiveWalk {
   /// - Throws: `corrupted` for a list that cannot be read; the group that was begun is not visited then.
   @discardableResult
   package func forEachGroup(
-    of layout: BlobLayout, countMax: Int, _ visit: ([Digest]) throws(BlobStorageError) -> Bool
+    of layout: BlobLayout, countMax: Int, _ visit: ([BlobDigest]) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) -> Bool {
-    var group: [Digest] = []
+    var group: [BlobDigest] = []
     var goesOn = true
     try forEachPart(of: layout) { (part) throws(BlobStorageError) in
       guard part.kind == .chunk else { return true }

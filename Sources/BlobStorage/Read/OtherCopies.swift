@@ -13,7 +13,7 @@ package final class OtherCopies: Sendable {
   }
 
   private struct Identity: Hashable, Sendable {
-    var digest: Digest
+    var digest: BlobDigest
     var isManifest: Bool
   }
 
@@ -44,7 +44,7 @@ package final class OtherCopies: Sendable {
   ///
   /// - Complexity: reads the footers of all packs the first time that it is asked about a pack.
   func copies(
-    of digest: Digest, isManifest: Bool = false, insteadOf pack: PackName, _ offset: Int64
+    of digest: BlobDigest, isManifest: Bool = false, insteadOf pack: PackName, _ offset: Int64
   ) throws(BlobStorageError) -> [Copy] {
     let identity = Identity(digest: digest, isManifest: isManifest)
     let generation = catalog.generation
@@ -70,7 +70,7 @@ package final class OtherCopies: Sendable {
   ///
   /// - Complexity: scans the pack.
   func footerRecord(
-    _ digest: Digest, in pack: PackName, at offset: Int64
+    _ digest: BlobDigest, in pack: PackName, at offset: Int64
   ) throws(BlobStorageError) -> PackRecord? {
     var found: PackRecord?
     try scan(pack) { (record, _) in

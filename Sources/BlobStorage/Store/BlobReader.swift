@@ -16,7 +16,7 @@ public final class BlobReader: Sendable {
   deinit { blob.close() }
 
   /// The digest of the whole blob.
-  public var digest: Digest { blob.layout.digest }
+  public var digest: BlobDigest { blob.layout.digest }
   /// Its length.
   public var byteCount: Int64 { blob.layout.byteCount }
 

@@ -5,10 +5,10 @@ extension BlobStore {
   ///
   /// A store with a cache is trimmed first by `trimAndCollectGarbage` of `BlobStorageCache`.
   ///
-  /// - Throws: `busy` when another process has been collecting for longer than `options.waitSeconds`.
+  /// - Throws: `busy` when another process has been collecting for longer than `options.timeout`.
   public func collectGarbage(
-    _ options: CollectionOptions = CollectionOptions(), progress: ProgressHandler? = nil
-  ) async throws(BlobStorageError) -> CollectionReport {
+    _ options: GarbageCollectionOptions = GarbageCollectionOptions(), progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> GarbageCollectionReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("gc", progress) { (progress) throws(BlobStorageError) in
         try engine.collectGarbage(options, progress: progress)
@@ -16,18 +16,17 @@ extension BlobStore {
     }
   }
 
-  /// Reads everything back and checks each checksum and digest.
+  /// Reads everything back and checks each checksum and digest. Damage is in the report, not thrown.
   ///
-  /// `isQuick` looks at the structure only: it reads manifests and lists of chunks, but no chunks of data.
-  ///
-  /// `readsBlobs` also compares each blob of several chunks with its own digest, which reads every such blob once more.
-  /// Damage is in the report, not thrown.
+  /// - Parameters:
+  ///   - depth: how much is read.
+  ///   - progress: receives the bytes that were read, and the total.
   public func verify(
-    isQuick: Bool = false, readsBlobs: Bool = false, progress: ProgressHandler? = nil
+    _ depth: VerificationDepth = .chunks, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> VerificationReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("verify", progress) { (progress) throws(BlobStorageError) in
-        try Verifier(engine, progress).run(isQuick: isQuick, readsBlobs: readsBlobs)
+        try Verifier(engine, progress).run(depth)
       }
     }
   }
@@ -51,7 +50,7 @@ extension BlobStore {
 
   /// The losses that were not accepted. While there are any, answers may be out of date.
   ///
-  /// Of a store in a bucket it says what this machine knows; ``verify(isQuick:readsBlobs:progress:)`` looks again.
+  /// Of a store in a bucket it says what this machine knows; ``verify(_:progress:)`` looks again.
   public func losses() async throws(BlobStorageError) -> StoreLosses {
     try await run { (engine) throws(BlobStorageError) in try engine.losses() }
   }
@@ -74,7 +73,9 @@ extension BlobStore {
   /// file, for example on a full disk.
   ///
   /// - Throws: `noStore`, `notAStore`.
-  public static func activities(at path: some PathConvertible) async throws(BlobStorageError) -> [Activity] {
+  public static func activities(at path: some PathConvertible) async throws(BlobStorageError)
+    -> [StoreActivity]
+  {
     let path = try path.pathText()
     return try await OperationPool.shared.run { () throws(BlobStorageError) in try Engine.activities(at: path)
     }

@@ -9,17 +9,18 @@ extension BlobStore {
   /// under way, or has ended.
   ///
   /// - Parameters:
-  ///   - key: as for ``put(_:_:options:progress:)``.
   ///   - source: the bytes in order. It is asked for nothing more once the put has failed.
+  ///   - key: as for ``put(_:forKey:options:progress:)``.
   ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
   ///   - progress: receives the bytes that were read.
   /// - Throws: `sourceFailed` if the sequence throws, `cancelled` if the task is cancelled, and what
-  ///   ``put(_:_:options:progress:)`` throws; the key is then unchanged, and nothing is held.
+  ///   ``put(_:forKey:options:progress:)`` throws; the key is then unchanged, and nothing is held.
   /// - Durability: as `options` says.
   /// - Complexity: each call has a thread of its own until it returns.
   @discardableResult
   public func put<Source: AsyncSequence>(
-    _ key: String, from source: Source, options: PutOptions = PutOptions(), progress: ProgressHandler? = nil
+    from source: Source, forKey key: String, options: PutOptions = PutOptions(),
+    progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult where Source.Element: Sequence<UInt8> {
     // Before the source is asked for anything.
     try await run { (engine) throws(BlobStorageError) in

@@ -143,7 +143,7 @@ extension BlobStore {
 
   /// The bytes with that digest; nil when the store has no such blob.
   public func data(
-    for digest: Digest, verification: Verification = .digest
+    for digest: BlobDigest, verification: Verification = .digest
   ) async throws(BlobStorageError) -> Data? {
     if let data = engine.dataAtOnce(digest, verification) { return data }
     return try await run { (engine) throws(BlobStorageError) in try engine.data(digest, verification) }
@@ -162,7 +162,7 @@ extension BlobStore {
   }
 
   /// Opens the blob with that digest; nil when the store does not have it.
-  public func reader(for digest: Digest) async throws(BlobStorageError) -> BlobReader? {
+  public func reader(for digest: BlobDigest) async throws(BlobStorageError) -> BlobReader? {
     let pool = pool
     return try await run { (engine) throws(BlobStorageError) in
       try engine.openBlob(digest).map { BlobReader(blob: $0, pool: pool) }
@@ -170,12 +170,12 @@ extension BlobStore {
   }
 
   /// Whether the store has a blob with that digest. Without a lease it may be collected at any time.
-  public func contains(_ digest: Digest) async throws(BlobStorageError) -> Bool {
+  public func contains(_ digest: BlobDigest) async throws(BlobStorageError) -> Bool {
     try await run { (engine) throws(BlobStorageError) in try engine.contains(digest) }
   }
 
   /// The current version of a key, or nil.
-  public func current(_ key: String) async throws(BlobStorageError) -> BlobVersion? {
+  public func currentVersion(of key: String) async throws(BlobStorageError) -> BlobVersion? {
     try await run { (engine) throws(BlobStorageError) in try engine.version(key, nil) }
   }
 
@@ -216,8 +216,8 @@ extension BlobStore {
   /// Stores bytes as the current version of a key.
   ///
   /// - Parameters:
-  ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
   ///   - content: the bytes, a file, an open descriptor or a closure.
+  ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
   ///   - options: durability, condition, codec, metadata, and what happens to the previous version.
   ///   - progress: receives the bytes of long content that were read, and the total if it is known.
   /// - Throws: `invalidArgument`, `conditionFailed`, `sourceFailed`, `noSpace`, `busy`, `poisoned`, `io`, `cancelled`;
@@ -227,7 +227,7 @@ extension BlobStore {
   /// - Complexity: memory is bounded for any length. A small blob takes one append and, if durable, one sync.
   @discardableResult
   public func put(
-    _ key: String, _ content: BlobContent, options: PutOptions = PutOptions(),
+    _ content: BlobContent, forKey key: String, options: PutOptions = PutOptions(),
     progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> PutResult {
     try await run { (engine) throws(BlobStorageError) in
@@ -245,12 +245,21 @@ extension BlobStore {
     }
   }
 
-  /// Stores bytes as the current version of a key and drops the previous one.
+  /// Stores bytes as the current version of a key.
+  ///
+  /// - Parameters:
+  ///   - key: 1 to 4,096 bytes of UTF-8 without NUL; compared byte by byte.
+  ///   - data: the bytes.
+  ///   - archivingCurrent: whether the previous version stays in the key's history. By default it is dropped.
+  ///   - durability: how safe the change is on return.
+  /// - Throws: what ``put(_:forKey:options:progress:)`` throws; the key is then unchanged.
   @discardableResult
   public func set(
-    _ key: String, to data: Data, durability: Durability = .durable
+    _ key: String, to data: Data, archivingCurrent: Bool = false, durability: Durability = .durable
   ) async throws(BlobStorageError) -> PutResult {
-    try await put(key, .data(data), options: PutOptions(durability: durability))
+    let options = PutOptions(
+      durability: durability, replacement: archivingCurrent ? .archiveCurrent : .replaceCurrent)
+    return try await put(.data(data), forKey: key, options: options)
   }
 
   /// The same with options.
@@ -258,15 +267,7 @@ extension BlobStore {
   public func set(
     _ key: String, to data: Data, options: PutOptions
   ) async throws(BlobStorageError) -> PutResult {
-    try await put(key, .data(data), options: options)
-  }
-
-  /// Stores bytes as the current version of a key and keeps the previous one in its history.
-  @discardableResult
-  public func archive(
-    _ key: String, andSet data: Data, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> PutResult {
-    try await put(key, .data(data), options: PutOptions(durability: durability, replacement: .archiveCurrent))
+    try await put(.data(data), forKey: key, options: options)
   }
 
   /// Stores several blobs in one commit: all of them or none. Meant for many small ones.
@@ -408,27 +409,17 @@ extension BlobStore {
     }
   }
 
-  /// The same for every key that begins with `prefix`.
+  /// The same for every key of a scope.
   ///
-  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake:
-  ///   ``keepInAllKeys(upTo:durability:)`` means every key.
+  /// - Throws: `invalidArgument` for a negative count and for the empty prefix, which is most often a mistake:
+  ///   ``KeyScope/all`` means every key. Nothing was changed.
+  /// - Complexity: looks at each key that has archived versions; the changes take as many commits as their length needs.
   @discardableResult
-  public func keep(
-    upTo archivedCount: Int, prefix: String, durability: Durability = .durable
+  public func trimHistory(
+    of scope: KeyScope, toArchived archivedCount: Int, durability: Durability = .durable
   ) async throws(BlobStorageError) -> RetentionResult {
     try await run { (engine) throws(BlobStorageError) in
-      let prefix = try Engine.nonempty(prefix, elseSay: "keepInAllKeys(upTo:)")
-      return try engine.keep(upTo: archivedCount, prefix: prefix, durability)
-    }
-  }
-
-  /// The same for every key.
-  @discardableResult
-  public func keepInAllKeys(
-    upTo archivedCount: Int, durability: Durability = .durable
-  ) async throws(BlobStorageError) -> RetentionResult {
-    try await run { (engine) throws(BlobStorageError) in
-      try engine.keep(upTo: archivedCount, prefix: "", durability)
+      try engine.trimHistory(of: scope, toArchived: archivedCount, durability)
     }
   }
 
@@ -436,7 +427,7 @@ extension BlobStore {
 
   /// Stores a value as the current version of a key. A value that cannot be converted changes nothing.
   ///
-  /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:_:options:progress:)`` throws.
+  /// - Throws: `sourceFailed` when the conversion fails, and what ``put(_:forKey:options:progress:)`` throws.
   @discardableResult
   public func set<Value: Sendable>(
     _ key: String, to value: Value, as format: BlobFormat<Value>, options: PutOptions = PutOptions()

@@ -61,7 +61,7 @@ public struct BlockingBlobStore: Sendable {
   /// Stores bytes as the current version of a key.
   @discardableResult
   public func put(
-    _ key: String, _ content: BlobContent, options: PutOptions = PutOptions()
+    _ content: BlobContent, forKey key: String, options: PutOptions = PutOptions()
   ) throws(BlobStorageError) -> PutResult {
     try store.engine.put(key, content, options)
   }
@@ -110,11 +110,19 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.keep(upTo: archivedCount, keys: [key], durability)
   }
 
+  /// The same for every key of a scope.
+  @discardableResult
+  public func trimHistory(
+    of scope: KeyScope, toArchived archivedCount: Int, durability: Durability = .durable
+  ) throws(BlobStorageError) -> RetentionResult {
+    try store.engine.trimHistory(of: scope, toArchived: archivedCount, durability)
+  }
+
   /// Removes what no version needs. Safe at any time beside readers and writers of any process.
   @discardableResult
   public func collectGarbage(
-    _ options: CollectionOptions = CollectionOptions()
-  ) throws(BlobStorageError) -> CollectionReport {
+    _ options: GarbageCollectionOptions = GarbageCollectionOptions()
+  ) throws(BlobStorageError) -> GarbageCollectionReport {
     try store.engine.collectGarbage(options)
   }
 
@@ -148,7 +156,7 @@ public struct BlockingBlobStore: Sendable {
   }
 
   /// Opens the blob with that digest; nil when the store does not have it.
-  public func reader(for digest: Digest) throws(BlobStorageError) -> BlobReader? {
+  public func reader(for digest: BlobDigest) throws(BlobStorageError) -> BlobReader? {
     try store.engine.openBlob(digest).map { BlobReader(blob: $0, pool: store.pool) }
   }
 

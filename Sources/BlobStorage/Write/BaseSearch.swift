@@ -5,7 +5,7 @@
 struct BaseSearch: Sendable {
   /// A chunk that a new one may be encoded against.
   struct Base: Sendable {
-    var digest: Digest
+    var digest: BlobDigest
     var row: ChunkRow
     /// Nothing but its place speaks for it.
     var isGuess = false
@@ -143,7 +143,7 @@ struct BaseSearch: Sendable {
 extension BaseSearch {
   /// Encodes a chunk in the best of the ways that were found, or alone if none is worth it.
   func encode(
-    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found, _ guesses: inout Guesses
   ) throws(BlobStorageError) -> EncodedChunk {
     if found.isEmpty { return try alone(digest, plain, hint: hint, features: features) }
@@ -164,7 +164,7 @@ extension BaseSearch {
   }
 
   private func choose(
-    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
+    _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?,
     _ found: Found
   ) throws(BlobStorageError) -> EncodedChunk {
     var best: EncodedChunk?
@@ -187,7 +187,7 @@ extension BaseSearch {
 
   /// Encodes a chunk without a base.
   func alone(
-    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?
+    _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, features: SIMD3<UInt32>?
   ) throws(BlobStorageError) -> EncodedChunk {
     var encoded = try codecs.encode(digest, plain, by: codec, hint: hint)
     encoded.record.features = features
@@ -196,7 +196,7 @@ extension BaseSearch {
 
   /// The chunk encoded against a base; nil when that makes it no smaller, or the base cannot be read.
   private func encode(
-    _ digest: Digest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base
+    _ digest: BlobDigest, _ plain: RawSpan, hint: CompressibilityHint, against base: Base
   ) throws(BlobStorageError) -> EncodedChunk? {
     guard let baseBytes = try bytes(of: base.digest) else { return nil }
     let stored = try codecs.withEncoder { (encoder) throws(BlobStorageError) in
@@ -212,7 +212,7 @@ extension BaseSearch {
   }
 
   /// The bytes of a chunk; a base that cannot be read is none.
-  private func bytes(of digest: Digest) throws(BlobStorageError) -> [UInt8]? {
+  private func bytes(of digest: BlobDigest) throws(BlobStorageError) -> [UInt8]? {
     do throws(BlobStorageError) {
       return try chunks.bytes(digest, keeps: chunks.cache.isWantedAgain(digest))
     } catch {
@@ -225,6 +225,6 @@ extension BaseSearch {
 extension EncodedChunk {
   /// Stored bytes, and what the ref to the base takes.
   fileprivate var byteCountWithBase: Int {
-    storedByteCount + (record.base == nil ? 0 : Digest.byteCount)
+    storedByteCount + (record.base == nil ? 0 : BlobDigest.byteCount)
   }
 }

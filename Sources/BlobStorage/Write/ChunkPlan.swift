@@ -4,7 +4,7 @@
 /// everything up again.
 package struct ChunkPlan: Sendable {
   package struct Chunk: Sendable {
-    package let digest: Digest
+    package let digest: BlobDigest
     /// Where it lies in the content.
     package let range: Range<Int>
     /// Nil if the store seems to have the chunk, or if it is to be joined with others.
@@ -15,7 +15,7 @@ package struct ChunkPlan: Sendable {
   }
 
   /// The digest of the content.
-  package let digest: Digest
+  package let digest: BlobDigest
   package let byteCount: Int
   package let chunks: OneOrMore<Chunk>
   /// How to encode a chunk that turns out to be missing.
@@ -66,7 +66,7 @@ extension ChunkPlan {
   ///   appended.
   func append(
     _ bytes: RawSpan, to commit: inout WriterSession.Commit, by codecs: CodecPool,
-    joined: inout [Digest: Int]
+    joined: inout [BlobDigest: Int]
   ) throws(BlobStorageError) -> Added {
     precondition(bytes.byteCount == byteCount, "the bytes are those that were planned")
     var added = Added()
@@ -124,7 +124,7 @@ package struct EncodedChunk: Sendable {
 extension CodecPool {
   /// Encodes a chunk without a base and without features.
   func encode(
-    _ digest: Digest, _ plain: RawSpan, by choice: CodecChoice, hint: CompressibilityHint
+    _ digest: BlobDigest, _ plain: RawSpan, by choice: CodecChoice, hint: CompressibilityHint
   ) throws(BlobStorageError) -> EncodedChunk {
     try withEncoder { (encoder) throws(BlobStorageError) in
       try encoder.withEncoded(plain, by: choice, hint: hint) { (kind, stored) in

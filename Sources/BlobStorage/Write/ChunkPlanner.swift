@@ -31,7 +31,7 @@ package final class ChunkPlanner: Sendable {
   private struct Draft {
     enum Standing { case shared, pending, missing }
 
-    let digest: Digest
+    let digest: BlobDigest
     let range: Range<Int>
     var standing = Standing.missing
     /// The store does not know the chunk at all, so that it may have a base.
@@ -48,13 +48,13 @@ package final class ChunkPlanner: Sendable {
   let leases: LeaseFile
   let blobs: BlobSource
   let sizes: ChunkSizes
-  let algorithm: Digest.Algorithm
+  let algorithm: BlobDigest.Algorithm
   private let search: BaseSearch
 
   /// - Parameter search: also says by which codec chunks are encoded.
   init(
     catalog: Catalog, writer: WriterSession, leases: LeaseFile, blobs: BlobSource, sizes: ChunkSizes,
-    algorithm: Digest.Algorithm, search: BaseSearch
+    algorithm: BlobDigest.Algorithm, search: BaseSearch
   ) {
     self.catalog = catalog
     self.writer = writer
@@ -86,7 +86,7 @@ package final class ChunkPlanner: Sendable {
   package func plan(
     _ bytes: RawSpan, key: [UInt8], looksUp: Bool = true, joins: Bool = false
   ) throws(BlobStorageError) -> ChunkPlan {
-    let digest = Digest.of(bytes, by: algorithm)
+    let digest = BlobDigest.of(bytes, by: algorithm)
     let hint = CompressibilityHint(beginning: bytes)
     if !looksUp, bytes.byteCount <= sizes.minimum, search.storesAsIs(bytes, hint: hint) {
       let record = ChunkRecord(
@@ -147,8 +147,8 @@ package final class ChunkPlanner: Sendable {
 
   /// Which of these chunks the store lacks, and a lease of the others.
   package func share(
-    _ digests: [Digest]
-  ) throws(BlobStorageError) -> (missing: [Digest], hold: LeaseFile.Hold?) {
+    _ digests: [BlobDigest]
+  ) throws(BlobStorageError) -> (missing: [BlobDigest], hold: LeaseFile.Hold?) {
     guard let digests = OneOrMore(contentsOf: digests) else { return ([], nil) }
     var drafts = try digests.mapped { (digest) throws(BlobStorageError) in
       Draft(digest: digest, range: 0..<0)
@@ -168,7 +168,7 @@ package final class ChunkPlanner: Sendable {
 
   /// Encodes a chunk without a base.
   package func encodeAlone(
-    _ digest: Digest, _ plain: RawSpan
+    _ digest: BlobDigest, _ plain: RawSpan
   ) throws(BlobStorageError) -> EncodedChunk {
     try search.alone(digest, plain, hint: .unknown, features: search.features(plain, hint: .unknown))
   }
@@ -192,8 +192,8 @@ extension ChunkPlanner {
     return OneOrMore(contentsOf: bytes.withUnsafeBytes { chunker.chunks(in: $0, isAtEnd: true) }) ?? whole
   }
 
-  private func digest(_ bytes: RawSpan, _ range: Range<Int>) -> Digest {
-    Digest.of(bytes.extracting(range), by: algorithm)
+  private func digest(_ bytes: RawSpan, _ range: Range<Int>) -> BlobDigest {
+    BlobDigest.of(bytes.extracting(range), by: algorithm)
   }
 
   private func features(
@@ -229,7 +229,7 @@ extension ChunkPlanner {
     _ drafts: inout Drafts, in bytes: RawSpan, _ job: Job
   ) throws(BlobStorageError) -> LeaseFile.Hold? {
     var unsynced: Set<PackName> = []
-    var current: Digest?
+    var current: BlobDigest?
     let isDone = try catalog.read { (view) throws(BlobStorageError) -> Bool in
       for index in drafts.indices { try lookUp(&drafts[index], job, view, &unsynced) }
       guard search.triesBases(job.hint), drafts.contains(where: { $0.isUnknown }) else { return true }
@@ -347,7 +347,8 @@ extension ChunkPlanner {
     return hold
   }
 
-  private func currentDigest(of key: [UInt8], _ view: ReadTransaction) throws(BlobStorageError) -> Digest? {
+  private func currentDigest(of key: [UInt8], _ view: ReadTransaction) throws(BlobStorageError) -> BlobDigest?
+  {
     try view.currentVersion(ofKey: key)?.row.digest
   }
 }

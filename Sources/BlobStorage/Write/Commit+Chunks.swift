@@ -17,7 +17,7 @@ extension WriterSession.Commit {
   }
 
   /// Whether this commit may refer to the chunk: found, trusted, and on the medium or before it in its own pack.
-  func canShare(_ digest: Digest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
+  func canShare(_ digest: BlobDigest, isLookedUp: Bool) throws(BlobStorageError) -> Bool {
     if trustsCondemnedPacks { return try transaction.chunkRow(digest) != nil }
     guard let row = try transaction.chunkToShare(digest) else { return false }
     if try canRefer(to: row.place) {
@@ -35,8 +35,8 @@ extension WriterSession.Commit {
   /// - Returns: the bytes that each takes.
   mutating func append(
     _ group: JoinedChunks, by choice: CodecChoice, _ codecs: CodecPool
-  ) throws(BlobStorageError) -> [Digest: Int] {
-    var there: Set<Digest> = []
+  ) throws(BlobStorageError) -> [BlobDigest: Int] {
+    var there: Set<BlobDigest> = []
     for digest in group.members.lazy.map(\.digest) {
       if hasPendingChunk(digest) {
         there.insert(digest)
@@ -44,7 +44,7 @@ extension WriterSession.Commit {
         there.insert(digest)
       }
     }
-    var added: [Digest: Int] = [:]
+    var added: [BlobDigest: Int] = [:]
     for part in try group.parts(by: choice, codecs, except: { there.contains($0) }) {
       switch part {
       case .frame(let frame, let stored):
@@ -61,7 +61,7 @@ extension WriterSession.Commit {
   /// Checks that chunks are there which leases should have kept.
   ///
   /// - Parameter remedy: what the caller can do about a chunk that is gone.
-  package func check(_ digests: some Sequence<Digest>, remedy: String) throws(BlobStorageError) {
+  package func check(_ digests: some Sequence<BlobDigest>, remedy: String) throws(BlobStorageError) {
     for digest in digests where !hasPendingChunk(digest) {
       guard try transaction.chunkRow(digest) == nil else { continue }
       throw BlobStorageError(

@@ -73,8 +73,8 @@ extension WriterSession {
 
     /// Drops versions of a key, in as many records as that takes.
     package mutating func drop(_ versions: [Stamp], of key: [UInt8]) throws(BlobStorageError) {
-      for start in stride(from: 0, to: versions.count, by: Limits.dropVersionCountMax) {
-        let part = Array(versions[start..<min(start + Limits.dropVersionCountMax, versions.count)])
+      for start in stride(from: 0, to: versions.count, by: BlobLimits.dropVersionCountMax) {
+        let part = Array(versions[start..<min(start + BlobLimits.dropVersionCountMax, versions.count)])
         try append(.drop(DropRecord(key: key, stamp: try stamp(), versions: part)))
       }
     }
@@ -126,10 +126,11 @@ extension WriterSession {
     private mutating func count(_ added: Int, listed: Int) throws(BlobStorageError) {
       byteCount += added
       listedByteCount += listed
-      guard byteCount <= Limits.commitByteCountMax, listedByteCount <= Limits.commitListedByteCountMax else {
+      guard byteCount <= BlobLimits.commitByteCountMax, listedByteCount <= BlobLimits.commitListedByteCountMax
+      else {
         throw BlobStorageError(
           .limitExceeded,
-          "A commit holds at most \(Limits.commitByteCountMax) bytes, \(Limits.commitListedByteCountMax) of them "
+          "A commit holds at most \(BlobLimits.commitByteCountMax) bytes, \(BlobLimits.commitListedByteCountMax) of them "
             + "keys, metadata and digests: divide it into several.")
       }
     }
@@ -179,7 +180,7 @@ extension WriterSession {
     }
 
     /// Whether a chunk is pending, or was until after the view was taken.
-    package func hasPendingChunk(_ digest: Digest) -> Bool {
+    package func hasPendingChunk(_ digest: BlobDigest) -> Bool {
       session.locked { $0.hasChunk(digest, in: attempt) }
     }
   }
@@ -192,7 +193,7 @@ extension WriterSession.Commit {
   /// - Parameter created: when the bytes were put, if not now.
   /// - Throws: `conditionFailed` when the options' condition does not hold.
   mutating func appendRef(
-    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ options: RefOptions, created: UInt64? = nil
+    _ key: [UInt8], _ digest: BlobDigest, _ byteCount: Int64, _ options: RefOptions, created: UInt64? = nil
   ) throws(BlobStorageError) -> (BlobVersion, Int) {
     try transaction.check(options.condition, on: key)
     // The two newest versions of the key: the new one has to be newer than those that stay.

@@ -2,7 +2,7 @@
 package struct JoinedChunks: Sendable {
   /// A chunk among others.
   struct Member: Sendable {
-    var digest: Digest
+    var digest: BlobDigest
     /// Where it lies in the plain bytes.
     var range: Range<Int>
     var features: SIMD3<UInt32>?
@@ -55,7 +55,7 @@ package struct JoinedChunks: Sendable {
   /// - Parameter isThere: which chunks need not be stored any more.
   package func parts(
     by choice: CodecChoice, _ codecs: CodecPool,
-    except isThere: (Digest) throws(BlobStorageError) -> Bool
+    except isThere: (BlobDigest) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) -> [Part] {
     var missing: [Member] = []
     for member in members where try !isThere(member.digest) { missing.append(member) }
@@ -101,7 +101,7 @@ package struct FrameBuilder: ~Copyable {
   /// Plain bytes of a frame of small blobs: what reading one of them costs at most.
   package static let plainByteCountMax = 256 << 10
   /// Plain bytes of a frame of chunks that follow each other in one blob, and of frames that were encoded harder.
-  package static let longPlainByteCountMax = Limits.frameByteCountMax
+  package static let longPlainByteCountMax = BlobLimits.frameByteCountMax
 
   private let choice: CodecChoice
   private let codecs: CodecPool
@@ -133,7 +133,7 @@ package struct FrameBuilder: ~Copyable {
   /// Adds a chunk, which is not empty: no reader accepts a frame with an empty member. Returns a group that had no more room
   /// for it.
   package mutating func add(
-    _ digest: Digest, _ plain: RawSpan, features: SIMD3<UInt32>?, alone: EncodedChunk? = nil
+    _ digest: BlobDigest, _ plain: RawSpan, features: SIMD3<UInt32>?, alone: EncodedChunk? = nil
   ) throws(BlobStorageError) -> JoinedChunks? {
     precondition(plain.byteCount > 0, "the empty chunk is no member of a frame")
     let member = JoinedChunks.Member(digest: digest, range: 0..<0, features: features, alone: alone)
@@ -142,7 +142,7 @@ package struct FrameBuilder: ~Copyable {
     ).metaByteCount
     var full: JoinedChunks?
     if group.plain.count + plain.byteCount > plainByteCountMax
-      || metaByteCount + added > Limits.recordMetaByteCountMax
+      || metaByteCount + added > BlobLimits.recordMetaByteCountMax
     {
       full = try end()
     }

@@ -35,7 +35,7 @@ struct ManifestBuilder {
   }
 
   /// Appends the entry of a list that was stored as the chunk `digest`.
-  mutating func append(_ list: List, digest: Digest) {
+  mutating func append(_ list: List, digest: BlobDigest) {
     lists =
       (lists ?? []) + [
         ListEntry(digest: digest, chunkCount: list.chunkCount, spanByteCount: list.spanByteCount)
@@ -43,7 +43,7 @@ struct ManifestBuilder {
   }
 
   /// Which chunks the blob is made of; every list but the last was stored.
-  func layout(_ digest: Digest) throws(BlobStorageError) -> BlobLayout {
+  func layout(_ digest: BlobDigest) throws(BlobStorageError) -> BlobLayout {
     if let lists {
       try BlobLayout(digest: digest, lists: lists)
     } else {

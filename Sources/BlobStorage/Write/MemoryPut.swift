@@ -56,10 +56,10 @@ package struct MemoryPut: Sendable {
   }
 
   static func check(_ metadata: [UInt8]) throws(BlobStorageError) {
-    guard metadata.count <= Limits.metadataByteCountMax else {
+    guard metadata.count <= BlobLimits.maximumMetadataByteCount else {
       throw BlobStorageError(
         .limitExceeded,
-        "The metadata has \(metadata.count) bytes; the maximum is \(Limits.metadataByteCountMax).")
+        "The metadata has \(metadata.count) bytes; the maximum is \(BlobLimits.maximumMetadataByteCount).")
     }
   }
 
@@ -69,7 +69,7 @@ package struct MemoryPut: Sendable {
   package func joined(_ items: [Item], by kind: CodecKind?) throws(BlobStorageError) -> [JoinedChunks] {
     let codec = try planner(kind).codec
     guard codec.kind == .zstd else { return [] }
-    var seen: Set<Digest> = []
+    var seen: Set<BlobDigest> = []
     var order = items.indices.map { (suffix: Self.suffix(of: items[$0].key), index: $0) }
     order.sort { one, other in
       one.suffix.elementsEqual(other.suffix)
@@ -116,7 +116,7 @@ package struct MemoryPut: Sendable {
       (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
       try alongside(&commit)
-      var added: [Digest: Int] = [:]
+      var added: [BlobDigest: Int] = [:]
       for group in joined {
         added.merge(try commit.append(group, by: try planner(codec).codec, writer.codecs)) { $1 }
       }
@@ -142,13 +142,13 @@ package struct MemoryPut: Sendable {
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     try writer.commit(on: [item.key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
-      var joined: [Digest: Int] = [:]
+      var joined: [BlobDigest: Int] = [:]
       return try append(item, to: &commit, &joined)
     }
   }
 
   private func append(
-    _ item: Item, to commit: inout WriterSession.Commit, _ joined: inout [Digest: Int]
+    _ item: Item, to commit: inout WriterSession.Commit, _ joined: inout [BlobDigest: Int]
   ) throws(BlobStorageError) -> PutResult {
     let added = try item.plan.append(item.data.bytes, to: &commit, by: writer.codecs, joined: &joined)
     let (version, refByteCount) = try commit.appendRef(

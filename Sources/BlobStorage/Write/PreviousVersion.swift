@@ -6,7 +6,7 @@
 package struct PreviousVersion: Sendable {
   /// A chunk of the old version that may resemble a new one.
   struct Candidate: Sendable {
-    var digest: Digest
+    var digest: BlobDigest
     /// Chunks near it are in both versions, or both are one chunk each: else it is a guess.
     var isAligned: Bool
     /// Both versions are one chunk each.
@@ -19,7 +19,7 @@ package struct PreviousVersion: Sendable {
   private let layout: BlobLayout
 
   /// A version's blob, or nil when it cannot be read.
-  init?(_ blobs: BlobSource, _ digest: Digest) throws(BlobStorageError) {
+  init?(_ blobs: BlobSource, _ digest: BlobDigest) throws(BlobStorageError) {
     do throws(BlobStorageError) {
       guard let layout = try blobs.layout(digest), layout.byteCount > 0 else { return nil }
       self.layout = layout
@@ -58,7 +58,7 @@ package struct PreviousVersion: Sendable {
     _ entries: [ChunkEntry], at start: Int64, isWhole: Bool, with old: [BlobLayout.PlacedChunk]
   ) -> [Candidate?] {
     guard !old.isEmpty else { return entries.map { _ in nil } }
-    var starts: [Digest: Int64] = [:]
+    var starts: [BlobDigest: Int64] = [:]
     for placed in old where starts[placed.entry.digest] == nil { starts[placed.entry.digest] = placed.start }
     var shifts: [Int64?] = []
     var offset = start
@@ -82,7 +82,7 @@ package struct PreviousVersion: Sendable {
   }
 
   /// The chunk that holds an offset, or the one nearest to it.
-  private static func chunk(at offset: Int64, _ old: [BlobLayout.PlacedChunk]) -> Digest {
+  private static func chunk(at offset: Int64, _ old: [BlobLayout.PlacedChunk]) -> BlobDigest {
     var low = 0
     var high = old.count
     while low < high {

@@ -124,7 +124,7 @@ struct SameContent {
     return entries
   }
 
-  private func areThereToShare(_ digests: [Digest]) throws(BlobStorageError) -> Bool {
+  private func areThereToShare(_ digests: [BlobDigest]) throws(BlobStorageError) -> Bool {
     try planner.catalog.read { (transaction) throws(BlobStorageError) in
       for digest in digests.sorted() {
         guard let row = try transaction.chunkToShare(digest),
@@ -151,7 +151,7 @@ struct SameContent {
     for entry in entries {
       let end = start + entry.plainByteCount
       guard
-        Digest.of(bytes.extracting(start..<end), by: entry.digest.algorithm)
+        BlobDigest.of(bytes.extracting(start..<end), by: entry.digest.algorithm)
           == entry.digest
       else { return false }
       start = end

@@ -173,7 +173,7 @@ package struct StreamPut {
     defer { intake.release() }
     var total = Intake.Added()
     var manifest = ManifestBuilder()
-    var whole = BlobDigest(planner.algorithm, on: work)
+    var whole = BlobHasher(planner.algorithm, on: work)
     var byteCount: Int64 = 0
     var committedMark = writer.addedByteCount
     var cutter = Cutter(sizes: planner.sizes, batchByteCount: batching.batchByteCount)
@@ -199,8 +199,9 @@ package struct StreamPut {
         whole.update(batch.bytes)
         byteCount += Int64(batch.bytes.count)
         progress(byteCount)
-        guard byteCount <= Limits.blobByteCountMax else {
-          throw BlobStorageError(.limitExceeded, "A blob has at most \(Limits.blobByteCountMax) bytes.")
+        guard byteCount <= BlobLimits.maximumBlobByteCount else {
+          throw BlobStorageError(
+            .limitExceeded, "A blob has at most \(BlobLimits.maximumBlobByteCount) bytes.")
         }
         return batch
       },
@@ -219,7 +220,8 @@ package struct StreamPut {
   }
 
   private func commit(
-    _ key: [UInt8], _ digest: Digest, _ byteCount: Int64, _ manifest: ManifestBuilder, _ total: Intake.Added,
+    _ key: [UInt8], _ digest: BlobDigest, _ byteCount: Int64, _ manifest: ManifestBuilder,
+    _ total: Intake.Added,
     _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
     let (result, watermark) = try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
@@ -273,7 +275,7 @@ private final class Intake: Sendable {
     var added = Added()
     var builder = FrameBuilder(
       planner.codec, writer.codecs, plainByteCountMax: FrameBuilder.longPlainByteCountMax)
-    var joined: Set<Digest> = []
+    var joined: Set<BlobDigest> = []
     func append(_ group: JoinedChunks?) throws(BlobStorageError) {
       guard let group else { return }
       for part in try group.parts(by: planner.codec, writer.codecs, except: { _ in false }) {

@@ -74,7 +74,7 @@ package final class WriterSession: Sendable {
   package var lossCount: Int { locked { $0.lossCount } }
 
   /// Whether a chunk was appended that is not yet in the catalog.
-  package func hasPendingChunk(_ digest: Digest) -> Bool { locked { $0.pendingChunks.contains(digest) } }
+  package func hasPendingChunk(_ digest: BlobDigest) -> Bool { locked { $0.pendingChunks.contains(digest) } }
 
   /// Appends a record; a later commit makes it visible. A chunk that is pending already is not appended again.
   ///
@@ -298,6 +298,7 @@ package final class WriterSession: Sendable {
         try catalog.tails?.publish(
           commit.packs.pending.lazy.map(\.record), of: writer.header, upTo: writer.writtenByteCount,
           in: slot, isPromised: commit.isPromised)
+        catalog.changeSignal.send()
       }
       return result
     }

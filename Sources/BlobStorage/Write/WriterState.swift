@@ -36,15 +36,15 @@ package struct WriterState: Sendable {
   var nextSequence: UInt32 = 1
   /// Up to that number the names of this session's packs are on the medium.
   var namedSequence: UInt32 = 0
-  private(set) var pendingChunks: Set<Digest> = []
-  private(set) var pendingManifests: Set<Digest> = []
+  private(set) var pendingChunks: Set<BlobDigest> = []
+  private(set) var pendingManifests: Set<BlobDigest> = []
   /// Attempts to commit that are under way, in the order in which they began.
   private var attempts: [UInt64] = []
   private var attemptCount: UInt64 = 0
   /// Chunks and manifests that became visible while attempts were under way, with the last of these. The views of those
   /// attempts may lack them.
-  private var recentChunks: [Digest: UInt64] = [:]
-  private var recentManifests: [Digest: UInt64] = [:]
+  private var recentChunks: [BlobDigest: UInt64] = [:]
+  private var recentManifests: [BlobDigest: UInt64] = [:]
   /// How much of packs, own and others', is known to be on the medium, their names included.
   private var durable: [PackName: Int64] = [:]
   /// Packs that are full and not yet on the medium.
@@ -185,7 +185,7 @@ package struct WriterState: Sendable {
     }
   }
 
-  func hasChunk(_ digest: Digest, in attempt: UInt64) -> Bool {
+  func hasChunk(_ digest: BlobDigest, in attempt: UInt64) -> Bool {
     pendingChunks.contains(digest) || recentChunks[digest].map { $0 >= attempt } ?? false
   }
 

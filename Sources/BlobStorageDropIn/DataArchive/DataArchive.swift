@@ -101,7 +101,7 @@ public final class DataArchive: Sendable {
       do throws(BlobStorageError) {
         try store.perform(.archive) { (store) throws(BlobStorageError) in
           let options = PutOptions(replacement: replacement)
-          _ = try store.put(try storeKey(key), .data(data), options: options)
+          _ = try store.put(.data(data), forKey: try storeKey(key), options: options)
           self.store.space.put(data.count)
         }
         return .success

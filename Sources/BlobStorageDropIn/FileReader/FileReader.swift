@@ -21,7 +21,7 @@ public final class FileReader: Sendable {
   }
 
   /// A reader of the blob with that digest, not opened yet.
-  public init(store: BlobStore, digest: Digest) {
+  public init(store: BlobStore, digest: BlobDigest) {
     openSource = { () throws(BlobStorageError) in
       try store.blocking.reader(for: digest).map { StoredBlob(reader: $0) }
     }

@@ -114,7 +114,7 @@ public final class PersistentDataStore: Sendable {
         throw BlobStorageError(.invalidArgument, "An identifier must not be empty.", key: identifier)
       }
       try store.perform(.data) { (store) throws(BlobStorageError) in
-        _ = try store.put(Self.key(identifier), .data(data))
+        _ = try store.put(.data(data), forKey: Self.key(identifier))
         self.store.space.put(data.count)
       }
       return .success(identifier)

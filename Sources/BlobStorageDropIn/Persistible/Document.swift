@@ -57,7 +57,7 @@ struct Document {
   /// Replaces the document.
   func write(_ data: Data) throws {
     try store.perform(.documents) { (store) throws(BlobStorageError) in
-      _ = try store.put(key, .data(data))
+      _ = try store.put(.data(data), forKey: key)
       self.store.space.put(data.count)
     }
   }
@@ -67,7 +67,7 @@ struct Document {
     try locked { document in
       try store.perform(.documents) { (store) throws(BlobStorageError) in
         let versions = try store.versions(of: key)
-        _ = try store.put(marker, .data(Data()))
+        _ = try store.put(.data(Data()), forKey: marker)
         _ = try store.delete(key)
         self.store.space.dropped(versions)
       }

@@ -50,7 +50,7 @@ struct OldData {
     // What was forgotten since stays forgotten.
     if let known { leftOut = leftOut.filter { Self.contains(known, $0) } }
     if known.map({ Set($0.map { Array($0.utf8) }) != Set(leftOut.map { Array($0.utf8) }) }) ?? true {
-      try store.put(marker, .data(Self.data(leftOut)))
+      try store.put(.data(Self.data(leftOut)), forKey: marker)
     }
     return leftOut
   }
@@ -65,7 +65,7 @@ struct OldData {
     defer { lock.release() }
     let known = try store.data(forKey: marker).map(Self.names) ?? []
     let rest = known.filter { !isForgotten($0) }
-    if rest.count < known.count { try store.put(marker, .data(Self.data(rest))) }
+    if rest.count < known.count { try store.put(.data(Self.data(rest)), forKey: marker) }
     return rest
   }
 
@@ -89,7 +89,7 @@ struct OldData {
   ) throws(BlobStorageError) -> Bool {
     let key = library.storeKey(group.key)
     let manager = FileManager.default
-    guard key.utf8.count <= Limits.keyByteCountMax,
+    guard key.utf8.count <= BlobLimits.maximumKeyByteCount,
       group.files.allSatisfy({ manager.isReadableFile(atPath: $0.path) })
     else { return false }
     let there = Set(try session.versions(of: key).map(\.metadata))
@@ -98,7 +98,7 @@ struct OldData {
     guard there.isSubset(of: names) else { return false }
     for (file, name) in zip(group.files, names) where !there.contains(name) {
       let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent, metadata: name)
-      do throws(BlobStorageError) { try session.put(key, .file(file.path), options: options) } catch {
+      do throws(BlobStorageError) { try session.put(.file(file.path), forKey: key, options: options) } catch {
         // The file's own trouble leaves it out, the store's ends the import.
         guard error.path == file.path else { throw error }
         _ = try session.delete(key)

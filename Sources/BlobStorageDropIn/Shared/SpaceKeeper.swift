@@ -132,7 +132,7 @@ package final class SpaceKeeper: Sendable {
     guard isDue else { return }
     let (putBefore, droppedBefore) = state.withLock { ($0.diskByteCount, $0.droppedByteCount) }
     do throws(BlobStorageError) {
-      _ = try store.collectGarbage(CollectionOptions(waitSeconds: 0))
+      _ = try store.collectGarbage(GarbageCollectionOptions(timeout: .seconds(0)))
     } catch {
       // Another process collects, or the store is closed or damaged: a later change tries again.
     }

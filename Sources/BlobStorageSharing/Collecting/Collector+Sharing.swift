@@ -62,7 +62,7 @@ extension Collector {
         && !backend.collections.removed.contains(row.name)
     }
     for name in Set(listing.missing).union(lost.map(\.name)).sorted() {
-      report.obstacles.append("Pack \(name) is missing: run repair.")
+      report.obstacles.append(.missing(name.description))
     }
   }
 
@@ -84,7 +84,7 @@ extension Collector {
         backend.collections, backend, own: engine.writer.writerID, canFence: canFence,
         fencePatienceSeconds: removal.store.remote.fencePatienceSeconds, time: engine.environment.time)
       // Without conditional puts there is no other collector.
-      if canFence { try wait.yield(seconds: options.waitSeconds, progress: progress) }
+      if canFence { try wait.yield(seconds: options.timeout.seconds, progress: progress) }
       try engine.writer.join()
       if canFence { try checkConditionalPuts(backend) }
       try removeJoined(planned, removal, &wait)
@@ -111,7 +111,7 @@ extension Collector {
     if engine.weaknesses.contains(.deletesChangesEarly) { try backend.removeOldChanges(mine) }
     var fenced: Set<UInt64> = []
     if !engine.weaknesses.contains(.removesBeforeAllPassed) {
-      fenced = try wait.run(mine, seconds: options.waitSeconds, progress: progress, removal.waiting)
+      fenced = try wait.run(mine, seconds: options.timeout.seconds, progress: progress, removal.waiting)
     }
     if !engine.weaknesses.contains(.removesByOldListing) { try engine.catchUp() }
     guard backend.collections == mine else { throw Self.another }
@@ -177,7 +177,9 @@ extension Collector {
     addObstacles(rows)
     addAbsent()
     if rows.contains(where: { $0.row.durableByteCount == 0 }) {
-      report.obstacles.append("Copies of an earlier collection could not be published yet.")
+      report.obstacles.append(
+        GarbageObstacle(
+          .unpublished, "Copies of an earlier collection could not be published yet: collect again later."))
     }
     guard report.obstacles.isEmpty else { return [] }
     var all = try condemned(rows.filter { mine.condemned.contains($0.row.name) })

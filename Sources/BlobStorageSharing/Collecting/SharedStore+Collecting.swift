@@ -6,12 +6,12 @@ import SystemPackage
 extension SharedStore {
   /// Collects garbage with a separate engine and state folder, whose catalog knows only published packs.
   package func collect(
-    _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
-  ) throws(BlobStorageError) -> CollectionReport? {
+    _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> GarbageCollectionReport? {
     try engine.checkOpen()
     try checkCollects(engine)
     // Lock before opening: two processes must not extend the collector's catalog at once.
-    let lock = try CollectionLock(engine, waitSeconds: options.waitSeconds)
+    let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds)
     defer { withExtendedLifetime(lock) {} }
     // Publish first: other machines do not know unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
@@ -86,11 +86,11 @@ extension SharedStore {
     _ engine: Engine, recompresses: Bool = false, _ body: (Engine) throws(BlobStorageError) -> T
   ) throws(BlobStorageError) -> T {
     var remote = remote
-    remote.configuration.cacheByteCountMax = recompresses ? Self.recompressionCacheByteCount : 0
+    remote.configuration.cacheByteLimit = recompresses ? Self.recompressionCacheByteCount : 0
     remote.life = life
     let own = try Engine(
       path: engine.folder.path.entry("collector").string,
-      configuration: StoreConfiguration(logger: logger, cacheByteCountMax: 0),
+      configuration: StoreConfiguration(logger: logger, cacheByteLimit: 0),
       environment: collectorEnvironment(engine), remote: remote)
     let outcome = Result { () throws(BlobStorageError) in try body(own) }
     do throws(BlobStorageError) { try own.close() } catch {
@@ -101,8 +101,8 @@ extension SharedStore {
   }
 
   private func collect(
-    by own: Engine, _ engine: Engine, _ options: CollectionOptions, _ progress: ProgressHandler?
-  ) throws(BlobStorageError) -> CollectionReport {
+    by own: Engine, _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> GarbageCollectionReport {
     guard let store = own.shared else { preconditionFailure("packs as objects are shared") }
     if !options.isDryRun {
       for writer in options.fencedWriters.sorted() { try store.fence(writer, for: own) }

@@ -57,7 +57,7 @@ struct PublishedIntake {
     let storedByteCount: UInt32
     let plainByteCount: UInt32
     let offset: Int64
-    let digest: Digest
+    let digest: BlobDigest
 
     init(_ chunk: ChunkRecord, of record: PackRecord, pack: Int, ordinal: Int) {
       precondition(chunk.base == nil, "chunks with a base are applied in pack order")

@@ -114,7 +114,7 @@ package struct CollectionLog: Sendable {
   /// a collector that slept that its number is taken.
   private func putCheckpoint(_ state: Collections) throws(BlobStorageError) {
     let bytes = state.encoded(.checkpoint, storeID: storeID)
-    guard bytes.count <= Limits.collectionByteCountMax else { return }
+    guard bytes.count <= BlobLimits.collectionByteCountMax else { return }
     _ = try objects.put(SharedNames.checkpoint(state.number), .bytes(bytes), ifAbsent: false)
     for prefix in [SharedNames.collections, SharedNames.checkpoints] {
       for name in try objects.listAll(prefix).map(\.name) {
@@ -187,7 +187,7 @@ package struct CollectionLog: Sendable {
     entry.collector = collector
     entry.link = known.link
     let bytes = entry.encoded(.collection, storeID: storeID)
-    guard bytes.count <= Limits.collectionByteCountMax else {
+    guard bytes.count <= BlobLimits.collectionByteCountMax else {
       throw BlobStorageError(.limitExceeded, "There are too many packs for one collection: collect fewer.")
     }
     let name = SharedNames.collection(entry.number)

@@ -27,7 +27,7 @@ struct LogFile: Sendable {
   func read() throws(BlobStorageError) -> (state: Collections, bytes: [UInt8])? {
     guard let file = try files.openIfThere(path, .read) else { return nil }
     defer { file.close() }
-    let byteCount = min(try file.status().byteCount, Int64(Limits.collectionByteCountMax))
+    let byteCount = min(try file.status().byteCount, Int64(BlobLimits.collectionByteCountMax))
     let bytes = try file.bytesThere(at: 0, Int(byteCount))
     return (try Collections(bytes, kind, number: nil, storeID: storeID, name: path.string), bytes)
   }

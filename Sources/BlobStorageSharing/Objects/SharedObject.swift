@@ -26,8 +26,8 @@ package struct SharedObject: Hashable, Sendable {
     /// The allowed lengths of a body.
     var bodyByteCounts: ClosedRange<Int> {
       switch self {
-      case .registration: 28...28 + 2 * Limits.machineNameByteCountMax
-      case .collection, .checkpoint: 16...Limits.collectionByteCountMax - SharedObject.byteCountMin
+      case .registration: 28...28 + 2 * BlobLimits.machineNameByteCountMax
+      case .collection, .checkpoint: 16...BlobLimits.collectionByteCountMax - SharedObject.byteCountMin
       case .ack: 0...0
       case .change: 9...9
       case .fence: 0...8

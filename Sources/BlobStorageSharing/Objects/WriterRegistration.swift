@@ -27,7 +27,7 @@ package struct WriterRegistration: Hashable, Sendable {
     // Cut between characters: a cut inside one would not be valid UTF-8.
     var name: [UInt8] = []
     for character in machine {
-      guard name.count + character.utf8.count <= Limits.machineNameByteCountMax else { break }
+      guard name.count + character.utf8.count <= BlobLimits.machineNameByteCountMax else { break }
       name += Array(character.utf8)
     }
     return name

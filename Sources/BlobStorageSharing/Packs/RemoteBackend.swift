@@ -51,7 +51,7 @@ package final class RemoteBackend: Backend {
   ///   - asideFolder: receives packs that cannot be published.
   package init(
     objects: any ObjectStore, storeID: [UInt8], folder: FilePath, asideFolder: FilePath,
-    files: any FileSystem, cacheByteCountMax: Int64, width: Int = 8, weaknesses: Weaknesses = [],
+    files: any FileSystem, cacheByteLimit: Int64, width: Int = 8, weaknesses: Weaknesses = [],
     hasChanges: Bool = true, isForCollector: Bool = false
   ) {
     logFile = LogFile(.checkpoint, in: folder, files, storeID: storeID)
@@ -75,7 +75,7 @@ package final class RemoteBackend: Backend {
     footers = FooterCopies(state: folder, files: files)
     fetches = RangeFetches(
       objects: objects,
-      cache: RangeCache(folder: folder.entry("ranges"), files: files, byteCountMax: cacheByteCountMax))
+      cache: RangeCache(folder: folder.entry("ranges"), files: files, byteCountMax: cacheByteLimit))
   }
 
   deinit { close() }

@@ -42,7 +42,7 @@ extension Engine {
       let (folder, environment) = (setting.folder, setting.environment)
       let backend = RemoteBackend(
         objects: objects, storeID: setting.header.storeID, folder: folder.path, asideFolder: folder.aside,
-        files: folder.files, cacheByteCountMax: max(configuration.cacheByteCountMax, 64 << 20),
+        files: folder.files, cacheByteLimit: max(configuration.cacheByteLimit, 64 << 20),
         width: environment.worksInline ? 0 : 8, weaknesses: environment.weaknesses,
         hasChanges: setting.header.flags.contains(.changes), isForCollector: isForCollector)
       try backend.removeLeftovers()

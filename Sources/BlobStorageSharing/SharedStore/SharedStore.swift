@@ -30,7 +30,7 @@ package final class SharedStore: Sharing {
     life =
       remote.life
       ?? LifeSigns(
-        intervalSeconds: remote.configuration.intervalSeconds,
+        intervalSeconds: remote.configuration.interval.seconds,
         hasThread: !parts.setting.environment.worksInline, parts.setting.logger)
     backend.whenRoomIsMade { [weak packs = parts.packs] names in packs?.forget(names) }
   }
@@ -47,7 +47,7 @@ package final class SharedStore: Sharing {
   package func begin(_ engine: Engine) throws(BlobStorageError) {
     try catchUp.run()
     try adoptSpool()
-    let seconds = remote.configuration.intervalSeconds
+    let seconds = remote.configuration.interval.seconds
     guard seconds > 0, !environment.worksInline, !remote.isForCollector else { return }
     timer.withLock { $0 = Self.timer(of: engine, seconds: seconds) }
   }
@@ -69,7 +69,7 @@ package final class SharedStore: Sharing {
 
   package func publisher(of writer: UInt64, leases: LeaseFile?) -> any PackPublisher {
     let publisher = Publisher(
-      writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackCountMax,
+      writer: writer, backend: backend, waitingCountMax: remote.configuration.waitingPackLimit,
       hasThread: !environment.worksInline, codecs: parts.setting.codecs, logger: logger)
     // A session without streams does short work, and does not check for fences.
     let silenceSecondsMax = leases == nil ? .infinity : remote.silenceSecondsMax
@@ -155,10 +155,10 @@ package final class SharedStore: Sharing {
   /// Stops relying on what is damaged in a published pack. No machine may change or remove such a pack alone.
   package func distrust(
     _ pack: UInt32, except whole: [PackRecord]
-  ) throws(BlobStorageError) -> Set<Digest>? {
+  ) throws(BlobStorageError) -> Set<BlobDigest>? {
     let offsets = Set(whole.map(\.offset))
-    var chunks: [Digest] = []
-    var manifests: [Digest] = []
+    var chunks: [BlobDigest] = []
+    var manifests: [BlobDigest] = []
     try parts.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.forEachChunk { (digest, row) in
         if row.place.pack == pack, !offsets.contains(row.place.offset) { chunks.append(digest) }

@@ -28,7 +28,8 @@ extension FuzzTarget {
           rest, { raw throws(BlobStorageError) in try ManifestRecord(meta: raw, algorithm: .sha256) })
       else { return }
       Fuzzing.require(record.encodedMeta() == rest, "a manifest record is not what it was read from")
-      Fuzzing.require(record.payloadByteCount <= Limits.recordPayloadByteCountMax, "a manifest is too long")
+      Fuzzing.require(
+        record.payloadByteCount <= BlobLimits.recordPayloadByteCountMax, "a manifest is too long")
     case 2, 3:
       let records = commit(rest, kind % 11 == 2 ? 0 : RecordHeader.continues)
       guard let records else { return }
@@ -65,7 +66,7 @@ extension FuzzTarget {
       }
       guard let chunks else { return }
       _ = Fuzzing.attempt { () throws(BlobStorageError) in
-        try BlobLayout(digest: Digest.of(rest), chunks: chunks)
+        try BlobLayout(digest: BlobDigest.of(rest), chunks: chunks)
       }
     case 10:
       guard
@@ -76,7 +77,7 @@ extension FuzzTarget {
           })
       else { return }
       Fuzzing.require(frame.encodedMeta() == rest, "a frame is not what it was read from")
-      Fuzzing.require(frame.plainByteCount <= Limits.frameByteCountMax, "a frame is too long")
+      Fuzzing.require(frame.plainByteCount <= BlobLimits.frameByteCountMax, "a frame is too long")
       let members = frame.records(at: 64, payloadByteCount: 5)
       Fuzzing.require(members.allSatisfy { $0.byteCount > 0 }, "a member without a place")
       Fuzzing.require(
@@ -89,14 +90,14 @@ extension FuzzTarget {
       }
       guard let lists else { return }
       _ = Fuzzing.attempt { () throws(BlobStorageError) in
-        try BlobLayout(digest: Digest.of(rest), lists: lists)
+        try BlobLayout(digest: BlobDigest.of(rest), lists: lists)
       }
     }
   }
 
   /// The entries of a commit record with that content; nil if it has none.
   private static func commit(_ content: [UInt8], _ flags: UInt8) -> OneOrMore<PackRecord>? {
-    let isShort = content.count <= Limits.recordMetaByteCountMax
+    let isShort = content.count <= BlobLimits.recordMetaByteCountMax
     let header = RecordHeader(
       type: .commit, flags: flags, metaByteCount: isShort ? content.count : 0,
       payloadByteCount: isShort ? 0 : content.count)
@@ -118,14 +119,14 @@ extension FuzzTarget {
   }
 
   private static func seedsOfRecords() -> [[UInt8]] {
-    let digest = Digest.of([1] as [UInt8])
+    let digest = BlobDigest.of([1] as [UInt8])
     let stamp = Stamp(time: 1 << 40, writer: 7)
     let chunk = ChunkRecord(digest: digest, plainByteCount: 5_000, codecNumber: 0)
     let based = ChunkRecord(
-      digest: digest, plainByteCount: 5_000, codecNumber: 1, base: Digest.of([2] as [UInt8]),
+      digest: digest, plainByteCount: 5_000, codecNumber: 1, base: BlobDigest.of([2] as [UInt8]),
       features: SIMD3(1, 2, 3))
     let store = StoreHeader(
-      flags: .similarity, digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
+      flags: .similarity, digestAlgorithm: .blake3, codecNumber: 1, level: 3, averageChunkByteCount: 65_536,
       storeID: FuzzedPack.storeID, created: 1)
     let frame = FrameRecord(
       codecNumber: 1,
@@ -231,7 +232,7 @@ extension FuzzTarget {
       ] + meta + payload
     }
     let plain = Array("plain bytes".utf8)
-    let digest = Digest.of(plain)
+    let digest = BlobDigest.of(plain)
     let stamp = Stamp(time: 1 << 40, writer: 7)
     let chunk = ChunkRecord(digest: digest, plainByteCount: plain.count, codecNumber: 0)
     let all = item(1, chunk.encodedMeta(), plain) + item(3, commitContent(digest, stamp))
@@ -245,7 +246,7 @@ extension FuzzTarget {
   }
 
   /// A commit record's content: a ref by its digest, a ref to the chunk before, and a drop.
-  static func commitContent(_ digest: Digest, _ stamp: Stamp) -> [UInt8] {
+  static func commitContent(_ digest: BlobDigest, _ stamp: Stamp) -> [UInt8] {
     var writer = ByteWriter()
     writer.raw([0, 0x24, 1, 97])
     writer.varint(stamp.time >> 16)
@@ -319,7 +320,7 @@ extension FuzzTarget {
     Fuzzing.attempt { () throws(BlobStorageError) in
       try disk.createDirectory("/leases")
       let lease = LeaseFile(folder: "/leases", writer: 1, files: disk)
-      _ = try lease.hold([.chunk(Digest.of([1] as [UInt8])), .blob(Digest.of([2] as [UInt8]))])
+      _ = try lease.hold([.chunk(BlobDigest.of([1] as [UInt8])), .blob(BlobDigest.of([2] as [UInt8]))])
       _ = try lease.beginPut(from: 3)
       let file = try disk.open("/leases/0000000000000001.lease", .read)
       bytes = [UInt8](repeating: 0, count: Int(try file.status().byteCount))
@@ -349,17 +350,18 @@ extension FuzzTarget {
     environment.clock = WallClock(now: { 1_700_000_000_000 })
     Fuzzing.attempt { () throws(BlobStorageError) in
       try Engine.create(
-        at: "/store", options: StoreOptions(chunkByteCountAverage: 1 << 10), environment: environment)
+        at: "/store", options: StoreOptions(averageChunkByteCount: 1 << 10), environment: environment)
       var plan = StorePlan(disk: disk)
       try plan.write(input)
       let engine = try Engine(
-        path: "/store", configuration: StoreConfiguration(cacheByteCountMax: 1 << 16, threadCount: 1),
+        path: "/store", configuration: StoreConfiguration(cacheByteLimit: 1 << 16, threadCount: 1),
         environment: environment)
       try readAll(engine)
       _ = try engine.verify()
       _ = try engine.statistics()
       let recompresses = input.last.map { $0 % 2 == 1 } ?? false
-      _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0, recompresses: recompresses))
+      _ = try engine.collectGarbage(
+        GarbageCollectionOptions(minimumGarbageShare: 0, recompresses: recompresses))
       _ = try engine.repair()
       try readAll(engine)
       let data = Data(StorePlan.contents[3])
@@ -387,7 +389,7 @@ extension FuzzTarget {
           let data = try engine.data(entry.key, version.id)
           // A blob of several chunks is named by its manifest alone; one of a single chunk is what its name says.
           if blob.layout.chunkCount <= 1, let data {
-            Fuzzing.require(Digest.of(Array(data)) == version.digest, "\(entry.key) reads as other bytes")
+            Fuzzing.require(BlobDigest.of(Array(data)) == version.digest, "\(entry.key) reads as other bytes")
           }
         }
       }

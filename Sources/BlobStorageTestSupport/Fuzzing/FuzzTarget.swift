@@ -100,7 +100,7 @@ extension FuzzTarget {
   static let texts = FuzzTarget(
     "texts",
     seeds: {
-      let digest = Digest.of([1] as [UInt8])
+      let digest = BlobDigest.of([1] as [UInt8])
       return [
         "\(digest)", "sha256:\(digest.hex)", Stamp(time: 1 << 40, writer: 7).text,
         FuzzedPack.name.fileName, "ff00", "blake3:", "é/\u{301}", "zstd",
@@ -108,9 +108,11 @@ extension FuzzTarget {
     }
   ) { input in
     let text = String(decoding: input, as: UTF8.self)
-    if let digest = Digest(text) { Fuzzing.require(Digest(digest.description) == digest, "digest \(text)") }
-    for algorithm in [Digest.Algorithm.blake3, .sha256] {
-      guard let digest = Digest(algorithm: algorithm, hex: text) else { continue }
+    if let digest = BlobDigest(text) {
+      Fuzzing.require(BlobDigest(digest.description) == digest, "digest \(text)")
+    }
+    for algorithm in [BlobDigest.Algorithm.blake3, .sha256] {
+      guard let digest = BlobDigest(algorithm: algorithm, hex: text) else { continue }
       Fuzzing.require(digest.hex == text.lowercased(), "digits \(text)")
     }
     if let id = BlobVersion.ID(text) {
@@ -120,14 +122,15 @@ extension FuzzTarget {
     _ = Hex.integer(UInt64.self, text)
     _ = Hex.integer(UInt32.self, text)
     _ = CodecKind(name: text)
-    _ = Digest.Algorithm(name: text)
+    _ = BlobDigest.Algorithm(name: text)
     if let mark = FileMark(metadata: input) {
       Fuzzing.require(FileMark(metadata: mark.metadata) == mark, "metadata of a file")
     }
     if let key = Fuzzing.attempt(
       also: [.invalidArgument], { () throws(BlobStorageError) in try Engine.keyBytes(text) })
     {
-      Fuzzing.require(key == Array(text.utf8) && 1...Limits.keyByteCountMax ~= key.count, "key \(text)")
+      Fuzzing.require(
+        key == Array(text.utf8) && 1...BlobLimits.maximumKeyByteCount ~= key.count, "key \(text)")
     }
   }
 

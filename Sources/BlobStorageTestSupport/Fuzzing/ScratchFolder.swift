@@ -36,7 +36,7 @@ struct ScratchFolder {
     var logger = Logger(label: "fuzz")
     logger.handler = SwiftLogNoOpLogHandler()
     let store = StoreHeader(
-      flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
+      flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, averageChunkByteCount: 65_536,
       storeID: FuzzedPack.storeID, created: 1)
     return try Catalog(
       folder: path, files: SystemFiles(), store: store,

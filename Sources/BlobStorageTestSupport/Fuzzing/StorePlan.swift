@@ -15,9 +15,9 @@ struct StorePlan {
   init(disk: SimulatedDisk) { self.disk = disk }
 
   /// Numbers below 16 name contents, others what a list or manifest was called.
-  private func digest(_ number: Int) -> Digest {
-    if let list = lists[number] { return Digest.of(list) }
-    return Digest.of(number < 16 ? Self.contents[number] : [UInt8(number & 255)])
+  private func digest(_ number: Int) -> BlobDigest {
+    if let list = lists[number] { return BlobDigest.of(list) }
+    return BlobDigest.of(number < 16 ? Self.contents[number] : [UInt8(number & 255)])
   }
 
   private func stamp(_ number: Int) -> Stamp {
@@ -29,7 +29,7 @@ struct StorePlan {
   }
 
   private func length(_ number: Int) -> Int64 {
-    number < 200 ? Int64(number) * 10 : Limits.blobByteCountMax >> Int64(255 - number)
+    number < 200 ? Int64(number) * 10 : BlobLimits.maximumBlobByteCount >> Int64(255 - number)
   }
 
   mutating func write(_ input: [UInt8]) throws(BlobStorageError) {
@@ -174,7 +174,8 @@ struct StorePlan {
     let list = entries(&reader)
     guard !list.isEmpty else { return }
     lists[number] = list
-    try append(.chunk(ChunkRecord(digest: Digest.of(list), plainByteCount: list.count, codecNumber: 0)), list)
+    try append(
+      .chunk(ChunkRecord(digest: BlobDigest.of(list), plainByteCount: list.count, codecNumber: 0)), list)
   }
 
   private mutating func writeManifestOfLists(_ reader: inout InputReader) throws(BlobStorageError) {
@@ -191,14 +192,14 @@ struct StorePlan {
     let count = 1 + reader.byte()
     var payload = ByteWriter()
     for _ in 0..<count {
-      ListEntry(digest: Digest.of(list), chunkCount: chunkCount, spanByteCount: max(span, 1)).encode(
+      ListEntry(digest: BlobDigest.of(list), chunkCount: chunkCount, spanByteCount: max(span, 1)).encode(
         into: &payload)
     }
     let sum = max(span, 1).multipliedReportingOverflow(by: Int64(count)).partialValue
     try append(
       .manifest(
         ManifestRecord(
-          digest: digest, byteCount: min(max(0, sum), Limits.blobByteCountMax),
+          digest: digest, byteCount: min(max(0, sum), BlobLimits.maximumBlobByteCount),
           chunkCount: Int64(chunkCount * count), depth: 1, listedCount: count)), payload.bytes)
   }
 }

@@ -66,7 +66,7 @@ package struct Fault: Sendable {
 
 extension BlobStorageError.Code {
   /// The simulated process was killed, or stopped by the hook before a call.
-  package static let simulatedStop = Self("simulatedStop")
+  package static let simulatedStop = Self(rawValue: "simulatedStop")
 }
 
 extension BlobStorageError {

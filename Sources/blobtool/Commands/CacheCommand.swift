@@ -24,10 +24,10 @@ struct CacheCommand: AsyncParsableCommand {
       return
     }
     try await cache.adopt(Self.key(key, in: cache).map { [$0] } ?? [])
-    guard try await store.current(key) != nil else {
+    guard try await store.currentVersion(of: key) != nil else {
       throw Failure(
         ExitStatus.failed,
-        "“\(key.printable)” is too long for the cache's limit of \(HumanText.size(cache.limits.byteCountMax)) and was not kept."
+        "“\(key.printable)” is too long for the cache's limit of \(HumanText.size(cache.limits.byteLimit)) and was not kept."
       )
     }
   }
@@ -67,8 +67,8 @@ struct CacheStatisticsCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let statistics = try await CacheCommand.cache(of: store).statistics()
-    if shared.json { return try JSONText.print(CacheOutput(statistics)) }
-    try CacheOutput(statistics).facts().print()
+    if shared.json { return try JSONText.print(statistics) }
+    try statistics.facts().print()
   }
 }
 
@@ -81,33 +81,15 @@ struct CacheTrimCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let report = try await CacheCommand.cache(of: store).trim()
-    if shared.json { return try JSONText.print(Output(report)) }
+    if shared.json { return try JSONText.print(report) }
     var facts = FactTable()
     facts.add("keys expired", report.expiredKeyCount)
     facts.add("keys evicted", report.evictedKeyCount)
     facts.add("freed", byteCount: report.freedByteCount)
-    facts.add("limit", byteCount: report.byteCountMax)
+    facts.add("limit", byteCount: report.byteLimit)
     facts.add("on disk", byteCount: report.diskByteCount)
-    facts.add("time", HumanText.duration(report.seconds))
+    facts.add("time", HumanText.duration(report.duration))
     try facts.print()
-  }
-
-  private struct Output: Encodable {
-    var keysExpired: Int
-    var keysEvicted: Int
-    var freedByteCount: Int64
-    var byteCountMax: Int64
-    var diskByteCount: Int64
-    var seconds: Double
-
-    init(_ report: CacheTrimReport) {
-      keysExpired = report.expiredKeyCount
-      keysEvicted = report.evictedKeyCount
-      freedByteCount = report.freedByteCount
-      byteCountMax = report.byteCountMax
-      diskByteCount = report.diskByteCount
-      seconds = report.seconds.roundedToMilliseconds
-    }
   }
 }
 
@@ -144,8 +126,8 @@ struct CacheLimitCommand: StoreCommand {
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
-    guard byteCount.value >= CacheLimits.byteCountMaxMin else {
-      throw ValidationError("a cache needs \(HumanText.size(CacheLimits.byteCountMaxMin)) or more")
+    guard byteCount.value >= CacheLimits.smallestByteLimit else {
+      throw ValidationError("a cache needs \(HumanText.size(CacheLimits.smallestByteLimit)) or more")
     }
     guard count ?? 1 > 0 else { throw ValidationError("--count is 1 or more") }
     guard lifetime.map({ $0 > 0 && $0 < 1e11 }) ?? true else {
@@ -155,7 +137,7 @@ struct CacheLimitCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let limits = CacheLimits(
-      byteCountMax: byteCount.value, countMax: count, lifetime: lifetime.map { .seconds($0) })
+      byteLimit: byteCount.value, keyLimit: count, lifetime: lifetime.map { .seconds($0) })
     let known = try await store.cache()
     let prefix = prefix ?? known?.prefix ?? ""
     let forecast = try await store.cacheForecast(prefix: prefix, limits: limits)
@@ -168,8 +150,8 @@ struct CacheLimitCommand: StoreCommand {
     }
     try await cache.setLimits(limits)
     let statistics = try await cache.statistics()
-    if shared.json { return try JSONText.print(CacheOutput(statistics)) }
-    try CacheOutput(statistics).facts().print()
+    if shared.json { return try JSONText.print(statistics) }
+    try statistics.facts().print()
   }
 
   /// Says which keys the limit would evict, and refuses that without --evict.
@@ -210,37 +192,17 @@ struct CacheRemovalCommand: StoreCommand {
   }
 }
 
-/// The limits and sizes of a cache, for `stats` and `set-limit`.
-struct CacheOutput: Encodable {
-  var prefix: String
-  var byteCountMax: Int64
-  var countMax: Int?
-  var lifetimeSeconds: Double?
-  var keys: Int
-  var packs: Int
-  var garbageByteCount: Int64
-  var diskByteCount: Int64
-
-  init(_ statistics: CacheStatistics) {
-    prefix = statistics.prefix
-    byteCountMax = statistics.limits.byteCountMax
-    countMax = statistics.limits.countMax
-    lifetimeSeconds = statistics.limits.lifetime.map { $0 / .seconds(1) }
-    keys = statistics.keyCount
-    packs = statistics.packCount
-    garbageByteCount = statistics.garbageByteCount
-    diskByteCount = statistics.diskByteCount
-  }
-
+extension CacheStatistics {
+  /// The limits and sizes, for `stats` and `set-limit`.
   func facts() -> FactTable {
     var facts = FactTable()
     if !prefix.isEmpty { facts.add("prefix", prefix.printable) }
-    facts.add("limit", byteCount: byteCountMax)
+    facts.add("limit", byteCount: limits.byteLimit)
     facts.add("on disk", byteCount: diskByteCount)
-    if let countMax { facts.add("keys at most", countMax) }
-    if let lifetimeSeconds { facts.add("lifetime", HumanText.duration(lifetimeSeconds)) }
-    facts.add("keys", keys)
-    facts.add("packs", packs)
+    if let most = limits.keyLimit { facts.add("keys at most", most) }
+    if let lifetime = limits.lifetime { facts.add("lifetime", HumanText.duration(lifetime)) }
+    facts.add("keys", keyCount)
+    facts.add("packs", packCount)
     facts.add("known garbage", byteCount: garbageByteCount)
     return facts
   }

@@ -43,14 +43,14 @@ struct CollectCommand: StoreCommand {
   }
 
   func perform(on store: BlobStore) async throws {
-    var options = CollectionOptions(
-      isDryRun: dryRun, archivedCountMax: keep, recompresses: recompress, secondsMax: time?.seconds)
+    var options = GarbageCollectionOptions(
+      isDryRun: dryRun, archivedVersionLimit: keep, recompresses: recompress, timeLimit: time?.value)
     options.fencedWriters = Set(fence)
     let report = try await shared.withProgress { [options] meter in
       try await store.trimAndCollectGarbage(options, progress: meter.handler)
     }
     if shared.json {
-      try JSONText.print(Output(report, recompresses: recompress))
+      try JSONText.print(report)
     } else {
       var facts = FactTable()
       facts.add(dryRun ? "would free" : "freed", byteCount: report.freedByteCount)
@@ -66,42 +66,12 @@ struct CollectCommand: StoreCommand {
       }
       if report.evictedKeyCount > 0 { facts.add("keys evicted", report.evictedKeyCount) }
       facts.add("garbage left", byteCount: report.garbageByteCount)
-      facts.add("time", HumanText.duration(report.seconds))
+      facts.add("time", HumanText.duration(report.duration))
       try facts.print()
     }
     guard let first = report.obstacles.first else { return }
     for obstacle in report.obstacles { StandardError.say("kept: \(obstacle)") }
     throw Failure(
       ExitStatus.damaged, "Nothing more was removed (\(first)); run `blobtool verify`.")
-  }
-
-  private struct Output: Encodable {
-    var dryRun: Bool
-    var chunksDeleted: Int
-    var packsDeleted: Int
-    var packsCompacted: Int
-    var chunksReencoded: Int
-    /// These two only with `--recompress`.
-    var packsRecompressed: Int?
-    var recompressionSavedByteCount: Int64?
-    /// Only if keys of a cache were evicted.
-    var keysEvicted: Int?
-    var freedByteCount: Int64
-    var garbageByteCount: Int64
-    var seconds: Double
-
-    init(_ report: CollectionReport, recompresses: Bool) {
-      dryRun = report.isDryRun
-      chunksDeleted = report.deletedChunkCount
-      packsDeleted = report.deletedPackCount
-      packsCompacted = report.compactedPackCount
-      chunksReencoded = report.reencodedChunkCount
-      packsRecompressed = recompresses ? report.recompressedPackCount : nil
-      recompressionSavedByteCount = recompresses ? report.recompressionSavedByteCount : nil
-      keysEvicted = report.evictedKeyCount > 0 ? report.evictedKeyCount : nil
-      freedByteCount = report.freedByteCount
-      garbageByteCount = report.garbageByteCount
-      seconds = report.seconds.roundedToMilliseconds
-    }
   }
 }

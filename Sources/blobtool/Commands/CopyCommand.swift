@@ -127,7 +127,7 @@ struct CopyCommand: AsyncParsableCommand {
 
   private func tell(_ report: CopyReport) throws {
     if shared.json {
-      try JSONText.print(Output(report, isDryRun: dryRun))
+      try JSONText.print(report)
     } else {
       for version in report.damaged {
         StandardError.say(
@@ -152,7 +152,7 @@ struct CopyCommand: AsyncParsableCommand {
       facts.add(dryRun ? "chunks to send" : "chunks sent", report.chunkCount)
       facts.add("new bytes", byteCount: report.newByteCount)
       facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
-      facts.add("time", HumanText.duration(report.seconds))
+      facts.add("time", HumanText.duration(report.duration))
       try facts.print()
     }
     if let refusal = report.refusal { StandardError.say("it would be refused: \(refusal.printable)") }
@@ -161,50 +161,6 @@ struct CopyCommand: AsyncParsableCommand {
         ExitStatus.damaged,
         "\(HumanText.count(report.damaged.count, "version")) could not be copied; the others \(dryRun ? "can be" : "were")\(mirror && !force ? ", and no key was dropped" : "");"
           + " run `blobtool verify` there.")
-    }
-  }
-
-  private struct Output: Encodable {
-    var keys: Int
-    var versions: Int
-    var byteCount: Int64
-    var newVersions: Int
-    var unchangedVersions: Int
-    var droppedVersions: Int
-    var droppedKeys: Int
-    var dryRun: Bool
-    var refusal: String?
-    var chunks: Int
-    var newByteCount: Int64
-    var storedByteCount: Int64
-    var damaged: [Uncopied]
-    var seconds: Double
-
-    struct Uncopied: Encodable {
-      var key: String
-      var version: String
-      var digest: String
-      var reason: String
-    }
-
-    init(_ report: CopyReport, isDryRun: Bool) {
-      dryRun = isDryRun
-      refusal = report.refusal
-      droppedKeys = report.droppedKeyCount
-      keys = report.keyCount
-      versions = report.versionCount
-      byteCount = report.byteCount
-      newVersions = report.newVersionCount
-      unchangedVersions = report.unchangedVersionCount
-      droppedVersions = report.droppedVersionCount
-      chunks = report.chunkCount
-      newByteCount = report.newByteCount
-      storedByteCount = report.storedByteCount
-      damaged = report.damaged.map {
-        Uncopied(
-          key: $0.key, version: $0.version.description, digest: $0.digest.description, reason: $0.reason)
-      }
-      seconds = report.seconds.roundedToMilliseconds
     }
   }
 }

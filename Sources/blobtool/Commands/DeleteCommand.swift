@@ -96,7 +96,7 @@ struct DeleteCommand: StoreCommand {
 
   /// Whether the key can be dropped. That includes a key whose newest state is lost: dropping makes it certain.
   private func isThere(_ key: String, in store: BlobStore) async throws -> Bool {
-    do { return try await store.current(key) != nil } catch {
+    do { return try await store.currentVersion(of: key) != nil } catch {
       guard error.code == .corrupted else { throw error }
       return true
     }

@@ -45,14 +45,14 @@ struct ExportCommand: StoreCommand {
       try await store.exportFiles(to: directory, options: options, progress: meter.handler)
     }
     if shared.json {
-      try JSONText.print(Output(report))
+      try JSONText.print(report)
     } else {
       for skipped in report.skipped + report.damaged {
         StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
       }
       try StandardOutput.write(
         "Wrote \(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount)), in "
-          + "\(HumanText.duration(report.seconds)).\n")
+          + "\(HumanText.duration(report.duration)).\n")
     }
     if !prefix.isEmpty, report.fileCount == 0, report.skipped.isEmpty, report.damaged.isEmpty {
       throw Failure.noKeys(of: prefix)
@@ -66,22 +66,6 @@ struct ExportCommand: StoreCommand {
     if !report.skipped.isEmpty {
       throw Failure(
         ExitStatus.failed, "\(HumanText.count(report.skipped.count, "key")) could not be written.")
-    }
-  }
-
-  private struct Output: Encodable {
-    var files: Int
-    var byteCount: Int64
-    var skipped: [SkippedOutput]
-    var damaged: [SkippedOutput]
-    var seconds: Double
-
-    init(_ report: ExportReport) {
-      files = report.fileCount
-      byteCount = report.byteCount
-      skipped = report.skipped.map(SkippedOutput.init)
-      damaged = report.damaged.map(SkippedOutput.init)
-      seconds = report.seconds.roundedToMilliseconds
     }
   }
 }

@@ -58,7 +58,7 @@ struct ImportCommand: StoreCommand {
     }
     if !dryRun { try await CacheCommand.hold(store) }
     if shared.json {
-      try JSONText.print(Output(report))
+      try JSONText.print(report)
     } else {
       try print(report)
     }
@@ -97,44 +97,7 @@ struct ImportCommand: StoreCommand {
     facts.add("new bytes", byteCount: report.newByteCount)
     facts.add("already stored", byteCount: report.duplicateByteCount)
     facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
-    facts.add("time", HumanText.duration(report.seconds))
+    facts.add("time", HumanText.duration(report.duration))
     try facts.print()
-  }
-
-  private struct Output: Encodable {
-    var files: Int
-    var byteCount: Int64
-    var newFiles: Int
-    var unchangedFiles: Int
-    var evictedFiles: Int
-    var newByteCount: Int64
-    var duplicateByteCount: Int64
-    var storedByteCount: Int64
-    var skipped: [SkippedOutput]
-    var seconds: Double
-
-    init(_ report: ImportReport) {
-      files = report.fileCount
-      byteCount = report.byteCount
-      newFiles = report.newFileCount
-      unchangedFiles = report.unchangedFileCount
-      evictedFiles = report.evictedFileCount
-      newByteCount = report.newByteCount
-      duplicateByteCount = report.duplicateByteCount
-      storedByteCount = report.storedByteCount
-      skipped = report.skipped.map(SkippedOutput.init)
-      seconds = report.seconds.roundedToMilliseconds
-    }
-  }
-}
-
-/// A file or key that was skipped.
-struct SkippedOutput: Encodable {
-  var path: String
-  var reason: String
-
-  init(_ skipped: Skipped) {
-    path = skipped.path
-    reason = skipped.reason
   }
 }

@@ -26,7 +26,7 @@ struct InformationCommand: StoreCommand {
     guard let information = try await store.blobInformation(forKey: key.text, version: id) else {
       throw try await VersionArgument.missing(versionText, of: key.text, in: store)
     }
-    if shared.json { try JSONText.print(Output(information)) } else { try print(information) }
+    if shared.json { try JSONText.print(information) } else { try print(information) }
     try Failure.check(notFollowed: information.unreadable)
   }
 
@@ -45,31 +45,5 @@ struct InformationCommand: StoreCommand {
     facts.add("as stored", byteCount: information.storedByteCount)
     facts.add("freed by dropping it", byteCount: information.exclusiveByteCount)
     try facts.print()
-  }
-
-  private struct Output: Encodable {
-    var key: String
-    var version: String
-    var digest: String
-    var byteCount: Int64
-    var chunks: Int
-    var codecs: [String: Int]
-    var basedChunks: Int
-    var storedByteCount: Int64
-    var exclusiveByteCount: Int64
-    var created: String
-
-    init(_ information: BlobInformation) {
-      key = information.version.key
-      version = information.version.id.description
-      digest = information.version.digest.description
-      byteCount = information.version.byteCount
-      chunks = information.chunkCount
-      codecs = information.codecs
-      basedChunks = information.basedChunkCount
-      storedByteCount = information.storedByteCount
-      exclusiveByteCount = information.exclusiveByteCount
-      created = information.version.created.text
-    }
   }
 }

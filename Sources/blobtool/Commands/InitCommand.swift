@@ -8,7 +8,7 @@ struct InitCommand: AsyncParsableCommand {
     abstract: "Creates an empty store in a folder, or a place in a bucket, that is empty or missing.")
 
   @Option(help: "The digest that names blobs: blake3 or sha256.")
-  var digest = Choice(Digest.Algorithm.blake3)
+  var digest = Choice(BlobDigest.Algorithm.blake3)
 
   @Option(
     help: ArgumentHelp("The average length of a chunk: a power of two.", valueName: "bytes"))
@@ -33,7 +33,7 @@ struct InitCommand: AsyncParsableCommand {
   func run() async throws {
     let place = try shared.place()
     let options = StoreOptions(
-      digestAlgorithm: digest.value, chunkByteCountAverage: chunkSize, codec: codec.value, level: level,
+      digestAlgorithm: digest.value, averageChunkByteCount: chunkSize, codec: codec.value, level: level,
       usesSimilarity: similarity == .on)
     let store = try await create(place, options)
     let information = store.information

@@ -34,32 +34,26 @@ struct KeepCommand: StoreCommand {
   }
 
   func perform(on store: BlobStore) async throws {
-    var output = Output()
+    var output = RetentionResult()
     var missing: [String] = []
+    func add(_ result: RetentionResult) {
+      output.keyCount += result.keyCount
+      output.droppedVersionCount += result.droppedVersionCount
+    }
     for key in keys.map(\.text) {
       let result = try await store.keep(upTo: upTo, of: key)
-      output.add(result)
+      add(result)
       if result.keyCount == 0 { missing.append(key) }
     }
-    if let prefix { output.add(try await store.keep(upTo: upTo, prefix: prefix)) }
-    if all { output.add(try await store.keepInAllKeys(upTo: upTo)) }
+    if let prefix { add(try await store.trimHistory(of: .prefix(prefix), toArchived: upTo)) }
+    if all { add(try await store.trimHistory(of: .all, toArchived: upTo)) }
     if shared.json {
       try JSONText.print(output)
     } else {
       try StandardOutput.write(
-        "Dropped \(HumanText.count(output.versionsDropped, "version")) of \(HumanText.count(output.keys, "key")).\n"
+        "Dropped \(HumanText.count(output.droppedVersionCount, "version")) of \(HumanText.count(output.keyCount, "key")).\n"
       )
     }
     try MissingKeys.check(missing)
-  }
-
-  private struct Output: Encodable {
-    var keys = 0
-    var versionsDropped = 0
-
-    mutating func add(_ result: RetentionResult) {
-      keys += result.keyCount
-      versionsDropped += result.droppedVersionCount
-    }
   }
 }

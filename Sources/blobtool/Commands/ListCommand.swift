@@ -18,7 +18,7 @@ struct ListCommand: StoreCommand {
     let encoder = JSONText()
     var lines = LineOutput()
     for try await entry in store.keys(prefix: prefix) {
-      try lines.add(shared.json ? encoder.line(Output(entry)) : text(entry))
+      try lines.add(shared.json ? encoder.line(entry) : text(entry))
     }
     try lines.flush()
   }
@@ -27,23 +27,5 @@ struct ListCommand: StoreCommand {
     let version = entry.current
     return "\(HumanText.size(version.byteCount).padded(9))  \(version.created.text)"
       + "  \(String(entry.versionCount).padded(3))  \(entry.key.printable)"
-  }
-
-  private struct Output: Encodable {
-    var key: String
-    var byteCount: Int64
-    var digest: String
-    var version: String
-    var versionCount: Int
-    var created: String
-
-    init(_ entry: KeyEntry) {
-      key = entry.key
-      byteCount = entry.current.byteCount
-      digest = entry.current.digest.description
-      version = entry.current.id.description
-      versionCount = entry.versionCount
-      created = entry.current.created.text
-    }
   }
 }

@@ -42,14 +42,14 @@ struct PutCommand: StoreCommand {
       }
       let result = try await shared.withProgress { meter in
         try await withContent(meter) { content, progress in
-          try await store.put(key, content, options: options, progress: progress)
+          try await store.put(content, forKey: key, options: options, progress: progress)
         }
       }
       try await CacheCommand.hold(store, for: key)
       return result
     }
     if shared.json {
-      try JSONText.print(Output(result))
+      try JSONText.print(result)
     } else {
       let version = result.version
       try StandardOutput.write(
@@ -83,7 +83,7 @@ struct PutCommand: StoreCommand {
 
   /// Reads a cache's value whole before anything is changed: it is short.
   private func value(for cache: BlobCache) throws -> Data {
-    let byteCountMax = cache.limits.valueByteCountMax
+    let byteCountMax = cache.limits.valueByteLimit
     let whole: Data?
     if let file, file != "-" {
       let descriptor = try open(file)
@@ -122,24 +122,6 @@ struct PutCommand: StoreCommand {
   private func open(_ file: String) throws -> FileDescriptor {
     do { return try FileDescriptor.open(FilePath(file), .readOnly) } catch let error as Errno {
       throw Failure(ExitStatus.failed, "Cannot read \(file.printable): \(error.description).")
-    }
-  }
-
-  private struct Output: Encodable {
-    var key: String
-    var version: String
-    var digest: String
-    var byteCount: Int64
-    var newByteCount: Int64
-    var storedByteCount: Int64
-
-    init(_ result: PutResult) {
-      key = result.version.key
-      version = result.version.id.description
-      digest = result.version.digest.description
-      byteCount = result.version.byteCount
-      newByteCount = result.newByteCount
-      storedByteCount = result.storedByteCount
     }
   }
 }

@@ -33,7 +33,7 @@ struct RepairCommand: StoreCommand {
       try await store.repair(acceptsLosses: acceptLoss, progress: meter.handler)
     }
     if shared.json {
-      try JSONText.print(Output(report))
+      try JSONText.print(report)
     } else {
       try print(report)
     }
@@ -60,7 +60,7 @@ struct RepairCommand: StoreCommand {
 
   private func print(_ report: RepairReport) throws {
     var lines = LineOutput()
-    for damage in report.damaged { try lines.add(DamageOutput(damage).text) }
+    for damage in report.damaged { try lines.add(damage.text) }
     for pack in report.losses.lostPacks { try lines.add("missing: pack \(pack)") }
     for path in report.setAside { try lines.add("set aside: \(path.printable)") }
     for version in report.unreadable {
@@ -76,41 +76,7 @@ struct RepairCommand: StoreCommand {
     facts.add("packs", report.packCount)
     facts.add("damaged", report.damaged.count)
     facts.add("unreadable versions", report.unreadable.count)
-    facts.add("time", HumanText.duration(report.seconds))
+    facts.add("time", HumanText.duration(report.duration))
     try facts.print()
-  }
-
-  private struct Output: Encodable {
-    var keys: Int
-    var packs: Int
-    var damaged: [DamageOutput]
-    var setAside: [String]
-    var unreadable: [Version]
-    var dropped: [Version]
-    var lostPacks: [String]
-    var seconds: Double
-
-    struct Version: Encodable {
-      var key: String
-      var version: String
-      var digest: String
-
-      init(_ version: UnreadableVersion) {
-        key = version.key
-        self.version = version.version.description
-        digest = version.digest.description
-      }
-    }
-
-    init(_ report: RepairReport) {
-      keys = report.keyCount
-      packs = report.packCount
-      damaged = report.damaged.map(DamageOutput.init)
-      setAside = report.setAside
-      unreadable = report.unreadable.map(Version.init)
-      dropped = report.dropped.map(Version.init)
-      lostPacks = report.losses.lostPacks
-      seconds = report.seconds.roundedToMilliseconds
-    }
   }
 }

@@ -31,7 +31,7 @@ struct ReportCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let report = try await shared.withProgress { meter in
-      try await store.report(keyCountMax: limit, progress: meter.handler)
+      try await store.report(keyLimit: limit, progress: meter.handler)
     }
     let page = { ReportPage(report, store: store.information, made: Date()).html }
     if let output {
@@ -46,81 +46,12 @@ struct ReportCommand: StoreCommand {
       }
     }
     if shared.json {
-      try JSONText.print(ReportOutput(report))
+      try JSONText.print(report)
     } else if output == nil {
       try StandardOutput.write(page())
     }
     if let first = report.unreadable.first {
       throw Failure(ExitStatus.damaged, "The report is incomplete: \(first) Run `blobtool verify`.")
     }
-  }
-}
-
-/// The numbers of a report.
-struct ReportOutput: Encodable {
-  struct Codec: Encodable {
-    var name: String
-    var chunks: Int
-    var plainByteCount: Int64
-    var storedByteCount: Int64
-  }
-
-  struct Key: Encodable {
-    var key: String
-    var versions: Int
-    var byteCount: Int64
-    var exclusiveByteCount: Int64
-
-    init(_ key: StoreReport.Key) {
-      self.key = key.key
-      versions = key.versionCount
-      byteCount = key.byteCount
-      exclusiveByteCount = key.exclusiveByteCount
-    }
-  }
-
-  struct Span: Encodable {
-    var start: String
-    var end: String
-    var versions: Int
-    var byteCount: Int64
-  }
-
-  struct Pack: Encodable {
-    var name: String
-    var created: String
-    var sealed: Bool
-    var byteCount: Int64
-    var liveByteCount: Int64
-  }
-
-  var statistics: StatisticsOutput
-  var codecs: [Codec]
-  var largestKeys: [Key]
-  var busiestKeys: [Key]
-  var history: [Span]
-  var packs: [Pack]
-  var unreadable: [String]
-  var seconds: Double
-
-  init(_ report: StoreReport) {
-    statistics = StatisticsOutput(report.statistics)
-    codecs = report.codecs.map {
-      Codec(
-        name: $0.name, chunks: $0.chunkCount, plainByteCount: $0.plainByteCount,
-        storedByteCount: $0.storedByteCount)
-    }
-    largestKeys = report.largestKeys.map(Key.init)
-    busiestKeys = report.busiestKeys.map(Key.init)
-    history = report.history.map {
-      Span(start: $0.start.text, end: $0.end.text, versions: $0.versionCount, byteCount: $0.byteCount)
-    }
-    packs = report.packs.map {
-      Pack(
-        name: $0.name, created: $0.created.text, sealed: $0.isSealed, byteCount: $0.byteCount,
-        liveByteCount: $0.liveByteCount)
-    }
-    unreadable = report.unreadable
-    seconds = report.seconds.roundedToMilliseconds
   }
 }

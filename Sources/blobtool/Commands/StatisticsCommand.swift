@@ -28,7 +28,7 @@ struct StatisticsCommand: StoreCommand {
     if prometheus {
       return try StandardOutput.write(MetricsText(statistics, store: store.information.path).text)
     }
-    if shared.json { return try JSONText.print(StatisticsOutput(statistics)) }
+    if shared.json { return try JSONText.print(statistics) }
     var facts = FactTable()
     facts.add("keys", statistics.keyCount)
     facts.add("versions", statistics.versionCount)
@@ -45,42 +45,5 @@ struct StatisticsCommand: StoreCommand {
     facts.add("garbage", byteCount: statistics.garbageByteCount)
     facts.add("on disk", byteCount: statistics.diskByteCount)
     try facts.print()
-  }
-}
-
-/// Statistics as JSON.
-struct StatisticsOutput: Encodable {
-  var keys: Int
-  var versions: Int
-  var blobs: Int
-  var chunks: Int
-  var packs: Int
-  var plainByteCount: Int64
-  var uniqueByteCount: Int64
-  var storedByteCount: Int64
-  var garbageByteCount: Int64
-  var diskByteCount: Int64
-  var similarity: String
-  var baseByteCount: Int64
-  var deduplicationSavedByteCount: Int64
-  var codecSavedByteCount: Int64
-  var similaritySavedByteCount: Int64
-
-  init(_ statistics: StoreStatistics) {
-    keys = statistics.keyCount
-    versions = statistics.versionCount
-    blobs = statistics.blobCount
-    chunks = statistics.chunkCount
-    packs = statistics.packCount
-    plainByteCount = statistics.plainByteCount
-    uniqueByteCount = statistics.uniqueByteCount
-    storedByteCount = statistics.storedByteCount
-    garbageByteCount = statistics.garbageByteCount
-    diskByteCount = statistics.diskByteCount
-    similarity = statistics.usesSimilarity ? "on" : "off"
-    baseByteCount = statistics.baseByteCount
-    deduplicationSavedByteCount = statistics.deduplicationSavedByteCount
-    codecSavedByteCount = statistics.codecSavedByteCount
-    similaritySavedByteCount = statistics.similaritySavedByteCount
   }
 }

@@ -22,12 +22,12 @@ struct VerifyCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let report = try await shared.withProgress { meter in
-      try await store.verify(isQuick: quick, readsBlobs: blobs, progress: meter.handler)
+      try await store.verify(quick ? .structure : blobs ? .blobs : .chunks, progress: meter.handler)
     }
     if shared.json {
-      try JSONText.print(Output(report, isQuick: quick))
+      try JSONText.print(report)
     } else {
-      try StandardOutput.write(report.damaged.map { DamageOutput($0).text + "\n" }.joined())
+      try StandardOutput.write(report.damaged.map { $0.text + "\n" }.joined())
       for ahead in report.versionsAhead {
         try StandardOutput.write(
           "ahead of the clock: “\(ahead.key.printable)” version \(ahead.version) "
@@ -42,7 +42,7 @@ struct VerifyCommand: StoreCommand {
         facts.add("checked", byteCount: report.byteCount)
       }
       facts.add("damaged", report.damaged.count)
-      facts.add("time", HumanText.duration(report.seconds))
+      facts.add("time", HumanText.duration(report.duration))
       try facts.print()
     }
     if let summary = report.losses.summary {
@@ -56,33 +56,6 @@ struct VerifyCommand: StoreCommand {
         ExitStatus.damaged,
         "The store is damaged in \(HumanText.count(report.damaged.count, "place")); `blobtool repair` saves the rest."
       )
-    }
-  }
-
-  private struct Output: Encodable {
-    var blobs: Int
-    var chunks: Int
-    var byteCount: Int64
-    var isQuick: Bool
-    var damaged: [DamageOutput]
-    var lostPacks: [String]
-    var versionsAhead: [Ahead]
-    var seconds: Double
-
-    struct Ahead: Encodable {
-      var key: String
-      var version: String
-    }
-
-    init(_ report: VerificationReport, isQuick: Bool) {
-      self.isQuick = isQuick
-      versionsAhead = report.versionsAhead.map { Ahead(key: $0.key, version: $0.version.description) }
-      blobs = report.blobCount
-      chunks = report.chunkCount
-      byteCount = report.byteCount
-      damaged = report.damaged.map(DamageOutput.init)
-      lostPacks = report.losses.lostPacks
-      seconds = report.seconds.roundedToMilliseconds
     }
   }
 }

@@ -22,28 +22,12 @@ struct VersionsCommand: StoreCommand {
     let encoder = JSONText()
     var lines = LineOutput()
     for version in versions {
-      try lines.add(shared.json ? encoder.line(Output(version)) : text(version))
+      try lines.add(shared.json ? encoder.line(version) : text(version))
     }
     try lines.flush()
   }
 
   private func text(_ version: BlobVersion) -> String {
     "\(version.id)  \(HumanText.size(version.byteCount).padded(9))  \(version.created.text)  \(version.digest)"
-  }
-
-  private struct Output: Encodable {
-    var key: String
-    var version: String
-    var digest: String
-    var byteCount: Int64
-    var created: String
-
-    init(_ version: BlobVersion) {
-      key = version.key
-      self.version = version.id.description
-      digest = version.digest.description
-      byteCount = version.byteCount
-      created = version.created.text
-    }
   }
 }

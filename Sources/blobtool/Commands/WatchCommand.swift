@@ -34,42 +34,12 @@ struct WatchCommand: AsyncParsableCommand {
       }
       try Interruption.check()
       if shared.json {
-        for activity in activities { try JSONText.print(Output(activity)) }
+        for activity in activities { try JSONText.print(activity) }
       } else {
         try display.show(activities, saysNothing: once)
       }
       if once { return }
       try await Task.sleep(for: .seconds(interval))
-    }
-  }
-
-  private struct Output: Encodable {
-    var operation: String
-    var subject: String
-    var processID: Int32
-    var started: String
-    var updated: String
-    var phase: String
-    var doneByteCount: Int64
-    var totalByteCount: Int64
-    var doneCount: Int
-    var totalCount: Int
-    var bytesPerSecond: Int64?
-    var secondsLeft: Double?
-
-    init(_ activity: Activity) {
-      operation = activity.operation
-      subject = activity.subject
-      processID = activity.processID
-      started = activity.started.text
-      updated = activity.updated.text
-      phase = activity.progress.phase
-      doneByteCount = activity.progress.doneByteCount
-      totalByteCount = activity.progress.totalByteCount
-      doneCount = activity.progress.doneCount
-      totalCount = activity.progress.totalCount
-      bytesPerSecond = activity.bytesPerSecond.map { Int64($0) }
-      secondsLeft = activity.secondsLeft?.roundedToMilliseconds
     }
   }
 }
@@ -81,7 +51,7 @@ struct WatchDisplay {
 
   init(isTerminal: Bool) { self.isTerminal = isTerminal }
 
-  mutating func show(_ activities: [Activity], saysNothing: Bool) throws {
+  mutating func show(_ activities: [StoreActivity], saysNothing: Bool) throws {
     var lines: [String] = []
     for activity in activities { lines += Self.lines(activity, isTerminal: isTerminal) }
     if lines.isEmpty, isTerminal || saysNothing { lines = ["Nothing is running."] }
@@ -94,22 +64,22 @@ struct WatchDisplay {
     try StandardOutput.write(lines.map { $0 + "\n" }.joined(), after: control)
   }
 
-  private static func lines(_ activity: Activity, isTerminal: Bool) -> [String] {
+  private static func lines(_ activity: StoreActivity, isTerminal: Bool) -> [String] {
     let width = isTerminal ? Terminal.width : 200
     let now = Date()
     var title = activity.operation.printable
     if !activity.subject.isEmpty { title += " " + activity.subject.printable }
     let age = max(0, now.timeIntervalSince(activity.started))
-    let facts = ", process \(activity.processID), for \(HumanText.duration(age))"
+    let facts = ", process \(activity.processID), for \(HumanText.duration(.seconds(age)))"
     if title.count + facts.count > width - 1 {
       title = title.prefix(max(8, width - 2 - facts.count)) + "…"
     }
     let pace = Pace(
       activity.progress, bytesPerSecond: activity.bytesPerSecond, countPerSecond: nil,
-      secondsLeft: activity.secondsLeft)
+      secondsLeft: activity.timeLeft.map { $0 / .seconds(1) })
     var line = isTerminal ? pace.bar(width: width - 2) : pace.text
     let silence = now.timeIntervalSince(activity.updated)
-    if silence >= 10 { line += " (reported \(HumanText.duration(silence)) ago)" }
+    if silence >= 10 { line += " (reported \(HumanText.duration(.seconds(silence))) ago)" }
     return [title + facts, "  " + String(line.prefix(width - 3))]
   }
 }

@@ -39,17 +39,17 @@ struct WhyCommand: StoreCommand {
         ExitStatus.notFound,
         "There is neither a key nor a blob nor a chunk “\(text.text.printable)” in the store.")
     }
-    if shared.json { try JSONText.print(Output(usage, text.text)) } else { try print(usage) }
+    if shared.json { try JSONText.print(Output(asked: text.text, usage: usage)) } else { try print(usage) }
     try Failure.check(notFollowed: usage.unreadable)
   }
 
-  private func usage(in store: BlobStore) async throws -> Usage? {
-    if !digest, let usage = try await store.usage(of: .key(text.text), listCountMax: limit) { return usage }
+  private func usage(in store: BlobStore) async throws -> BlobUsage? {
+    if !digest, let usage = try await store.usage(of: .key(text.text), limit: limit) { return usage }
     guard let digest = DigestArgument(argument: text.text)?.digest(in: store) else { return nil }
-    return try await store.usage(of: .digest(digest), listCountMax: limit)
+    return try await store.usage(of: .digest(digest), limit: limit)
   }
 
-  private func print(_ usage: Usage) throws {
+  private func print(_ usage: BlobUsage) throws {
     var facts = FactTable()
     facts.add(usage.kind.rawValue, text.text.printable)
     facts.add(usage.kind == .key ? "size of all versions" : "size", byteCount: usage.byteCount)
@@ -83,46 +83,17 @@ struct WhyCommand: StoreCommand {
     if count > 0 { try lines.add("  and \(HumanText.grouped(count)) more; --limit shows them") }
   }
 
+  /// What was asked, beside the answer.
   private struct Output: Encodable {
-    struct Holder: Encodable {
-      var key: String
-      var version: String
-      var digest: String
-      var current: Bool
-      var created: String
-    }
+    let asked: String
+    let usage: BlobUsage
 
-    struct Sharer: Encodable {
-      var key: String
-      var sharedByteCount: Int64
-    }
+    private enum CodingKeys: String, CodingKey { case asked }
 
-    var asked: String
-    var kind: String
-    var byteCount: Int64
-    var chunks: Int
-    var storedByteCount: Int64
-    var exclusiveByteCount: Int64
-    var holderCount: Int
-    var heldBy: [Holder]
-    var sharerCount: Int
-    var sharedWith: [Sharer]
-
-    init(_ usage: Usage, _ text: String) {
-      asked = text
-      kind = usage.kind.rawValue
-      byteCount = usage.byteCount
-      chunks = usage.chunkCount
-      storedByteCount = usage.storedByteCount
-      exclusiveByteCount = usage.exclusiveByteCount
-      holderCount = usage.holderCount
-      heldBy = usage.holders.map {
-        Holder(
-          key: $0.version.key, version: $0.version.id.description, digest: $0.version.digest.description,
-          current: $0.isCurrent, created: $0.version.created.text)
-      }
-      sharerCount = usage.sharerCount
-      sharedWith = usage.sharers.map { Sharer(key: $0.key, sharedByteCount: $0.sharedByteCount) }
+    func encode(to encoder: any Encoder) throws {
+      try usage.encode(to: encoder)
+      var container = encoder.container(keyedBy: CodingKeys.self)
+      try container.encode(asked, forKey: .asked)
     }
   }
 }

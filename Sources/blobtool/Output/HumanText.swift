@@ -52,7 +52,8 @@ enum HumanText {
   }
 
   /// A span of time, roughly.
-  static func duration(_ seconds: Double) -> String {
+  static func duration(_ duration: Duration) -> String {
+    let seconds = duration / .seconds(1)
     if seconds < 10 { return String(format: "%.1f s", seconds) }
     let whole = Int(seconds.rounded())
     if whole < 60 { return "\(whole) s" }

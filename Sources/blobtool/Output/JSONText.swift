@@ -7,6 +7,10 @@ struct JSONText {
   init() {
     encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    encoder.dateEncodingStrategy = .custom { date, encoder in
+      var container = encoder.singleValueContainer()
+      try container.encode(date.text)
+    }
   }
 
   /// Encodes a value without line breaks. Escapes terminal controls as JSON allows, so the value stays exact.

@@ -36,7 +36,7 @@ struct ReportPage {
       <main>
       <h1><bdi>\(HTML.text(name.printable))</bdi></h1>
       <p class="path"><bdi>\(HTML.text(store.path.printable))</bdi> · \(HTML.time(made)) UTC</p>
-      \(body)<footer>Made by blobtool report in \(HumanText.duration(report.seconds)). Sizes are in units of 1,024; \
+      \(body)<footer>Made by blobtool report in \(HumanText.duration(report.duration)). Sizes are in units of 1,024; \
       rest the pointer on one for the number of bytes.</footer>
       </main>
       </body>

@@ -15,4 +15,4 @@ func randomBytes(_ count: Int, seed: UInt64) -> Data {
   return data.prefix(count)
 }
 
-func sha256(_ data: Data?) -> String { data.map { Digest.of($0, by: .sha256).hex } ?? "nothing" }
+func sha256(_ data: Data?) -> String { data.map { BlobDigest.of($0, by: .sha256).hex } ?? "nothing" }

@@ -7,7 +7,7 @@ import SystemPackage
 /// An object store whose service is a scripted server, with a clock that the test sets and pauses that take no time.
 struct Scripted {
   static let credentials = S3Credentials(
-    accessKey: "AKIDEXAMPLE", secretKey: Secret("very-secret"), sessionToken: Secret("secret-token"))
+    accessKey: "AKIDEXAMPLE", secretKey: S3Secret("very-secret"), sessionToken: S3Secret("secret-token"))
 
   let store: S3ObjectStore
   private let pauseLog: PauseLog

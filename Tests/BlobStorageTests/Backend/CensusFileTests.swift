@@ -73,7 +73,7 @@ struct CensusFileTests {
     defer { withExtendedLifetime(temporary) {} }
     let path = temporary.path.appending("census")
     let large = try SystemFiles().open(path, .create)
-    try large.truncate(to: Limits.censusByteCountMax + 1)
+    try large.truncate(to: BlobLimits.censusByteCountMax + 1)
     let error = failure { _ = try CensusFile(path, files: SystemFiles()).read() }
     #expect(error?.code == .corrupted && error?.path == path.string)
   }

@@ -120,7 +120,7 @@ struct StoreFolderTests {
       #expect(error?.code == code, sourceLocation: sourceLocation)
     }
     let refused = [
-      StoreOptions(chunkByteCountAverage: 1_000), StoreOptions(chunkByteCountAverage: 4 << 20),
+      StoreOptions(averageChunkByteCount: 1_000), StoreOptions(averageChunkByteCount: 4 << 20),
       StoreOptions(codec: .zlib, level: 10), StoreOptions(codec: .none, level: 1), StoreOptions(level: 0),
     ]
     for options in refused { await expect(.invalidArgument, at: "\(root)/new", options) }
@@ -143,7 +143,7 @@ struct StoreFolderTests {
     // The parent is missing, too.
     let path = "\(root)/parent/store"
     let options = StoreOptions(
-      digestAlgorithm: .sha256, chunkByteCountAverage: 4_096, codec: .zlib, level: .max, usesSimilarity: false
+      digestAlgorithm: .sha256, averageChunkByteCount: 4_096, codec: .zlib, level: .max, usesSimilarity: false
     )
     let store = try await BlobStore.create(at: path, options: options)
     try await store.set("k", to: Data([2]))

@@ -9,7 +9,7 @@ import Testing
 func thumbnail(of name: String, at folder: String, make: @escaping @Sendable () throws -> Data) async throws
   -> Data
 {
-  let cache = try await BlobCache.open(at: folder, limits: CacheLimits(byteCountMax: 500 << 20))
+  let cache = try await BlobCache.open(at: folder, limits: CacheLimits(byteLimit: 500 << 20))
   let data = try await cache.value(Data.self, forKey: "thumbnail/\(name)", priority: .high) {
     try make()  // once, however many ask for it at the same time
   }
@@ -29,7 +29,7 @@ private final class Counter: Sendable {
 struct BlobCacheTests {
   private let temporary: TemporaryFolder
   private var path: String { temporary.path.appending("cache").string }
-  private let limits = CacheLimits(byteCountMax: 64 << 20)
+  private let limits = CacheLimits(byteLimit: 64 << 20)
 
   init() throws { temporary = try TemporaryFolder() }
 
@@ -89,7 +89,7 @@ struct BlobCacheTests {
     #expect(point == Point(x: 3, y: 4))
     #expect(try await cache.value(Point.self, forKey: "p")?.x == 3)
     // What is too long to be stored is returned.
-    let long = Data(count: limits.valueByteCountMax + 1)
+    let long = Data(count: limits.valueByteLimit + 1)
     #expect(try await cache.value(Data.self, forKey: "long") { long } == long)
     #expect(try await cache.data(forKey: "long") == nil)
     try await cache.close()
@@ -157,9 +157,9 @@ struct BlobCacheTests {
     let store = try await BlobStore.create(at: path)
     #expect(try await store.cache() == nil)
     let cache = try await store.cache(
-      prefix: "images/ä", limits: CacheLimits(byteCountMax: 10 << 20, countMax: 7, lifetime: .seconds(3)))
+      prefix: "images/ä", limits: CacheLimits(byteLimit: 10 << 20, keyLimit: 7, lifetime: .seconds(3)))
     try await cache.set("k", to: Data("v".utf8))
-    #expect(try await store.current("images/äk") != nil)
+    #expect(try await store.currentVersion(of: "images/äk") != nil)
     let found = try #require(try await store.cache())
     #expect(found.prefix == "images/ä")
     #expect(found.limits == cache.limits)
@@ -206,11 +206,11 @@ struct BlobCacheTests {
     // As Format.md says: a name, the priority, and the milliseconds.
     let expected: [UInt8] = Array("bc1".utf8) + [2, 0xC0, 0x27, 0x09, 0, 0, 0, 0, 0]
     for key in ["a", "b", "c", "d"] {
-      let version = try await cache.store.current(key)
+      let version = try await cache.store.currentVersion(of: key)
       #expect(version?.metadata == expected, "\(key)")
     }
     try await cache.set("a", to: Data("x".utf8))
-    let plain = try await cache.store.current("a")
+    let plain = try await cache.store.currentVersion(of: "a")
     #expect(plain?.metadata == Array("bc1".utf8) + [1] + [UInt8](repeating: 0, count: 8))
     try await cache.close()
   }
@@ -280,7 +280,7 @@ struct BlobCacheTests {
 
   @Test("returns what was made also when the cache was ended meanwhile and cannot store it")
   func endedWhileMaking() async throws {
-    let limits = CacheLimits(byteCountMax: limits.byteCountMax, countMax: 5)
+    let limits = CacheLimits(byteLimit: limits.byteLimit, keyLimit: 5)
     let cache = try await BlobCache.open(at: path, limits: limits)
     let other = try await BlobStore.open(at: path)
     let made = try await cache.value(String.self, forKey: "k") {
@@ -292,7 +292,7 @@ struct BlobCacheTests {
     #expect(try await cache.data(forKey: "k") == nil)
     let error = await #expect(throws: BlobStorageError.self) { try await cache.set("k", to: Data([1])) }
     #expect(error?.code == .invalidArgument)
-    #expect(try await other.current("k") == nil)
+    #expect(try await other.currentVersion(of: "k") == nil)
     try await other.close()
     try await cache.close()
   }

@@ -62,7 +62,7 @@ struct CacheImportTests {
     #expect(max(most, progressMost.withLock { $0 }) < 5)
     #expect(report.newFileCount == 108)
     #expect(report.skipped == [])
-    #expect(report.byteCount > 3 * place.limits.byteCountMax)
+    #expect(report.byteCount > 3 * place.limits.byteLimit)
     let last = try Data(contentsOf: URL(filePath: "\(folder)/f1107"))
     #expect(try cache.data("f1107") == last)
     #expect(try cache.data("f1000") == nil)
@@ -85,7 +85,7 @@ struct CacheImportTests {
     let source = try sourcePlace.engine()
     var random = SplitMix64.announced()
     for index in 0..<15 { _ = try source.put("f\(10 + index)", .data(random.noise(1_000_000)), .relaxed) }
-    let place = try CachePlace(CacheLimits(byteCountMax: 10_000_000))
+    let place = try CachePlace(CacheLimits(byteLimit: 10_000_000))
     // A copy refuses versions of the future.
     place.clock.move(seconds: Int64(Date().timeIntervalSince1970) - 1_700_000_000)
     let cache = try place.cache()
@@ -103,21 +103,21 @@ struct CacheImportTests {
     let folder = temporary.path.string
     var random = SplitMix64(seed: 21)
     #expect(try cache.put("long", [1]))
-    try write(random.noise(place.limits.valueByteCountMax + 1), "long", in: folder)
+    try write(random.noise(place.limits.valueByteLimit + 1), "long", in: folder)
     // Like a photograph, which is else put from memory up to a greater length.
     try write(Data([0xFF, 0xD8, 0xFF]) + random.noise(2_000_000), "photo", in: folder)
-    try write(random.noise(place.limits.valueByteCountMax), "fits", in: folder)
+    try write(random.noise(place.limits.valueByteLimit), "fits", in: folder)
     let report = try Importer(cache.engine, ImportOptions(prefix: "c/"), nil).run([folder])
     #expect(report.newFileCount == 1)
     #expect(report.skipped.map(\.isFailure) == [true, true])
     #expect(try cache.data("long") == nil)
-    #expect(try cache.data("fits")?.count == place.limits.valueByteCountMax)
+    #expect(try cache.data("fits")?.count == place.limits.valueByteLimit)
     #expect(try cache.excess() <= 0)
     // Other keys of the store have no such limit.
     let other = try Importer(cache.engine, ImportOptions(prefix: "other/"), nil).run([folder])
     #expect(other.newFileCount == 3)
     #expect(
-      try cache.engine.version("other/long", nil)?.byteCount == Int64(place.limits.valueByteCountMax) + 1)
+      try cache.engine.version("other/long", nil)?.byteCount == Int64(place.limits.valueByteLimit) + 1)
     #expect(try cache.excess() <= 5)
     #expect(other.evictedFileCount == 0)
   }
@@ -154,7 +154,7 @@ struct CacheImportTests {
     #expect(try cache.put("long", [1]))
     for index in 0..<40 { _ = try engine.put("past-\(index)", .data(random.noise(300_000)), .relaxed) }
     #expect(try cache.excess() > 5)
-    try write(random.noise(place.limits.valueByteCountMax + 1), "long", in: temporary.path.string)
+    try write(random.noise(place.limits.valueByteLimit + 1), "long", in: temporary.path.string)
     let before = try contents(of: engine)
     _ = try Importer(engine, ImportOptions(isDryRun: true), nil).run([temporary.path.string])
     #expect(try contents(of: engine) == before)

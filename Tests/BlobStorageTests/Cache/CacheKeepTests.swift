@@ -9,7 +9,7 @@ import Testing
 struct CacheKeepTests {
   /// A cache of so many keys at most.
   private func place(keys countMax: Int) throws -> CachePlace {
-    try CachePlace(CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: countMax))
+    try CachePlace(CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: countMax))
   }
 
   /// Which of the keys k0, k1, and so on there are.
@@ -27,7 +27,7 @@ struct CacheKeepTests {
     // Some ten packs, and one value that fills more than a pack.
     var items = (0..<24).map { CacheItem(key: "k\($0)", data: random.noise(40_000)) }
     items.insert(CacheItem(key: "wide", data: random.noise(500_000)), at: 5)
-    items.insert(CacheItem(key: "long", data: Data(count: place.limits.valueByteCountMax + 1)), at: 9)
+    items.insert(CacheItem(key: "long", data: Data(count: place.limits.valueByteLimit + 1)), at: 9)
     items.append(CacheItem(key: "k3", data: Data([3])))
     #expect(try cache.put(items) == items.map { $0.key != "long" })
     for item in items.dropLast() where item.key != "k3" && item.key != "long" {
@@ -45,7 +45,7 @@ struct CacheKeepTests {
   func refusedInBetween() throws {
     let place = try CachePlace()
     let cache = try place.cache()
-    let long = Data(count: place.limits.valueByteCountMax + 1)
+    let long = Data(count: place.limits.valueByteLimit + 1)
     for key in ["first", "last"] { #expect(try cache.put(key, [0])) }
     let stored = try cache.put([
       CacheItem(key: "first", data: long), CacheItem(key: "first", data: Data([1])),
@@ -113,7 +113,7 @@ struct CacheKeepTests {
   @Test("a value that comes from memory is used like any other")
   func usedFromMemory() throws {
     let place = try place(keys: 3)
-    let cache = try place.cache(memoryByteCountMax: 1 << 20)
+    let cache = try place.cache(memoryByteLimit: 1 << 20)
     for index in 0..<3 { #expect(try cache.put("k\(index)", [UInt8(index)])) }
     for index in [0, 1, 0] {
       #expect(try cache.data("k\(index)") == Data([UInt8(index)]))
@@ -170,7 +170,7 @@ struct CacheKeepTests {
     // Another process sees them.
     let other = try place.cache()
     var limits = place.limits
-    limits.countMax = 1_024
+    limits.keyLimit = 1_024
     try other.setLimits(limits)
     #expect(try left(other, of: 1_100) == Array(0..<1_024))
   }
@@ -178,7 +178,7 @@ struct CacheKeepTests {
   @Test("memory has the values that were read last, and no more than it may")
   func memory() throws {
     let place = try CachePlace()
-    let cache = try place.cache(memoryByteCountMax: 100)
+    let cache = try place.cache(memoryByteLimit: 100)
     for index in 0..<6 { #expect(try cache.put("k\(index)", [UInt8](repeating: UInt8(index), count: 40))) }
     try cache.engine.writer.rollOver()
     for index in 0..<6 { #expect(try cache.data("k\(index)")?.count == 40) }
@@ -207,8 +207,8 @@ struct CacheKeepTests {
     arguments: [(nil, 200), (50, 50), (600, 600)] as [(Int?, Int64)])
   func lifetime(_ own: Int?, _ expected: Int64) throws {
     let place = try CachePlace(
-      CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, lifetime: .seconds(200)))
-    let cache = try place.cache(memoryByteCountMax: 1 << 20)
+      CacheLimits(byteLimit: CacheLimits.smallestByteLimit, lifetime: .seconds(200)))
+    let cache = try place.cache(memoryByteLimit: 1 << 20)
     #expect(try cache.put("k", [1], lifetime: own.map { Duration.seconds($0) }))
     place.clock.move(seconds: expected - 1)
     #expect(try cache.data("k") == Data([1]))
@@ -231,11 +231,11 @@ struct CacheKeepTests {
     }
     #expect(try cache.put("kept", kept))
     place.clock.move(seconds: 10)
-    let planned = try engine.trimAndCollectGarbage(CollectionOptions(isDryRun: true), progress: nil)
+    let planned = try engine.trimAndCollectGarbage(GarbageCollectionOptions(isDryRun: true), progress: nil)
     #expect(planned.evictedKeyCount == 0)
     for index in 0..<3 { #expect(try engine.version("k\(index)", nil) != nil) }
     let before = try engine.folder.allocatedByteCount()
-    let done = try engine.trimAndCollectGarbage(CollectionOptions(), progress: nil)
+    let done = try engine.trimAndCollectGarbage(GarbageCollectionOptions(), progress: nil)
     #expect(done.evictedKeyCount == 3)
     #expect(done.freedByteCount > 500_000)
     #expect(try before - engine.folder.allocatedByteCount() > 500_000)
@@ -263,9 +263,9 @@ struct CacheKeepTests {
     #expect(leftCount > 50 && leftCount < 90)
     #expect(report.expiredKeyCount == 1)
     #expect(report.evictedKeyCount == 100 - leftCount)
-    #expect(report.diskByteCount == after && after <= place.limits.byteCountMax)
+    #expect(report.diskByteCount == after && after <= place.limits.byteLimit)
     #expect(report.freedByteCount == before - after)
-    #expect(report.byteCountMax == place.limits.byteCountMax)
+    #expect(report.byteLimit == place.limits.byteLimit)
     let statistics = try cache.statistics()
     #expect(statistics.keyCount == leftCount)
     #expect(statistics.diskByteCount == after)
@@ -282,7 +282,7 @@ struct CacheKeepTests {
     let cache = try place.cache(engine)
     #expect(try cache.statistics().keyCount == 2_100)
     var limits = place.limits
-    limits.countMax = 1_050
+    limits.keyLimit = 1_050
     try cache.setLimits(limits)
     #expect(try cache.statistics().keyCount == 1_050)
     #expect(try cache.statistics().counts.evictedCount == 1_050)

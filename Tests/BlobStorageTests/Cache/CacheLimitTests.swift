@@ -97,7 +97,7 @@ struct CacheLimitTests {
 
   @Test("as a number of keys takes the lowest priority first")
   func keysOfPriorities() throws {
-    let place = try CachePlace(CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: 6))
+    let place = try CachePlace(CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: 6))
     let cache = try place.cache()
     for (index, priority) in [CachePriority.high, .normal, .low, .high, .normal, .low].enumerated() {
       #expect(try cache.put("k\(index)", [UInt8(index)], priority: priority))
@@ -111,7 +111,7 @@ struct CacheLimitTests {
 
   @Test("can be a number of keys")
   func keys() throws {
-    let limits = CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: 10)
+    let limits = CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: 10)
     let place = try CachePlace(limits)
     let cache = try place.cache()
     for index in 0..<30 {
@@ -126,38 +126,38 @@ struct CacheLimitTests {
   @Test("refuses a value that is too long, and the value before it is gone too")
   func tooLong() throws {
     let place = try CachePlace()
-    let cache = try place.cache(memoryByteCountMax: 1 << 20)
+    let cache = try place.cache(memoryByteLimit: 1 << 20)
     #expect(try cache.put("k", [1, 2, 3]))
     #expect(try cache.data("k") == Data([1, 2, 3]))
-    #expect(try !cache.put("k", [UInt8](repeating: 7, count: place.limits.valueByteCountMax + 1)))
+    #expect(try !cache.put("k", [UInt8](repeating: 7, count: place.limits.valueByteLimit + 1)))
     #expect(try cache.data("k") == nil)
     var random = SplitMix64(seed: 1)
     for index in 0..<14 {
-      #expect(try cache.put("long-\(index % 10)", random.noise(place.limits.valueByteCountMax)))
+      #expect(try cache.put("long-\(index % 10)", random.noise(place.limits.valueByteLimit)))
       #expect(try cache.excess() < 5)
     }
-    #expect(try cache.data("long-3")?.count == place.limits.valueByteCountMax)
+    #expect(try cache.data("long-3")?.count == place.limits.valueByteLimit)
   }
 
   @Test("can be lowered, for every process, and raised again")
   func lowered() throws {
-    let place = try CachePlace(CacheLimits(byteCountMax: 16 << 20))
+    let place = try CachePlace(CacheLimits(byteLimit: 16 << 20))
     let first = try place.cache()
     let second = try place.cache()
     var random = SplitMix64(seed: 2)
     for index in 0..<240 { #expect(try first.put("k\(index)", random.noise(60_000))) }
-    try second.setLimits(CacheLimits(byteCountMax: 8 << 20))
+    try second.setLimits(CacheLimits(byteLimit: 8 << 20))
     #expect(try second.excess() <= 0)
     for index in 0..<60 { #expect(try first.put("n\(index)", random.noise(60_000))) }
-    #expect(first.limits.byteCountMax == 8 << 20)
+    #expect(first.limits.byteLimit == 8 << 20)
     #expect(try first.excess() < 5)
     #expect(try first.data("n59") != nil)
-    #expect(failure { try first.setLimits(CacheLimits(byteCountMax: 1)) }?.code == .invalidArgument)
-    #expect(first.limits.byteCountMax == 8 << 20)
+    #expect(failure { try first.setLimits(CacheLimits(byteLimit: 1)) }?.code == .invalidArgument)
+    #expect(first.limits.byteLimit == 8 << 20)
     // Opening with another limit sets it.
-    let third = try place.cache(limits: CacheLimits(byteCountMax: 16 << 20))
+    let third = try place.cache(limits: CacheLimits(byteLimit: 16 << 20))
     try third.engine.close()
-    #expect(try first.statistics().limits.byteCountMax == 16 << 20)
+    #expect(try first.statistics().limits.byteLimit == 16 << 20)
   }
 
   @Test("is one for the folder: other keys take from it, and only the cache's keys go")
@@ -243,7 +243,7 @@ struct CacheLimitTests {
     for index in 0..<110 { #expect(try cache.put("k\(index)", random.noise(60_000))) }
     for index in 0..<40 { _ = try cache.engine.put("past-\(index)", .data(random.noise(100_000)), .relaxed) }
     #expect(try cache.excess() > 5)
-    let report = try cache.engine.trimAndCollectGarbage(CollectionOptions(), progress: nil)
+    let report = try cache.engine.trimAndCollectGarbage(GarbageCollectionOptions(), progress: nil)
     #expect(report.evictedKeyCount > 0)
     #expect(try cache.excess() <= 0)
     #expect(try cache.engine.verify().damaged == [])

@@ -57,7 +57,7 @@ struct CacheNotesTests {
 
   @Test("a put and a drop write to the pack only, and the catalog follows later")
   func later() throws {
-    let place = try CachePlace(CacheLimits(byteCountMax: 100 << 20))
+    let place = try CachePlace(CacheLimits(byteLimit: 100 << 20))
     let cache = try place.cache()
     let tails = try #require(cache.engine.catalog.tails)
     #expect(try cache.put("first", [1]))
@@ -79,13 +79,13 @@ struct CacheNotesTests {
     for index in 0..<39 { #expect(try one.put("one\(index)", random.noise(byteCount))) }
     #expect(try other.engine.catalog.read { view throws(BlobStorageError) in try view.cachedKeyCount() } < 39)
     for index in 0..<60 { #expect(try other.put("other\(index)", random.noise(byteCount))) }
-    #expect(try other.engine.folder.allocatedByteCount() <= place.limits.byteCountMax * 105 / 100)
+    #expect(try other.engine.folder.allocatedByteCount() <= place.limits.byteLimit * 105 / 100)
     #expect(try other.contains("other59"))
   }
 
   @Test("a number of keys is held by two processes that take turns")
   func count() throws {
-    let place = try CachePlace(CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: 16))
+    let place = try CachePlace(CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: 16))
     let (one, other) = (try place.cache(), try place.cache())
     for index in 0..<60 {
       let cache = index % 5 < 3 ? one : other
@@ -122,7 +122,7 @@ struct CacheNotesTests {
       try engine.catalog.write { transaction throws(BlobStorageError) in
         try transaction.beginCountingVersions()
       }
-      let digests = values.map { Digest.of($0, by: .blake3) }
+      let digests = values.map { BlobDigest.of($0, by: .blake3) }
       let counted = try engine.catalog.read { transaction throws(BlobStorageError) in
         var counted: [Int] = []
         for digest in digests { counted.append(try transaction.versionCount(of: digest)) }
@@ -148,7 +148,7 @@ struct CacheNotesTests {
   @Test("collecting named packs takes nothing that is needed", arguments: [true, false])
   func scope(usesSimilarity: Bool) throws {
     let place = try StorePlace(
-      StoreOptions(chunkByteCountAverage: 4_096, usesSimilarity: usesSimilarity))
+      StoreOptions(averageChunkByteCount: 4_096, usesSimilarity: usesSimilarity))
     var environment = Engine.Environment()
     environment.packByteCountTarget = 24 << 10
     let engine = try place.engine(environment)

@@ -16,7 +16,7 @@ final class CachePlace: Sendable {
   let limits: CacheLimits
 
   init(
-    _ limits: CacheLimits = CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin), disk: SimulatedDisk? = nil
+    _ limits: CacheLimits = CacheLimits(byteLimit: CacheLimits.smallestByteLimit), disk: SimulatedDisk? = nil
   ) throws {
     self.limits = limits
     self.disk = disk
@@ -56,16 +56,16 @@ final class CachePlace: Sendable {
     environment.clock = WallClock(now: { clock.now })
     return try Engine(
       path: storePath,
-      configuration: StoreConfiguration(logger: log.logger, cacheByteCountMax: 0, threadCount: 1),
+      configuration: StoreConfiguration(logger: log.logger, cacheByteLimit: 0, threadCount: 1),
       environment: environment)
   }
 
   func cache(
-    _ engine: Engine? = nil, prefix: String = "", limits: CacheLimits? = nil, memoryByteCountMax: Int = 0
+    _ engine: Engine? = nil, prefix: String = "", limits: CacheLimits? = nil, memoryByteLimit: Int = 0
   ) throws -> CacheCore {
     try CacheCore(
       engine: try engine ?? self.engine(), prefix: prefix, limits: limits ?? self.limits,
-      memoryByteCountMax: memoryByteCountMax, durability: .relaxed)
+      memoryByteLimit: memoryByteLimit, durability: .relaxed)
   }
 
   func removeCatalog() throws {
@@ -121,7 +121,7 @@ extension CacheCore {
     let byteCount =
       FileManager.default.fileExists(atPath: path)
       ? standingByteCount(below: path) : try engine.folder.allocatedByteCount()
-    return 100 * Double(byteCount - limits.byteCountMax) / Double(limits.byteCountMax)
+    return 100 * Double(byteCount - limits.byteLimit) / Double(limits.byteLimit)
   }
 
   /// Bytes of the files that are there before and after the look: at some moment all of them were.

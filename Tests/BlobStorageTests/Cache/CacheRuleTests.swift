@@ -10,14 +10,14 @@ import Testing
 struct CacheRuleTests {
   /// A cache of so many keys at most.
   private func place(keys countMax: Int) throws -> CachePlace {
-    try CachePlace(CacheLimits(byteCountMax: CacheLimits.byteCountMaxMin, countMax: countMax))
+    try CachePlace(CacheLimits(byteLimit: CacheLimits.smallestByteLimit, keyLimit: countMax))
   }
 
   @Test("a value that is refused takes the one before along, and the others are put")
   func refused() throws {
     let place = try CachePlace()
     let cache = try place.cache()
-    let long = Data(count: place.limits.valueByteCountMax + 1)
+    let long = Data(count: place.limits.valueByteLimit + 1)
     for key in ["a", "b", "c"] { #expect(try cache.put(key, [1])) }
     let stored = try cache.put([
       CacheItem(key: "a", data: Data([2])), CacheItem(key: "b", data: long),
@@ -133,7 +133,7 @@ struct CacheRuleTests {
   @Test("memory never gives a value that was replaced, by whomever", arguments: [true, false])
   func memory(byAnother: Bool) throws {
     let place = try CachePlace()
-    let cache = try place.cache(memoryByteCountMax: 100)
+    let cache = try place.cache(memoryByteLimit: 100)
     let writer = byAnother ? try place.cache() : cache
     #expect(try cache.put("k", [UInt8](repeating: 1, count: 20)))
     #expect(try cache.data("k") == Data(repeating: 1, count: 20))
@@ -190,7 +190,7 @@ struct CacheRuleTests {
     _ = try cache.engine.put("other", .data(Data([6])), .relaxed)
     #expect(try cache.data("k0") == Data([0]))
     try cache.adopt(["past"])
-    try cache.setLimits(CacheLimits(byteCountMax: place.limits.byteCountMax, countMax: 3))
+    try cache.setLimits(CacheLimits(byteLimit: place.limits.byteLimit, keyLimit: 3))
     #expect(
       try cache.engine.keys("", after: nil, limit: 10).map(\.key) == ["c/high", "c/k0", "c/past", "other"])
     #expect(try cache.statistics().keyCount == 3)
@@ -254,7 +254,7 @@ struct CacheRuleTests {
     #expect(forecast.evictedKeyCount == 0)
     #expect(forecast.evictedByteCount == 0)
     #expect(forecast.diskByteCount == (try engine.folder.allocatedByteCount()))
-    limits.countMax = 4
+    limits.keyLimit = 4
     forecast = try engine.cacheForecast(prefix: "c/", limits: limits)
     #expect(forecast.evictedKeyCount == 6)
     #expect(forecast.evictedByteCount == 600)
@@ -263,7 +263,7 @@ struct CacheRuleTests {
     forecast = try engine.cacheForecast(prefix: "c/", limits: limits)
     #expect(forecast.evictedKeyCount == 5)
     #expect(forecast.evictedByteCount == 500)
-    limits.byteCountMax = 1
+    limits.byteLimit = 1
     #expect(failure { _ = try engine.cacheForecast(prefix: "c/", limits: limits) }?.code == .invalidArgument)
     #expect(try engine.keys("", after: nil, limit: 20).count == 11)
     #expect(try engine.cacheSettings() == nil)
@@ -276,7 +276,7 @@ struct CacheRuleTests {
     _ = try engine.put("c/k", .data(Data([1])), .relaxed)
     func cache(_ prefix: String, takesKeys: Bool) throws {
       _ = try CacheCore(
-        engine: engine, prefix: prefix, limits: place.limits, memoryByteCountMax: 0, durability: .relaxed,
+        engine: engine, prefix: prefix, limits: place.limits, memoryByteLimit: 0, durability: .relaxed,
         takesKeys: takesKeys)
     }
     for prefix in ["", "c/"] {

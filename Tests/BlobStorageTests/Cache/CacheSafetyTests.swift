@@ -30,7 +30,7 @@ struct CacheSafetyTests {
     let disk = SimulatedDisk()
     let place = try CachePlace(disk: disk)
     let cache = try CacheCore(
-      engine: place.engine(), prefix: "", limits: place.limits, memoryByteCountMax: 0,
+      engine: place.engine(), prefix: "", limits: place.limits, memoryByteLimit: 0,
       durability: way == .byOptions ? .relaxed : .durable)
     var random = SplitMix64(seed: 41)
     var values = ["a": random.noise(90_000)]
@@ -55,7 +55,7 @@ struct CacheSafetyTests {
     let place = try CachePlace(disk: disk)
     let cache = try place.cache(prefix: "c/")
     var limits = place.limits
-    limits.countMax = 7
+    limits.keyLimit = 7
     limits.lifetime = .seconds(90)
     // Longer than what comes in its place.
     try disk.write([UInt8](repeating: 0x20, count: 3_000), to: "/store/cache.new")
@@ -110,7 +110,7 @@ struct CacheSafetyTests {
     let cache = try place.cache(prefix: "c/")
     let engine = cache.engine
     var random = SplitMix64(seed: 43)
-    func room() throws -> Int { try Int(place.limits.byteCountMax - engine.folder.allocatedByteCount()) }
+    func room() throws -> Int { try Int(place.limits.byteLimit - engine.folder.allocatedByteCount()) }
     // Other keys take all but half a pack.
     var index = 0
     while try room() > 90_000 {
@@ -174,7 +174,7 @@ struct CacheSafetyTests {
     #expect(try !cache.put("k", random.noise(20_000)))
     // There would be room from here on.
     _ = try engine.delete(["other"], .relaxed)
-    _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     tenths.store(9, ordering: .relaxed)
     #expect(try !cache.put("k", random.noise(20_000)))
     tenths.store(11, ordering: .relaxed)
@@ -185,14 +185,14 @@ struct CacheSafetyTests {
 
   @Test("one that is opened with a lower limit than it had holds that at once")
   func lowerLimit() throws {
-    let place = try CachePlace(CacheLimits(byteCountMax: 16 << 20))
+    let place = try CachePlace(CacheLimits(byteLimit: 16 << 20))
     var random = SplitMix64(seed: 44)
     do {
       let cache = try place.cache()
       for index in 0..<120 { #expect(try cache.put("k\(index)", random.noise(100_000))) }
       try cache.engine.close()
     }
-    let cache = try place.cache(limits: CacheLimits(byteCountMax: 8 << 20))
+    let cache = try place.cache(limits: CacheLimits(byteLimit: 8 << 20))
     #expect(try cache.excess() <= 0)
     #expect(try cache.contains("k119"))
     #expect(try !cache.contains("k0"))
@@ -208,7 +208,7 @@ struct CacheSafetyTests {
       _ = try engine.put("k\(index)", .data(random.noise(100_000)), .relaxed)
     }
     let forecast = try engine.cacheForecast(prefix: "", limits: place.limits)
-    let excess = forecast.diskByteCount - place.limits.byteCountMax
+    let excess = forecast.diskByteCount - place.limits.byteLimit
     #expect(excess > 2_000_000)
     #expect(abs(forecast.evictedByteCount - excess) < 100_000)
     #expect(abs(Int64(forecast.evictedKeyCount) * 100_000 - excess) < 200_000)
@@ -241,21 +241,21 @@ struct CacheSafetyTests {
   @Test("limits out of range are refused, and a value has an eighth of the limit at most")
   func limits() throws {
     let place = try CachePlace()
-    let least = CacheLimits.byteCountMaxMin
+    let least = CacheLimits.smallestByteLimit
     #expect(least == 8 << 20)
     for wrong in [
-      CacheLimits(byteCountMax: least - 1), CacheLimits(byteCountMax: least, countMax: 0),
-      CacheLimits(byteCountMax: least, countMax: -1), CacheLimits(byteCountMax: least, lifetime: .zero),
-      CacheLimits(byteCountMax: least, lifetime: .seconds(-1)),
+      CacheLimits(byteLimit: least - 1), CacheLimits(byteLimit: least, keyLimit: 0),
+      CacheLimits(byteLimit: least, keyLimit: -1), CacheLimits(byteLimit: least, lifetime: .zero),
+      CacheLimits(byteLimit: least, lifetime: .seconds(-1)),
     ] {
       #expect(failure { _ = try place.cache(limits: wrong) }?.code == .invalidArgument, "\(wrong)")
     }
     #expect(try place.engine().cacheSettings() == nil)
-    let right = CacheLimits(byteCountMax: least, countMax: 1, lifetime: .milliseconds(1))
+    let right = CacheLimits(byteLimit: least, keyLimit: 1, lifetime: .milliseconds(1))
     #expect(try place.cache(limits: right).limits == right)
-    #expect(CacheLimits(byteCountMax: least).valueByteCountMax == 1 << 20)
-    #expect(CacheLimits(byteCountMax: 512 << 20).valueByteCountMax == 64 << 20)
-    #expect(CacheLimits(byteCountMax: 1 << 40).valueByteCountMax == 64 << 20)
+    #expect(CacheLimits(byteLimit: least).valueByteLimit == 1 << 20)
+    #expect(CacheLimits(byteLimit: 512 << 20).valueByteLimit == 64 << 20)
+    #expect(CacheLimits(byteLimit: 1 << 40).valueByteLimit == 64 << 20)
   }
 
   @Test("a prefix leaves room for a key behind it", arguments: [(4_095, true), (4_096, false)])

@@ -127,7 +127,7 @@ struct CacheTroubleTests {
   @Test("whose clock jumps is at worst too quick to forget")
   func clocks() throws {
     let place = try CachePlace()
-    let cache = try place.cache(memoryByteCountMax: 1 << 20)
+    let cache = try place.cache(memoryByteLimit: 1 << 20)
     #expect(try cache.put("k", [1], lifetime: .seconds(600)))
     place.clock.move(seconds: 599)
     #expect(try cache.data("k") == Data([1]))

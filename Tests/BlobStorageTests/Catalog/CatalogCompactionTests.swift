@@ -5,9 +5,9 @@ import Testing
 
 @Suite("A catalog whose file is longer than it need be")
 struct CatalogCompactionTests {
-  private static func digests(_ catalog: Catalog) throws -> [Digest] {
+  private static func digests(_ catalog: Catalog) throws -> [BlobDigest] {
     try catalog.read { (transaction) throws(BlobStorageError) in
-      var found: [Digest] = []
+      var found: [BlobDigest] = []
       try transaction.forEachChunk { digest, _ in
         found.append(digest)
         return true

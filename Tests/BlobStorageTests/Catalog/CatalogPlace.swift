@@ -9,7 +9,7 @@ final class CatalogPlace {
   let catalog: Catalog
 
   static let store = StoreHeader(
-    flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
+    flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, averageChunkByteCount: 65_536,
     storeID: PackPlace.storeID, created: 1)
 
   init(mapByteCount: Int = 1 << 24) throws {
@@ -82,12 +82,12 @@ final class CatalogPlace {
   }
 
   /// Everything that the catalog says of these keys, stamps and digests, packs by their names.
-  func dump(keys: [[UInt8]], stamps: [Stamp], digests: [Digest]) throws -> [String] {
+  func dump(keys: [[UInt8]], stamps: [Stamp], digests: [BlobDigest]) throws -> [String] {
     try Self.dump(catalog, keys: keys, stamps: stamps, digests: digests)
   }
 
   static func dump(
-    _ catalog: Catalog, keys: [[UInt8]], stamps: [Stamp], digests: [Digest]
+    _ catalog: Catalog, keys: [[UInt8]], stamps: [Stamp], digests: [BlobDigest]
   ) throws -> [String] {
     try catalog.read { (transaction) throws(BlobStorageError) in
       var lines: [String] = []

@@ -25,7 +25,7 @@ struct CatalogRowTests {
     let changes: [(inout PackRow) -> Void] = [
       { _ in }, { $0.state = .condemned }, { $0.state = .retired }, { $0.isSealed = true },
       { $0.isDamaged = true }, { $0.isPoisoned = true }, { $0.isLost = true }, { $0.hasLostRecords = true },
-      { $0.appliedByteCount = 1 << 40 }, { $0.recordCount = Limits.packRecordCountMax },
+      { $0.appliedByteCount = 1 << 40 }, { $0.recordCount = BlobLimits.packRecordCountMax },
       { $0.durableByteCount = 1 << 41 }, { $0.promisedByteCount = 1 << 42 },
     ]
     let number = try place.catalog.write { (transaction) throws(BlobStorageError) in
@@ -49,16 +49,16 @@ struct CatalogRowTests {
   func chunks(hasBase: Bool, hasFeatures: Bool) throws {
     let place = try CatalogPlace()
     let record = ChunkRecord(
-      digest: Digest.of([1] as [UInt8]), plainByteCount: Limits.chunkByteCountMax, codecNumber: 2,
-      base: hasBase ? Digest.of([2] as [UInt8]) : nil,
+      digest: BlobDigest.of([1] as [UInt8]), plainByteCount: BlobLimits.chunkByteCountMax, codecNumber: 2,
+      base: hasBase ? BlobDigest.of([2] as [UInt8]) : nil,
       features: hasFeatures ? Self.features : nil)
-    let offset = Limits.packByteCountMax - 1
+    let offset = BlobLimits.packByteCountMax - 1
     let packRecord = PackRecord(
-      .chunk(record), offset: offset, payloadByteCount: Limits.recordPayloadByteCountMax)
+      .chunk(record), offset: offset, payloadByteCount: BlobLimits.recordPayloadByteCountMax)
     try place.catalog.write { (transaction) throws(BlobStorageError) in
       var pack = PackRow(name: PackPlace.header().name, created: 1)
       pack.appliedByteCount = offset
-      pack.recordCount = Limits.packRecordCountMax - 1
+      pack.recordCount = BlobLimits.packRecordCountMax - 1
       let number = try transaction.addPack(pack)
       try transaction.apply(packRecord, from: number, &pack)
       try transaction.setPackRow(number, pack)
@@ -67,7 +67,7 @@ struct CatalogRowTests {
       (try transaction.chunkRow(record.digest), try transaction.packNumber(PackPlace.header().name))
     }
     let (found, pack) = (try #require(row), try #require(number))
-    #expect(found.place == Place(pack: pack, offset: offset, ordinal: Limits.packRecordCountMax - 1))
+    #expect(found.place == Place(pack: pack, offset: offset, ordinal: BlobLimits.packRecordCountMax - 1))
     #expect(found.plainByteCount == record.plainByteCount)
     #expect(found.storedByteCount == packRecord.payloadByteCount)
     #expect(found.codecNumber == 2 && found.base == record.base)
@@ -80,8 +80,9 @@ struct CatalogRowTests {
   func manifests() throws {
     let place = try CatalogPlace()
     let record = ManifestRecord(
-      digest: Digest.of([1] as [UInt8]), byteCount: Limits.blobByteCountMax, chunkCount: 1 << 33, depth: 1,
-      listedCount: Limits.manifestListCountMax)
+      digest: BlobDigest.of([1] as [UInt8]), byteCount: BlobLimits.maximumBlobByteCount, chunkCount: 1 << 33,
+      depth: 1,
+      listedCount: BlobLimits.manifestListCountMax)
     let packRecord = PackRecord(
       .manifest(record), offset: Int64(PackHeader.byteCount), payloadByteCount: record.payloadByteCount)
     let row = try place.catalog.write { (transaction) throws(BlobStorageError) -> ManifestRow? in
@@ -142,20 +143,21 @@ struct CatalogRowTests {
   func shared(_ trouble: Trouble, strikesBase: Bool) throws {
     let place = try CatalogPlace()
     let (plain, base): ([UInt8], [UInt8]) = ([1, 2, 3], [4, 5, 6])
-    let blob = Digest.of([7] as [UInt8])
-    let entry = ChunkEntry(digest: Digest.of(plain), plainByteCount: 3)
+    let blob = BlobDigest.of([7] as [UInt8])
+    let entry = ChunkEntry(digest: BlobDigest.of(plain), plainByteCount: 3)
     var basePack = SamplePack(PackPlace.header(writer: 1))
     basePack.append(.chunk(base))
     var pack = SamplePack(PackPlace.header(writer: 2))
-    pack.append(.chunk(plain, base: Digest.of(base)))
+    pack.append(.chunk(plain, base: BlobDigest.of(base)))
     pack.append(.manifest(blob, [entry, entry]))
     try place.apply(basePack, 0..<1)
     try place.apply(pack, 0..<2)
     func sharing() throws -> [Bool] {
       try place.catalog.read { (transaction) throws(BlobStorageError) in
         [
-          try transaction.chunkToShare(Digest.of(plain)) != nil,
-          try transaction.baseToShare(Digest.of(base)) != nil, try transaction.manifestToShare(blob) != nil,
+          try transaction.chunkToShare(BlobDigest.of(plain)) != nil,
+          try transaction.baseToShare(BlobDigest.of(base)) != nil,
+          try transaction.manifestToShare(blob) != nil,
         ]
       }
     }
@@ -163,7 +165,7 @@ struct CatalogRowTests {
     try Self.change(strikesBase ? basePack : pack, in: place) { trouble.strike(&$0) }
     #expect(try sharing() == [false, !strikesBase, strikesBase])
     let row = try place.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.chunkRow(Digest.of(plain))
+      try transaction.chunkRow(BlobDigest.of(plain))
     }
     #expect(row != nil, "it can be read still")
   }
@@ -179,11 +181,11 @@ struct CatalogRowTests {
     var without = SamplePack(PackPlace.header(writer: 2, created: isYounger ? 3 : 2))
     without.append(.chunk(plain))
     var with = SamplePack(PackPlace.header(writer: 3, created: isYounger ? 2 : 3))
-    with.append(.chunk(plain, base: Digest.of(base)))
+    with.append(.chunk(plain, base: BlobDigest.of(base)))
     try place.apply(basePack, 0..<1)
     for pack in comesFirst ? [without, with] : [with, without] { try place.apply(pack, 0..<1) }
     let name = try place.catalog.read { (transaction) throws(BlobStorageError) -> PackName? in
-      guard let row = try transaction.chunkRow(Digest.of(plain)), row.base == nil else { return nil }
+      guard let row = try transaction.chunkRow(BlobDigest.of(plain)), row.base == nil else { return nil }
       return try transaction.packRow(row.place.pack)?.name
     }
     #expect(name == without.header.name)
@@ -195,8 +197,8 @@ struct CatalogRowTests {
     let plain: [UInt8] = [1, 2, 3]
     let bases: [[UInt8]] = [[4, 5, 6], [7, 8, 9]]
     var packs = (1...3).map { SamplePack(PackPlace.header(writer: UInt64($0), created: UInt64($0))) }
-    packs[0].append(.chunk(plain, base: Digest.of(bases[0])))
-    packs[1].append(.chunk(plain, base: Digest.of(bases[1])))
+    packs[0].append(.chunk(plain, base: BlobDigest.of(bases[0])))
+    packs[1].append(.chunk(plain, base: BlobDigest.of(bases[1])))
     for base in bases { packs[2].append(.chunk(base)) }
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
       let place = try CatalogPlace()
@@ -204,9 +206,9 @@ struct CatalogRowTests {
         try place.apply(packs[index], 0..<packs[index].records.count, isRebuilding: true)
       }
       let row = try place.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.chunkToShare(Digest.of(plain))
+        try transaction.chunkToShare(BlobDigest.of(plain))
       }
-      #expect(row?.base == Digest.of(bases[1]), "\(order)")
+      #expect(row?.base == BlobDigest.of(bases[1]), "\(order)")
     }
   }
 
@@ -215,15 +217,15 @@ struct CatalogRowTests {
     let plain: [UInt8] = [1, 2, 3]
     var packs = (1...3).map { SamplePack(PackPlace.header(writer: UInt64($0), created: UInt64($0))) }
     packs[0].append(.chunk([4, 5, 6]))
-    packs[1].append(.chunk(plain, base: Digest.of([4, 5, 6] as [UInt8])))
-    packs[2].append(.chunk(plain, base: Digest.of([7, 8, 9] as [UInt8])))
+    packs[1].append(.chunk(plain, base: BlobDigest.of([4, 5, 6] as [UInt8])))
+    packs[2].append(.chunk(plain, base: BlobDigest.of([7, 8, 9] as [UInt8])))
     for isTakenIn in [false, true] {
       let place = try CatalogPlace()
       for index in [0, 2, 1] { try place.apply(packs[index], 0..<1, isTakenIn: isTakenIn) }
       let row = try place.catalog.read { (transaction) throws(BlobStorageError) in
-        try transaction.chunkToShare(Digest.of(plain))
+        try transaction.chunkToShare(BlobDigest.of(plain))
       }
-      #expect(row?.base == Digest.of([4, 5, 6] as [UInt8]))
+      #expect(row?.base == BlobDigest.of([4, 5, 6] as [UInt8]))
     }
   }
 
@@ -232,7 +234,7 @@ struct CatalogRowTests {
   @Test("that a chunk is a base for as long as a record needs it")
   func bases() throws {
     let place = try CatalogPlace()
-    let base = Digest.of([9] as [UInt8])
+    let base = BlobDigest.of([9] as [UInt8])
     let packs = (1...2).map { number in
       var pack = SamplePack(PackPlace.header(writer: UInt64(number)))
       let plain = [UInt8(number), 0, 0]
@@ -257,7 +259,7 @@ struct CatalogRowTests {
   func similar() throws {
     let place = try CatalogPlace()
     var pack = SamplePack(PackPlace.header())
-    let digests = (0..<340).map { Digest.of([UInt8($0 & 0xff), UInt8($0 >> 8), 2, 3]) }
+    let digests = (0..<340).map { BlobDigest.of([UInt8($0 & 0xff), UInt8($0 >> 8), 2, 3]) }
     for (number, digest) in digests.enumerated() {
       pack.append(
         SampleRecord(
@@ -266,7 +268,7 @@ struct CatalogRowTests {
           payload: [UInt8(number & 0xff), UInt8(number >> 8), 2, 3]))
     }
     try place.apply(pack, 0..<pack.records.count)
-    func youngest() throws -> Digest? {
+    func youngest() throws -> BlobDigest? {
       try place.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.similarChunk(Self.features)?.digest
       }
@@ -296,7 +298,7 @@ struct CatalogRowTests {
     let place = try CatalogPlace()
     func row(_ key: String, _ priority: UInt8, _ tick: UInt64) -> CachedKeyRow {
       CachedKeyRow(
-        priority: priority, tick: tick, byteCount: 1 << 40, digest: Digest.of(Array(key.utf8)),
+        priority: priority, tick: tick, byteCount: 1 << 40, digest: BlobDigest.of(Array(key.utf8)),
         key: Array(key.utf8))
     }
     func set(_ key: String, _ row: CachedKeyRow?) throws {

@@ -42,7 +42,7 @@ struct CatalogSizeTests {
     return SampleRecord(
       content: .chunk(
         ChunkRecord(
-          digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 0, features: features)),
+          digest: BlobDigest.of(plain), plainByteCount: plain.count, codecNumber: 0, features: features)),
       payload: plain)
   }
 
@@ -88,7 +88,7 @@ extension CatalogSizeTests {
       let created = UInt64(1_700_000_000_000 + index)
       let ref = RefRecord(
         key: Array(key.utf8), version: Stamp(time: created << 16, writer: .max), replaced: .none,
-        digest: Digest.of(Array(digits.utf8)), byteCount: 100_000, created: created, metadata: [])
+        digest: BlobDigest.of(Array(digits.utf8)), byteCount: 100_000, created: created, metadata: [])
       pack.append(SampleRecord(content: .ref(ref)))
     }
     #expect(try byteCount(pack) <= 120 * Int64(count))
@@ -98,10 +98,10 @@ extension CatalogSizeTests {
 @Suite("Rows that lie side by side")
 struct PackedRowTests {
   private static func rows(
-    _ place: CatalogPlace, after last: Digest?
-  ) throws -> [(digest: Digest, row: ChunkRow)] {
+    _ place: CatalogPlace, after last: BlobDigest?
+  ) throws -> [(digest: BlobDigest, row: ChunkRow)] {
     try place.catalog.read { (transaction) throws(BlobStorageError) in
-      var rows: [(Digest, ChunkRow)] = []
+      var rows: [(BlobDigest, ChunkRow)] = []
       try transaction.forEachChunk(after: last) { digest, row in
         rows.append((digest, row))
         return true
@@ -119,12 +119,12 @@ struct PackedRowTests {
       var pack = SamplePack(PackPlace.header(writer: UInt64(number), created: UInt64(number)))
       for index in 0..<count {
         let plain = Array("chunk \(index * number)".utf8)
-        pack.append(index % 3 == 0 ? .chunk(plain, base: Self.base(of: Digest.of(plain))) : .chunk(plain))
+        pack.append(index % 3 == 0 ? .chunk(plain, base: Self.base(of: BlobDigest.of(plain))) : .chunk(plain))
       }
       packs.append(pack)
     }
     func check(_ packs: [SamplePack], _ when: String) throws {
-      var expected: [Digest: Bool] = [:]
+      var expected: [BlobDigest: Bool] = [:]
       for record in packs.flatMap(\.records) {
         guard case .chunk(let chunk) = record.content else { continue }
         let isBased = expected[chunk.digest] ?? true
@@ -142,7 +142,7 @@ struct PackedRowTests {
         var single: [ChunkRow?] = []
         for (digest, _) in found { single.append(try transaction.chunkRow(digest)) }
         #expect(single == found.map(\.row), "\(when)")
-        #expect(try transaction.chunkRow(Digest.of([0] as [UInt8])) == nil, "\(when)")
+        #expect(try transaction.chunkRow(BlobDigest.of([0] as [UInt8])) == nil, "\(when)")
         #expect(try transaction.count(.chunks) == found.count, "\(when)")
         // The bases of copies that are not current are not kept.
         let basedCount = found.count { $0.row.base != nil }
@@ -158,8 +158,8 @@ struct PackedRowTests {
     #expect(try Self.rows(place, after: nil).isEmpty)
   }
 
-  private static func base(of digest: Digest) -> Digest {
-    digest.withUnsafeBytes { Digest.of(Array($0)) }
+  private static func base(of digest: BlobDigest) -> BlobDigest {
+    digest.withUnsafeBytes { BlobDigest.of(Array($0)) }
   }
 
   /// A put of one of them must not be taken for the other.
@@ -167,9 +167,9 @@ struct PackedRowTests {
   func alike(_ alikeByteCount: Int) throws {
     let place = try CatalogPlace()
     var packs: [SamplePack] = []
-    var bytes = Digest.of([1] as [UInt8]).withUnsafeBytes { Array($0) }
+    var bytes = BlobDigest.of([1] as [UInt8]).withUnsafeBytes { Array($0) }
     let features = SIMD3<UInt32>(1, 2, 3)
-    func digest() -> Digest { bytes.withUnsafeBytes { Digest(algorithm: .blake3, bytes: $0) } }
+    func digest() -> BlobDigest { bytes.withUnsafeBytes { BlobDigest(algorithm: .blake3, bytes: $0) } }
     let one = digest()
     bytes[alikeByteCount] ^= 1
     let other = digest()

@@ -9,13 +9,13 @@ struct CommutativityTests {
     var packs: [SamplePack] = []
     var keys: [[UInt8]] = []
     var stamps: [Stamp] = []
-    var digests: [Digest] = []
+    var digests: [BlobDigest] = []
 
     init(_ random: inout SplitMix64) {
       keys = ["a", "b", "c", "long-" + String(repeating: "x", count: 700)].map { Array($0.utf8) }
       stamps = (1...12).map { Stamp(time: UInt64($0) / 2, writer: UInt64($0)) }
       let plains = (UInt8(0)..<12).map { [UInt8](repeating: $0, count: Int($0) + 1) }
-      digests = plains.map { Digest.of($0) }
+      digests = plains.map { BlobDigest.of($0) }
       // One ref record a version: all its copies say the same.
       var refs: [SampleRecord] = []
       for key in keys {
@@ -129,7 +129,7 @@ struct CommutativityTests {
     let plain = [UInt8](repeating: 99, count: 99)
     var pack = SamplePack(PackPlace.header(writer: 1, sequence: 9, created: 100))
     pack.append(.chunk(plain))
-    pack.append(.ref("a", stamp(50), digest: Digest.of(plain), byteCount: 99))
+    pack.append(.ref("a", stamp(50), digest: BlobDigest.of(plain), byteCount: 99))
     pack.append(.ref("a", stamp(51), replaces: stamp(50)))
     pack.append(.drop("a", [stamp(51), stamp(60)], at: stamp(52)))
     pack.append(.ref("a", stamp(53)))
@@ -137,10 +137,11 @@ struct CommutativityTests {
     pack.append(.ref(longest, stamp(55)))
     pack.append(
       .manifest(
-        Digest.of(longest.utf8.map { $0 }), [ChunkEntry(digest: Digest.of(plain), plainByteCount: 99)]))
+        BlobDigest.of(longest.utf8.map { $0 }), [ChunkEntry(digest: BlobDigest.of(plain), plainByteCount: 99)]
+      ))
     let keys = sample.keys + [Array("new".utf8), Array(longest.utf8)]
     let stamps = sample.stamps + (50..<61).map { stamp($0) }
-    let digests = sample.digests + [Digest.of(plain), Digest.of(longest.utf8.map { $0 })]
+    let digests = sample.digests + [BlobDigest.of(plain), BlobDigest.of(longest.utf8.map { $0 })]
     let before = try place.dump(keys: keys, stamps: stamps, digests: digests)
     try place.apply(pack, 0..<pack.records.count)
     #expect(try place.dump(keys: keys, stamps: stamps, digests: digests) != before)
@@ -150,10 +151,10 @@ struct CommutativityTests {
 
   @Test("knows the blob of a version that only one of its copies knows, in either order")
   func unknownBlob() throws {
-    let (digest, stamp) = (Digest.of([1] as [UInt8]), Stamp(time: 5, writer: 1))
+    let (digest, stamp) = (BlobDigest.of([1] as [UInt8]), Stamp(time: 5, writer: 1))
     for isReversed in [false, true] {
       let place = try CatalogPlace()
-      var packs = [(Digest.unknown(.blake3), 1), (digest, 7)].enumerated().map { index, blob in
+      var packs = [(BlobDigest.unknown(.blake3), 1), (digest, 7)].enumerated().map { index, blob in
         var pack = SamplePack(PackPlace.header(sequence: UInt32(index) + 1))
         pack.append(.ref("k", stamp, digest: blob.0, byteCount: Int64(blob.1)))
         return pack

@@ -7,8 +7,8 @@ struct CondemnedCopyTests {
   func older(kind: String) throws {
     let place = try CatalogPlace()
     let plain: [UInt8] = [1, 2, 3]
-    let digest = Digest.of(plain)
-    let entry = ChunkEntry(digest: Digest.of([9]), plainByteCount: 1)
+    let digest = BlobDigest.of(plain)
+    let entry = ChunkEntry(digest: BlobDigest.of([9]), plainByteCount: 1)
     let record: SampleRecord = kind == "chunk" ? .chunk(plain) : .manifest(digest, [entry, entry])
     var elder = SamplePack(PackPlace.header(writer: 1, created: 1))
     var younger = SamplePack(PackPlace.header(writer: 2, created: 2))
@@ -39,15 +39,15 @@ struct CondemnedCopyTests {
     without.append(.chunk(plain))
     var with = SamplePack(PackPlace.header(writer: 2))
     with.append(.chunk(base))
-    with.append(.chunk(plain, base: Digest.of(base)))
+    with.append(.chunk(plain, base: BlobDigest.of(base)))
     var dependent = SamplePack(PackPlace.header(writer: 3))
-    dependent.append(.chunk([7, 8, 9], base: Digest.of(plain)))
+    dependent.append(.chunk([7, 8, 9], base: BlobDigest.of(plain)))
     try place.apply(without, 0..<1, isTakenIn: isTakenIn)
     try place.condemn(without)
     try place.apply(with, 0..<2, isTakenIn: isTakenIn)
     try place.apply(dependent, 0..<1, isTakenIn: isTakenIn)
     let found = try place.catalog.read { (transaction) throws(BlobStorageError) in
-      try transaction.chunkRow(Digest.of(plain))
+      try transaction.chunkRow(BlobDigest.of(plain))
     }
     // A machine stores it so itself only if no chunk of its one catalog can depend on the other copy.
     #expect((found?.base == nil) == isTakenIn)

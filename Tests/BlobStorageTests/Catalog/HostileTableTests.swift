@@ -256,7 +256,7 @@ struct HostileTableTests {
       if opens {
         try pair.place.engine(Pair.environment).close()
       } else {
-        #expect(try pair.two.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles == [])
+        #expect(try pair.two.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).obstacles == [])
       }
     }
     try look()
@@ -299,7 +299,9 @@ struct HostileTableTests {
       try engines[number % 2].writer.rollOver()
     }
     // A commit seems to be under way that no process can end: then nothing is removed.
-    let error = failure { _ = try engines[0].collectGarbage(CollectionOptions(garbageShareMin: 0)) }
+    let error = failure {
+      _ = try engines[0].collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+    }
     #expect(error == nil || error?.code == .busy)
     try Self.exchange(engines, 6)
     #expect(try engines[1].verify().damaged.isEmpty)
@@ -330,7 +332,7 @@ struct HostileTableTests {
     try claim()
     #expect(engine.slots().map(\.pack) == [pack])
     #expect(try contents(of: engine) == expected)
-    #expect(try engine.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles == [])
+    #expect(try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).obstacles == [])
     #expect(!engine.slots().contains { $0.pack == pack })
     #expect(try contents(of: engine) == expected)
     try engine.catalog.rebuild(because: nil)

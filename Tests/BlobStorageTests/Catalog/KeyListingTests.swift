@@ -42,7 +42,7 @@ struct KeyListingTests {
           content: .ref(
             RefRecord(
               key: key, version: Stamp(time: UInt64(index) + 1, writer: 1), replaced: .none,
-              digest: Digest.of([1] as [UInt8]), byteCount: 1, created: 1, metadata: []))))
+              digest: BlobDigest.of([1] as [UInt8]), byteCount: 1, created: 1, metadata: []))))
     }
     // Some are dropped again: they are not listed, and what they share with others stays.
     for record in pack.records.prefix(60) {

@@ -11,7 +11,7 @@ struct RebuildTests {
 
   /// A store with some history, closed; a damaged catalog loses nothing of it.
   private static func filled() throws -> (StorePlace, [String]) {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024))
     let engine = try place.engine()
     var random = SplitMix64(seed: 11)
     for index in 0..<300 {

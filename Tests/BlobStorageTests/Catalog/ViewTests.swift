@@ -122,7 +122,7 @@ struct ViewTests {
   func manyBytes() throws {
     // Each blob is one chunk, kept as it is.
     let pair = try Pair(
-      options: StoreOptions(chunkByteCountAverage: 1 << 20, codec: .none, usesSimilarity: false))
+      options: StoreOptions(averageChunkByteCount: 1 << 20, codec: .none, usesSimilarity: false))
     let byteCount = 1 << 20
     for index in 0..<Int(Tails.byteCountMax) / byteCount + 3 {
       let data = Data(repeating: UInt8(index), count: byteCount)
@@ -337,7 +337,7 @@ struct ViewTests {
     let pool = (0..<5).map { _ in random.bytes(Int.random(in: 0...6_000, using: &random)) }
     var stamps: Set<Stamp> = []
     func rows(_ engine: Engine) throws -> [String] {
-      var digests: [Digest] = pool.map { Digest.of($0) }
+      var digests: [BlobDigest] = pool.map { BlobDigest.of($0) }
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
         try transaction.forEachChunk { (digest, _) in
           digests.append(digest)
@@ -408,7 +408,7 @@ struct ViewTests {
       _ = try pair.one.put("a", [2])
       try pair.one.writer.rollOver()
       for _ in 0..<2 {
-        let report = try pair.one.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        let report = try pair.one.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
         #expect(report.obstacles == [])
       }
       #expect(try !pair.one.packRows().contains { $0.name == pack })

@@ -9,7 +9,7 @@ import Testing
 /// invariant of the page Durability that it would find broken.
 @Suite("A view in trouble")
 struct ViewTroubleTests {
-  private static let everything = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
+  private static let everything = GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(0))
 
   /// The files of the packs.
   private static func packFiles(_ place: StorePlace) throws -> [String] {
@@ -44,7 +44,7 @@ struct ViewTroubleTests {
   /// has settled it. Also fails if its slot stays taken.
   @Test("has what a process published that was killed before it was settled", arguments: After.allCases)
   func killedBeforeSettling(_ after: After) throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024))
     let beside = try place.engine(Pair.environment)
     var (expected, pack) = try Self.publishAndDie(place)
     #expect(beside.slots().map(\.pack) == [pack])
@@ -328,7 +328,7 @@ struct ViewTroubleTests {
   /// V6: fails if a collection waits for the commit of a process that is dead.
   @Test("of a commit whose process died does not keep a collection waiting")
   func deadCommit() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024))
     let engine = try place.engine(Pair.environment)
     try Self.putGarbage(engine)
     func die() throws -> PackName {
@@ -355,7 +355,7 @@ struct ViewTroubleTests {
   /// The last commit of that one may rely on what the collection removes.
   @Test("of two commits whose processes die one after the other while a collection waits has both recovered")
   func deadCommitsInTurn() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024))
     let words = LiveWords(in: FilePath(place.catalogFolder.path))
     let living = Mutex<[Engine?]>([])
     let slots = Mutex<[LiveTable.Entry]>([])
@@ -543,7 +543,7 @@ struct ViewTroubleTests {
       let content = PackRecord.Content.ref(
         RefRecord(
           key: [UInt8](repeating: 1, count: 4_096), version: Stamp(time: 1, writer: 9), replaced: .none,
-          digest: Digest.of([1]), byteCount: 1, created: 1, metadata: []))
+          digest: BlobDigest.of([1]), byteCount: 1, created: 1, metadata: []))
       let records = (0..<byteCount / 4_096).map {
         PackRecord(content, in: Int64($0) * 8_192..<Int64($0 + 1) * 8_192)
       }

@@ -26,8 +26,8 @@ struct BlobChunkerTests {
 
   /// How many bytes of `bytes` are in no chunk of `known`.
   static func newByteCount(_ bytes: [UInt8], beside known: [UInt8], _ sizes: ChunkSizes = .standard) -> Int {
-    let chunks = Set(Self.chunks(of: known, sizes).map { Digest.of(Array(known[$0])) })
-    return Self.chunks(of: bytes, sizes).filter { !chunks.contains(Digest.of(Array(bytes[$0]))) }
+    let chunks = Set(Self.chunks(of: known, sizes).map { BlobDigest.of(Array(known[$0])) })
+    return Self.chunks(of: bytes, sizes).filter { !chunks.contains(BlobDigest.of(Array(bytes[$0]))) }
       .reduce(0) { $0 + $1.count }
   }
 

@@ -9,7 +9,7 @@ struct ChunkSizesTests {
     #expect(sizes.minimum == average / 4)
     #expect(sizes.average == average)
     #expect(sizes.maximum == average * 4)
-    #expect(sizes.maximum <= Limits.chunkByteCountMax)
+    #expect(sizes.maximum <= BlobLimits.chunkByteCountMax)
   }
 
   @Test(

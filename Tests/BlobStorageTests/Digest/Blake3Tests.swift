@@ -19,10 +19,10 @@ struct Blake3Tests {
       .filter { bs_blake3_level_supported($0) }
   }
 
-  static func digest(_ bytes: [UInt8], level: Int32) -> Digest {
-    var digest = [UInt8](repeating: 0, count: Digest.byteCount)
+  static func digest(_ bytes: [UInt8], level: Int32) -> BlobDigest {
+    var digest = [UInt8](repeating: 0, count: BlobDigest.byteCount)
     bytes.withUnsafeBytes { bs_blake3_at_level(level, $0.baseAddress, $0.count, &digest) }
-    return digest.withUnsafeBytes { Digest(algorithm: .blake3, bytes: $0) }
+    return digest.withUnsafeBytes { BlobDigest(algorithm: .blake3, bytes: $0) }
   }
 
   @Test("has the digests of the vectors, at every level", arguments: levels)
@@ -44,7 +44,7 @@ struct Blake3Tests {
       (102_400, "bc3e3d41a1146b069abffad3c0d44860cf664390afce4d9661f7902e7943e085"),
     ])
   func specification(byteCount: Int, digest: String) {
-    #expect(Digest.of(Vector(byteCount: byteCount, digest: digest).input).hex == digest)
+    #expect(BlobDigest.of(Vector(byteCount: byteCount, digest: digest).input).hex == digest)
   }
 
   @Test("is the same at every level, whatever the length")
@@ -94,10 +94,11 @@ struct Blake3Tests {
       }
     for length in lengths {
       let input = UnsafeRawBufferPointer(start: end - length, count: length)
-      var digest = [UInt8](repeating: 0, count: Digest.byteCount)
+      var digest = [UInt8](repeating: 0, count: BlobDigest.byteCount)
       bs_blake3_at_level(level, input.baseAddress, length, &digest)
       let expected = Self.digest(Array(input), level: Int32(BS_BLAKE3_PORTABLE))
-      #expect(digest.withUnsafeBytes { Digest(algorithm: .blake3, bytes: $0) } == expected, "\(length) bytes")
+      #expect(
+        digest.withUnsafeBytes { BlobDigest(algorithm: .blake3, bytes: $0) } == expected, "\(length) bytes")
     }
   }
 
@@ -114,7 +115,7 @@ struct Blake3Tests {
     for (index, length) in lengths.enumerated() {
       let bytes = random.bytes(length)
       try Data(bytes).write(to: folder.appending(path: "\(index)"))
-      expected.append("\(Digest.of(bytes).hex)  \(index)")
+      expected.append("\(BlobDigest.of(bytes).hex)  \(index)")
       names.append("\(index)")
     }
     #expect(try Self.b3sum(names, in: folder) == expected)

@@ -7,13 +7,13 @@ struct DigestTests {
   static let ofABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
 
   static func digest(
-    _ algorithm: Digest.Algorithm = .blake3, first: UInt8, second: UInt8 = 0, last: UInt8 = 0
-  ) -> Digest {
-    var bytes = [UInt8](repeating: 0, count: Digest.byteCount)
+    _ algorithm: BlobDigest.Algorithm = .blake3, first: UInt8, second: UInt8 = 0, last: UInt8 = 0
+  ) -> BlobDigest {
+    var bytes = [UInt8](repeating: 0, count: BlobDigest.byteCount)
     bytes[0] = first
     bytes[1] = second
     bytes[31] = last
-    return bytes.withUnsafeBytes { Digest(algorithm: algorithm, bytes: $0) }
+    return bytes.withUnsafeBytes { BlobDigest(algorithm: algorithm, bytes: $0) }
   }
 
   @Test(
@@ -27,22 +27,22 @@ struct DigestTests {
       ),
     ])
   func sha256(text: String, hex: String) {
-    #expect(Digest.of(Array(text.utf8), by: .sha256).description == "sha256:" + hex)
-    #expect(Digest.of(Data(text.utf8), by: .sha256).hex == hex)
+    #expect(BlobDigest.of(Array(text.utf8), by: .sha256).description == "sha256:" + hex)
+    #expect(BlobDigest.of(Data(text.utf8), by: .sha256).hex == hex)
   }
 
   @Test("is BLAKE3 unless asked otherwise")
   func isBlake3() {
-    #expect(Digest.of(Data("abc".utf8)).description == "blake3:" + Self.ofABC)
+    #expect(BlobDigest.of(Data("abc".utf8)).description == "blake3:" + Self.ofABC)
   }
 
-  @Test("comes back from its text", arguments: Digest.Algorithm.allCases)
-  func textRoundTrip(algorithm: Digest.Algorithm) {
-    let digest = Digest.of(Array("abc".utf8), by: algorithm)
-    #expect(Digest(digest.description) == digest)
-    #expect(Digest(algorithm.name + ":" + digest.hex.uppercased()) == digest)
-    #expect(Digest(algorithm: algorithm, hex: digest.hex) == digest)
-    #expect(Digest.Algorithm(name: algorithm.name) == algorithm)
+  @Test("comes back from its text", arguments: BlobDigest.Algorithm.allCases)
+  func textRoundTrip(algorithm: BlobDigest.Algorithm) {
+    let digest = BlobDigest.of(Array("abc".utf8), by: algorithm)
+    #expect(BlobDigest(digest.description) == digest)
+    #expect(BlobDigest(algorithm.name + ":" + digest.hex.uppercased()) == digest)
+    #expect(BlobDigest(algorithm: algorithm, hex: digest.hex) == digest)
+    #expect(BlobDigest.Algorithm(name: algorithm.name) == algorithm)
   }
 
   @Test(
@@ -53,31 +53,31 @@ struct DigestTests {
       "blake3:\(ofABC.dropLast(2))é", "blake3:\(ofABC.dropLast(2))+1", "blake3::\(ofABC.dropLast())",
     ] as [String])
   func refusesOtherText(text: String) {
-    #expect(Digest(text) == nil)
+    #expect(BlobDigest(text) == nil)
   }
 
   @Test("is its text in JSON")
   func codable() throws {
-    let digest = Digest.of(Array("abc".utf8))
+    let digest = BlobDigest.of(Array("abc".utf8))
     let json = try JSONEncoder().encode([digest])
     #expect(String(decoding: json, as: UTF8.self) == "[\"blake3:\(Self.ofABC)\"]")
-    #expect(try JSONDecoder().decode([Digest].self, from: json) == [digest])
+    #expect(try JSONDecoder().decode([BlobDigest].self, from: json) == [digest])
     #expect(throws: DecodingError.self) {
-      try JSONDecoder().decode([Digest].self, from: Data("[\"blake3:12\"]".utf8))
+      try JSONDecoder().decode([BlobDigest].self, from: Data("[\"blake3:12\"]".utf8))
     }
   }
 
   @Test("differs by algorithm and by every byte")
   func equality() {
     #expect(Self.digest(first: 1) != Self.digest(.sha256, first: 1))
-    let zero = [UInt8](repeating: 0, count: Digest.byteCount)
-    var seen: Set<Digest> = [Self.digest(first: 0)]
-    for index in 0..<Digest.byteCount {
+    let zero = [UInt8](repeating: 0, count: BlobDigest.byteCount)
+    var seen: Set<BlobDigest> = [Self.digest(first: 0)]
+    for index in 0..<BlobDigest.byteCount {
       var bytes = zero
       bytes[index] = 1
-      seen.insert(bytes.withUnsafeBytes { Digest(algorithm: .blake3, bytes: $0) })
+      seen.insert(bytes.withUnsafeBytes { BlobDigest(algorithm: .blake3, bytes: $0) })
     }
-    #expect(seen.count == Digest.byteCount + 1)
+    #expect(seen.count == BlobDigest.byteCount + 1)
   }
 
   @Test("is ordered by its bytes, then by its algorithm")
@@ -92,7 +92,7 @@ struct DigestTests {
 
   @Test("gives its bytes in the order of its text")
   func bytes() {
-    let digest = Digest(algorithm: .sha256, hex: (0..<32).map { String(format: "%02x", $0) }.joined())
+    let digest = BlobDigest(algorithm: .sha256, hex: (0..<32).map { String(format: "%02x", $0) }.joined())
     #expect(digest?.withUnsafeBytes { Array($0) } == Array(0..<32))
   }
 
@@ -100,7 +100,7 @@ struct DigestTests {
   func wrongByteCountTraps() async {
     await #expect(processExitsWith: .failure) {
       let bytes = [UInt8](repeating: 0, count: 31)
-      _ = bytes.withUnsafeBytes { Digest(algorithm: .blake3, bytes: $0) }
+      _ = bytes.withUnsafeBytes { BlobDigest(algorithm: .blake3, bytes: $0) }
     }
   }
 }

@@ -42,26 +42,29 @@ struct ChangeConditionTests {
     let path = place.path.appending("store").string
     let store = try BlockingBlobStore.create(at: path)
     let bytes = Self.contents[index]
-    let foreign = try store.put("other", .data(Data("x".utf8))).version.id
+    let foreign = try store.put(.data(Data("x".utf8)), forKey: "other").version.id
     expectFailure(nil) {
-      try store.put("k", Self.content(index), options: PutOptions(condition: .current(foreign)))
+      try store.put(Self.content(index), forKey: "k", options: PutOptions(condition: .current(foreign)))
     }
     #expect(try store.data(forKey: "k") == nil)
-    let first = try store.put("k", .data(Data("one".utf8)), options: PutOptions(condition: .absent)).version
+    let first = try store.put(.data(Data("one".utf8)), forKey: "k", options: PutOptions(condition: .absent))
+      .version
       .id
-    expectFailure(first) { try store.put("k", Self.content(index), options: PutOptions(condition: .absent)) }
     expectFailure(first) {
-      try store.put("k", Self.content(index), options: PutOptions(condition: .current(foreign)))
+      try store.put(Self.content(index), forKey: "k", options: PutOptions(condition: .absent))
+    }
+    expectFailure(first) {
+      try store.put(Self.content(index), forKey: "k", options: PutOptions(condition: .current(foreign)))
     }
     expectFailure(first) { _ = try store.delete("k", if: .absent) }
     expectFailure(first) { _ = try store.delete("k", if: .current(foreign)) }
     #expect(try store.versions(of: "k").map(\.id) == [first])
     let options = PutOptions(replacement: .archiveCurrent, condition: .current(first))
-    let second = try store.put("k", Self.content(index), options: options).version.id
+    let second = try store.put(Self.content(index), forKey: "k", options: options).version.id
     #expect(try store.data(forKey: "k") == bytes)
     #expect(try store.versions(of: "k").map(\.id) == [second, first])
     // The version of before is not the current one any more.
-    expectFailure(second) { _ = try store.put("k", Self.content(index), options: options) }
+    expectFailure(second) { _ = try store.put(Self.content(index), forKey: "k", options: options) }
     expectFailure(second) { _ = try store.delete("k", if: .current(first)) }
     #expect(try store.delete("k", if: .current(second)))
     #expect(try !store.delete("k", if: .absent))
@@ -89,7 +92,7 @@ struct ChangeConditionTests {
           let next = (value.flatMap { Int(String(decoding: $0, as: UTF8.self)) } ?? 0) + 1
           do {
             try store.put(
-              "k", .data(Data("\(next)".utf8)),
+              .data(Data("\(next)".utf8)), forKey: "k",
               options: PutOptions(
                 durability: .relaxed, condition: current.map { .current($0.id) } ?? .absent))
             count += 1
@@ -145,7 +148,7 @@ struct ChangeConditionTests {
     let path = place.path.appending("store").string
     let store = try BlockingBlobStore.create(at: path)
     let other = try BlockingBlobStore.open(at: path)
-    let conditions = [ChangeCondition.absent, .current(try store.put("x", .data(Data())).version.id)]
+    let conditions = [ChangeCondition.absent, .current(try store.put(.data(Data()), forKey: "x").version.id)]
     for (index, condition) in conditions.enumerated() {
       let key = index == 0 ? "k" : "x"
       let isFirst = Mutex(true)
@@ -155,11 +158,11 @@ struct ChangeConditionTests {
           return !isFirst
         }
         if isOver { return nil }
-        try other.put(key, .data(Data("other".utf8)))
+        try other.put(.data(Data("other".utf8)), forKey: key)
         return Data("mine".utf8)
       })
       let error = #expect(throws: BlobStorageError.self) {
-        try store.put(key, content, options: PutOptions(condition: condition))
+        try store.put(content, forKey: key, options: PutOptions(condition: condition))
       }
       #expect(error?.code == .conditionFailed)
       let versions = try store.versions(of: key)
@@ -174,7 +177,7 @@ struct ChangeConditionTests {
   func refusedAtOnce() throws {
     let place = try TemporaryFolder()
     let store = try BlockingBlobStore.create(at: place.path.appending("store").string)
-    let first = try store.put("k", .data(Data("one".utf8))).version.id
+    let first = try store.put(.data(Data("one".utf8)), forKey: "k").version.id
     let writer = store.store.engine.writer
     let before = writer.addedByteCount
     let isRead = Mutex(false)
@@ -185,7 +188,7 @@ struct ChangeConditionTests {
       }), .data(Self.long), .data(Self.contents[0]), .file(place.path.appending("nothing").string),
     ]
     for content in contents {
-      expectFailure(first) { try store.put("k", content, options: PutOptions(condition: .absent)) }
+      expectFailure(first) { try store.put(content, forKey: "k", options: PutOptions(condition: .absent)) }
     }
     expectFailure(first) {
       try store.apply([.put(PutItem(key: "new", data: Self.contents[0])), .delete("k", if: .absent)])
@@ -204,7 +207,7 @@ struct ChangeConditionTests {
     try BlockingBlobStore.create(at: path).close()
     let stores = try (0..<4).map { _ in try BlockingBlobStore.open(at: path) }
     for round in 0..<20 {
-      let id = try stores[0].put("k", .data(Data("\(round)".utf8)), options: .relaxed).version.id
+      let id = try stores[0].put(.data(Data("\(round)".utf8)), forKey: "k", options: .relaxed).version.id
       let outcomes = Mutex<[String]>([])
       DispatchQueue.concurrentPerform(iterations: stores.count) { index in
         let outcome: String

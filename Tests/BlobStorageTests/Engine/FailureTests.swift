@@ -289,7 +289,7 @@ struct FailureTests {
       path: "/store", configuration: StoreConfiguration(threadCount: 1), environment: environment)
     for (key, bytes) in durable { #expect(try reopened.data(key, nil) == Data(bytes), "\(key)") }
     for entry in try reopened.keys("", after: nil, limit: .max) {
-      #expect(try reopened.data(entry.key, nil).map { Digest.of($0) } == entry.current.digest)
+      #expect(try reopened.data(entry.key, nil).map { BlobDigest.of($0) } == entry.current.digest)
     }
     try reopened.close()
   }

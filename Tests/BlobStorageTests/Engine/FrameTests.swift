@@ -115,7 +115,7 @@ struct FrameTests {
     #expect(report.storedByteCount >= Int64(packed))
     let again = try place.place.engine()
     try place.check(again)
-    #expect(try again.verify(readsBlobs: true).damaged == [])
+    #expect(try again.verify(.blobs).damaged == [])
     #expect(try again.verify().chunkCount == 60)
     try again.close()
   }
@@ -188,7 +188,7 @@ struct FrameTests {
     // Nothing of the frames is garbage.
     _ = try engine.delete(["garbage"], .durable)
     var before = try Self.recordsByteCount(engine)
-    var report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    var report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(report.obstacles == [] && report.compactedPackCount > 0)
     #expect(try report.freedByteCount == before - Self.recordsByteCount(engine))
     #expect(Set(try place.members().map { $0.recordRange.count }) == whole)
@@ -199,8 +199,8 @@ struct FrameTests {
     before = try Self.recordsByteCount(engine)
     let statistics = try engine.statistics()
     #expect(statistics.garbageByteCount > 0)
-    let plan = try engine.collectGarbage(CollectionOptions(isDryRun: true, garbageShareMin: 0))
-    report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    let plan = try engine.collectGarbage(GarbageCollectionOptions(isDryRun: true, minimumGarbageShare: 0))
+    report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(report.obstacles == [])
     #expect(plan.deletedChunkCount == 12 && report.deletedChunkCount == 12)
     #expect(try report.freedByteCount == before - Self.recordsByteCount(engine))
@@ -213,7 +213,7 @@ struct FrameTests {
     try engine.close()
     let live = try place.members()
     #expect(live.count == 48)
-    let names = Set(place.files.filter { gone($0.key) }.values.map { Digest.of($0) })
+    let names = Set(place.files.filter { gone($0.key) }.values.map { BlobDigest.of($0) })
     for case .chunk(let chunk) in live.lazy.map(\.content) { #expect(!names.contains(chunk.digest)) }
   }
 
@@ -222,7 +222,7 @@ struct FrameTests {
     let place = try FramePlace()
     var engine = try place.place.engine()
     if hasCache {
-      try CacheFile(prefix: Array("c/".utf8), limits: CacheLimits(byteCountMax: 100_000_000)).write(
+      try CacheFile(prefix: Array("c/".utf8), limits: CacheLimits(byteLimit: 100_000_000)).write(
         engine.folder)
     }
     for (path, bytes) in place.files.sorted(by: { $0.key < $1.key }) { _ = try engine.put(path, bytes) }
@@ -246,7 +246,7 @@ struct FrameTests {
     engine = try place.place.engine()
     #expect(try Self.rows(engine) == rows)
     try place.check(engine)
-    #expect(try engine.verify(readsBlobs: true).damaged == [])
+    #expect(try engine.verify(.blobs).damaged == [])
     try engine.close()
   }
 
@@ -300,17 +300,17 @@ struct FrameTests {
     let damage = try engine.verify().damaged
     let named = Set(damage.compactMap(\.digest))
     #expect(!named.isEmpty && damage.flatMap(\.keys).count == named.count)
-    var digests: Set<Digest> = []
+    var digests: Set<BlobDigest> = []
     for case .chunk(let chunk) in members.lazy.map(\.content) { digests.insert(chunk.digest) }
     #expect(named.isSubset(of: digests))
     for (path, bytes) in place.files {
-      if named.contains(Digest.of(bytes)) {
+      if named.contains(BlobDigest.of(bytes)) {
         #expect(failure { _ = try engine.data(path, nil) }?.code == .corrupted, "\(path)")
       } else {
         #expect(try engine.data(path, nil) == Data(bytes), "\(path)")
       }
     }
-    for (index, bytes) in place.files.values.enumerated() where named.contains(Digest.of(bytes)) {
+    for (index, bytes) in place.files.values.enumerated() where named.contains(BlobDigest.of(bytes)) {
       #expect(try engine.put("healed\(index)", bytes).newByteCount == Int64(bytes.count))
     }
     try place.check(engine)

@@ -40,7 +40,7 @@ struct FrozenStoreTests {
           let data = try #require(try engine.data(entry.key, version.id))
           let listed = expected.first { $0.version == "\(version.id)" }
           #expect(data == (try listed.map { try Self.bytes($0) }), "\(entry.key)")
-          #expect(Digest.of(data, by: version.digest.algorithm) == version.digest)
+          #expect(BlobDigest.of(data, by: version.digest.algorithm) == version.digest)
           found.append(Self.listed(version, bytes: listed?.bytes, seed: listed?.seed))
         }
       }
@@ -52,10 +52,11 @@ struct FrozenStoreTests {
     let store = try await BlobStore.open(at: path)
     try await store.set("new", to: Data("new".utf8))
     try await store.delete(expected[0].key)
-    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0.5)).obstacles.isEmpty)
+    #expect(
+      try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.5)).obstacles.isEmpty)
     // A pack with a record of a later build is for that build to collect.
     let error = await #expect(throws: BlobStorageError.self) {
-      try await store.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     }
     #expect(error?.code == .unsupportedFormat)
     #expect(try await store.verify().damaged.isEmpty)
@@ -157,15 +158,15 @@ struct FrozenStoreTests {
   "The generator of frozen stores", .enabled(if: ProcessInfo.processInfo.environment["BLOB_FREEZE_V2"] == "1")
 )
 struct FrozenStoreGenerator {
-  @Test("makes the stores of format version 2, once", arguments: Digest.Algorithm.allCases)
-  func make(_ algorithm: Digest.Algorithm) throws {
+  @Test("makes the stores of format version 2, once", arguments: BlobDigest.Algorithm.allCases)
+  func make(_ algorithm: BlobDigest.Algorithm) throws {
     let name = "v2-\(algorithm.name)"
     let target = Fixtures.url("stores/\(name)")
     try #require(!FileManager.default.fileExists(atPath: target.path), "format version 2 is frozen")
     let temporary = try TemporaryFolder()
     let path = temporary.path.appending(name).string
     try Engine.create(
-      at: path, options: StoreOptions(digestAlgorithm: algorithm, chunkByteCountAverage: 1_024))
+      at: path, options: StoreOptions(digestAlgorithm: algorithm, averageChunkByteCount: 1_024))
     let configuration = StoreConfiguration(threadCount: 1)
     var listed: [BlobVersion.ID: (bytes: String?, seed: UInt64?)] = [:]
     func put(_ engine: Engine, _ key: String, seed: UInt64, _ count: Int, _ options: PutOptions) throws {
@@ -236,7 +237,7 @@ struct FrozenStoreGenerator {
   /// Writes a pack as other writers and a later build may: with stamps of others, commits of several records, and a
   /// record that readers skip. Its last writer has died. Returns the seeds of its versions.
   private static func writeForeignPack(
-    _ path: String, _ algorithm: Digest.Algorithm
+    _ path: String, _ algorithm: BlobDigest.Algorithm
   ) throws -> [BlobVersion.ID: UInt64] {
     let folder = StoreFolder(FilePath(path), files: SystemFiles())
     let header = PackHeader(
@@ -246,7 +247,7 @@ struct FrozenStoreGenerator {
     let writer = try PackWriter(header: header, backend: backend, codecs: CodecPool())
     let seeds = Array(UInt64(60)..<64)
     let plain = seeds.map { Array(FrozenStoreTests.bytes(seed: $0, 700)) }
-    let digests = plain.map { Digest.of($0, by: algorithm) }
+    let digests = plain.map { BlobDigest.of($0, by: algorithm) }
     let members = digests.indices.map {
       FrameRecord.Member(
         digest: digests[$0], plainByteCount: 700,
@@ -335,7 +336,7 @@ struct FrozenStoreGenerator {
     func text() -> [UInt8] { (0..<60).flatMap { _ in words.randomElement(using: &random) ?? [] } }
     let plain = text()
     let base = Array(text().prefix(500)) + plain
-    let names = [plain, base].map { Digest.of($0, by: algorithm) }
+    let names = [plain, base].map { BlobDigest.of($0, by: algorithm) }
     let (codec, stored) = try ChunkEncoder().encoded(plain, by: .zstd, base: base)
     try #require(codec == .zstd)
     let (stamp, watermark) = try engine.writer.commit { (commit) throws(BlobStorageError) in

@@ -72,7 +72,7 @@ struct LongFrameTests {
 
     engine = try place.engine()
     #expect(try engine.data("long", nil) == Data(Self.bytes))
-    #expect(try engine.verify(readsBlobs: true).damaged == [])
+    #expect(try engine.verify(.blobs).damaged == [])
     try engine.close()
     var random = SplitMix64(seed: 1)
     // A fresh store each time: frames are decoded as far as a range needs, then further, then from the cache.
@@ -107,7 +107,7 @@ struct LongFrameTests {
     engine = try place.engine()
     let named = Set(try engine.verify().damaged.compactMap(\.digest))
     #expect(!named.isEmpty)
-    var digests: Set<Digest> = []
+    var digests: Set<BlobDigest> = []
     for case .chunk(let chunk) in members.map(\.record).filter({ $0.recordRange == frame }).map(\.content) {
       digests.insert(chunk.digest)
     }
@@ -130,7 +130,7 @@ struct LongFrameTests {
     #expect(try Self.put(engine, "long").newByteCount > 0)
     #expect(try engine.data("long", nil) == Data(Self.bytes))
     #expect(try engine.repair().unreadable.isEmpty)
-    #expect(try engine.verify(readsBlobs: true).damaged == [])
+    #expect(try engine.verify(.blobs).damaged == [])
     try engine.close()
   }
 }

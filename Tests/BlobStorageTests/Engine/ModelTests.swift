@@ -44,7 +44,7 @@ struct ModelTests {
   func model(_ round: Int) async throws {
     var random = SplitMix64.announced()
     let place = try StorePlace(
-      StoreOptions(digestAlgorithm: round == 1 ? .sha256 : .blake3, chunkByteCountAverage: 1_024))
+      StoreOptions(digestAlgorithm: round == 1 ? .sha256 : .blake3, averageChunkByteCount: 1_024))
     var store = try await place.opened()
     var model = Model()
     let names = (0..<12).map { "key/\($0)" } + [String(repeating: "long", count: 300)]
@@ -86,9 +86,10 @@ struct ModelTests {
         _ = try engine.keep(upTo: count, prefix: "", .relaxed)
         for name in names { model.versions[name] = model.versions[name].map { Array($0.prefix(count + 1)) } }
       case 15, 16:
-        let plan = try await store.collectGarbage(CollectionOptions(isDryRun: true, garbageShareMin: 0.1))
+        let plan = try await store.collectGarbage(
+          GarbageCollectionOptions(isDryRun: true, minimumGarbageShare: 0.1))
         let before = try await Self.numbers(store)
-        let report = try await store.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+        let report = try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1))
         #expect(report.obstacles.isEmpty && plan.obstacles.isEmpty)
         let after = try await Self.numbers(store)
         // Bases may go; what versions need stays.

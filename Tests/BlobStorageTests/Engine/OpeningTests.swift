@@ -110,8 +110,8 @@ struct OpeningTests {
       { _ = try engine.change([.delete("a")], .relaxed) }, { _ = try engine.delete(prefix: "a", .relaxed) },
       { _ = try engine.keep(upTo: 0, keys: ["a"], .relaxed) }, { _ = try engine.version("a", nil) },
       { _ = try engine.keep(upTo: 0, prefix: "a", .relaxed) }, { _ = try engine.holdVersions("a") },
-      { _ = try engine.data(Digest.of([1] as [UInt8])) }, { _ = try blob?.read(0..<1) },
-      { _ = try engine.openBlob(Digest.of([1] as [UInt8])) }, { try blob?.stream(0..<1) { _ in } },
+      { _ = try engine.data(BlobDigest.of([1] as [UInt8])) }, { _ = try blob?.read(0..<1) },
+      { _ = try engine.openBlob(BlobDigest.of([1] as [UInt8])) }, { try blob?.stream(0..<1) { _ in } },
     ]
     for (index, call) in calls.enumerated() { #expect(failure(call)?.code == .closed, "call \(index)") }
     #expect(try FileManager.default.contentsOfDirectory(atPath: "\(place.path)/leases") == [])
@@ -148,7 +148,7 @@ struct OpeningTests {
     environment.mountIdentity = "mount"
     environment.packByteCountTarget = 100_000
     try Engine.create(
-      at: "/store", options: StoreOptions(chunkByteCountAverage: 1_024), environment: environment)
+      at: "/store", options: StoreOptions(averageChunkByteCount: 1_024), environment: environment)
     let before = try TemporaryFolder()
     let process = disk.process()
     environment.files = process
@@ -173,7 +173,7 @@ struct OpeningTests {
     #expect(keys.contains { $0.key == "first" })
     for entry in keys {
       let data = try reopened.data(entry.key, nil)
-      #expect(data.map { Digest.of($0) } == entry.current.digest, "\(entry.key)")
+      #expect(data.map { BlobDigest.of($0) } == entry.current.digest, "\(entry.key)")
     }
     // A disk that is mounted again may have lost what was not synced. On one that stayed mounted nothing is lost so: packs
     // that are shorter than what was published count as cut.
@@ -227,7 +227,7 @@ struct OpeningTests {
       try await withThrowingTaskGroup(of: Void.self) { group in
         for task in 0..<6 {
           group.addTask {
-            let options = StoreOptions(chunkByteCountAverage: task.isMultiple(of: 2) ? 64 << 10 : 256 << 10)
+            let options = StoreOptions(averageChunkByteCount: task.isMultiple(of: 2) ? 64 << 10 : 256 << 10)
             let store = try await BlobStore.openOrCreate(at: path, options: options)
             try await store.set("\(task)", to: Data("\(task)".utf8))
             try await store.close()
@@ -261,7 +261,7 @@ struct OpeningTests {
     #expect(store.information.path == path.string)
     let file = url.deletingLastPathComponent().appending(path: "a file")
     try Data("text".utf8).write(to: file)
-    try await store.put("k", try .file(at: file))
+    try await store.put(try .file(at: file), forKey: "k")
     #expect(try await store.data(forKey: "k") == Data("text".utf8))
     #expect(try await store.importFiles([file]).newFileCount == 1)
     try await store.close()

@@ -31,7 +31,7 @@ struct PutTests {
     return try place.engine(environment)
   }
 
-  private static let options = StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false)
+  private static let options = StoreOptions(averageChunkByteCount: 1_024, usesSimilarity: false)
 
   @Test("of so many chunks that one is left for a last list, or none, is read back whole", arguments: 0...1)
   func lastList(_ moreCount: Int) throws {
@@ -60,7 +60,7 @@ struct PutTests {
   func limits() throws {
     let place = try StorePlace(Self.options)
     let engine = try place.engine()
-    let longest = [UInt8](repeating: 7, count: Limits.metadataByteCountMax)
+    let longest = [UInt8](repeating: 7, count: BlobLimits.maximumMetadataByteCount)
     for content in [BlobContent.data(Data([1])), Self.stream([1])] {
       let tooLong = PutOptions(durability: .relaxed, metadata: longest + [7])
       #expect(failure { _ = try engine.put("a", content, tooLong) }?.code == .limitExceeded)
@@ -78,7 +78,7 @@ struct PutTests {
     _ = try engine.put("a", [1], PutOptions(durability: .relaxed, metadata: longest))
     #expect(try engine.version("a", nil)?.metadata == longest)
     #expect(try engine.keys("", after: nil, limit: 0).isEmpty)
-    let other = Digest.of([1] as [UInt8], by: .sha256)
+    let other = BlobDigest.of([1] as [UInt8], by: .sha256)
     #expect(failure { _ = try engine.data(other) }?.code == .invalidArgument)
     #expect(failure { _ = try engine.openBlob(other) }?.code == .invalidArgument)
     try engine.close()
@@ -265,7 +265,7 @@ struct PutTests {
   func codecs() throws {
     for own in CodecKind.allCases {
       let place = try StorePlace(
-        StoreOptions(chunkByteCountAverage: 65_536, codec: own, usesSimilarity: false))
+        StoreOptions(averageChunkByteCount: 65_536, codec: own, usesSimilarity: false))
       let engine = try Self.engine(place)
       var seed = SplitMix64(seed: 6)
       for named in [nil, CodecKind.none, .zstd, .zlib] as [CodecKind?] {
@@ -314,14 +314,14 @@ struct PutTests {
     let engine = try place.engine()
     let digest = try engine.put("other", [1]).version.digest
     _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
-      for _ in 0...Limits.dropVersionCountMax {
+      for _ in 0...BlobLimits.dropVersionCountMax {
         let ref = RefRecord(
           key: Array("k".utf8), version: try commit.stamp(), replaced: .none, digest: digest, byteCount: 1,
           created: 0, metadata: [])
         _ = try commit.append(.ref(ref))
       }
     }
-    #expect(try engine.versions("k").count == Limits.dropVersionCountMax + 1)
+    #expect(try engine.versions("k").count == BlobLimits.dropVersionCountMax + 1)
     #expect(try engine.delete(["k"], .relaxed) == 1)
     #expect(try engine.versions("k").isEmpty)
     try engine.close()
@@ -410,7 +410,7 @@ struct PutTests {
     blob.close()
     #expect(try held() == nothing, "closed")
     let isKeyFound = try engine.openBlob("nothing", nil) != nil
-    let isBlobFound = try engine.openBlob(Digest.of([1, 2, 3] as [UInt8])) != nil
+    let isBlobFound = try engine.openBlob(BlobDigest.of([1, 2, 3] as [UInt8])) != nil
     #expect(!isKeyFound && !isBlobFound)
     #expect(try held() == nothing, "not found")
     let versions = try engine.holdVersions("k")

@@ -16,7 +16,7 @@ struct SameContentTests {
 
   @Test("adds a ref and nothing else")
   func same() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
     let engine = try place.engine()
     defer { try? engine.close() }
     var random = SplitMix64.announced()
@@ -34,7 +34,7 @@ struct SameContentTests {
 
   @Test("is stored as it is, wherever a byte of it has changed", arguments: [0, 1_499_999, 2_999_999])
   func changed(at index: Int) throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
     let engine = try place.engine()
     defer { try? engine.close() }
     var random = SplitMix64.announced()
@@ -42,7 +42,7 @@ struct SameContentTests {
     let first = try Self.put(bytes, place, engine)
     bytes[index] ^= 1
     let second = try Self.put(bytes, place, engine)
-    #expect(second.version.digest == Digest.of(bytes))
+    #expect(second.version.digest == BlobDigest.of(bytes))
     #expect(second.newByteCount > 0 && second.newByteCount < 300_000)
     #expect(try engine.data("key", nil) == Data(bytes))
     #expect(try engine.data("key", first.version.id) != Data(bytes))
@@ -50,20 +50,20 @@ struct SameContentTests {
 
   @Test("is stored as it is when it has become longer or shorter", arguments: [1, 400_000, -1, -400_000])
   func otherLength(by difference: Int) throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
     let engine = try place.engine()
     defer { try? engine.close() }
     var random = SplitMix64.announced()
     let bytes = random.bytes(3_400_000)
     _ = try Self.put(Array(bytes.prefix(3_000_000)), place, engine)
     let changed = Array(bytes.prefix(3_000_000 + difference))
-    #expect(try Self.put(changed, place, engine).version.digest == Digest.of(changed))
+    #expect(try Self.put(changed, place, engine).version.digest == BlobDigest.of(changed))
     #expect(try engine.data("key", nil) == Data(changed))
   }
 
   @Test("heals what has been damaged of it")
   func heals() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
     let engine = try place.engine()
     defer { try? engine.close() }
     var random = SplitMix64.announced()
@@ -83,7 +83,7 @@ struct SameContentTests {
 
   @Test("is stored anew when what it was compared with has been replaced and collected meanwhile")
   func goneMeanwhile() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
     var random = SplitMix64.announced()
     let bytes = random.bytes(3_000_000)
     let first = try place.engine()
@@ -98,7 +98,8 @@ struct SameContentTests {
       isGone.withLock { $0 = true }
       #expect(throws: Never.self) {
         _ = try other.put("key", [1])
-        #expect(try other.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount > 100)
+        #expect(
+          try other.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).deletedChunkCount > 100)
       }
     }
     let file = place.temporary.path.appending("file").string
@@ -113,7 +114,7 @@ struct SameContentTests {
 
   @Test("is not taken for the same when it changes behind what was compared")
   func changesMeanwhile() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
     let engine = try place.engine()
     defer { try? engine.close() }
     var random = SplitMix64.announced()

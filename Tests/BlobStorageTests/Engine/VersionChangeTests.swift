@@ -15,7 +15,7 @@ struct VersionChangeTests {
 
   private func archive(_ key: String, _ text: String) async throws -> BlobVersion {
     let options = PutOptions(replacement: .archiveCurrent, metadata: Array("about \(text)".utf8))
-    return try await store.put(key, .data(Data(text.utf8)), options: options).version
+    return try await store.put(.data(Data(text.utf8)), forKey: key, options: options).version
   }
 
   private func texts(_ key: String) async throws -> [String] {
@@ -56,7 +56,7 @@ struct VersionChangeTests {
     #expect(try await store.restore(ids[1], of: "k") == nil)
     #expect(try await store.restore(ids[0], of: "absent") == nil)
     try await expect(["k": ["two", "three", "one"]])
-    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles == [])
+    #expect(try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).obstacles == [])
     try await expect(["k": ["two", "three", "one"]])
     try await store.close()
   }
@@ -77,10 +77,10 @@ struct VersionChangeTests {
     try await store.duplicate("a", version: first.id, as: "b", options: options)
     #expect(try await store.contains(first.digest))
     #expect(try await store.delete("a"))
-    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles == [])
+    #expect(try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).obstacles == [])
     try await expect(["b": ["one", "two"], "c": ["one"]])
     try await store.deleteAllKeys()
-    _ = try await store.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    _ = try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(try await !store.contains(first.digest))
     try await store.close()
   }
@@ -99,7 +99,7 @@ struct VersionChangeTests {
     #expect(try await store.versions(of: "b").map(\.created) == dates)
     try await expect(["b": ["three", "two", "one"], "taken": ["here"]])
     #expect(try await store.rename("b", to: "a"))
-    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles == [])
+    #expect(try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).obstacles == [])
     try await expect(["a": ["three", "two", "one"], "taken": ["here"]])
     try await store.close()
   }
@@ -110,7 +110,7 @@ struct VersionChangeTests {
   func condemned(byteCount: Int) async throws {
     var random = SplitMix64.announced()
     let bytes = Data(random.bytes(byteCount))
-    let id = try await store.put("a", .data(bytes)).version.id
+    let id = try await store.put(.data(bytes), forKey: "a").version.id
     try await store.set("elsewhere", to: Data("text".utf8))
     try store.engine.writer.rollOver()
     let names = try store.engine.packRows().map(\.name)
@@ -166,7 +166,7 @@ struct VersionChangeTests {
         model[key, default: []].insert("\(step % 7)", at: 0)
         let options = PutOptions(
           durability: durability, replacement: .archiveCurrent, metadata: Array("about \(step % 7)".utf8))
-        try await store.put(key, .data(Data("\(step % 7)".utf8)), options: options)
+        try await store.put(.data(Data("\(step % 7)".utf8)), forKey: key, options: options)
       case (3, let index?):
         model[key]?.insert(known[index], at: 0)
         #expect(try await store.restore(versions[index].id, of: key, durability: durability) != nil)
@@ -187,7 +187,8 @@ struct VersionChangeTests {
         #expect(try await store.delete(version: versions[index].id, of: key, durability: durability))
       case (7, _): try store.engine.writer.rollOver()
       default:
-        #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).obstacles == [])
+        #expect(
+          try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).obstacles == [])
       }
     }
     try await expect(model)

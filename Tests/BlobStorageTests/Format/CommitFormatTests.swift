@@ -9,7 +9,7 @@ import Testing
 struct CommitFormatTests {
   private static let header = PackPlace.header()
   private static let writer = header.name.writer
-  private static let digest = Digest.of([1, 2, 3] as [UInt8])
+  private static let digest = BlobDigest.of([1, 2, 3] as [UInt8])
   private static let key = Array("a key".utf8)
   private static let stamp = Stamp(time: header.created + 9, writer: writer)
 
@@ -43,15 +43,17 @@ struct CommitFormatTests {
     .ref(ref { $0.replaced = Stamp(time: 5, writer: 77) }),
     .ref(
       ref {
-        $0.key = [UInt8](repeating: 0xff, count: Limits.keyByteCountMax)
-        $0.metadata = [UInt8](repeating: 3, count: Limits.metadataByteCountMax)
-        $0.byteCount = Limits.blobByteCountMax
+        $0.key = [UInt8](repeating: 0xff, count: BlobLimits.maximumKeyByteCount)
+        $0.metadata = [UInt8](repeating: 3, count: BlobLimits.maximumMetadataByteCount)
+        $0.byteCount = BlobLimits.maximumBlobByteCount
       }),
     .drop(DropRecord(key: [0], stamp: stamp, versions: [Stamp(time: stamp.time - 1, writer: writer)])),
     .drop(
       DropRecord(
         key: key, stamp: Stamp(time: 1, writer: 3),
-        versions: (0..<Limits.dropVersionCountMax).map { Stamp(time: UInt64($0), writer: UInt64($0 / 3) + 1) }
+        versions: (0..<BlobLimits.dropVersionCountMax).map {
+          Stamp(time: UInt64($0), writer: UInt64($0 / 3) + 1)
+        }
       )),
   ]
 
@@ -77,7 +79,7 @@ struct CommitFormatTests {
   private static func decode(_ content: [UInt8], at offset: Int64 = 64) throws(BlobStorageError)
     -> [PackRecord]
   {
-    let isShort = content.count <= Limits.recordMetaByteCountMax
+    let isShort = content.count <= BlobLimits.recordMetaByteCountMax
     let header = RecordHeader(
       type: .commit, metaByteCount: isShort ? content.count : 0, payloadByteCount: isShort ? 0 : content.count
     )
@@ -120,18 +122,18 @@ struct CommitFormatTests {
   @Test("name what lies in the same commit by its place: the record before takes no byte, others a few")
   func places() throws {
     let chunks: [[UInt8]] = [Array("first".utf8), Array("second".utf8)]
-    func size(_ digest: Digest, _ byteCount: Int) throws -> Int {
+    func size(_ digest: BlobDigest, _ byteCount: Int) throws -> Int {
       let entry = CommitRecord.Entry.ref(Self.ref { ($0.digest, $0.byteCount) = (digest, Int64(byteCount)) })
       let (place, written) = try Self.pack([entry], chunks: chunks)
       let found = try place.scan(Self.header.name).records.last?.content.entry
       #expect(found.map { "\($0)" } == "\(entry)")
       return try #require(written.last).byteCount
     }
-    let last = try size(Digest.of(chunks[1]), 6)
-    #expect(try size(Digest.of(chunks[0]), 5) == last + 2)
-    #expect(try size(Digest.of([7]), 1) == last + 33)
+    let last = try size(BlobDigest.of(chunks[1]), 6)
+    #expect(try size(BlobDigest.of(chunks[0]), 5) == last + 2)
+    #expect(try size(BlobDigest.of([7]), 1) == last + 33)
     // Of another length than the ref says, it is not what the ref names.
-    #expect(try size(Digest.of(chunks[1]), 7) == last + 33)
+    #expect(try size(BlobDigest.of(chunks[1]), 7) == last + 33)
     #expect(last <= 9 + 10 + Self.key.count)
   }
 
@@ -142,7 +144,7 @@ struct CommitFormatTests {
       CommitRecord.Entry.ref(
         Self.ref {
           $0.key = [UInt8(97 + index)]
-          ($0.digest, $0.byteCount) = (Digest.of(chunk), Int64(chunk.count))
+          ($0.digest, $0.byteCount) = (BlobDigest.of(chunk), Int64(chunk.count))
         })
     }
     for damaged in chunks.indices {
@@ -168,7 +170,7 @@ struct CommitFormatTests {
       }
       #expect(refs.count == 4)
       for (index, ref) in refs.prefix(3).enumerated() {
-        #expect(ref.digest == (index == damaged ? Digest.unknown(.blake3) : Digest.of(chunks[index])))
+        #expect(ref.digest == (index == damaged ? BlobDigest.unknown(.blake3) : BlobDigest.of(chunks[index])))
       }
     }
   }
@@ -180,7 +182,7 @@ struct CommitFormatTests {
         Self.ref {
           $0.key = Array("some/folder/\(index / 100)/some file \(index).txt".utf8)
           $0.version.time += UInt64(index)
-          $0.digest = Digest.of([UInt8](withUnsafeBytes(of: index) { Array($0) }))
+          $0.digest = BlobDigest.of([UInt8](withUnsafeBytes(of: index) { Array($0) }))
         })
     }
     let (place, written) = try Self.pack(entries)
@@ -204,17 +206,19 @@ struct CommitFormatTests {
       return failure { _ = try Self.decode(content) }?.code
     }
     #expect(try code { _ in } == nil)
-    #expect(try code { $0.byteCount = Limits.blobByteCountMax } == nil)
-    #expect(try code { $0.byteCount += Limits.blobByteCountMax } == .corrupted)
+    #expect(try code { $0.byteCount = BlobLimits.maximumBlobByteCount } == nil)
+    #expect(try code { $0.byteCount += BlobLimits.maximumBlobByteCount } == .corrupted)
     #expect(try code { $0.version.time = Stamp.timeMax - 1 } == nil)
     #expect(try code { $0.version.time = Stamp.timeMax } == .corrupted)
     #expect(try code { $0.version = .none } == .corrupted)
     #expect(try code { $0.replaced = $0.version } == .corrupted, "a version that replaces itself")
     #expect(try code { $0.key = [] } == .corrupted)
-    #expect(try code { $0.key = [UInt8](repeating: 1, count: Limits.keyByteCountMax) } == nil)
-    #expect(try code { $0.key = [UInt8](repeating: 1, count: Limits.keyByteCountMax + 1) } == .corrupted)
+    #expect(try code { $0.key = [UInt8](repeating: 1, count: BlobLimits.maximumKeyByteCount) } == nil)
     #expect(
-      try code { $0.metadata = [UInt8](repeating: 1, count: Limits.metadataByteCountMax + 1) } == .corrupted)
+      try code { $0.key = [UInt8](repeating: 1, count: BlobLimits.maximumKeyByteCount + 1) } == .corrupted)
+    #expect(
+      try code { $0.metadata = [UInt8](repeating: 1, count: BlobLimits.maximumMetadataByteCount + 1) }
+        == .corrupted)
     for (count, expected) in [
       (0, BlobStorageError.Code.corrupted), (1, nil), (4_096, nil), (4_097, .corrupted),
     ] {
@@ -280,12 +284,13 @@ struct CommitFormatTests {
   private static func isPossible(_ record: PackRecord) -> Bool {
     switch record.content {
     case .ref(let ref):
-      1...Limits.keyByteCountMax ~= ref.key.count && ref.version != .none && ref.version != ref.replaced
-        && ref.version.time < Stamp.timeMax && ref.metadata.count <= Limits.metadataByteCountMax
-        && 0...Limits.blobByteCountMax ~= ref.byteCount
+      1...BlobLimits.maximumKeyByteCount ~= ref.key.count && ref.version != .none
+        && ref.version != ref.replaced
+        && ref.version.time < Stamp.timeMax && ref.metadata.count <= BlobLimits.maximumMetadataByteCount
+        && 0...BlobLimits.maximumBlobByteCount ~= ref.byteCount
     case .drop(let drop):
-      1...Limits.keyByteCountMax ~= drop.key.count && drop.stamp != .none
-        && 1...Limits.dropVersionCountMax ~= drop.versions.count && !drop.versions.contains(.none)
+      1...BlobLimits.maximumKeyByteCount ~= drop.key.count && drop.stamp != .none
+        && 1...BlobLimits.dropVersionCountMax ~= drop.versions.count && !drop.versions.contains(.none)
     case .chunk, .manifest, .skipped: false
     }
   }
@@ -305,7 +310,7 @@ struct CommitFormatTests {
       plain.raw(Self.digest.withUnsafeBytes { Array($0) })
       plain.raw([3])
     }
-    #expect(plain.bytes.count < Limits.commitRecordByteCountMax)
+    #expect(plain.bytes.count < BlobLimits.commitRecordByteCountMax)
     #expect(failure { _ = try Self.decode([0] + plain.bytes) }?.code == .corrupted)
     let frame = try ChunkEncoder().encoded(plain.bytes, by: .zstd)
     try #require(frame.kind == .zstd)
@@ -315,7 +320,7 @@ struct CommitFormatTests {
     packed.raw(frame.bytes)
     #expect(failure { _ = try Self.decode(packed.bytes) }?.code == .corrupted)
     // A plain length beyond the maximum is not allocated, and one that is wrong is found.
-    for count in [Limits.commitRecordByteCountMax + 1, 1 << 40, plain.bytes.count - 1] {
+    for count in [BlobLimits.commitRecordByteCountMax + 1, 1 << 40, plain.bytes.count - 1] {
       var packed = ByteWriter()
       packed.integer(UInt8(1))
       packed.varint(count)
@@ -335,11 +340,11 @@ struct CommitFormatTests {
     }
     end(&loose)
     var counts: [Bool: Int] = [:]
-    while loose.bytes.count < Limits.commitRecordByteCountMax + 5_000 {
+    while loose.bytes.count < BlobLimits.commitRecordByteCountMax + 5_000 {
       loose.raw([0x20, 1, 0, 2])
       end(&loose)
-      let isLong = loose.bytes.count > Limits.commitRecordByteCountMax + 1
-      guard isLong || loose.bytes.count > Limits.commitRecordByteCountMax - 1_100 else { continue }
+      let isLong = loose.bytes.count > BlobLimits.commitRecordByteCountMax + 1
+      guard isLong || loose.bytes.count > BlobLimits.commitRecordByteCountMax - 1_100 else { continue }
       counts[isLong, default: 0] += 1
       let code = failure { _ = try Self.decode(loose.bytes) }?.code
       #expect(code == (isLong ? .corrupted : nil), "\(loose.bytes.count)")

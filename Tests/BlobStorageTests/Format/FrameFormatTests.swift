@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Frames")
 struct FrameFormatTests {
-  static let digests = (0..<8).map { Digest.of([UInt8($0)] as [UInt8]) }
+  static let digests = (0..<8).map { BlobDigest.of([UInt8($0)] as [UInt8]) }
 
   static let frame = FrameRecord(
     codecNumber: 1,
@@ -56,8 +56,8 @@ struct FrameFormatTests {
     #expect(Self.code(frame([1, 2 << 20])) == .corrupted, "more than 2 MiB")
     #expect(Self.code(frame([2 << 20, 2 << 20])) == .corrupted, "more than 2 MiB each")
     let most = frame(Array(repeating: 9, count: FrameRecord.memberCountMax))
-    #expect(most.count <= Limits.recordMetaByteCountMax && Self.code(most) == nil)
-    #expect(most.count + 33 > Limits.recordMetaByteCountMax)
+    #expect(most.count <= BlobLimits.recordMetaByteCountMax && Self.code(most) == nil)
+    #expect(most.count + 33 > BlobLimits.recordMetaByteCountMax)
     #expect(Self.code([1, 0xf9, 1] + most.dropFirst(3)) == .corrupted, "a member too many")
   }
 
@@ -100,7 +100,7 @@ struct FrameFormatTests {
       try encoder.withEncoded(joined.span.bytes, by: .zstd) { _, stored in Array(stored) }
     }
     let frame = FrameRecord(
-      codecNumber: 1, members: plain.map { .init(digest: Digest.of($0), plainByteCount: $0.count) })
+      codecNumber: 1, members: plain.map { .init(digest: BlobDigest.of($0), plainByteCount: $0.count) })
     let members = try writer.append(frame, payload: stored.span.bytes)
     #expect(members.count == 5)
     let refs = plain.enumerated().map { index, bytes in
@@ -108,7 +108,7 @@ struct FrameFormatTests {
         RefRecord(
           key: Array("key\(index)".utf8),
           version: Stamp(time: UInt64(1_000 + index) << 16, writer: header.name.writer),
-          replaced: .none, digest: Digest.of(bytes), byteCount: Int64(bytes.count), created: 1_000,
+          replaced: .none, digest: BlobDigest.of(bytes), byteCount: Int64(bytes.count), created: 1_000,
           metadata: []))
     }
     try writer.append(commit: refs) { _ in }
@@ -125,8 +125,8 @@ struct FrameFormatTests {
     for verifies in [false, true] {
       let (records, outcome) = try place.scan(header.name, verifiesPayloads: verifies)
       #expect(outcome.gaps.isEmpty && outcome.isSealed == seals && outcome.recordCount == 11)
-      var members: [Digest] = []
-      var refs: [Digest] = []
+      var members: [BlobDigest] = []
+      var refs: [BlobDigest] = []
       for record in records {
         switch record.content {
         case .chunk(let chunk) where record.member != nil: members.append(chunk.digest)
@@ -134,7 +134,7 @@ struct FrameFormatTests {
         default: break
         }
       }
-      #expect(members == plain.map { Digest.of($0) })
+      #expect(members == plain.map { BlobDigest.of($0) })
       #expect(refs == members)
       #expect(zip(records, records.dropFirst()).allSatisfy { $0.offset + Int64($0.byteCount) == $1.offset })
       #expect(records.last.map { $0.offset + Int64($0.byteCount) } == outcome.endOffset)

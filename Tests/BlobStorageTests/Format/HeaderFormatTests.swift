@@ -5,7 +5,7 @@ import Testing
 @Suite("Headers")
 struct HeaderFormatTests {
   static let store = StoreHeader(
-    flags: .similarity, digestAlgorithm: .sha256, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
+    flags: .similarity, digestAlgorithm: .sha256, codecNumber: 1, level: 3, averageChunkByteCount: 65_536,
     storeID: Array(UInt8(1)...16), created: 77)
 
   private static func storeHeader(_ bytes: [UInt8]) throws(BlobStorageError) -> StoreHeader {
@@ -141,8 +141,8 @@ struct HeaderFormatTests {
         _ = try decoding(writer.bytes) { (raw) throws(BlobStorageError) in try RecordHeader(raw) }
       }?.code
     }
-    #expect(code(Limits.recordMetaByteCountMax, Limits.recordPayloadByteCountMax) == nil)
-    #expect(code(Limits.recordMetaByteCountMax + 1, 0) == .corrupted)
-    #expect(code(0, Limits.recordPayloadByteCountMax + 1) == .corrupted)
+    #expect(code(BlobLimits.recordMetaByteCountMax, BlobLimits.recordPayloadByteCountMax) == nil)
+    #expect(code(BlobLimits.recordMetaByteCountMax + 1, 0) == .corrupted)
+    #expect(code(0, BlobLimits.recordPayloadByteCountMax + 1) == .corrupted)
   }
 }

@@ -4,8 +4,8 @@ import Testing
 
 @Suite("Records")
 struct RecordFormatTests {
-  static let digest = Digest.of([1, 2, 3] as [UInt8])
-  static let other = Digest.of([4, 5, 6] as [UInt8])
+  static let digest = BlobDigest.of([1, 2, 3] as [UInt8])
+  static let other = BlobDigest.of([4, 5, 6] as [UInt8])
 
   private static func chunk(
     _ meta: [UInt8], payloadByteCount: Int = 0
@@ -25,7 +25,7 @@ struct RecordFormatTests {
     "of chunks come back as they were written",
     arguments: [
       ChunkRecord(digest: digest, plainByteCount: 0, codecNumber: 0),
-      ChunkRecord(digest: digest, plainByteCount: Limits.chunkByteCountMax, codecNumber: 2),
+      ChunkRecord(digest: digest, plainByteCount: BlobLimits.chunkByteCountMax, codecNumber: 2),
       ChunkRecord(digest: digest, plainByteCount: 70_000, codecNumber: 1, base: other),
       ChunkRecord(digest: digest, plainByteCount: 2, codecNumber: 200, base: other),
     ])
@@ -73,7 +73,7 @@ struct RecordFormatTests {
 
   @Test("keep what is not always in them")
   func optionalFields() throws {
-    for base in [nil, Self.other] as [Digest?] {
+    for base in [nil, Self.other] as [BlobDigest?] {
       let chunk = ChunkRecord(
         digest: Self.digest, plainByteCount: 9, codecNumber: 1, base: base, features: SIMD3(1, 2, 0xffff_ffff)
       )
@@ -109,14 +109,15 @@ struct RecordFormatTests {
   @Test("have the maxima that they always had")
   func maxima() {
     let maxima: [(value: Int, frozen: Int)] = [
-      (Limits.keyByteCountMax, 4_096), (Limits.metadataByteCountMax, 1_024),
-      (Limits.chunkByteCountMax, 8_388_608), (Limits.recordPayloadByteCountMax, 8_388_608),
-      (Limits.recordMetaByteCountMax, 8_192), (Limits.dropVersionCountMax, 4_096),
-      (Limits.manifestListCountMax, 131_072), (Int(Limits.blobByteCountMax), 281_474_976_710_656),
-      (Int(Limits.packByteCountMax), 1_073_741_824), (Limits.packRecordCountMax, 8_388_608),
-      (Limits.footerByteCountMax, 268_435_456), (Int(Limits.censusByteCountMax), 1_073_741_824),
-      (Limits.commitRecordByteCountMax, 2_097_152), (Limits.commitRecordMemoryByteCountMax, 8_388_608),
-      (Limits.chunkByteCountAverageMin, 1_024), (Limits.chunkByteCountAverageMax, 2_097_152),
+      (BlobLimits.maximumKeyByteCount, 4_096), (BlobLimits.maximumMetadataByteCount, 1_024),
+      (BlobLimits.chunkByteCountMax, 8_388_608), (BlobLimits.recordPayloadByteCountMax, 8_388_608),
+      (BlobLimits.recordMetaByteCountMax, 8_192), (BlobLimits.dropVersionCountMax, 4_096),
+      (BlobLimits.manifestListCountMax, 131_072), (Int(BlobLimits.maximumBlobByteCount), 281_474_976_710_656),
+      (Int(BlobLimits.packByteCountMax), 1_073_741_824), (BlobLimits.packRecordCountMax, 8_388_608),
+      (BlobLimits.footerByteCountMax, 268_435_456), (Int(BlobLimits.censusByteCountMax), 1_073_741_824),
+      (BlobLimits.commitRecordByteCountMax, 2_097_152),
+      (BlobLimits.commitRecordMemoryByteCountMax, 8_388_608),
+      (BlobLimits.minimumAverageChunkByteCount, 1_024), (BlobLimits.maximumAverageChunkByteCount, 2_097_152),
     ]
     for (index, maximum) in maxima.enumerated() { #expect(maximum.value == maximum.frozen, "\(index)") }
   }
@@ -129,18 +130,18 @@ struct RecordFormatTests {
       ManifestRecord(
         digest: Self.digest, byteCount: bytes, chunkCount: chunks, depth: depth, listedCount: listed)
     }
-    let most = Limits.manifestListCountMax
+    let most = BlobLimits.manifestListCountMax
     for accepted in [
       record(depth: 0, chunks: 2, listed: 2), record(depth: 0, chunks: Int64(most), listed: most),
-      record(depth: 1, chunks: 1 << 40, listed: most, bytes: Limits.blobByteCountMax),
+      record(depth: 1, chunks: 1 << 40, listed: most, bytes: BlobLimits.maximumBlobByteCount),
     ] {
-      #expect(accepted.payloadByteCount <= Limits.recordPayloadByteCountMax)
+      #expect(accepted.payloadByteCount <= BlobLimits.recordPayloadByteCountMax)
       #expect(try Self.manifest(accepted.encodedMeta()) == accepted)
     }
     for (refused, code) in [
       (record(depth: 0, chunks: 3, listed: 2), BlobStorageError.Code.corrupted),
       (record(depth: 0, chunks: Int64(most) + 1, listed: most + 1), .corrupted),
-      (record(depth: 1, chunks: 1, listed: 1, bytes: Limits.blobByteCountMax + 1), .corrupted),
+      (record(depth: 1, chunks: 1, listed: 1, bytes: BlobLimits.maximumBlobByteCount + 1), .corrupted),
       (record(depth: 1, chunks: -1, listed: 1), .corrupted),
       (record(depth: 2, chunks: 1, listed: 1), .unsupportedFormat),
     ] {
@@ -165,16 +166,16 @@ struct RecordFormatTests {
         try ListEntry.list(raw, algorithm: .blake3)
       }
     }
-    #expect(try list(chunks(1) + chunks(Limits.chunkByteCountMax)).map(\.plainByteCount) == [1, 8 << 20])
+    #expect(try list(chunks(1) + chunks(BlobLimits.chunkByteCountMax)).map(\.plainByteCount) == [1, 8 << 20])
     #expect(failure { _ = try list(chunks(0)) }?.code == .corrupted)
-    #expect(failure { _ = try list(chunks(Limits.chunkByteCountMax + 1)) }?.code == .corrupted)
+    #expect(failure { _ = try list(chunks(BlobLimits.chunkByteCountMax + 1)) }?.code == .corrupted)
     #expect(failure { _ = try list(chunks(1).dropLast()) }?.code == .corrupted)
-    let most = Limits.manifestListCountMax
-    #expect(try lists(1, Limits.blobByteCountMax).count == 1)
+    let most = BlobLimits.manifestListCountMax
+    #expect(try lists(1, BlobLimits.maximumBlobByteCount).count == 1)
     #expect(try lists(most, 1).count == 1)
     #expect(failure { _ = try lists(0, 1) }?.code == .corrupted)
     #expect(failure { _ = try lists(most + 1, 1) }?.code == .corrupted)
     #expect(failure { _ = try lists(1, 0) }?.code == .corrupted)
-    #expect(failure { _ = try lists(1, Limits.blobByteCountMax + 1) }?.code == .corrupted)
+    #expect(failure { _ = try lists(1, BlobLimits.maximumBlobByteCount + 1) }?.code == .corrupted)
   }
 }

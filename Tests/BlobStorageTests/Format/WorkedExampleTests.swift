@@ -16,7 +16,7 @@ struct WorkedExampleTests {
     let version = Stamp(time: header.created + 1, writer: header.name.writer)
     let written = try place.write(
       header,
-      [.chunk(plain), .ref("greeting", version, digest: Digest.of(plain), byteCount: Int64(plain.count))])
+      [.chunk(plain), .ref("greeting", version, digest: BlobDigest.of(plain), byteCount: Int64(plain.count))])
     let bytes = try place.bytes(header.name)
     let text = try String(contentsOf: Self.document, encoding: .utf8)
     let documented = Self.hex(text, under: "## A whole pack")

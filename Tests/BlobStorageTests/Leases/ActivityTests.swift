@@ -48,12 +48,11 @@ struct ActivityTests {
     let folder = URL(filePath: path).appending(path: "activities")
     let seen = Seen()
     _ = try await store.put(
-      "k",
       .stream {
         if seen.count == 24 { return nil }
         seen.count += 1
         return Data(repeating: UInt8(seen.count), count: 1 << 20)
-      },
+      }, forKey: "k",
       progress: { _ in
         let names = (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
         if names.contains(where: { $0.hasSuffix(".activity") }) { seen.fileCount += 1 }
@@ -89,7 +88,7 @@ struct ActivityTests {
     #expect(found.map(\.subject) == ["/home/ä"])
     #expect(found.first?.processID == 17)
     #expect(found.first?.bytesPerSecond == nil)
-    #expect(found.first?.secondsLeft == 3.5)
+    #expect(found.first?.timeLeft == .milliseconds(3_500))
     #expect(try files.list(folder) == ["1.activity"])
     living.close()
     #expect(try await BlobStore.activities(at: place.path).isEmpty)

@@ -8,12 +8,12 @@ import Testing
 /// What a collection leaves alone because it is in use.
 @Suite("A collection beside others")
 struct HoldTests {
-  private static let everything = CollectionOptions(garbageShareMin: 0)
+  private static let everything = GarbageCollectionOptions(minimumGarbageShare: 0)
 
   /// - Parameter isByDigest: whether the blob is opened by its digest, or as the current version of its key.
   @Test("leaves every chunk of an open blob, and takes them when it is closed", arguments: [true, false])
   func openBlob(isByDigest: Bool) throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 16_384))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 16_384))
     let (reader, other) = (try place.engine(), try place.engine())
     defer { for engine in [reader, other] { try? engine.close() } }
     var random = SplitMix64.announced()

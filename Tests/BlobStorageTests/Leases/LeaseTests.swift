@@ -7,8 +7,8 @@ import Testing
 @Suite("Leases")
 struct LeaseTests {
   static let folder: FilePath = "/leases"
-  static let first = Digest.of([1] as [UInt8])
-  static let second = Digest.of([2] as [UInt8])
+  static let first = BlobDigest.of([1] as [UInt8])
+  static let second = BlobDigest.of([2] as [UInt8])
 
   let disk: SimulatedDisk
 

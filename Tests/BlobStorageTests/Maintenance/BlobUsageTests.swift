@@ -24,7 +24,7 @@ struct BlobUsageTests {
           }
           data += part
         }
-        try await store.archive(key, andSet: data, durability: .relaxed)
+        try await store.set(key, to: data, archivingCurrent: true, durability: .relaxed)
       }
     }
     return keys
@@ -35,12 +35,12 @@ struct BlobUsageTests {
     let place = try StorePlace(StoreOptions())
     let store = try await place.opened()
     for byte in [1, 2, 1] as [UInt8] {
-      try await store.archive("k", andSet: Data([byte]), durability: .relaxed)
+      try await store.set("k", to: Data([byte]), archivingCurrent: true, durability: .relaxed)
     }
     try await store.set("other", to: Data([2]))
-    let first = try #require(try await store.usage(of: .digest(Digest.of([1], by: .blake3))))
+    let first = try #require(try await store.usage(of: .digest(BlobDigest.of([1], by: .blake3))))
     #expect(first.holders.map(\.isCurrent) == [true, false])
-    let second = try #require(try await store.usage(of: .digest(Digest.of([2], by: .blake3))))
+    let second = try #require(try await store.usage(of: .digest(BlobDigest.of([2], by: .blake3))))
     #expect(second.holders.map { "\($0.version.key) \($0.isCurrent)" } == ["k false", "other true"])
     try await store.close()
     withExtendedLifetime(place) {}
@@ -52,10 +52,10 @@ struct BlobUsageTests {
   func exclusive(_ usesSimilarity: Bool) async throws {
     var random = SplitMix64.announced()
     let place = try StorePlace(
-      StoreOptions(chunkByteCountAverage: 4_096, usesSimilarity: usesSimilarity))
+      StoreOptions(averageChunkByteCount: 4_096, usesSimilarity: usesSimilarity))
     let store = try await place.opened()
     let keys = try await makeStore(store, &random)
-    let report = try await store.report(keyCountMax: 100)
+    let report = try await store.report(keyLimit: 100)
     var exclusive: [String: Int64] = [:]
     for key in report.largestKeys { exclusive[key.key] = key.exclusiveByteCount }
     for key in keys.shuffled(using: &random) {
@@ -81,10 +81,10 @@ struct BlobUsageTests {
   @Test("a report gives every key the bytes that usage gives it")
   func report() async throws {
     var random = SplitMix64.announced()
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 4_096))
     let store = try await place.opened()
     let keys = try await makeStore(store, &random)
-    let report = try await store.report(keyCountMax: 100)
+    let report = try await store.report(keyLimit: 100)
     #expect(Set(report.largestKeys.map(\.key)) == Set(keys))
     for key in report.largestKeys {
       let usage = try #require(try await store.usage(of: .key(key.key)))
@@ -101,7 +101,7 @@ struct BlobUsageTests {
     #expect(report.codecs.reduce(0) { $0 + $1.storedByteCount } == statistics.storedByteCount)
     #expect(report.packs.reduce(0) { $0 + $1.byteCount - $1.liveByteCount } == statistics.garbageByteCount)
     for pack in report.packs { #expect(abs(pack.created.timeIntervalSinceNow) < 3_600) }
-    let few = try await store.report(keyCountMax: 3)
+    let few = try await store.report(keyLimit: 3)
     #expect(few.largestKeys == Array(report.largestKeys.prefix(3)))
     try await store.close()
     withExtendedLifetime(place) {}
@@ -109,13 +109,13 @@ struct BlobUsageTests {
 
   @Test("what newer versions of its key share with an archived blob is not freed with it")
   func archived() async throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024, usesSimilarity: false))
     let store = try await place.opened()
     var random = SplitMix64(seed: 6)
     let shared = Data(random.bytes(40_000))
     try await store.set("k", to: shared + Data(random.bytes(9_000)))
     let digest = try #require(try await store.versions(of: "k").first).digest
-    try await store.archive("k", andSet: shared + Data(random.bytes(9_000)))
+    try await store.set("k", to: shared + Data(random.bytes(9_000)), archivingCurrent: true)
     let usage = try #require(try await store.usage(of: .digest(digest)))
     #expect((9_000..<20_000).contains(usage.exclusiveByteCount))
     let before = try await store.statistics().storedByteCount
@@ -127,7 +127,7 @@ struct BlobUsageTests {
 
   @Test("a blob is held by the versions that point at it, a chunk by those that contain it")
   func digests() async throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024, usesSimilarity: false))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024, usesSimilarity: false))
     let store = try await place.opened()
     var random = SplitMix64(seed: 5)
     let chunk = Data(random.bytes(200))
@@ -162,9 +162,9 @@ struct BlobUsageTests {
   }
 
   /// The digest of the first chunk, found by its length.
-  private func firstChunk(of data: Data, in store: BlobStore) async throws -> Digest? {
+  private func firstChunk(of data: Data, in store: BlobStore) async throws -> BlobDigest? {
     for count in 1..<8_000 {
-      let digest = Digest.of(data.prefix(count))
+      let digest = BlobDigest.of(data.prefix(count))
       if try await store.usage(of: .digest(digest)) != nil { return digest }
     }
     return nil

@@ -32,7 +32,7 @@ struct ReportNumbersTests {
 
   /// A version that was put at that time.
   private static func ref(
-    _ key: String, _ number: UInt64, _ digest: Digest, byteCount: Int64, created: UInt64
+    _ key: String, _ number: UInt64, _ digest: BlobDigest, byteCount: Int64, created: UInt64
   ) -> SampleRecord {
     SampleRecord(
       content: .ref(
@@ -92,7 +92,7 @@ struct ReportNumbersTests {
 
     let verified = try engine.verify()
     #expect(verified.blobCount == 2 && verified.chunkCount == 3 && verified.byteCount == 23_000)
-    let quick = try engine.verify(isQuick: true)
+    let quick = try engine.verify(.structure)
     #expect(quick.blobCount == 2 && quick.chunkCount == 3 && quick.byteCount == 0)
     try engine.close()
   }
@@ -140,7 +140,7 @@ struct ReportNumbersTests {
     let before = try recordByteCount()
     let statistics = try engine.statistics()
     #expect(statistics.baseByteCount > 0 && statistics.versionCount == dependantCount)
-    let plan = try engine.collectGarbage(CollectionOptions(isDryRun: true))
+    let plan = try engine.collectGarbage(GarbageCollectionOptions(isDryRun: true))
     let report = try engine.collectGarbage()
     #expect(report.obstacles == [])
     #expect(report.reencodedChunkCount == (dependantCount == 1 ? 1 : 0))
@@ -168,7 +168,7 @@ struct ReportNumbersTests {
     let text = seed.text(9_000)
     let noise = seed.bytes(300)
     let encoded = try ChunkEncoder().encoded(text, by: .zstd)
-    let (long, short) = (Digest.of(text), Digest.of(noise))
+    let (long, short) = (BlobDigest.of(text), BlobDigest.of(noise))
     let chunk = SampleRecord(
       content: .chunk(ChunkRecord(digest: long, plainByteCount: 9_000, codecNumber: encoded.kind.rawValue)),
       payload: encoded.bytes)
@@ -244,10 +244,10 @@ struct ReportNumbersTests {
     try await store.put(items, options: .relaxed)
     let last = try #require(try await store.usage(of: .digest(.of(own))))
     #expect(last.kind == .blob && last.holders.map(\.version.key) == ["z"])
-    let all = try #require(try await store.usage(of: .digest(.of(shared)), listCountMax: 7))
+    let all = try #require(try await store.usage(of: .digest(.of(shared)), limit: 7))
     #expect(all.holderCount == 4_200 && all.holders.count == 7 && all.sharerCount == 0)
     #expect(all.chunkCount == 1 && all.exclusiveByteCount == all.storedByteCount)
-    let one = try #require(try await store.usage(of: .key("k5"), listCountMax: 7))
+    let one = try #require(try await store.usage(of: .key("k5"), limit: 7))
     #expect(one.sharerCount == 4_199 && one.sharers.count == 7 && one.exclusiveByteCount == 0)
     #expect(one.sharers.allSatisfy { $0.sharedByteCount == one.storedByteCount })
     try await store.close()
@@ -263,24 +263,24 @@ struct ReportNumbersTests {
       var list = ByteWriter()
       for number in part * 2_000..<(part + 1) * 2_000 {
         let record = SampleRecord.chunk(withUnsafeBytes(of: number) { Array($0) })
-        ChunkEntry(digest: Digest.of(record.payload), plainByteCount: 8).encode(into: &list)
+        ChunkEntry(digest: BlobDigest.of(record.payload), plainByteCount: 8).encode(into: &list)
         records.append(record)
         storedByteCount += 8
       }
-      let entry = ListEntry(digest: Digest.of(list.bytes), chunkCount: 2_000, spanByteCount: 16_000)
+      let entry = ListEntry(digest: BlobDigest.of(list.bytes), chunkCount: 2_000, spanByteCount: 16_000)
       // The last is named twice.
       for _ in 0..<(part == 2 ? 2 : 1) { entry.encode(into: &lists) }
       records.append(.chunk(list.bytes))
       storedByteCount += list.bytes.count
     }
-    let blob = Digest.of(Array("long".utf8))
+    let blob = BlobDigest.of(Array("long".utf8))
     let manifest = ManifestRecord(
       digest: blob, byteCount: 64_000, chunkCount: 8_000, depth: 1, listedCount: 4)
     records.append(SampleRecord(content: .manifest(manifest), payload: lists.bytes))
     records.append(Self.ref("long", 1, blob, byteCount: 64_000, created: 1_600_000_000_000))
     _ = try Self.plant(place, 1, created: 1 << 40, records)
     let store = try await place.opened()
-    for subject in [Usage.Subject.key("long"), .digest(blob)] {
+    for subject in [BlobUsage.Subject.key("long"), .digest(blob)] {
       let usage = try #require(try await store.usage(of: subject))
       #expect(usage.chunkCount == 6_003 && usage.storedByteCount == Int64(storedByteCount))
       #expect(usage.exclusiveByteCount == usage.storedByteCount && usage.byteCount == 64_000)
@@ -295,17 +295,17 @@ struct ReportNumbersTests {
   @Test("what an archived version cannot be followed to is reported beside all numbers")
   func notFollowed() async throws {
     let place = try StorePlace(StoreOptions(usesSimilarity: false))
-    let (there, absent) = (Array("there".utf8), Digest.of(Array("a list that is not there".utf8)))
-    let gone = Digest.of(Array("a blob that is not there".utf8))
+    let (there, absent) = (Array("there".utf8), BlobDigest.of(Array("a list that is not there".utf8)))
+    let gone = BlobDigest.of(Array("a blob that is not there".utf8))
     var lists = ByteWriter()
     ListEntry(digest: absent, chunkCount: 5, spanByteCount: 100).encode(into: &lists)
-    let blob = Digest.of(Array("long".utf8))
+    let blob = BlobDigest.of(Array("long".utf8))
     let manifest = ManifestRecord(digest: blob, byteCount: 100, chunkCount: 5, depth: 1, listedCount: 1)
     let records = [
       SampleRecord.chunk(there), SampleRecord(content: .manifest(manifest), payload: lists.bytes),
       Self.ref("k", 1, blob, byteCount: 100, created: 1_600_000_000_000),
-      Self.ref("k", 2, Digest.of(there), byteCount: 5, created: 1_600_000_000_001),
-      Self.ref("other", 3, Digest.of(there), byteCount: 5, created: 1_600_000_000_002),
+      Self.ref("k", 2, BlobDigest.of(there), byteCount: 5, created: 1_600_000_000_001),
+      Self.ref("other", 3, BlobDigest.of(there), byteCount: 5, created: 1_600_000_000_002),
       Self.ref("gone", 4, gone, byteCount: 7, created: 1_600_000_000_003),
     ]
     _ = try Self.plant(place, 1, created: 1 << 40, records)
@@ -313,7 +313,7 @@ struct ReportNumbersTests {
     let (statistics, report) = (try await store.statistics(), try await store.report())
     #expect(statistics.keyCount == 3 && statistics.versionCount == 4 && statistics.chunkCount == 1)
     var told = [statistics.unreadable, report.unreadable, report.statistics.unreadable]
-    for subject in [Usage.Subject.key("k"), .key("other"), .digest(Digest.of(there)), .digest(blob)] {
+    for subject in [BlobUsage.Subject.key("k"), .key("other"), .digest(BlobDigest.of(there)), .digest(blob)] {
       told.append(try #require(try await store.usage(of: subject)).unreadable)
     }
     for key in ["k", "other"] {

@@ -119,7 +119,7 @@ struct PackGapTests {
     let written = try place.write(Self.header, PackScanTests.records())
     let bytes = try place.bytes(Self.name)
     let store = StoreHeader(
-      flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, chunkByteCountAverage: 65_536,
+      flags: [], digestAlgorithm: .blake3, codecNumber: 1, level: 3, averageChunkByteCount: 65_536,
       storeID: PackPlace.storeID, created: 1)
     func scan(_ store: StoreHeader?) throws -> ([String], PackScanner.Outcome) {
       let file = try #require(try place.backend.openPack(Self.name))

@@ -15,10 +15,10 @@ struct PackScanTests {
     let second = [UInt8](repeating: 9, count: 300)
     let first = Stamp(time: header.created + 1, writer: 5)
     let next = Stamp(time: header.created + 2, writer: 5)
-    let entries = [plain, second].map { ChunkEntry(digest: Digest.of($0), plainByteCount: $0.count) }
+    let entries = [plain, second].map { ChunkEntry(digest: BlobDigest.of($0), plainByteCount: $0.count) }
     return [
-      .chunk(plain), .chunk(second), .chunk([]), .manifest(Digest.of(plain + second), entries),
-      .ref("a", first, digest: Digest.of(plain), byteCount: 21), .ref("a", next, replaces: first),
+      .chunk(plain), .chunk(second), .chunk([]), .manifest(BlobDigest.of(plain + second), entries),
+      .ref("a", first, digest: BlobDigest.of(plain), byteCount: 21), .ref("a", next, replaces: first),
       .drop("a", [next], at: Stamp(time: header.created + 3, writer: 5)), .chunk(Array("the last".utf8)),
     ]
   }
@@ -138,8 +138,8 @@ struct PackScanTests {
         if index == 0, offset < Int(victim.offset) + victim.byteCount - 4 - plain.count {
           // Only a footer says what the ref's chunk was, and here it is not read.
           expected[4] = expected[4].replacing(
-            "\(String(reflecting: Digest.of(plain))), byteCount: 21",
-            with: "\(String(reflecting: Digest.unknown(.blake3))), byteCount: 1")
+            "\(String(reflecting: BlobDigest.of(plain))), byteCount: 21",
+            with: "\(String(reflecting: BlobDigest.unknown(.blake3))), byteCount: 1")
           #expect(expected[4] != written[4].summary)
         }
         expected.remove(at: index)
@@ -277,7 +277,7 @@ struct PackScanTests {
     try place.write(Self.header, [.chunk([1])], seals: false)
     let file = try SystemFiles().open(place.path(Self.name), .readWrite)
     defer { file.close() }
-    try file.truncate(to: Limits.packByteCountMax + 1)
+    try file.truncate(to: BlobLimits.packByteCountMax + 1)
     #expect(failure { _ = try place.scan(Self.name) }?.code == .corrupted)
   }
 }

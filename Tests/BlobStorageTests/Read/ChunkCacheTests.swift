@@ -3,9 +3,9 @@ import Testing
 
 @Suite("The cache of decoded chunks")
 struct ChunkCacheTests {
-  private func chunk(_ number: Int) -> (digest: Digest, bytes: [UInt8]) {
+  private func chunk(_ number: Int) -> (digest: BlobDigest, bytes: [UInt8]) {
     let bytes = [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: 1_000 + number)
-    return (Digest.of(bytes, by: .blake3), bytes)
+    return (BlobDigest.of(bytes, by: .blake3), bytes)
   }
 
   @Test("gives back what was put in, and never holds more than it may")

@@ -6,7 +6,7 @@ import Testing
 @Suite("The cache of decoded frames")
 struct FrameCacheTests {
   private static let members: [[UInt8]] = (0..<4).map { [UInt8](repeating: $0, count: 1_000) }
-  private static let digests = members.map { Digest.of($0) }
+  private static let digests = members.map { BlobDigest.of($0) }
 
   private static func key(_ number: Int) -> FrameCache.Key {
     FrameCache.Key(pack: PackName(writer: 1, sequence: 1), offset: Int64(number))

@@ -29,7 +29,7 @@ struct RangeAndStreamTests {
             }
           }, PutOptions(durability: .relaxed, codec: codec))
         #expect(result.version.byteCount == Int64(count))
-        #expect(result.version.digest == Digest.of(bytes))
+        #expect(result.version.digest == BlobDigest.of(bytes))
         #expect(try engine.data("streamed", nil) == bytes, "\(count) bytes")
         // Cut the same way from memory: nothing is new.
         let again = try engine.put("in memory", .data(bytes), PutOptions(durability: .relaxed, codec: codec))
@@ -41,7 +41,7 @@ struct RangeAndStreamTests {
 
   @Test("gives any range as the same slice of its bytes")
   func ranges() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024))
     let engine = try place.engine()
     var random = SplitMix64.announced()
     let bytes = random.bytes(200_000)
@@ -94,7 +94,7 @@ struct RangeAndStreamTests {
 
   @Test("of more than 4,096 chunks has its chunks in lists")
   func lists() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1_024, codec: .none))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1_024, codec: .none))
     let engine = try place.engine()
     var random = SplitMix64(seed: 7)
     let bytes = random.bytes(12 << 20)

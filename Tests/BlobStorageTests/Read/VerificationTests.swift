@@ -23,7 +23,7 @@ struct VerificationTests {
 
   /// Where the chunk lies.
   private func row() throws -> (row: ChunkRow, pack: PackName) {
-    let digest = Digest.of(noise)
+    let digest = BlobDigest.of(noise)
     return try #require(
       try engine.catalog.read { (view) throws(BlobStorageError) in
         guard let row = try view.chunkRow(digest), let pack = try view.packRow(row.place.pack) else {
@@ -112,12 +112,12 @@ struct VerificationTests {
     other[0] ^= 1
     // Also without a hop: the first read has opened the pack.
     for _ in 0..<2 { #expect(try await store.data(forKey: "a", verification: .checksum) == other) }
-    #expect(try await store.data(for: Digest.of(noise), verification: .checksum) == other)
+    #expect(try await store.data(for: BlobDigest.of(noise), verification: .checksum) == other)
     #expect(try store.blocking.data(forKey: "a", verification: .checksum) == other)
     let byKey = await #expect(throws: BlobStorageError.self) { try await store.data(forKey: "a") }
     #expect(byKey?.code == .corrupted)
     let byDigest = await #expect(throws: BlobStorageError.self) {
-      try await store.data(for: Digest.of(noise))
+      try await store.data(for: BlobDigest.of(noise))
     }
     #expect(byDigest?.code == .corrupted)
     expectDamage(.digest)
@@ -128,7 +128,7 @@ struct VerificationTests {
   func exchanged() throws {
     let other = Array(noise.reversed())
     _ = try engine.put("b", other)
-    let digest = Digest.of(other)
+    let digest = BlobDigest.of(other)
     let found = try engine.catalog.read { (view) throws(BlobStorageError) in
       try view.chunkRow(digest)?.place.offset
     }

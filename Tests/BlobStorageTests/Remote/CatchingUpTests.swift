@@ -37,9 +37,9 @@ struct CatchingUpTests {
   }
 
   /// What the catalog says of every chunk, whatever numbers packs have there.
-  private static func chunks(_ engine: Engine) throws -> [Digest: [AnyHashable]] {
+  private static func chunks(_ engine: Engine) throws -> [BlobDigest: [AnyHashable]] {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in
-      var chunks: [Digest: [AnyHashable]] = [:]
+      var chunks: [BlobDigest: [AnyHashable]] = [:]
       try transaction.forEachChunk { (digest, row) throws(BlobStorageError) in
         var row = row
         let name = try transaction.packRow(row.place.pack)?.name
@@ -53,7 +53,7 @@ struct CatchingUpTests {
 
   @Test("gives the same rows for chunks applied together as for chunks applied pack by pack")
   func together() throws {
-    let place = try RemotePlace(StoreOptions(chunkByteCountAverage: 4_096))
+    let place = try RemotePlace(StoreOptions(averageChunkByteCount: 4_096))
     let writer = try place.engine("writer", packByteCount: 8_000)
     var seed = SplitMix64(seed: 5)
     var bytes = seed.text(40_000) + seed.bytes(40_000)
@@ -174,7 +174,7 @@ struct CatchingUpTests {
       #expect(throws: Never.self) {
         _ = try log.condemn([], after: log.read(after: Collections()), by: 1)
         try objects.delete(object)
-        _ = try quick.verify(isQuick: true)
+        _ = try quick.verify(.structure)
       }
     }
     #expect(try slow.catchUp().missing == [lost])
@@ -218,7 +218,7 @@ struct CatchingUpTests {
     let place = try RemotePlace()
     let one = try place.engine("one")
     _ = try one.put("a", random.bytes(100_000), PutOptions())
-    let unknown = (0..<20).map { _ in Digest.of(random.bytes(10), by: one.header.digestAlgorithm) }
+    let unknown = (0..<20).map { _ in BlobDigest.of(random.bytes(10), by: one.header.digestAlgorithm) }
     place.objects.forgetCounts()
     for digest in unknown {
       #expect(try one.data(digest) == nil)
@@ -238,9 +238,9 @@ struct CatchingUpTests {
       path: place.statePath("reader"), configuration: StoreConfiguration(threadCount: 1),
       environment: environment,
       remote: Engine.Remote(
-        objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0)))
+        objects: place.objects, configuration: RemoteConfiguration(interval: .zero)))
     let bytes = Array("value".utf8)
-    let digest = Digest.of(bytes, by: reader.header.digestAlgorithm)
+    let digest = BlobDigest.of(bytes, by: reader.header.digestAlgorithm)
     #expect(throws: BlobStorageError.self) { try reader.chunks.bytes(digest) }
     _ = try place.engine("writer").put("a", bytes, PutOptions())
     _ = tensOfSeconds.next()

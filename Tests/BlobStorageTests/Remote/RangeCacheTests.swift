@@ -25,7 +25,7 @@ struct RangeCacheTests {
 
   /// With a state folder on a disk of its own.
   private static func backend(
-    cacheByteCountMax: Int64
+    cacheByteLimit: Int64
   ) throws -> (backend: RemoteBackend, files: SimulatedProcess) {
     let files = SimulatedDisk().process()
     for folder in ["state", "state/packs", "state/footers", "state/incoming", "state/ranges"] {
@@ -33,13 +33,13 @@ struct RangeCacheTests {
     }
     let backend = RemoteBackend(
       objects: MemoryObjectStore(), storeID: SharedFormatTests.storeID, folder: "/state",
-      asideFolder: "/state/aside", files: files, cacheByteCountMax: cacheByteCountMax)
+      asideFolder: "/state/aside", files: files, cacheByteLimit: cacheByteLimit)
     return (backend, files)
   }
 
   @Test("keeps a pack of this machine whole, unless it takes more than a quarter", arguments: [true, false])
   func wholePack(_ fits: Bool) throws {
-    let (backend, files) = try Self.backend(cacheByteCountMax: fits ? 400_000 : 399_999)
+    let (backend, files) = try Self.backend(cacheByteLimit: fits ? 400_000 : 399_999)
     let name = PackName(writer: 1, sequence: 1)
     try files.write(
       [UInt8](repeating: 7, count: 100_000), to: FilePath("/state/packs/\(name.fileName)"))
@@ -50,7 +50,7 @@ struct RangeCacheTests {
 
   @Test("holds its limit when nothing but packs of this machine come")
   func wholePacks() throws {
-    let (backend, files) = try Self.backend(cacheByteCountMax: 1_000_000)
+    let (backend, files) = try Self.backend(cacheByteLimit: 1_000_000)
     for number in 1...40 {
       let name = PackName(writer: 1, sequence: UInt32(number))
       try files.write([UInt8](repeating: 7, count: 100_000), to: FilePath("/state/packs/\(name.fileName)"))

@@ -15,7 +15,7 @@ struct RemoteCollectionTests {
   /// Machine two puts what one is just taking away: once before it has seen the condemnation, and once after.
   private func putBesideCollection(
     _ collector: Weaknesses, _ writer: Weaknesses
-  ) throws -> (engines: [Engine], expected: [String: [UInt8]], report: CollectionReport) {
+  ) throws -> (engines: [Engine], expected: [String: [UInt8]], report: GarbageCollectionReport) {
     var random = SplitMix64.announced()
     let contents = (0..<4).map { _ in random.bytes(40_000) }
     let one = try machines.engine("one", weaknesses: collector)
@@ -157,7 +157,7 @@ struct RemoteCollectionTests {
     _ = try one.put("dropped", random.bytes(10_000), PutOptions())
     _ = try one.delete(["dropped"], .durable)
     var options = SharedMachines.everything
-    options.archivedCountMax = 0
+    options.archivedVersionLimit = 0
     options.isDryRun = true
     let planned = try one.collectGarbage(options)
     #expect(machines.names("collections/") == [])
@@ -240,12 +240,13 @@ struct RemoteCollectionTests {
       })
     let one = try Engine(
       path: machines.temporary.path.appending("one").string,
-      configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,
+      configuration: StoreConfiguration(cacheByteLimit: 0, threadCount: 1), environment: environment,
       remote: Engine.Remote(
-        objects: machines.store, configuration: RemoteConfiguration(intervalSeconds: 0)))
+        objects: machines.store, configuration: RemoteConfiguration(interval: .zero)))
     _ = try one.put("gone", random.bytes(10_000), PutOptions())
     _ = try one.delete(["gone"], .durable)
-    let report = try one.collectGarbage(CollectionOptions(garbageShareMin: 0, waitSeconds: 60))
+    let report = try one.collectGarbage(
+      GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(60)))
     #expect(report.deletedChunkCount == 1)
     let waited = seconds.withLock { $0 }
     #expect(answers ? 100..<103 ~= waited : 180..<183 ~= waited, "\(waited)")
@@ -323,7 +324,8 @@ struct RemoteCollectionTests {
     _ = try one.put("not published yet", random.bytes(100), .relaxed)
     let before = machines.store.objects
     let plan = try one.collectGarbage(
-      CollectionOptions(isDryRun: true, archivedCountMax: 0, garbageShareMin: 0, waitSeconds: 0))
+      GarbageCollectionOptions(
+        isDryRun: true, archivedVersionLimit: 0, minimumGarbageShare: 0, timeout: .seconds(0)))
     #expect(plan.isDryRun && plan.deletedChunkCount == 1 && plan.freedByteCount > 10_000)
     #expect(machines.store.objects == before)
     try one.close()

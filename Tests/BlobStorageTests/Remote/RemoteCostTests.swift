@@ -234,7 +234,7 @@ struct RemoteCostTests {
     let writer = try place.engine("writer", packByteCount: 8 << 20)
     for index in 0..<12 { _ = try writer.put("\(index)", random.bytes(8 << 20), .relaxed) }
     try writer.close()
-    let engine = try place.engine("reader", cacheByteCountMax: 64 << 20)
+    let engine = try place.engine("reader", cacheByteLimit: 64 << 20)
     for index in 0..<12 { #expect(try engine.data("\(index)", nil)?.count == 8 << 20) }
     let kept = try SystemFiles().allocatedByteCount(below: FilePath(place.statePath("reader") + "/ranges"))
     #expect(kept <= 64 << 20)
@@ -246,7 +246,7 @@ struct RemoteCostTests {
     var random = SplitMix64.announced()
     let place = try RemotePlace()
     _ = try place.engine("writer").put("blob", random.bytes(300_000), PutOptions())
-    let engine = try place.engine("reader", cacheByteCountMax: 0, inline: true)
+    let engine = try place.engine("reader", cacheByteLimit: 0, inline: true)
     #expect(try engine.data("blob", nil)?.count == 300_000)
     place.objects.forgetCounts()
     #expect(try engine.data("blob", nil)?.count == 300_000)
@@ -258,7 +258,7 @@ struct RemoteCostTests {
     func room() throws {
       var random = SplitMix64.announced()
       let place = try RemotePlace()
-      let engine = try place.engine("writer", packByteCount: 8 << 20, cacheByteCountMax: 64 << 20)
+      let engine = try place.engine("writer", packByteCount: 8 << 20, cacheByteLimit: 64 << 20)
       for index in 0..<12 {
         _ = try engine.put("\(index)", random.bytes(8 << 20))
         try engine.synchronize()

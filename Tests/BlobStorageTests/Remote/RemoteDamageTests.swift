@@ -15,7 +15,7 @@ struct RemoteDamageTests {
     let place: RemotePlace
     let bytes: [[UInt8]]
     var packs: [String] = []
-    var digests: [Digest] = []
+    var digests: [BlobDigest] = []
 
     init(_ random: inout SplitMix64) throws {
       place = try RemotePlace()
@@ -97,7 +97,7 @@ struct RemoteDamageTests {
     let backend = RemoteBackend(
       objects: lab.place.objects, storeID: try lab.place.storeID, folder: "/state",
       asideFolder: "/state/aside",
-      files: files, cacheByteCountMax: 1 << 30)
+      files: files, cacheByteLimit: 1 << 30)
     // As it stands after a power cut: as long as it was, and empty.
     let byteCount = try #require(lab.place.objects.objects[lab.packs[0]]?.count)
     try files.write([UInt8](repeating: 0, count: byteCount), to: FilePath("/state/packs/\(name.fileName)"))
@@ -153,7 +153,7 @@ struct RemoteDamageTests {
     #expect(report.damaged.map(\.pack) == ["\(name)"])
     #expect(report.damaged.first?.keys == ["\(index)"])
     // By the structure alone it is not seen.
-    #expect(try engine.verify(isQuick: true).damaged == [])
+    #expect(try engine.verify(.structure).damaged == [])
 
     let repaired = try engine.repair()
     #expect(repaired.damaged.map(\.pack) == ["\(name)"])
@@ -285,7 +285,7 @@ struct RemoteDamageTests {
     }
     let damaged = try engine.verify().damaged
     #expect(!damaged.isEmpty && damaged.allSatisfy { $0.pack == "\(name)" })
-    if isDeleted { #expect(try engine.verify(isQuick: true).damaged.map(\.pack) == ["\(name)"]) }
+    if isDeleted { #expect(try engine.verify(.structure).damaged.map(\.pack) == ["\(name)"]) }
     let repaired = try engine.repair()
     #expect(repaired.unreadable.map(\.key) == ["1"])
     _ = try engine.put("1", lab.bytes[1], PutOptions())
@@ -298,7 +298,7 @@ struct RemoteDamageTests {
     let engine = try place.engine("one")
     let error = #expect(throws: BlobStorageError.self) {
       try CacheCore(
-        engine: engine, prefix: "", limits: CacheLimits(byteCountMax: 1 << 30), memoryByteCountMax: 0,
+        engine: engine, prefix: "", limits: CacheLimits(byteLimit: 1 << 30), memoryByteLimit: 0,
         durability: .relaxed)
     }
     #expect(error?.message.contains("cannot be a cache") == true)

@@ -94,10 +94,10 @@ struct RemoteDurabilityTests {
   }
 
   @Test("is published by a synchronization beside puts, without an error", arguments: [1, 0, -1])
-  func synchronizing(_ waitingPackCountMax: Int) throws {
+  func synchronizing(_ waitingPackLimit: Int) throws {
     var random = SplitMix64.announced()
     let place = try RemotePlace()
-    let engine = try place.engine("one", packByteCount: 20_000, waitingPackCountMax: waitingPackCountMax)
+    let engine = try place.engine("one", packByteCount: 20_000, waitingPackLimit: waitingPackLimit)
     let values = (0..<300).map { _ in random.bytes(8_000) }
     DispatchQueue.concurrentPerform(iterations: 4) { thread in
       #expect(throws: Never.self) {

@@ -15,7 +15,7 @@ struct RemoteLifeTests {
     try Engine(
       path: place.statePath(machine), configuration: StoreConfiguration(threadCount: 1),
       remote: Engine.Remote(
-        objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0.01)))
+        objects: place.objects, configuration: RemoteConfiguration(interval: .milliseconds(10))))
   }
 
   @Test("come while an upload takes long")
@@ -77,9 +77,9 @@ struct RemoteLifeTests {
         now: { [self] in seconds.withLock { $0 } }, wait: { [self] in pass($0) })
       return try Engine(
         path: temporary.path.appending(machine).string,
-        configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,
+        configuration: StoreConfiguration(cacheByteLimit: 0, threadCount: 1), environment: environment,
         remote: Engine.Remote(
-          objects: SlowObjects(course: self), configuration: RemoteConfiguration(intervalSeconds: 60)))
+          objects: SlowObjects(course: self), configuration: RemoteConfiguration(interval: .seconds(60))))
     }
 
     func every(_ period: Double, _ run: @escaping @Sendable () -> Void) {
@@ -154,7 +154,7 @@ struct RemoteLifeTests {
     if showsLife { course.every(60) { importing.renewRegistrations() } }
     let codes = Mutex<[BlobStorageError.Code]>([])
     course.every(3_600) {
-      do throws(BlobStorageError) { _ = try collecting.collectGarbage(CollectionOptions()) } catch {
+      do throws(BlobStorageError) { _ = try collecting.collectGarbage(GarbageCollectionOptions()) } catch {
         codes.withLock { $0.append(error.code) }
       }
     }
@@ -169,7 +169,7 @@ struct RemoteLifeTests {
     #expect(codes.withLock { $0 }.isEmpty == false)
     #expect(codes.withLock { $0 }.allSatisfy { $0 == .busy })
     try importing.close()
-    let report = try collecting.collectGarbage(CollectionOptions())
+    let report = try collecting.collectGarbage(GarbageCollectionOptions())
     #expect(report.obstacles == [] && report.deletedPackCount > 0)
     #expect(try course.engine("reader").data("a", nil) == Data(bytes))
   }
@@ -190,18 +190,20 @@ struct RemoteLifeTests {
     course.every(200) {
       guard second.withLock({ $0.isEmpty }) else { return }
       do throws(BlobStorageError) {
-        _ = try two.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        _ = try two.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
         second.withLock { $0.append("collected") }
-      } catch { second.withLock { $0.append("\(error.code.name): \(error.message)") } }
+      } catch { second.withLock { $0.append("\(error.code.rawValue): \(error.message)") } }
     }
     if showsLife {
-      let report = try one.collectGarbage(CollectionOptions(garbageShareMin: 0))
+      let report = try one.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
       #expect(report.compactedPackCount == 1 && report.obstacles == [])
       #expect(second.withLock { $0 }.first?.hasPrefix("busy: ") == true)
       #expect(second.withLock { $0 }.first?.contains("is collecting garbage") == true)
     } else {
       // One that shows no life is taken for dead.
-      #expect(failure { _ = try one.collectGarbage(CollectionOptions(garbageShareMin: 0)) }?.code == .busy)
+      #expect(
+        failure { _ = try one.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)) }?.code
+          == .busy)
       #expect(second.withLock { $0 } == ["collected"])
     }
     #expect(try course.engine("reader").data("kept", nil) == Data(kept))

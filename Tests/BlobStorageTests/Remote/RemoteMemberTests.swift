@@ -213,7 +213,7 @@ struct RemoteMemberTests {
     let old = try machines.engine("old")
     for (engine, key) in [(one, "a"), (two, "b")] { _ = try engine.delete([key], .durable) }
     try two.catchUp()
-    let report = try one.collectGarbage(CollectionOptions(waitSeconds: 0)) { progress in
+    let report = try one.collectGarbage(GarbageCollectionOptions(timeout: .seconds(0))) { progress in
       if progress.phase == "waiting" { two.runPeriodicWork() }
     }
     #expect(report.deletedPackCount > 0)
@@ -253,7 +253,7 @@ struct RemoteMemberTests {
     let engine = try Engine(
       path: place.statePath("one"), configuration: StoreConfiguration(threadCount: 1),
       remote: Engine.Remote(
-        objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0.01)))
+        objects: place.objects, configuration: RemoteConfiguration(interval: .milliseconds(10))))
     _ = try engine.put("a", Array("value".utf8), .relaxed)
     // The limit keeps a failing test from waiting for ever.
     #expect(published.wait(timeout: .now() + 60) == .success)
@@ -326,7 +326,7 @@ struct RemoteMemberTests {
       path: place.statePath("one"), configuration: StoreConfiguration(threadCount: 1),
       environment: environment,
       remote: Engine.Remote(
-        objects: place.objects, configuration: RemoteConfiguration(intervalSeconds: 0)))
+        objects: place.objects, configuration: RemoteConfiguration(interval: .zero)))
     let looks: [(Double, Int)] = [(0, 0), (29.9, 0), (30, 1), (30, 0), (59.9, 0), (60, 1), (100, 1)]
     for (index, (time, count)) in looks.enumerated() {
       seconds.withLock { $0 = time }

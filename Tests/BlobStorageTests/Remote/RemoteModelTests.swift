@@ -20,7 +20,7 @@ struct RemoteModelTests {
     arguments: 0..<3)
   func model(_ round: Int) throws {
     var random = SplitMix64.announced()
-    let place = try RemotePlace(StoreOptions(chunkByteCountAverage: 1_024), pageCount: round == 0 ? 1_000 : 3)
+    let place = try RemotePlace(StoreOptions(averageChunkByteCount: 1_024), pageCount: round == 0 ? 1_000 : 3)
     var engines: [String: Engine] = [:]
     func engine(_ machine: String) throws -> Engine {
       if let engine = engines[machine] { return engine }

@@ -19,9 +19,9 @@ struct RemotePlace {
 
   /// A process on a machine.
   func engine(
-    _ machine: String, packByteCount: Int64 = Limits.packByteCountTarget, cacheByteCountMax: Int64 = 1 << 30,
+    _ machine: String, packByteCount: Int64 = BlobLimits.packByteCountTarget, cacheByteLimit: Int64 = 1 << 30,
     inline: Bool = false, weaknesses: Weaknesses = [], recordCountOfBatch: Int = 20_000,
-    waitingPackCountMax: Int = 2, bootIdentity: String = BootIdentity.current(),
+    waitingPackLimit: Int = 2, bootIdentity: String = BootIdentity.current(),
     log: LogRecorder = LogRecorder()
   ) throws -> Engine {
     var environment = Engine.Environment()
@@ -32,12 +32,12 @@ struct RemotePlace {
     environment.worksInline = inline
     return try Engine(
       path: statePath(machine),
-      configuration: StoreConfiguration(logger: log.logger, cacheByteCountMax: 0, threadCount: 2),
+      configuration: StoreConfiguration(logger: log.logger, cacheByteLimit: 0, threadCount: 2),
       environment: environment,
       remote: Engine.Remote(
         objects: objects,
         configuration: RemoteConfiguration(
-          cacheByteCountMax: cacheByteCountMax, intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax))
+          cacheByteLimit: cacheByteLimit, interval: .zero, waitingPackLimit: waitingPackLimit))
     )
   }
 

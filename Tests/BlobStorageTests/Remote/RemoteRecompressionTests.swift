@@ -6,7 +6,8 @@ import Testing
 
 @Suite("Recompressing a store that machines share")
 struct RemoteRecompressionTests {
-  private static let options = CollectionOptions(garbageShareMin: 0, waitSeconds: 0, recompresses: true)
+  private static let options = GarbageCollectionOptions(
+    minimumGarbageShare: 0, timeout: .seconds(0), recompresses: true)
   private let machines: SharedMachines
 
   init() throws { machines = try SharedMachines() }
@@ -110,9 +111,9 @@ struct RemoteRecompressionTests {
     let one = try machines.engine("one")
     let expected = try fill(one, &random)
     var options = Self.options
-    options.secondsMax = 0
+    options.timeLimit = .zero
     #expect(try one.collectGarbage(options).recompressedPackCount == 0)
-    options.secondsMax = nil
+    options.timeLimit = nil
     #expect(try machines.engine("two").collectGarbage(options).recompressedPackCount == 1)
     try machines.check(expected, "after the second run")
   }

@@ -28,13 +28,13 @@ struct SharedMachines {
     environment.worksInline = true
     environment.weaknesses = weaknesses
     var remote = Engine.Remote(
-      objects: objects ?? store, configuration: RemoteConfiguration(intervalSeconds: 0),
+      objects: objects ?? store, configuration: RemoteConfiguration(interval: .zero),
       silenceSecondsMax: silence)
     remote.keptChangeCount = keptChangeCount
     remote.fencePatienceSeconds = fencePatience
     return try Engine(
       path: temporary.path.appending(machine).string,
-      configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1), environment: environment,
+      configuration: StoreConfiguration(cacheByteLimit: 0, threadCount: 1), environment: environment,
       remote: remote)
   }
 
@@ -76,7 +76,7 @@ struct SharedMachines {
   /// The next collection, on that machine or another, finishes it: nothing is in its way, everything can be read, and
   /// the packs take fewer than `byteCountMax` bytes.
   func collectKilledAtEachRequest(
-    _ options: CollectionOptions, _ expected: [String: [UInt8]], byteCountMax: Int
+    _ options: GarbageCollectionOptions, _ expected: [String: [UInt8]], byteCountMax: Int
   ) throws {
     let isWhole = ProcessInfo.processInfo.environment["BLOB_STORAGE_SOAK_SECONDS"] != nil
     for number in stride(from: 1, through: 1_000, by: isWhole ? 1 : 9) {
@@ -111,7 +111,7 @@ struct SharedMachines {
   }
 
   /// Collects all that can be collected, and fences writers that do not answer at once.
-  static let everything = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
+  static let everything = GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(0))
 }
 
 /// Does something the first time that it is asked to.

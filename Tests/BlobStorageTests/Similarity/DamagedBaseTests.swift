@@ -7,7 +7,7 @@ import Testing
 @Suite("A damaged base", .serialized)
 struct DamagedBaseTests {
   /// Flips a bit in the payload of a chunk, or where the payload of its frame begins.
-  static func damage(_ digest: Digest, in place: StorePlace) throws {
+  static func damage(_ digest: BlobDigest, in place: StorePlace) throws {
     let engine = try place.engine()
     let (row, name) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
       let row = try transaction.chunkRow(digest)
@@ -31,7 +31,7 @@ struct DamagedBaseTests {
   }
 
   /// Two versions of a key, the second encoded against the first, and another key that needs neither.
-  private static func versions() throws -> (place: StorePlace, bytes: [[UInt8]], digests: [Digest]) {
+  private static func versions() throws -> (place: StorePlace, bytes: [[UInt8]], digests: [BlobDigest]) {
     let place = try StorePlace()
     let engine = try place.engine()
     var seed = SplitMix64(seed: 1)
@@ -39,7 +39,7 @@ struct DamagedBaseTests {
     bytes.append(bytes[0])
     bytes[1].replaceSubrange(4_000..<4_010, with: Array("0123456789".utf8))
     bytes.append(seed.bytes(5_000))
-    var digests: [Digest] = []
+    var digests: [BlobDigest] = []
     for (key, content) in zip(["a", "a", "b"], bytes) {
       let options = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
       digests.append(try engine.put(key, content, options).version.digest)
@@ -49,7 +49,7 @@ struct DamagedBaseTests {
     return (place, bytes, digests)
   }
 
-  private static func read(_ engine: Engine, _ digest: Digest) throws -> [UInt8]? {
+  private static func read(_ engine: Engine, _ digest: BlobDigest) throws -> [UInt8]? {
     do { return try engine.data(digest).map { [UInt8]($0) } } catch {
       #expect(error.code == .corrupted)
       return nil
@@ -115,7 +115,7 @@ struct DamagedBaseTests {
     _ = try writer.put("0", bytes[4], PutOptions(durability: .relaxed, replacement: .archiveCurrent))
     _ = try writer.put("3", bytes[3])
     #expect(try BlobInformation.find(writer, "0", nil)?.basedChunkCount == 1)
-    let digests = bytes.map { Digest.of($0) }
+    let digests = bytes.map { BlobDigest.of($0) }
     let rows = try writer.catalog.read { (transaction) throws(BlobStorageError) in
       try digests.map { (digest) throws(BlobStorageError) in try transaction.chunkRow(digest) }
     }

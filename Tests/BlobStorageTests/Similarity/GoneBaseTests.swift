@@ -7,7 +7,7 @@ import Testing
 @Suite("A copy whose base is gone", .serialized)
 struct GoneBaseTests {
   /// A store with two copies of the value of "a": the first is encoded against a chunk that has been collected.
-  private static func store() throws -> (place: StorePlace, value: [UInt8], base: Digest) {
+  private static func store() throws -> (place: StorePlace, value: [UInt8], base: BlobDigest) {
     let place = try StorePlace()
     var seed = SplitMix64(seed: 1)
     let first = seed.text(9_000)
@@ -31,13 +31,13 @@ struct GoneBaseTests {
     try session.rollOver()
     try #require(try Self.row(digest, engine)?.base == nil)
     _ = try engine.keep(upTo: 0, prefix: "", .durable)
-    #expect(try engine.collectGarbage(CollectionOptions()).obstacles == [])
+    #expect(try engine.collectGarbage(GarbageCollectionOptions()).obstacles == [])
     try #require(try Self.row(base, engine) == nil && Self.basedCopyCount(engine) == 1)
     try engine.close()
     return (place, value, base)
   }
 
-  private static func row(_ digest: Digest, _ engine: Engine) throws -> ChunkRow? {
+  private static func row(_ digest: BlobDigest, _ engine: Engine) throws -> ChunkRow? {
     try engine.catalog.read { (transaction) throws(BlobStorageError) in try transaction.chunkRow(digest) }
   }
 
@@ -54,7 +54,7 @@ struct GoneBaseTests {
   func recompression() throws {
     let (place, value, _) = try Self.store()
     let engine = try place.engine()
-    #expect(try engine.collectGarbage(CollectionOptions(recompresses: true)).obstacles == [])
+    #expect(try engine.collectGarbage(GarbageCollectionOptions(recompresses: true)).obstacles == [])
     #expect(try engine.data("a", nil) == Data(value))
     try engine.close()
   }
@@ -63,7 +63,7 @@ struct GoneBaseTests {
   func collection() throws {
     let (place, value, base) = try Self.store()
     let engine = try place.engine()
-    let digest = Digest.of(Data(value), by: engine.header.digestAlgorithm)
+    let digest = BlobDigest.of(Data(value), by: engine.header.digestAlgorithm)
     let row = try #require(try Self.row(digest, engine))
     var copy: ChunkRow?
     for (number, pack) in try engine.catalog.packRows() {
@@ -81,7 +81,7 @@ struct GoneBaseTests {
       try transaction.setChunkRow(digest, copy, insteadOf: row)
     }
     try #require(try Self.row(digest, engine)?.base == base)
-    #expect(try engine.collectGarbage(CollectionOptions()).obstacles == [])
+    #expect(try engine.collectGarbage(GarbageCollectionOptions()).obstacles == [])
     #expect(try Self.row(digest, engine)?.place == row.place)
     #expect(try engine.data("a", nil) == Data(value))
     try engine.close()
@@ -103,8 +103,8 @@ struct GoneBaseTests {
       try transaction.setChunkRow(base, nil, insteadOf: try transaction.chunkRow(base))
     }
     _ = try engine.delete(["c"], .relaxed)
-    let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
-    #expect(report.obstacles.contains { $0.contains("\(base)") } && report.deletedPackCount == 0)
+    let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+    #expect(report.obstacles.contains { $0.message.contains("\(base)") } && report.deletedPackCount == 0)
     try engine.close()
   }
 }

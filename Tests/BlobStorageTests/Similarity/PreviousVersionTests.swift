@@ -83,7 +83,7 @@ struct PreviousVersionTests {
 
   @Test("is followed when its content has moved", arguments: Way.allCases)
   func moved(_ way: Way) throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 4_096))
     let engine = try place.engine()
     var seed = SplitMix64(seed: 3)
     let same = seed.text(40_000)
@@ -104,7 +104,7 @@ struct PreviousVersionTests {
     "is a base if that leaves at most half of what the chunk takes alone",
     arguments: [(8_000, true), (9_500, true), (10_600, false), (16_000, false)])
   func worthwhile(newByteCount: Int, isBased: Bool) throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 1 << 20))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 1 << 20))
     let engine = try place.engine()
     var seed = SplitMix64(seed: UInt64(newByteCount))
     var bytes = seed.bytes(20_000)
@@ -167,7 +167,7 @@ struct PreviousVersionTests {
 
   @Test("may be unreadable: the new one is put all the same")
   func unreadable() throws {
-    let place = try StorePlace(StoreOptions(chunkByteCountAverage: 4_096))
+    let place = try StorePlace(StoreOptions(averageChunkByteCount: 4_096))
     var engine = try place.engine()
     var seed = SplitMix64(seed: 4)
     let bytes = seed.text(100_000)

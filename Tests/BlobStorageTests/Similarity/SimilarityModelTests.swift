@@ -8,10 +8,10 @@ import Testing
 struct SimilarityModelTests {
   @Test(
     "holds what was put into it, whatever is put, edited, dropped, collected and rebuilt",
-    arguments: Digest.Algorithm.allCases)
-  func model(_ algorithm: Digest.Algorithm) throws {
+    arguments: BlobDigest.Algorithm.allCases)
+  func model(_ algorithm: BlobDigest.Algorithm) throws {
     var random = SplitMix64.announced()
-    let place = try StorePlace(StoreOptions(digestAlgorithm: algorithm, chunkByteCountAverage: 4_096))
+    let place = try StorePlace(StoreOptions(digestAlgorithm: algorithm, averageChunkByteCount: 4_096))
     var engine = try place.engine()
     var source = SampleDocuments(seed: random.next())
     var model = ModelTests.Model()
@@ -55,9 +55,10 @@ struct SimilarityModelTests {
         try engine.close()
         engine = try place.engine()
         let share = Double.random(in: 0.01...0.4, using: &random)
-        let plan = try engine.collectGarbage(CollectionOptions(isDryRun: true, garbageShareMin: share))
+        let plan = try engine.collectGarbage(
+          GarbageCollectionOptions(isDryRun: true, minimumGarbageShare: share))
         let before = try engine.statistics()
-        let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: share))
+        let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: share))
         #expect(report.obstacles.isEmpty)
         #expect(report.isAsPlanned(plan, refCount: before.versionCount), "step \(step)")
         let after = try engine.statistics()
@@ -76,7 +77,7 @@ struct SimilarityModelTests {
     }
     try ModelTests.check(engine, model)
     #expect(try engine.verify().damaged.isEmpty)
-    _ = try engine.collectGarbage(CollectionOptions(archivedCountMax: 0))
+    _ = try engine.collectGarbage(GarbageCollectionOptions(archivedVersionLimit: 0))
     for key in names() { model.versions[key] = Array((model.versions[key] ?? []).prefix(1)) }
     try ModelTests.check(engine, model)
     #expect(try engine.verify().damaged.isEmpty)

@@ -21,7 +21,7 @@ struct AtOnceTests {
 
   init() throws {
     // Nothing of up to 64 KiB is cut.
-    place = try StorePlace(StoreOptions(chunkByteCountAverage: 1 << 20))
+    place = try StorePlace(StoreOptions(averageChunkByteCount: 1 << 20))
     let cache = cache
     var environment = Engine.Environment()
     environment.files = HookedFiles { (call, path) throws(BlobStorageError) in
@@ -36,7 +36,7 @@ struct AtOnceTests {
 
   /// Puts a value and reads it once, so that its pack is open.
   private func put(_ key: String, _ bytes: [UInt8]) throws {
-    try store.put(key, .data(Data(bytes)), options: .relaxed)
+    try store.put(.data(Data(bytes)), forKey: key, options: .relaxed)
     #expect(try store.data(forKey: key) == Data(bytes))
   }
 
@@ -46,7 +46,7 @@ struct AtOnceTests {
       let bytes = Array(noise.prefix(count))
       try put("k", bytes)
       #expect(engine.dataAtOnce("k", nil, verification) == .some(Data(bytes)), "\(count) bytes")
-      #expect(engine.dataAtOnce(Digest.of(bytes), verification) == .some(Data(bytes)))
+      #expect(engine.dataAtOnce(BlobDigest.of(bytes), verification) == .some(Data(bytes)))
       let version = try #require(try store.versions(of: "k").first)
       #expect(engine.dataAtOnce("k", version.id, verification) == .some(Data(bytes)))
     }
@@ -74,7 +74,7 @@ struct AtOnceTests {
     #expect(engine.dataAtOnce("long", nil, .digest) == nil)
     #expect(try await store.store.data(forKey: "long") == Data(noise + [0]))
     // The long way says whether a blob is missing.
-    #expect(engine.dataAtOnce(Digest.of(Data("missing".utf8)), .digest) == nil)
+    #expect(engine.dataAtOnce(BlobDigest.of(Data("missing".utf8)), .digest) == nil)
   }
 
   @Test("is no get before its pack was opened, nor after the store was closed")
@@ -95,7 +95,7 @@ struct AtOnceTests {
   func damaged() async throws {
     let bytes = Array(noise.prefix(1_000))
     try put("k", bytes)
-    let digest = Digest.of(bytes)
+    let digest = BlobDigest.of(bytes)
     let found = try engine.catalog.read { (view) throws(BlobStorageError) -> (Int64, PackName)? in
       guard let row = try view.chunkRow(digest), let pack = try view.packRow(row.place.pack) else {
         return nil

@@ -62,7 +62,7 @@ struct CancellationTests {
     let store = try await place.opened()
     var random = SplitMix64(seed: 61)
     let bytes = random.noise(16_000_000)
-    let old = try await store.put("k", .data(bytes)).version.id
+    let old = try await store.put(.data(bytes), forKey: "k").version.id
     for isRead in [false, true] {
       let running = Mutex<Task<Void, any Error>?>(nil)
       let doneByteCount = Mutex(0)
@@ -85,7 +85,7 @@ struct CancellationTests {
             cancel(1 << 20)
             return doneByteCount.withLock { $0 } > 64 << 20 ? nil : Data(count: 1 << 20)
           }
-          try await store.put("k", content)
+          try await store.put(content, forKey: "k")
         }
       }
       running.withLock { $0 = task }
@@ -98,7 +98,9 @@ struct CancellationTests {
     #expect(try await store.data(forKey: "k") == bytes)
     // Nothing of it is held any more.
     try await store.delete("k")
-    #expect(try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount > 100)
+    #expect(
+      try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).deletedChunkCount > 100
+    )
     try await store.close()
     withExtendedLifetime(place) {}
   }

@@ -16,8 +16,8 @@ struct ChangeDurabilityTests {
   private static let durable: [String: Change] = [
     "set": { _ = try await $0.set("k", to: newData) },
     "set value": { _ = try await $0.set("k", to: "new") },
-    "archive": { _ = try await $0.archive("k", andSet: newData) },
-    "put": { _ = try await $0.put("k", .data(newData)) },
+    "archive": { _ = try await $0.set("k", to: newData, archivingCurrent: true) },
+    "put": { _ = try await $0.put(.data(newData), forKey: "k") },
     "put several": { _ = try await $0.put([newItem]) },
     "apply": { _ = try await $0.apply([.put(newItem)]) },
     "delete several": { _ = try await $0.delete(["k"]) },
@@ -25,9 +25,9 @@ struct ChangeDurabilityTests {
     "delete prefix": { _ = try await $0.delete(prefix: "k") },
     "delete all": { _ = try await $0.deleteAllKeys() },
     "keep": { _ = try await $0.keep(upTo: 0, of: "k") },
-    "keep prefix": { _ = try await $0.keep(upTo: 0, prefix: "k") },
-    "keep all": { _ = try await $0.keepInAllKeys(upTo: 0) },
-    "blocking put": { _ = try $0.blocking.put("k", .data(newData)) },
+    "keep prefix": { _ = try await $0.trimHistory(of: .prefix("k"), toArchived: 0) },
+    "keep all": { _ = try await $0.trimHistory(of: .all, toArchived: 0) },
+    "blocking put": { _ = try $0.blocking.put(.data(newData), forKey: "k") },
     "blocking put several": { _ = try $0.blocking.put([newItem]) },
     "blocking apply": { _ = try $0.blocking.apply([.put(newItem)]) },
     "blocking delete": { _ = try $0.blocking.delete("k") },
@@ -39,26 +39,26 @@ struct ChangeDurabilityTests {
   private static let relaxed: [String: Change] = [
     "set": { _ = try await $0.set("k", to: newData, durability: .relaxed) },
     "set value": { _ = try await $0.set("k", to: "new", options: .relaxed) },
-    "archive": { _ = try await $0.archive("k", andSet: newData, durability: .relaxed) },
-    "put": { _ = try await $0.put("k", .data(newData), options: .relaxed) },
+    "archive": { _ = try await $0.set("k", to: newData, archivingCurrent: true, durability: .relaxed) },
+    "put": { _ = try await $0.put(.data(newData), forKey: "k", options: .relaxed) },
     "put several": { _ = try await $0.put([newItem], options: .relaxed) },
     "apply": { _ = try await $0.apply([.put(newItem)], durability: .relaxed) },
     "delete several": { _ = try await $0.delete(["k"], durability: .relaxed) },
     "delete prefix": { _ = try await $0.delete(prefix: "k", durability: .relaxed) },
-    "keep prefix": { _ = try await $0.keep(upTo: 0, prefix: "k", durability: .relaxed) },
+    "keep prefix": { _ = try await $0.trimHistory(of: .prefix("k"), toArchived: 0, durability: .relaxed) },
     "blocking keep": { _ = try $0.blocking.keep(upTo: 0, of: "k", durability: .relaxed) },
   ]
 
   private func open(_ place: RemotePlace, _ machine: String) async throws -> BlobStore {
     try await BlobStore.open(
-      place.objects, state: place.statePath(machine), remote: RemoteConfiguration(intervalSeconds: 0))
+      place.objects, state: place.statePath(machine), remote: RemoteConfiguration(interval: .zero))
   }
 
   @Test("is durable when it returns, unless the options say otherwise", arguments: durable.keys.sorted())
   func byDefault(_ name: String) async throws {
     let place = try RemotePlace()
     let (store, other) = (try await open(place, "one"), try await open(place, "two"))
-    for text in ["1", "2"] { try await store.archive("k", andSet: Data(text.utf8)) }
+    for text in ["1", "2"] { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
     try await other.catchUp()
     let before = try contents(of: other.engine)
     #expect(before.count == 2)
@@ -76,7 +76,7 @@ struct ChangeDurabilityTests {
   func onDemand(_ name: String) async throws {
     let place = try RemotePlace()
     let (store, other) = (try await open(place, "one"), try await open(place, "two"))
-    for text in ["1", "2"] { try await store.archive("k", andSet: Data(text.utf8)) }
+    for text in ["1", "2"] { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
     try await other.catchUp()
     let before = try contents(of: other.engine)
     try await Self.relaxed[name]?(store)

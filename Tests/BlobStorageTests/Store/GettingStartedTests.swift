@@ -11,7 +11,7 @@ struct GettingStartedTests {
     let temporary = try TemporaryFolder()
     let store = try await BlobStore.create(at: temporary.path.appending("example").string)
     try await store.set("greeting", to: Data("hello".utf8))
-    try await store.archive("greeting", andSet: Data("hello, blob".utf8))
+    try await store.set("greeting", to: Data("hello, blob".utf8), archivingCurrent: true)
     #expect(try await store.versions(of: "greeting").map(\.byteCount) == [11, 5])
     let reader = try #require(try await store.reader(forKey: "greeting"))
     #expect(String(decoding: try await reader.read(7..<11), as: UTF8.self) == "blob")

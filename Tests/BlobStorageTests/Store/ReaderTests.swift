@@ -20,7 +20,7 @@ struct ReaderTests {
 
   /// Collects all garbage, and says how many chunks went.
   private func collect() async throws -> Int {
-    try await store.collectGarbage(CollectionOptions(garbageShareMin: 0)).deletedChunkCount
+    try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0)).deletedChunkCount
   }
 
   private func expectClosed(_ body: () async throws -> Void) async {
@@ -31,7 +31,7 @@ struct ReaderTests {
   @Test("a history has the versions of its moment until it is closed, or gone", arguments: [true, false])
   func history(isClosed: Bool) async throws {
     let texts = ["one", "two", "three"]
-    for text in texts { try await store.archive("k", andSet: Data(text.utf8)) }
+    for text in texts { try await store.set("k", to: Data(text.utf8), archivingCurrent: true) }
     try await store.set("other", to: Data("stays".utf8))
     var history: VersionHistory? = try await store.history(of: "k")
     #expect(history?.versions.map(\.byteCount) == [5, 3, 3])
@@ -66,7 +66,7 @@ struct ReaderTests {
   func reader(isClosed: Bool) async throws {
     var random = SplitMix64(seed: 51)
     let bytes = random.noise(300_000)
-    let digest = try await store.put("k", .data(bytes)).version.digest
+    let digest = try await store.put(.data(bytes), forKey: "k").version.digest
     var reader = try await store.reader(forKey: "k")
     #expect(reader?.digest == digest)
     #expect(reader?.byteCount == 300_000)
@@ -109,7 +109,7 @@ struct ReaderTests {
 
   @Test("a reader calls the handler of a read once, on its queue, with the bytes or with why there are none")
   func handler() async throws {
-    try await store.put("k", .data(Data("some bytes".utf8)))
+    try await store.put(.data(Data("some bytes".utf8)), forKey: "k")
     let reader = try #require(try await store.reader(forKey: "k"))
     let queue = DispatchQueue(label: "answers")
     // A second call of the handler ends the process.
@@ -134,10 +134,10 @@ struct ReaderTests {
 
   @Test("a version is found by its ID under its own key, for as long as it is kept")
   func versions() async throws {
-    let first = try await store.archive("k", andSet: Data("one".utf8)).version
-    let second = try await store.archive("k", andSet: Data("two".utf8)).version
+    let first = try await store.set("k", to: Data("one".utf8), archivingCurrent: true).version
+    let second = try await store.set("k", to: Data("two".utf8), archivingCurrent: true).version
     let other = try await store.set("other", to: Data("three".utf8)).version
-    #expect(try await store.current("k") == second)
+    #expect(try await store.currentVersion(of: "k") == second)
     #expect(try await store.version(first.id, of: "k") == first)
     #expect(try await store.data(forKey: "k", version: first.id) == Data("one".utf8))
     let reader = try #require(try await store.reader(forKey: "k", version: first.id))
@@ -148,7 +148,7 @@ struct ReaderTests {
       #expect(try await store.data(forKey: key, version: id) == nil)
       #expect(try await store.reader(forKey: key, version: id) == nil)
     }
-    #expect(try await store.current("nothing") == nil)
+    #expect(try await store.currentVersion(of: "nothing") == nil)
     #expect(try await store.versions(of: "nothing") == [])
     // Only the current one is replaced.
     let third = try await store.set("k", to: Data("four".utf8)).version
@@ -173,16 +173,16 @@ struct ReaderTests {
   func digests() async throws {
     let bytes = Data("some bytes".utf8)
     let version = try await store.set("k", to: bytes).version
-    #expect(version.digest == Digest.of(bytes))
+    #expect(version.digest == BlobDigest.of(bytes))
     #expect(try await store.data(for: version.digest) == bytes)
     let reader = try #require(try await store.reader(for: version.digest))
     let read = try await reader.read(5..<10)
     #expect(Data(read) == Data("bytes".utf8))
     reader.close()
-    let unknown = Digest.of(Data("other bytes".utf8))
+    let unknown = BlobDigest.of(Data("other bytes".utf8))
     #expect(try await store.data(for: unknown) == nil)
     #expect(try await store.reader(for: unknown) == nil)
-    let foreign = Digest.of(bytes, by: .sha256)
+    let foreign = BlobDigest.of(bytes, by: .sha256)
     for body in [
       { _ = try await store.data(for: foreign) }, { _ = try await store.reader(for: foreign) },
     ] as [() async throws -> Void] {
@@ -207,7 +207,7 @@ struct ReaderTests {
     var allCount = 0
     for try await entry in store.keys() { allCount += entry.versionCount }
     #expect(allCount == 2 * (count + 2))
-    let kept = try await store.keep(upTo: 0, prefix: "k/", durability: .relaxed)
+    let kept = try await store.trimHistory(of: .prefix("k/"), toArchived: 0, durability: .relaxed)
     #expect(kept.keyCount == count && kept.droppedVersionCount == count)
     #expect(try await store.delete(prefix: "k/", durability: .relaxed) == count)
     let left = try await store.keys(limit: 10)

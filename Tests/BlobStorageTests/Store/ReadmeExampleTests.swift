@@ -7,12 +7,12 @@ import Testing
 private func notes(in folder: String) async throws {
   let store = try await BlobStore.openOrCreate(at: folder)
   try await store.set("today", to: Data("first".utf8))  // durable when it returns
-  try await store.archive("today", andSet: Data("second".utf8))  // the first stays in the history
+  try await store.set("today", to: Data("second".utf8), archivingCurrent: true)  // keeps the first
   for version in try await store.versions(of: "today") {  // newest first
     print(version.created, version.byteCount, version.digest)
   }
   if let data = try await store.data(forKey: "today") { print(String(decoding: data, as: UTF8.self)) }
-  try await store.keepInAllKeys(upTo: 0)  // drops archived versions
+  try await store.trimHistory(of: .all, toArchived: 0)  // drops archived versions
   print("freed", try await store.collectGarbage().freedByteCount, "bytes")
   try await store.close()
 }

@@ -31,13 +31,13 @@ struct RemotePoolTests {
     let place = try RemotePlace()
     let gate = Gate()
     let store = try await BlobStore.open(
-      place.objects, state: place.statePath("one"), remote: RemoteConfiguration(intervalSeconds: 0))
-    _ = try await store.put("key", .data(Data("value".utf8)))
+      place.objects, state: place.statePath("one"), remote: RemoteConfiguration(interval: .zero))
+    _ = try await store.put(.data(Data("value".utf8)), forKey: "key")
     place.objects.beforeRequests { request, _ in if request == "put" { gate.pass() } }
     gate.shut()
     // More than the pool has threads.
     let putting = (0..<20).map { index in
-      Task { _ = try await store.put("key \(index)", .data(Data("value \(index)".utf8))) }
+      Task { _ = try await store.put(.data(Data("value \(index)".utf8)), forKey: "key \(index)") }
     }
     while gate.waitingCount.load(ordering: .sequentiallyConsistent) < 1 { await Task.yield() }
     // Only so that no thread waits for ever.
@@ -67,7 +67,7 @@ struct RemotePoolTests {
     for index in 0..<20 {
       stores.append(
         try await BlobStore.open(
-          place.objects, state: place.statePath("\(index)"), remote: RemoteConfiguration(intervalSeconds: 0)))
+          place.objects, state: place.statePath("\(index)"), remote: RemoteConfiguration(interval: .zero)))
     }
     place.objects.beforeRequests { _, _ in gate.pass() }
     gate.shut()
@@ -75,7 +75,7 @@ struct RemotePoolTests {
     // More than any pool has threads, if they shared one.
     while gate.waitingCount.load(ordering: .sequentiallyConsistent) < 20 { await Task.yield() }
     let local = try await BlobStore.create(at: place.statePath("local"))
-    _ = try await local.put("key", .data(Data("value".utf8)))
+    _ = try await local.put(.data(Data("value".utf8)), forKey: "key")
     try await local.close()
     gate.open(for: 20)
     for task in waiting { _ = try await task.value }

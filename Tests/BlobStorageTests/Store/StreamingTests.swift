@@ -53,7 +53,7 @@ struct StreamingTests {
   private func expectUnchanged(_ key: String, _ old: Data) async throws {
     #expect(try await store.versions(of: key).count == 1)
     #expect(try await store.data(forKey: key) == old)
-    _ = try await store.collectGarbage(CollectionOptions(garbageShareMin: 0))
+    _ = try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
     #expect(try store.engine.packRows().reduce(0) { $0 + $1.recordsByteCount } < 1_000)
   }
 
@@ -64,12 +64,12 @@ struct StreamingTests {
     var random = SplitMix64(seed: 3)
     let bytes = random.bytes(byteCount)
     let read = Mutex<Int64>(0)
-    let result = try await store.put("k", from: source(bytes, [7_000, 0, 1, 300_000])) { progress in
+    let result = try await store.put(from: source(bytes, [7_000, 0, 1, 300_000]), forKey: "k") { progress in
       read.withLock { $0 = progress.doneByteCount }
     }
     #expect(result.version.byteCount == Int64(byteCount) && read.withLock { $0 } == Int64(byteCount))
     #expect(try await store.data(forKey: "k") == Data(bytes))
-    #expect(try await store.put("other", .data(Data(bytes))).newByteCount == 0)
+    #expect(try await store.put(.data(Data(bytes)), forKey: "other").newByteCount == 0)
     try await store.close()
   }
 
@@ -80,16 +80,18 @@ struct StreamingTests {
     let old = Data("old".utf8)
     try await store.set("k", to: old)
     let failing = source(bytes, [100_000]) { throw Broken() }
-    var error = await #expect(throws: BlobStorageError.self) { try await store.put("k", from: failing) }
+    var error = await #expect(throws: BlobStorageError.self) {
+      try await store.put(from: failing, forKey: "k")
+    }
     #expect(error?.code == .sourceFailed && error?.message.contains("Broken") == true)
     #expect(error?.underlyingError is Broken && error?.isCancellation == false)
     let leaving = source(bytes, [100_000]) { throw CancellationError() }
-    error = await #expect(throws: BlobStorageError.self) { try await store.put("k", from: leaving) }
+    error = await #expect(throws: BlobStorageError.self) { try await store.put(from: leaving, forKey: "k") }
     #expect(error?.isCancellation == true)
     #expect(error?.localizedDescription == error?.message)
     let options = PutOptions(condition: .absent)
     error = await #expect(throws: BlobStorageError.self) {
-      try await store.put("k", from: source(bytes, [100_000]), options: options)
+      try await store.put(from: source(bytes, [100_000]), forKey: "k", options: options)
     }
     #expect(error?.code == .conditionFailed)
     try await expectUnchanged("k", old)
@@ -108,7 +110,7 @@ struct StreamingTests {
       reached.yield()
       do { try await Task.sleep(for: .seconds(1_000)) } catch { if !endsQuietly { throw error } }
     }
-    let task = Task { [store] in try await store.put("k", from: endless) }
+    let task = Task { [store] in try await store.put(from: endless, forKey: "k") }
     for await _ in waiting { break }
     task.cancel()
     let error = await #expect(throws: BlobStorageError.self) { try await task.value }
@@ -122,13 +124,15 @@ struct StreamingTests {
   func slow() async throws {
     var random = SplitMix64(seed: 6)
     let bytes = random.bytes(4_000_000)
-    try await store.put("large", .data(Data(bytes)))
+    try await store.put(.data(Data(bytes)), forKey: "large")
     let gate = Gate()
     var tasks: [Task<Bool, any Error>] = []
     for index in 0..<20 {
       let waiting = source(bytes, [1 << 20]) { try await gate.wait() }
       tasks.append(
-        Task { [store] in try await store.put("\(index)", from: waiting).version.byteCount == 4_000_000 })
+        Task { [store] in
+          try await store.put(from: waiting, forKey: "\(index)").version.byteCount == 4_000_000
+        })
       tasks.append(
         Task { [store] in
           try await store.withReader(forKey: "large") { reader in
@@ -156,12 +160,11 @@ struct StreamingTests {
     let blocking = (0..<16).map { index in
       Task {
         try await store.put(
-          "\(index)",
           .stream {
             begun.waitingCount.add(1, ordering: .relaxed)
             gate.wait()
             return nil
-          })
+          }, forKey: "\(index)")
       }
     }
     try await begun.await(16)
@@ -194,8 +197,8 @@ struct StreamingTests {
   func chunks() async throws {
     var random = SplitMix64(seed: 7)
     let bytes = random.bytes(5_000_000)
-    try await store.put("k", .data(Data(bytes)))
-    try await store.put("empty", .data(Data()))
+    try await store.put(.data(Data(bytes)), forKey: "k")
+    try await store.put(.data(Data()), forKey: "empty")
     let reader = try #require(try await store.reader(forKey: "k"))
     let whole: Range<Int64> = 0..<5_000_000
     for range in [

@@ -82,11 +82,11 @@ struct SampleRecord {
   var synced: Int64 = 0
 
   /// A chunk that is said to be encoded against another.
-  static func chunk(_ plain: [UInt8], base: Digest) -> SampleRecord {
+  static func chunk(_ plain: [UInt8], base: BlobDigest) -> SampleRecord {
     SampleRecord(
       content: .chunk(
         ChunkRecord(
-          digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 1, base: base
+          digest: BlobDigest.of(plain), plainByteCount: plain.count, codecNumber: 1, base: base
         )),
       payload: plain)
   }
@@ -95,11 +95,13 @@ struct SampleRecord {
   static func chunk(_ plain: [UInt8]) -> SampleRecord {
     SampleRecord(
       content: .chunk(
-        ChunkRecord(digest: Digest.of(plain), plainByteCount: plain.count, codecNumber: 0)), payload: plain)
+        ChunkRecord(digest: BlobDigest.of(plain), plainByteCount: plain.count, codecNumber: 0)),
+      payload: plain)
   }
 
   static func ref(
-    _ key: String, _ version: Stamp, replaces replaced: Stamp = .none, digest: Digest = Digest.of([UInt8]()),
+    _ key: String, _ version: Stamp, replaces replaced: Stamp = .none,
+    digest: BlobDigest = BlobDigest.of([UInt8]()),
     byteCount: Int64 = 0, continues: Bool = false, synced: Int64 = 0
   ) -> SampleRecord {
     SampleRecord(
@@ -116,7 +118,7 @@ struct SampleRecord {
     return SampleRecord(content: .drop(drop), continues: continues)
   }
 
-  static func manifest(_ digest: Digest, _ entries: [ChunkEntry]) -> SampleRecord {
+  static func manifest(_ digest: BlobDigest, _ entries: [ChunkEntry]) -> SampleRecord {
     var payload = ByteWriter()
     for entry in entries { entry.encode(into: &payload) }
     return SampleRecord(

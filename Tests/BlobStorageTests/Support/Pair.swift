@@ -12,7 +12,7 @@ struct Pair: Sendable {
 
   init(
     _ environment: Engine.Environment = Pair.environment,
-    options: StoreOptions = StoreOptions(chunkByteCountAverage: 1_024)
+    options: StoreOptions = StoreOptions(averageChunkByteCount: 1_024)
   ) throws {
     place = try StorePlace(options)
     one = try place.engine(environment)
@@ -54,7 +54,7 @@ struct Pair: Sendable {
     case .rebuildTwo: try two.catalog.rebuild(because: nil)
     case .collectOne, .collectTwo:
       let engine = between == .collectOne ? one : two
-      let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+      let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1))
       #expect(report.obstacles == [])
     }
   }

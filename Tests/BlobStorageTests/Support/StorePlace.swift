@@ -39,7 +39,7 @@ func contents(of engine: Engine) throws -> [String] {
     try engine.versions(entry.key).map { version in
       let data = try engine.data(entry.key, version.id)
       return "\(entry.key) x\(entry.versionCount) \(version.id) \(version.digest) \(version.byteCount) "
-        + "\(version.created.timeIntervalSince1970) \(version.metadata) \(data.map { Digest.of($0, by: version.digest.algorithm) == version.digest } ?? false)"
+        + "\(version.created.timeIntervalSince1970) \(version.metadata) \(data.map { BlobDigest.of($0, by: version.digest.algorithm) == version.digest } ?? false)"
     }
   }
 }

@@ -79,9 +79,9 @@ struct CopyRuleTests {
   @Test("is no chunk that it has, however it was cut there")
   func otherChunks() throws {
     var random = SplitMix64.announced()
-    let sourcePlace = try CopyPlace(isRemote: false, StoreOptions(chunkByteCountAverage: 1_024))
+    let sourcePlace = try CopyPlace(isRemote: false, StoreOptions(averageChunkByteCount: 1_024))
     let source = try sourcePlace.engine()
-    let targetPlace = try CopyPlace(isRemote: false, StoreOptions(chunkByteCountAverage: 4_096))
+    let targetPlace = try CopyPlace(isRemote: false, StoreOptions(averageChunkByteCount: 4_096))
     let target = try targetPlace.engine()
     let bytes = [random.bytes(0), random.bytes(700), random.bytes(50_000), CopyContent.long(&random)]
     for (index, bytes) in bytes.enumerated() {
@@ -91,7 +91,7 @@ struct CopyRuleTests {
     let report = try runCopy(source, to: target)
     #expect(report.chunkCount == 0 && report.newVersionCount == bytes.count)
     // What it has no more is brought, under the manifest of the source.
-    let otherPlace = try CopyPlace(isRemote: false, StoreOptions(chunkByteCountAverage: 4_096))
+    let otherPlace = try CopyPlace(isRemote: false, StoreOptions(averageChunkByteCount: 4_096))
     let other = try otherPlace.engine()
     #expect(try runCopy(source, to: other).chunkCount > 6_000_000 / 4_096)
     for engine in [target, other] {
@@ -129,7 +129,7 @@ struct CopyRuleTests {
     let target = try targetPlace.engine()
     _ = try put(source, "good", "good")
     let (right, wrong) = (Array("as it should be".utf8), Array("as it really is".utf8))
-    let digest = Digest.of(right)
+    let digest = BlobDigest.of(right)
     _ = try source.writer.commit { (commit) throws(BlobStorageError) in
       try commit.append(
         .chunk(ChunkRecord(digest: digest, plainByteCount: wrong.count, codecNumber: 0)),
@@ -152,7 +152,7 @@ struct CopyRuleTests {
   }
 
   /// Changes a byte of the one chunk of a blob.
-  private func damageRecord(of digest: Digest, in place: CopyPlace) throws {
+  private func damageRecord(of digest: BlobDigest, in place: CopyPlace) throws {
     let engine = try place.engine()
     let (pack, offset) = try #require(
       try engine.catalog.read { (transaction) throws(BlobStorageError) -> (PackName, Int64)? in

@@ -9,7 +9,7 @@ import Testing
 
 @Suite("A copy of a store", .serialized)
 struct CopyTests {
-  private static let options = StoreOptions(chunkByteCountAverage: 1_024)
+  private static let options = StoreOptions(averageChunkByteCount: 1_024)
 
   /// Puts, drops and now and then collects.
   private func change(
@@ -76,9 +76,9 @@ struct CopyTests {
     let (before, after) = (try source.statistics(), try target.statistics())
     #expect(after.storedByteCount == before.storedByteCount)
     #expect(after.chunkCount == before.chunkCount)
-    func based(_ engine: Engine) throws -> [Digest: Digest] {
+    func based(_ engine: Engine) throws -> [BlobDigest: BlobDigest] {
       try engine.catalog.read { (transaction) throws(BlobStorageError) in
-        var based: [Digest: Digest] = [:]
+        var based: [BlobDigest: BlobDigest] = [:]
         try transaction.forEachChunk { (digest, row) in
           based[digest] = row.base
           return true
@@ -122,7 +122,7 @@ struct CopyTests {
           environment: environment,
           remote: Engine.Remote(
             objects: LimitedObjects(to.objects, putCount: 3),
-            configuration: RemoteConfiguration(intervalSeconds: 0)))
+            configuration: RemoteConfiguration(interval: .zero)))
         defer { if attemptCount % 3 == 0 { try? target.close() } }
         sentCount = try runCopy(source, to: target).chunkCount
         break

@@ -56,12 +56,12 @@ struct ExportTests {
     // Each is one chunk.
     let parts = [UInt8(1), 2].map { Data(repeating: $0, count: 15_000) }
     for (index, part) in parts.enumerated() { try await store.set("\(index)", to: part) }
-    let wrong = Digest.of(Array("neither".utf8))
+    let wrong = BlobDigest.of(Array("neither".utf8))
     let engine = try place.engine()
     let layout = try BlobLayout(
       digest: wrong,
       chunks: (0..<2 * count).map {
-        ChunkEntry(digest: Digest.of(parts[$0 % 2]), plainByteCount: 15_000)
+        ChunkEntry(digest: BlobDigest.of(parts[$0 % 2]), plainByteCount: 15_000)
       })
     _ = try engine.writer.commit { (commit) throws(BlobStorageError) in
       _ = try commit.appendManifest(of: layout, unlessThere: false)
@@ -96,7 +96,7 @@ struct ExportTests {
         let engine = try place.engine()
         _ = try engine.put("k1390", Array("new".utf8))
         _ = try engine.delete(["k1395"], .relaxed)
-        _ = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0))
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
         try engine.close()
       } catch { Issue.record(error) }
     }
@@ -144,7 +144,7 @@ struct ExportTests {
         .ref(
           RefRecord(
             key: Array("in/a".utf8), version: try commit.stamp(), replaced: .none,
-            digest: Digest.of(Array("nowhere".utf8)), byteCount: 7, created: 0, metadata: [])))
+            digest: BlobDigest.of(Array("nowhere".utf8)), byteCount: 7, created: 0, metadata: [])))
     }
     try engine.close()
     let third = try await store.exportFiles(
@@ -205,12 +205,14 @@ struct EveryKeyTests {
     let place = try StorePlace()
     let store = try await place.opened()
     for key in ["a", "b"] {
-      for value in 0..<3 { try await store.archive(key, andSet: Data([UInt8(value)]), durability: .relaxed) }
+      for value in 0..<3 {
+        try await store.set(key, to: Data([UInt8(value)]), archivingCurrent: true, durability: .relaxed)
+      }
     }
     let refused: [(String, () async throws -> Void)] = [
       ("deleteAllKeys()", { try await store.delete(prefix: "") }),
       ("deleteAllKeys()", { try store.blocking.delete(prefix: "") }),
-      ("keepInAllKeys(upTo:)", { try await store.keep(upTo: 0, prefix: "") }),
+      ("trimHistory(of: .all, toArchived:)", { try await store.trimHistory(of: .prefix(""), toArchived: 0) }),
     ]
     for (name, body) in refused {
       let error = await #expect(throws: BlobStorageError.self) { try await body() }
@@ -218,9 +220,9 @@ struct EveryKeyTests {
       #expect(error?.message.contains(name) == true)
     }
     #expect(try await store.versions(of: "a").count == 3)
-    let kept = try await store.keepInAllKeys(upTo: 1)
+    let kept = try await store.trimHistory(of: .all, toArchived: 1)
     #expect(kept.keyCount == 2 && kept.droppedVersionCount == 2)
-    #expect(try await store.keep(upTo: 0, prefix: "a").droppedVersionCount == 1)
+    #expect(try await store.trimHistory(of: .prefix("a"), toArchived: 0).droppedVersionCount == 1)
     #expect(try await store.delete(prefix: "a") == 1)
     #expect(try await store.deleteAllKeys() == 1)
     try await store.set("c", to: Data())

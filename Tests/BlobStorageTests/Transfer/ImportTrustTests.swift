@@ -216,7 +216,7 @@ struct ImportTrustTests {
   func longKeys() throws {
     let (short, long) = (tree.appending("a"), tree.appending("long"))
     for file in [short, long] { try write("x", file) }
-    let prefix = String(repeating: "p", count: Limits.keyByteCountMax - 1)
+    let prefix = String(repeating: "p", count: BlobLimits.maximumKeyByteCount - 1)
     for paths in [[tree.string], [long.string, short.string]] {
       let report = try Importer(engine, ImportOptions(prefix: prefix), nil).run(paths)
       #expect(report.fileCount == 1)

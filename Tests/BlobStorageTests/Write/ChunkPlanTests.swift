@@ -12,7 +12,7 @@ struct ChunkPlanTests {
 
   private static let options = PutOptions.relaxed
   private static let archiving = PutOptions(durability: .relaxed, replacement: .archiveCurrent)
-  private static let everything = CollectionOptions(garbageShareMin: 0)
+  private static let everything = GarbageCollectionOptions(minimumGarbageShare: 0)
 
   private static func item(
     _ engine: Engine, _ key: String, _ bytes: [UInt8], _ options: PutOptions = options
@@ -36,12 +36,12 @@ struct ChunkPlanTests {
     let bytes = seed.text(byteCount)
     let new = try Self.item(engine, "a", bytes)
     let algorithm = engine.header.digestAlgorithm
-    #expect(new.plan.digest == Digest.of(bytes, by: algorithm) && new.plan.byteCount == byteCount)
+    #expect(new.plan.digest == BlobDigest.of(bytes, by: algorithm) && new.plan.byteCount == byteCount)
     #expect((new.plan.chunks.count == 1) == (byteCount <= 20_000))
     var end = 0
     for chunk in new.plan.chunks {
       #expect(chunk.range.lowerBound == end)
-      #expect(chunk.digest == Digest.of(Array(bytes[chunk.range]), by: algorithm))
+      #expect(chunk.digest == BlobDigest.of(Array(bytes[chunk.range]), by: algorithm))
       #expect(chunk.encoded?.record.digest == chunk.digest)
       #expect(chunk.encoded?.record.plainByteCount == chunk.range.count)
       end = chunk.range.upperBound

@@ -5,7 +5,7 @@ import Testing
 @Suite("What the threads of a session share")
 struct WriterStateTests {
   private static func chunk(_ byte: UInt8) -> PackRecord.Content {
-    let digest = Digest.of(Data([byte]), by: .blake3)
+    let digest = BlobDigest.of(Data([byte]), by: .blake3)
     return .chunk(ChunkRecord(digest: digest, plainByteCount: 1, codecNumber: 0))
   }
 

@@ -32,7 +32,7 @@ extension Lab {
     try checkSound(engine, "at first")
     if collects {
       for pass in 1...(Soak.isOn ? 2 : 1) {
-        let report = try engine.collectGarbage(CollectionOptions(garbageShareMin: 0.1))
+        let report = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0.1))
         if !report.obstacles.isEmpty { throw Broken("4: obstacles in pass \(pass): \(report.obstacles)") }
         do { try checkSound(engine, "after collection \(pass)") } catch {
           throw Broken("\(error) \(report) \(disk.calls.suffix(150).filter { $0.mutationNumber != nil })")

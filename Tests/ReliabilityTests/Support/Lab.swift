@@ -60,7 +60,7 @@ final class Lab: @unchecked Sendable {
     boot = 2
   }
 
-  static let options = StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: false)
+  static let options = StoreOptions(averageChunkByteCount: 1 << 10, usesSimilarity: false)
 
   /// The same store once more, with nothing in common; no engine may be open on it.
   func copy() throws -> Lab {
@@ -108,7 +108,7 @@ final class Lab: @unchecked Sendable {
   func open(_ process: SimulatedProcess? = nil) throws -> Engine {
     try Engine(
       path: Self.storePath,
-      configuration: StoreConfiguration(cacheByteCountMax: 64 << 10, threadCount: 1),
+      configuration: StoreConfiguration(cacheByteLimit: 64 << 10, threadCount: 1),
       environment: environment(process ?? disk.process()))
   }
 

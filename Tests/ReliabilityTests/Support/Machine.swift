@@ -64,21 +64,21 @@ final class Machine: @unchecked Sendable {
     return environment
   }
 
-  func open(_ process: SimulatedProcess, _ objects: any ObjectStore, waitingPackCountMax: Int = 2) throws
+  func open(_ process: SimulatedProcess, _ objects: any ObjectStore, waitingPackLimit: Int = 2) throws
     -> Engine
   {
     openingCount += 1
     defer { openingCount -= 1 }
     var remote = Engine.Remote(
       objects: objects,
-      configuration: RemoteConfiguration(intervalSeconds: 0, waitingPackCountMax: waitingPackCountMax))
+      configuration: RemoteConfiguration(interval: .zero, waitingPackLimit: waitingPackLimit))
     // Small, so that entries go while machines that know them sleep.
     remote.checkpointInterval = 3
     remote.keptChangeCount = 1
     remote.fencePatienceSeconds = 0
     let engine = try Engine(
       path: Self.statePath,
-      configuration: StoreConfiguration(cacheByteCountMax: 0, threadCount: 1),
+      configuration: StoreConfiguration(cacheByteLimit: 0, threadCount: 1),
       environment: environment(process), remote: remote)
     if openingCount == 1, process.isAlive { isTorn = false }
     return engine

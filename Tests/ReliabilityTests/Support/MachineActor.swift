@@ -25,7 +25,7 @@ struct MachineActor {
       do { try step() } catch let error as BlobStorageError {
         guard life.isAlive else { return }
         trace("failed: \(error.code)")
-        simulation.count("\(error.code.name)")
+        simulation.count("\(error.code.rawValue)")
         guard MachineSimulation.isExpected(error) else { throw error }
         if error.code == .fenced { break }
       }
@@ -321,16 +321,17 @@ struct MachineActor {
   // MARK: Collecting
 
   private mutating func collect() throws {
-    var options = CollectionOptions(
-      isDryRun: simulation.chance(5), garbageShareMin: simulation.pick([0, 0.25, 0.6]),
-      waitSeconds: simulation.pick([0, 0, 0.2, 3]), recompresses: simulation.chance(25))
+    var options = GarbageCollectionOptions(
+      isDryRun: simulation.chance(5), minimumGarbageShare: simulation.pick([0, 0.25, 0.6]),
+      timeout: simulation.pick([.zero, .zero, .milliseconds(200), .seconds(3)]),
+      recompresses: simulation.chance(25))
     if simulation.chance(10),
       let writer = simulation.registeredWriters.randomElement(using: &simulation.random)
     {
       options.fencedWriters = [writer]
       simulation.count("forced fences")
     }
-    trace("collect \(options.garbageShareMin), \(options.waitSeconds) s, \(options.recompresses)")
+    trace("collect \(options.minimumGarbageShare), \(options.timeout.seconds) s, \(options.recompresses)")
     do throws(BlobStorageError) {
       let report = try engine.collectGarbage(options)
       // It has published what was written here first.

@@ -129,7 +129,7 @@ final class MachineSimulation: @unchecked Sendable {
     }
     self.scheduler = scheduler
     for number in 0...(places.max() ?? 0) { machines.append(try machine(number, scheduler)) }
-    let options = StoreOptions(chunkByteCountAverage: 1 << 10, usesSimilarity: chance(50))
+    let options = StoreOptions(averageChunkByteCount: 1 << 10, usesSimilarity: chance(50))
     let faults = store.faults
     store.faults = ObjectFaults()
     defer { store.faults = faults }
@@ -243,7 +243,7 @@ final class MachineSimulation: @unchecked Sendable {
   }
 
   private func work(_ life: Life) throws {
-    let engine = try life.machine.open(life.process, life.client, waitingPackCountMax: below(3))
+    let engine = try life.machine.open(life.process, life.client, waitingPackLimit: below(3))
     storeID = engine.header.storeID
     engines[life.actor] = engine
     defer { engines[life.actor] = nil }
@@ -322,7 +322,7 @@ final class MachineSimulation: @unchecked Sendable {
     guard let lost = packs.randomElement(using: &random) else { return }
     trace(-1, "another program deletes \(lost)")
     store.set(lost, nil)
-    let options = CollectionOptions(garbageShareMin: 0, waitSeconds: 0)
+    let options = GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(0))
     func readAgain(_ engine: Engine) throws {
       for (number, content) in contents.enumerated() {
         guard try engine.data("again/\(number)", nil) == content else {
@@ -410,7 +410,7 @@ final class MachineSimulation: @unchecked Sendable {
     if collects {
       do {
         let report = try actor.engine.collectGarbage(
-          CollectionOptions(garbageShareMin: 0, waitSeconds: 0))
+          GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(0)))
         if !report.obstacles.isEmpty { throw Broken("\(moment): \(report.obstacles)") }
         count("packs removed", report.deletedPackCount + report.compactedPackCount)
       } catch let error as BlobStorageError where kind == .maintained && error.code == .busy {

@@ -296,8 +296,8 @@ final class Simulation: @unchecked Sendable {
       }
       let share = pick([0, 0.1, 0.5])
       let report = try engine.collectGarbage(
-        CollectionOptions(
-          isDryRun: chance(5), garbageShareMin: share, waitSeconds: 0, recompresses: chance(3)))
+        GarbageCollectionOptions(
+          isDryRun: chance(5), minimumGarbageShare: share, timeout: .seconds(0), recompresses: chance(3)))
       if !report.obstacles.isEmpty, !isFaulty { throw Broken("4: obstacles \(report.obstacles)") }
       count("collections")
       count("packs removed", report.deletedPackCount + report.compactedPackCount)

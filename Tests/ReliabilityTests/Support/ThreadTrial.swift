@@ -74,9 +74,9 @@ final class ThreadTrial: Sendable {
   func run() throws {
     let catalog = try CatalogFolder()
     let environment = environment(catalog)
-    let storeOptions = StoreOptions(chunkByteCountAverage: 4 << 10, usesSimilarity: options.usesSimilarity)
+    let storeOptions = StoreOptions(averageChunkByteCount: 4 << 10, usesSimilarity: options.usesSimilarity)
     try Engine.create(at: storePath, options: storeOptions, environment: environment)
-    let configuration = StoreConfiguration(cacheByteCountMax: 64 << 10, threadCount: 2)
+    let configuration = StoreConfiguration(cacheByteLimit: 64 << 10, threadCount: 2)
     let engines = try (0..<2).map { _ in
       try Engine(path: storePath, configuration: configuration, environment: environment)
     }
@@ -135,7 +135,7 @@ final class ThreadTrial: Sendable {
       return drop(keys, kept: 2, durability) { _ = try engine.keep(upTo: 1, keys: $0, durability) }
     case 18: return attempt { try engine.writer.rollOver() }
     default:
-      let options = CollectionOptions(garbageShareMin: 0.1, recompresses: number.isMultiple(of: 2))
+      let options = GarbageCollectionOptions(minimumGarbageShare: 0.1, recompresses: number.isMultiple(of: 2))
       return attempt { _ = try engine.collectGarbage(options) }
     }
   }

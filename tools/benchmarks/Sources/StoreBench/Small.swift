@@ -21,7 +21,7 @@ func measureSmall(_ words: [String]) async throws -> [String: Any] {
       try onThreads(threadCount) { [store] thread in
         var puts = Durations()
         for index in stride(from: thread, to: blobs.count, by: threadCount) {
-          _ = try puts.time { try store.put(blobs[index].key, .data(blobs[index].data), options: options) }
+          _ = try puts.time { try store.put(.data(blobs[index].data), forKey: blobs[index].key, options: options) }
         }
         return puts
       }
@@ -30,9 +30,9 @@ func measureSmall(_ words: [String]) async throws -> [String: Any] {
     try await whole.time {
       for (key, data) in blobs {
         if isAsync {
-          _ = try await puts.time { try await store.store.put(key, .data(data), options: options) }
+          _ = try await puts.time { try await store.store.put(.data(data), forKey: key, options: options) }
         } else {
-          _ = try puts.time { try store.put(key, .data(data), options: options) }
+          _ = try puts.time { try store.put(.data(data), forKey: key, options: options) }
         }
       }
     }
@@ -88,7 +88,7 @@ func getAgain(_ folder: String, path: String, seconds: Int) throws -> [String: A
       throw Failure(reason: "there is no \(key)")
     }
     if gets.seconds.count % 100 == 1 {
-      _ = try puts.time { try store.put("beside", .data(numbers.data(byteCount: 1_000))) }
+      _ = try puts.time { try store.put(.data(numbers.data(byteCount: 1_000)), forKey: "beside") }
     }
   }
   try store.close()
@@ -99,7 +99,7 @@ func getAgain(_ folder: String, path: String, seconds: Int) throws -> [String: A
 /// a small one. As text the bytes are letters, such that encoding pays, and similarity gives every chunk features.
 func fill(_ place: String, chunkCount: Int, isText: Bool, state: String?) async throws -> [String: Any] {
   let options = StoreOptions(
-    chunkByteCountAverage: 1 << 10, codec: isText ? .zstd : .none, usesSimilarity: isText)
+    averageChunkByteCount: 1 << 10, codec: isText ? .zstd : .none, usesSimilarity: isText)
   let store =
     if let state {
       try await BlobStore.create(
@@ -113,7 +113,7 @@ func fill(_ place: String, chunkCount: Int, isText: Bool, state: String?) async 
     var data = numbers.data(byteCount: min(left, 64 << 20))
     // Five bits of eight: letters, so to speak.
     if isText { for index in data.indices { data[index] = 0x60 | data[index] & 0x1f } }
-    _ = try await filling.time { try await store.put("large/\(left)", .data(data), options: .relaxed) }
+    _ = try await filling.time { try await store.put(.data(data), forKey: "large/\(left)", options: .relaxed) }
   }
   for start in stride(from: 0, to: smallCount, by: 1_000) {
     let items = (start..<min(start + 1_000, smallCount)).map {
@@ -165,9 +165,9 @@ func measureGrowth(_ path: String) async throws -> [String: Any] {
       throw Failure(reason: "a blob came back wrong")
     }
     // The same bytes under another key: nothing is stored but the ref.
-    _ = try duplicates.time { try store.put("again/\(turn)", .data(old), options: .relaxed) }
+    _ = try duplicates.time { try store.put(.data(old), forKey: "again/\(turn)", options: .relaxed) }
     let new = numbers.data(byteCount: old.count)
-    _ = try puts.time { try store.put("new/\(turn)", .data(new), options: .relaxed) }
+    _ = try puts.time { try store.put(.data(new), forKey: "new/\(turn)", options: .relaxed) }
   }
   try store.close()
   return [

@@ -101,7 +101,7 @@ func measureDigest(_ path: String, length: Int) throws -> [String: Any] {
     bytes.withUnsafeBytes { raw in
       for start in stride(from: 0, to: raw.count, by: length) {
         let piece = UnsafeRawBufferPointer(rebasing: raw[start..<min(raw.count, start + length)])
-        Digest.of(piece).withUnsafeBytes { sink ^= $0[0] }
+        BlobDigest.of(piece).withUnsafeBytes { sink ^= $0[0] }
       }
     }
     used = min(used, clock() - before)

@@ -3,7 +3,7 @@
 /// 32 bytes, held inline: a digest is copied freely and never allocates. Its text is the algorithm's name,
 /// a colon and 64 lower-case hexadecimal digits; `b3sum FILE` prints the same digits for BLAKE3, `sha256sum
 /// FILE` for SHA-256.
-public struct Digest: Sendable {
+public struct BlobDigest: Sendable {
   /// How a digest is computed. The number is on disk.
   public enum Algorithm: UInt8, Sendable, CaseIterable {
     case blake3 = 1
@@ -35,8 +35,8 @@ public struct Digest: Sendable {
   }
 
   /// Stands for the digest of what cannot be read any more. No bytes are known that have it.
-  package static func unknown(_ algorithm: Algorithm) -> Digest {
-    Digest(algorithm: algorithm, words: (0, 0, 0, 0))
+  package static func unknown(_ algorithm: Algorithm) -> BlobDigest {
+    BlobDigest(algorithm: algorithm, words: (0, 0, 0, 0))
   }
 
   /// Whether it stands for the digest of what cannot be read any more.
@@ -50,8 +50,8 @@ public struct Digest: Sendable {
   }
 }
 
-extension Digest: Hashable {
-  public static func == (left: Digest, right: Digest) -> Bool {
+extension BlobDigest: Hashable {
+  public static func == (left: BlobDigest, right: BlobDigest) -> Bool {
     left.words == right.words && left.algorithm == right.algorithm
   }
 
@@ -61,9 +61,9 @@ extension Digest: Hashable {
   }
 }
 
-extension Digest: Comparable {
+extension BlobDigest: Comparable {
   /// Orders by bytes, and only where these are equal by algorithm.
-  public static func < (left: Digest, right: Digest) -> Bool {
+  public static func < (left: BlobDigest, right: BlobDigest) -> Bool {
     // The first word decides nearly always.
     if left.words.0 != right.words.0 { return left.words.0.bigEndian < right.words.0.bigEndian }
     if left.words != right.words { return left.bigEndianWords < right.bigEndianWords }

@@ -3,7 +3,7 @@ import Synchronization
 
 /// The digest of a blob whose bytes come in batches, worked out beside the pipeline: it must take them in order, and
 /// the thread that reads and cuts has enough to do.
-struct BlobDigest {
+struct BlobHasher {
   /// Batches held for it before the caller waits: they are the pipeline's, which holds about as many.
   private static let waitingCountMax = 4
 
@@ -12,7 +12,7 @@ struct BlobDigest {
   /// Works here and now unless a thread of the pool has begun to.
   private var lendHand: @Sendable () -> Void = {}
 
-  init(_ algorithm: Digest.Algorithm, on pool: WorkPool) {
+  init(_ algorithm: BlobDigest.Algorithm, on pool: WorkPool) {
     work = Work(algorithm)
     self.pool = pool
   }
@@ -25,7 +25,7 @@ struct BlobDigest {
   }
 
   /// The digest of all bytes so far.
-  func finalize() -> Digest {
+  func finalize() -> BlobDigest {
     wait()
     return work.stream.withLock { $0.finalize() }
   }
@@ -46,7 +46,7 @@ struct BlobDigest {
     let stream: IOLock<DigestStream>
     let running = DispatchGroup()
 
-    init(_ algorithm: Digest.Algorithm) {
+    init(_ algorithm: BlobDigest.Algorithm) {
       stream = IOLock(DigestStream(algorithm))
     }
 

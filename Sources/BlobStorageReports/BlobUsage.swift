@@ -2,29 +2,48 @@ import BlobStorage
 
 /// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping it
 /// would free.
-public struct Usage: Sendable, Hashable {
+public struct BlobUsage: Sendable, Hashable, Codable {
   /// The subject of the question.
   public enum Subject: Sendable, Hashable {
     /// A key with all its versions.
     case key(String)
     /// A blob or a chunk, whichever has that digest.
-    case digest(Digest)
+    case digest(BlobDigest)
   }
 
   /// The kind of thing that was found.
-  public enum Kind: String, Sendable, Hashable {
+  public enum Kind: String, Sendable, Hashable, Codable {
     case key, blob, chunk
   }
 
   /// A version that holds it.
-  public struct Holder: Sendable, Hashable {
+  public struct Holder: Sendable, Hashable, Codable {
     public var version: BlobVersion
     /// The key's newest.
     public var isCurrent: Bool
+
+    private enum CodingKeys: String, CodingKey { case isCurrent = "current" }
+
+    init(version: BlobVersion, isCurrent: Bool) {
+      self.version = version
+      self.isCurrent = isCurrent
+    }
+
+    public init(from decoder: any Decoder) throws {
+      version = try BlobVersion(from: decoder)
+      isCurrent = try decoder.container(keyedBy: CodingKeys.self).decode(Bool.self, forKey: .isCurrent)
+    }
+
+    /// The fields of the version, and `current` beside them.
+    public func encode(to encoder: any Encoder) throws {
+      try version.encode(to: encoder)
+      var container = encoder.container(keyedBy: CodingKeys.self)
+      try container.encode(isCurrent, forKey: .isCurrent)
+    }
   }
 
   /// Another key that needs some of the same chunks.
-  public struct Sharer: Sendable, Hashable {
+  public struct Sharer: Sendable, Hashable, Codable {
     public var key: String
     /// Stored bytes of the chunks that both need.
     public var sharedByteCount: Int64
@@ -47,4 +66,11 @@ public struct Usage: Sendable, Hashable {
   public var exclusiveByteCount: Int64 = 0
   /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
+
+  private enum CodingKeys: String, CodingKey {
+    case kind, byteCount, storedByteCount, holderCount, sharerCount, exclusiveByteCount, unreadable
+    case chunkCount = "chunks"
+    case holders = "heldBy"
+    case sharers = "sharedWith"
+  }
 }

@@ -1,4 +1,4 @@
-extension Digest.Algorithm {
+extension BlobDigest.Algorithm {
   /// The name in a digest's text.
   public var name: String {
     switch self {
@@ -14,7 +14,7 @@ extension Digest.Algorithm {
   }
 }
 
-extension Digest: LosslessStringConvertible {
+extension BlobDigest: LosslessStringConvertible {
   /// Reads `blake3:` or `sha256:` and 64 hexadecimal digits of either case; nil for anything else.
   public init?(_ text: String) {
     guard let colon = text.utf8.firstIndex(of: UInt8(ascii: ":")),
@@ -26,7 +26,7 @@ extension Digest: LosslessStringConvertible {
   /// Reads 64 hexadecimal digits of either case; nil for anything else.
   public init?(algorithm: Algorithm, hex: some StringProtocol) {
     guard hex.utf8.count == 2 * Self.byteCount, let bytes = Hex.bytes(hex) else { return nil }
-    self = bytes.withUnsafeBytes { Digest(algorithm: algorithm, bytes: $0) }
+    self = bytes.withUnsafeBytes { BlobDigest(algorithm: algorithm, bytes: $0) }
   }
 
   /// The 64 lower-case digits alone.
@@ -35,12 +35,12 @@ extension Digest: LosslessStringConvertible {
   public var description: String { algorithm.name + ":" + hex }
 }
 
-extension Digest: Codable {
+extension BlobDigest: Codable {
   /// Reads its text.
   public init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()
     let text = try container.decode(String.self)
-    guard let digest = Digest(text) else {
+    guard let digest = BlobDigest(text) else {
       throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a digest: \(text)")
     }
     self = digest

@@ -1,50 +1,50 @@
 /// Every maximum in one place. A length from disk is checked against its maximum before it is used.
-public enum Limits {
+public enum BlobLimits {
   /// Bytes of a key in UTF-8.
-  public static let keyByteCountMax = 4_096
+  public static let maximumKeyByteCount = 4_096
   /// Plain bytes of one chunk. Every length in a chunk record is checked against it.
-  public static let chunkByteCountMax = 8 << 20
+  package static let chunkByteCountMax = 8 << 20
   /// The smallest average chunk size that `init` takes.
-  public static let chunkByteCountAverageMin = 1 << 10
+  public static let minimumAverageChunkByteCount = 1 << 10
   /// The largest average chunk size that `init` takes: four times it is the largest chunk.
-  public static let chunkByteCountAverageMax = 2 << 20
+  public static let maximumAverageChunkByteCount = 2 << 20
   /// Plain bytes of one blob.
-  public static let blobByteCountMax: Int64 = 1 << 48
+  public static let maximumBlobByteCount: Int64 = 1 << 48
   /// Bytes of a ref's metadata.
-  public static let metadataByteCountMax = 1_024
+  public static let maximumMetadataByteCount = 1_024
   /// Chunks named by one list of a manifest, and lists named by a manifest.
-  public static let manifestListCountMax = 1 << 17
+  package static let manifestListCountMax = 1 << 17
   /// Bytes of one record's type-specific part.
-  public static let recordMetaByteCountMax = 8_192
+  package static let recordMetaByteCountMax = 8_192
   /// Bytes of one record's payload: a chunk that did not shrink, or a full manifest.
-  public static let recordPayloadByteCountMax = 8 << 20
+  package static let recordPayloadByteCountMax = 8 << 20
   /// Plain bytes of all members of a frame.
-  public static let frameByteCountMax = 2 << 20
+  package static let frameByteCountMax = 2 << 20
   /// Versions named by one drop.
-  public static let dropVersionCountMax = 4_096
+  package static let dropVersionCountMax = 4_096
   /// Bytes of the entries of a commit record, before they are compressed.
-  public static let commitRecordByteCountMax = 2 << 20
+  package static let commitRecordByteCountMax = 2 << 20
   /// Bytes that the entries of a commit record take in memory, about: keys share their beginnings on disk.
-  public static let commitRecordMemoryByteCountMax = 8 << 20
+  package static let commitRecordMemoryByteCountMax = 8 << 20
   /// Bytes of one pack, footer included. A writer begins a new pack long before.
-  public static let packByteCountMax: Int64 = 1 << 30
+  package static let packByteCountMax: Int64 = 1 << 30
   /// Bytes of a pack's records before its writer begins a new one.
-  public static let packByteCountTarget: Int64 = 64 << 20
+  package static let packByteCountTarget: Int64 = 64 << 20
   /// Bytes that one commit may add: it goes into one pack, whole.
-  public static let commitByteCountMax = 256 << 20
+  package static let commitByteCountMax = 256 << 20
   /// Bytes of a commit's records that its pack's footer repeats: with those of the records before, and of chunks that
   /// other threads append meanwhile, they have to fit in one footer.
-  public static let commitListedByteCountMax = 160 << 20
+  package static let commitListedByteCountMax = 160 << 20
   /// Bytes of a footer, before and after encoding.
-  public static let footerByteCountMax = 256 << 20
+  package static let footerByteCountMax = 256 << 20
   /// Records in one pack, each entry of a commit record and each member of a frame for one.
-  public static let packRecordCountMax = 1 << 23
+  package static let packRecordCountMax = 1 << 23
   /// Bytes of a line of the census: the file `store` in hexadecimal, and some words.
-  public static let censusLineByteCountMax = 256
+  package static let censusLineByteCountMax = 256
   /// Bytes of the census.
-  public static let censusByteCountMax: Int64 = 1 << 30
+  package static let censusByteCountMax: Int64 = 1 << 30
   /// Bytes of an entry that condemns or removes packs of a shared store.
-  public static let collectionByteCountMax = 64 << 20
+  package static let collectionByteCountMax = 64 << 20
   /// Bytes of a machine's name in a writer's registration.
-  public static let machineNameByteCountMax = 255
+  package static let machineNameByteCountMax = 255
 }

@@ -1,7 +1,7 @@
 /// Hides a text from logs: every way of printing it shows that it is hidden.
 ///
 /// Use `text` only to sign or send it. Errors and logs that print a value with a secret inside do not show it.
-public struct Secret: Hashable, Sendable, CustomStringConvertible, CustomDebugStringConvertible,
+public struct S3Secret: Hashable, Sendable, CustomStringConvertible, CustomDebugStringConvertible,
   CustomReflectable
 {
   package let text: String

@@ -1,0 +1,28 @@
+import Foundation
+
+extension Duration {
+  package var seconds: Double { self / .seconds(1) }
+}
+
+// Reports encode a duration as a number of seconds, to the millisecond. The conformances that the compiler writes for them
+// find these methods.
+
+extension KeyedEncodingContainer {
+  package mutating func encode(_ duration: Duration, forKey key: Key) throws {
+    try encode((duration.seconds * 1_000).rounded() / 1_000, forKey: key)
+  }
+
+  package mutating func encodeIfPresent(_ duration: Duration?, forKey key: Key) throws {
+    if let duration { try encode(duration, forKey: key) }
+  }
+}
+
+extension KeyedDecodingContainer {
+  package func decode(_ type: Duration.Type, forKey key: Key) throws -> Duration {
+    .seconds(try decode(Double.self, forKey: key))
+  }
+
+  package func decodeIfPresent(_ type: Duration.Type, forKey key: Key) throws -> Duration? {
+    try decodeIfPresent(Double.self, forKey: key).map { .seconds($0) }
+  }
+}

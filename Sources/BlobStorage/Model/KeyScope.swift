@@ -1,0 +1,9 @@
+/// The keys that an operation is about.
+public enum KeyScope: Sendable, Hashable {
+  /// Every key of the store.
+  case all
+  /// Every key that begins with this text, which is not empty.
+  case prefix(String)
+  /// One key.
+  case key(String)
+}

@@ -1,0 +1,129 @@
+import BlobStorage
+import Synchronization
+
+/// Finds the keys that records name which have become visible since the last look.
+///
+/// A pack only grows, and the view says how far. So a position in each pack is all that has to be remembered. Three things
+/// can hide a change, and all three are noticed: a catalog that was made anew, a known pack that has gone before it was
+/// read to its end, and an unknown pack that has come and gone. Numbers of packs are given in order, so the last is seen
+/// by a number that no pack has.
+final class ChangeSearch: Sendable {
+  private struct State {
+    /// How far each pack was read, and whether that is its end.
+    var positions: [PackName: (end: Int64, isWhole: Bool)] = [:]
+    var nextNumber: UInt64 = 0
+    var generation: String?
+    /// Changed keys that were not named yet.
+    var keys: Set<[UInt8]> = []
+    var mustReload = false
+  }
+
+  private static let keyCountMax = 10_000
+
+  private let prefix: [UInt8]
+  // One consumer looks at a time.
+  private let state = Mutex(State())
+
+  init(prefix: String) { self.prefix = Array(prefix.utf8) }
+
+  /// Up to `countMax` changes; empty if there are none. Several keys are looked up in one view.
+  func next(_ engine: Engine, countMax: Int) throws(BlobStorageError) -> [KeyChange] {
+    try engine.checkOpen()
+    var (keys, mustReload) = removeKeys(countMax)
+    if keys.isEmpty, !mustReload {
+      try advance(engine)
+      (keys, mustReload) = removeKeys(countMax)
+    }
+    if mustReload { return [.reload] }
+    do throws(BlobStorageError) {
+      var changes: [KeyChange] = []
+      for key in keys {
+        let text = String(decoding: key, as: UTF8.self)
+        changes.append(try engine.version(text, nil).map { .set($0) } ?? .deleted(text))
+      }
+      return changes
+    } catch {
+      // They are named again by the next call.
+      state.withLock { $0.keys.formUnion(keys) }
+      throw error
+    }
+  }
+
+  private func removeKeys(_ countMax: Int) -> ([[UInt8]], mustReload: Bool) {
+    state.withLock { state in
+      if state.mustReload {
+        (state.mustReload, state.keys) = (false, [])
+        return ([], true)
+      }
+      let keys = Array(state.keys.prefix(countMax))
+      state.keys.subtract(keys)
+      return (keys, false)
+    }
+  }
+
+  /// Reads what has become visible since the last look. The first look finds where everything ends.
+  func advance(_ engine: Engine) throws(BlobStorageError) {
+    try engine.checkOpen()
+    let generation = engine.catalog.generation
+    let (rows, nextNumber) = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      (try transaction.packRows(), try transaction.meta(.nextPack))
+    }
+    var state = state.withLock { $0 }
+    let isFirst = state.generation == nil
+    if !isFirst, hidesChanges(rows, generation, nextNumber, state) { state.mustReload = true }
+    var positions: [PackName: (end: Int64, isWhole: Bool)] = [:]
+    for (_, row) in rows where row.state != .retired {
+      let known = state.positions[row.name]?.end ?? Int64(PackHeader.byteCount)
+      positions[row.name] = (row.appliedByteCount, row.isSealed)
+      guard !isFirst, !state.mustReload, row.appliedByteCount > known else { continue }
+      if try !add(row, from: known, engine, to: &state.keys) { state.mustReload = true }
+      if state.keys.count > Self.keyCountMax { state.mustReload = true }
+    }
+    (state.positions, state.nextNumber, state.generation) = (positions, nextNumber, generation)
+    self.state.withLock { $0 = state }
+  }
+
+  private func hidesChanges(
+    _ rows: [(number: UInt32, row: PackRow)], _ generation: String?, _ nextNumber: UInt64, _ state: State
+  ) -> Bool {
+    if generation != state.generation { return true }
+    let live = rows.filter { $0.row.state != .retired }
+    let names = Set(live.map(\.row.name))
+    if state.positions.contains(where: { !$1.isWhole && !names.contains($0) }) { return true }
+    return live.count { $0.number >= state.nextNumber } < nextNumber - min(nextNumber, state.nextNumber)
+  }
+
+  /// Adds the keys that a pack's records name from an offset on; false if they cannot be read.
+  private func add(
+    _ row: PackRow, from start: Int64, _ engine: Engine, to keys: inout Set<[UInt8]>
+  ) throws(BlobStorageError) -> Bool {
+    guard let file = try engine.backend.openPack(row.name) else { return false }
+    defer { file.close() }
+    do throws(BlobStorageError) {
+      let scanner = try PackScanner(
+        file: file, name: row.name, codecs: engine.codecs, store: engine.header,
+        upTo: row.isSealed ? nil : row.appliedByteCount)
+      func add(_ record: PackRecord) {
+        switch record.content {
+        case .ref(let ref): insert(ref.key, &keys)
+        case .drop(let drop): insert(drop.key, &keys)
+        case .chunk, .manifest, .skipped: break
+        }
+      }
+      // The footer of a sealed pack lists its records without their bytes.
+      if row.isSealed {
+        _ = try scanner.scan { if $0.offset >= start { add($0) } }
+        return true
+      }
+      let header = try scanner.headerOrSubstitute().header
+      return try scanner.scanTail(header, from: start) { add($0) } == row.appliedByteCount
+    } catch {
+      guard error.code == .corrupted || error.code == .packGone else { throw error }
+      return false
+    }
+  }
+
+  private func insert(_ key: [UInt8], _ keys: inout Set<[UInt8]>) {
+    if key.starts(with: prefix) { keys.insert(key) }
+  }
+}

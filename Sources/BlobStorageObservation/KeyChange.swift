@@ -1,0 +1,76 @@
+import BlobStorage
+
+/// A change that has become visible.
+public enum KeyChange: Sendable, Hashable {
+  /// The key has this current version.
+  case set(BlobVersion)
+  /// The key has no version any more.
+  case deleted(String)
+  /// More has changed than can be named: load again whatever you show.
+  case reload
+}
+
+extension BlobStore {
+  /// The changes that become visible from now on, in this process or any other, to keys that begin with a prefix.
+  ///
+  /// Call it first and load what you show afterwards: then nothing is missed in between. The sequence names a key after
+  /// its last change at least once, with the state it has when it is named. So a consumer that applies each change to
+  /// what it loaded shows the final state. It does not promise every state in between: several changes of a key can
+  /// arrive as one. A key may also be named without a change, after gc has moved its versions.
+  ///
+  /// The sequence remembers positions in packs and at most 10,000 keys, however slow the consumer is. If more has
+  /// changed, or if gc has removed what would have told of a change, it says ``KeyChange/reload``.
+  ///
+  /// It ends when its task is cancelled and when the store is closed.
+  ///
+  /// - Parameters:
+  ///   - prefix: what the keys begin with; all keys by default.
+  ///   - interval: how often it looks for changes of other processes. It looks for those of this store at once.
+  /// - Throws: `closed`, `corrupted`; the sequence throws the same.
+  /// - Complexity: a look that finds nothing takes microseconds; one that finds changes reads their records. Changes of
+  ///   other machines appear once this machine has caught up.
+  public func changes(
+    prefix: String = "", interval: Duration = .milliseconds(100)
+  ) async throws(BlobStorageError) -> KeyChanges {
+    let search = ChangeSearch(prefix: prefix)
+    try await run { (engine) throws(BlobStorageError) in try search.advance(engine) }
+    return KeyChanges(store: self, search: search, interval: interval)
+  }
+}
+
+/// Changes of keys, for one consumer.
+public struct KeyChanges: AsyncSequence, Sendable {
+  let store: BlobStore
+  let search: ChangeSearch
+  let interval: Duration
+
+  public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(self) }
+
+  public struct AsyncIterator: AsyncIteratorProtocol {
+    private let changes: KeyChanges
+    private var pending: ArraySlice<KeyChange> = []
+    private static let batchCount = 100
+
+    init(_ changes: KeyChanges) { self.changes = changes }
+
+    public mutating func next() async throws(BlobStorageError) -> KeyChange? {
+      while !Task.isCancelled {
+        if let change = pending.popFirst() { return change }
+        let (search, signal) = (changes.search, changes.store.engine.catalog.changeSignal)
+        // Before the look, so that no commit falls between.
+        let count = signal.count
+        do throws(BlobStorageError) {
+          let found = try await changes.store.run { (engine) throws(BlobStorageError) in
+            try search.next(engine, countMax: Self.batchCount)
+          }
+          pending = found[...]
+        } catch {
+          if error.code == .closed || error.isCancellation { return nil }
+          throw error
+        }
+        if pending.isEmpty { await signal.wait(after: count, atMost: changes.interval) }
+      }
+      return nil
+    }
+  }
+}
