@@ -48,7 +48,7 @@ extension BlobInformation {
   }
 
   package static func find(
-    _ engine: Engine, _ key: String, _ id: BlobVersion.ID?
+    _ engine: Engine, _ key: String, _ id: BlobVersion.ID?, progress: (Int) -> Void = { _ in }
   ) throws(BlobStorageError) -> BlobInformation? {
     guard let version = try engine.version(key, id) else { return nil }
     guard let layout = try engine.blobs.layout(version.digest) else {
@@ -58,7 +58,7 @@ extension BlobInformation {
     }
     var others = Marker(engine)
     let keyBytes = Array(key.utf8)
-    try others.markVersions(isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
+    try others.markVersions(progress: progress, isLeftOut: { $0 == keyBytes && $1 == version.id.stamp })
     var information = BlobInformation(
       version: version, chunkCount: 0, codecs: [:], basedChunkCount: 0, storedByteCount: 0,
       exclusiveByteCount: 0)

@@ -4,17 +4,24 @@ extension BlobStore {
   /// The contents of the store and the space they take.
   ///
   /// - Complexity: follows every version to its chunks.
-  public func statistics() async throws(BlobStorageError) -> StoreStatistics {
-    try await run { (engine) throws(BlobStorageError) in try engine.statistics() }
+  public func statistics(
+    progress: ProgressHandler? = nil
+  ) async throws(BlobStorageError) -> StoreStatistics {
+    try await run { (engine) throws(BlobStorageError) in
+      let marking = try engine.marking(progress)
+      return try StoreStatistics.countWithPacks(engine, progress: marking).statistics
+    }
   }
 
   /// How a version is stored; nil when there is no such version.
   ///
   /// - Complexity: follows every version of the store to its chunks, to tell what is exclusive.
   public func blobInformation(
-    forKey key: String, version: BlobVersion.ID? = nil
+    forKey key: String, version: BlobVersion.ID? = nil, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> BlobInformation? {
-    try await run { (engine) throws(BlobStorageError) in try BlobInformation.find(engine, key, version) }
+    try await run { (engine) throws(BlobStorageError) in
+      try BlobInformation.find(engine, key, version, progress: try engine.marking(progress))
+    }
   }
 
   /// The holders of a key's blobs, a blob or a chunk. Also the keys that share parts of it, and the bytes that dropping
@@ -23,10 +30,10 @@ extension BlobStore {
   /// - Parameter limit: the maximum number of holders and sharers to list. All are counted.
   /// - Complexity: follows every version of the store to its chunks.
   public func usage(
-    of subject: BlobUsage.Subject, limit: Int = 100
+    of subject: BlobUsage.Subject, limit: Int = 100, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> BlobUsage? {
     try await run { (engine) throws(BlobStorageError) in
-      try UsageSearch(engine, subject, listCountMax: limit).run()
+      try UsageSearch(engine, subject, listCountMax: limit, progress: try engine.marking(progress)).run()
     }
   }
 

@@ -41,6 +41,14 @@ extension Engine {
   /// A key with the versions it has, newest first.
   typealias KeyVersions = (key: [UInt8], versions: [StampedVersion])
 
+  /// Reports how many keys have been followed to their chunks, and about how many there are.
+  func marking(_ progress: ProgressHandler?) throws(BlobStorageError) -> (Int) -> Void {
+    guard let progress else { return { _ in } }
+    let total = try keyCountMax()
+    progress(WorkProgress(phase: "marking", totalCount: total))
+    return { progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total))) }
+  }
+
   /// Calls `body` with every key and its versions, in byte order.
   func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
     var pages = KeyPages(catalog, countMax: 4_096)

@@ -19,6 +19,7 @@ package final class UsageSearch {
   private let engine: Engine
   private let subject: BlobUsage.Subject
   private let listCountMax: Int
+  private let progress: (Int) -> Void
   private let needed: NeededChunks
   private var usage = BlobUsage(kind: .key)
   /// Where the chunk lies that is asked about.
@@ -30,7 +31,11 @@ package final class UsageSearch {
   private var overlaps: [BlobDigest: Overlap] = [:]
   private var sharers: Largest<BlobUsage.Sharer>
 
-  package init(_ engine: Engine, _ subject: BlobUsage.Subject, listCountMax: Int) {
+  package init(
+    _ engine: Engine, _ subject: BlobUsage.Subject, listCountMax: Int,
+    progress: @escaping (Int) -> Void = { _ in }
+  ) {
+    self.progress = progress
     self.engine = engine
     self.subject = subject
     self.listCountMax = listCountMax
@@ -42,7 +47,12 @@ package final class UsageSearch {
   package func run() throws(BlobStorageError) -> BlobUsage? {
     try engine.checkOpen()
     guard try begin() else { return nil }
-    try engine.forEachKey { (entry) throws(BlobStorageError) in try add(entry) }
+    var keyCount = 0
+    try engine.forEachKey { (entry) throws(BlobStorageError) in
+      try add(entry)
+      keyCount += 1
+      if keyCount % 1_024 == 0 { progress(keyCount) }
+    }
     usage.sharers = sharers.descending
     usage.exclusiveByteCount = usage.storedByteCount - keptByteCount
     usage.unreadable = needed.unreadableMessages

@@ -75,7 +75,7 @@ package final class Collector {
 
   package func run() throws(BlobStorageError) -> GarbageCollectionReport {
     let start = Date()
-    let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds)
+    let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds, progress)
     defer { withExtendedLifetime(lock) {} }
     if try addLosses() {
       report.duration = .seconds(Date().timeIntervalSince(start))
@@ -329,14 +329,21 @@ package final class Collector {
 package final class CollectionLock: Sendable {
   private let file: any File
 
-  /// Waits for another collector, and no longer than `waitSeconds`.
+  /// Waits for another collector, and no longer than `waitSeconds`. Meanwhile it reports the phase "waiting", without
+  /// counts.
   ///
   /// - Throws: `busy`.
-  package init(_ engine: Engine, waitSeconds: Double) throws(BlobStorageError) {
+  package init(
+    _ engine: Engine, waitSeconds: Double, _ progress: ProgressHandler? = nil
+  ) throws(BlobStorageError) {
     let file = try engine.folder.files.open(engine.folder.collecting, .openOrCreate)
     self.file = file
     let isLocked = try engine.environment.time.retry(
-      withinSeconds: waitSeconds, pauseSeconds: 0.05...0.05, failed: CancellationFlag.check
+      withinSeconds: waitSeconds, pauseSeconds: 0.05...0.05,
+      failed: { () throws(BlobStorageError) in
+        try CancellationFlag.check()
+        progress?(WorkProgress(phase: "waiting"))
+      }
     ) { () throws(BlobStorageError) in try file.lock(.exclusive, wait: false) }
     guard isLocked else {
       throw BlobStorageError(

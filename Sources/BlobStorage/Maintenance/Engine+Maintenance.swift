@@ -107,7 +107,7 @@ extension Engine {
   }
 
   /// How many keys there are at most: long ones count several times, and so do some that are gone.
-  func keyCountMax() throws(BlobStorageError) -> Int {
+  package func keyCountMax() throws(BlobStorageError) -> Int {
     try catalog.read { (transaction) throws(BlobStorageError) in try transaction.count(.names) }
   }
 

@@ -12,18 +12,22 @@ struct Verifier {
     self.progress = progress ?? { _ in }
   }
 
-  func run(_ depth: VerificationDepth) throws(BlobStorageError) -> VerificationReport {
+  func run(
+    _ depth: VerificationDepth, _ share: VerificationShare? = nil
+  ) throws(BlobStorageError) -> VerificationReport {
     let start = Date()
     try engine.checkOpen()
     var report = VerificationReport()
     report.depth = depth
+    report.share = share
     var findings: [Finding] = []
     try engine.catchUp()
     // What a removed pack had is missing only if no other has it.
     _ = try engine.sharing.completeCatalog()
-    let rows = try engine.catalog.packRows()
+    let allRows = try engine.catalog.packRows()
     // What this machine keeps of published packs says nothing about the packs.
-    let missing = try missingPacks(rows.map(\.row))
+    let missing = try missingPacks(allRows.map(\.row))
+    let rows = allRows.filter { share?.contains($0.row.name) != false || missing.contains($0.row.name) }
     let total = rows.reduce(0) { $0 + ($1.row.state == .retired ? 0 : $1.row.appliedByteCount) }
     var done: Int64 = 0
     for (index, (_, row)) in rows.enumerated() where row.state != .retired {
@@ -43,7 +47,7 @@ struct Verifier {
       report.byteCount += result.byteCount
       findings += result.findings
     }
-    let wrong = depth == .blobs ? try wrongBlobs() : []
+    let wrong = depth == .blobs ? try wrongBlobs(share) : []
     findings += wrong
     // Some were never read here.
     for name in missing.subtracting(rows.lazy.map(\.row.name)).sorted() {
@@ -76,10 +80,10 @@ struct Verifier {
   }
 
   /// Reads each blob of several chunks, and compares it with its digest.
-  private func wrongBlobs() throws(BlobStorageError) -> [Finding] {
+  private func wrongBlobs(_ share: VerificationShare?) throws(BlobStorageError) -> [Finding] {
     var findings: [Finding] = []
     try engine.forEachManifestPage { (page) throws(BlobStorageError) in
-      for (digest, row) in page {
+      for (digest, row) in page where share?.contains(digest) != false {
         try CancellationFlag.check()
         do throws(BlobStorageError) {
           guard let layout = try engine.blobs.layout(digest) else { continue }

@@ -144,6 +144,8 @@ public struct Damage: Sendable, Hashable, Codable {
 public struct VerificationReport: Sendable, Hashable, Codable {
   /// How much was read.
   public var depth = VerificationDepth.chunks
+  /// The part of the store that was read; nil for all of it.
+  public var share: VerificationShare?
   public var blobCount = 0
   public var chunkCount = 0
   /// Plain bytes that were read and checked; 0 when only the structure was looked at.
@@ -157,7 +159,7 @@ public struct VerificationReport: Sendable, Hashable, Codable {
   public var duration = Duration.zero
 
   private enum CodingKeys: String, CodingKey {
-    case depth, byteCount, damaged, losses, versionsAhead
+    case depth, share, byteCount, damaged, losses, versionsAhead
     case blobCount = "blobs"
     case chunkCount = "chunks"
     case duration = "seconds"

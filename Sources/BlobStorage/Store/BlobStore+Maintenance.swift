@@ -20,13 +20,14 @@ extension BlobStore {
   ///
   /// - Parameters:
   ///   - depth: how much is read.
+  ///   - share: the part of the store to read; nil for all of it. What is missing is always looked for.
   ///   - progress: receives the bytes that were read, and the total.
   public func verify(
-    _ depth: VerificationDepth = .chunks, progress: ProgressHandler? = nil
+    _ depth: VerificationDepth = .chunks, share: VerificationShare? = nil, progress: ProgressHandler? = nil
   ) async throws(BlobStorageError) -> VerificationReport {
     try await run { (engine) throws(BlobStorageError) in
       try engine.watched("verify", progress) { (progress) throws(BlobStorageError) in
-        try Verifier(engine, progress).run(depth)
+        try Verifier(engine, progress).run(depth, share)
       }
     }
   }
@@ -50,7 +51,7 @@ extension BlobStore {
 
   /// The losses that were not accepted. While there are any, answers may be out of date.
   ///
-  /// Of a store in a bucket it says what this machine knows; ``verify(_:progress:)`` looks again.
+  /// Of a store in a bucket it says what this machine knows; ``verify(_:share:progress:)`` looks again.
   public func losses() async throws(BlobStorageError) -> StoreLosses {
     try await run { (engine) throws(BlobStorageError) in try engine.losses() }
   }

@@ -11,7 +11,7 @@ extension SharedStore {
     try engine.checkOpen()
     try checkCollects(engine)
     // Lock before opening: two processes must not extend the collector's catalog at once.
-    let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds)
+    let lock = try CollectionLock(engine, waitSeconds: options.timeout.seconds, progress)
     defer { withExtendedLifetime(lock) {} }
     // Publish first: other machines do not know unpublished drops.
     if !options.isDryRun { try engine.writer.rollOver() }
