@@ -11,6 +11,8 @@ struct ImportWalk: ~Copyable {
   private var walker: DirectoryWalker?
   /// What was named and begun with: a second time it would be stored a second time.
   private var begun: Set<FileIdentity> = []
+  /// The keys of a list of files.
+  private var listed: Set<String> = []
   /// The store's own folder: what is in it changes while it is stored.
   private let store: FileIdentity?
   /// What was left out since it was last taken.
@@ -20,7 +22,7 @@ struct ImportWalk: ~Copyable {
     self.store = store
     self.paths = paths[...]
     self.options = options
-    excluded = options.excluded.map(ShellPattern.init)
+    excluded = options.excluded.map { ShellPattern($0) }
   }
 
   /// The next file; nil at the end.
@@ -55,6 +57,7 @@ struct ImportWalk: ~Copyable {
       skip(path.string, .notRegular, "it belongs to the store itself", isFailure: true)
       return nil
     }
+    if options.keepsPaths { return listed(path, status) }
     switch status.kind {
     case .directory: try walk(path)
     case .regular:
@@ -73,6 +76,27 @@ struct ImportWalk: ~Copyable {
     case .other: skip(path.string, .notRegular, "it is not a regular file", isFailure: false)
     }
     return nil
+  }
+
+  /// A file of a list.
+  private mutating func listed(_ path: FilePath, _ status: FileStatus) -> ImportSource? {
+    guard status.kind == .regular else {
+      let kind = status.kind == .directory ? "it is a folder of a list of files" : "it is not a regular file"
+      skip(path.string, .notRegular, kind, isFailure: false)
+      return nil
+    }
+    guard let name = options.listedName(of: path) else {
+      skip(path.string, .invalidArgument, "a key cannot begin with “..”", isFailure: true)
+      return nil
+    }
+    if isExcluded(name, isFolder: false) { return nil }
+    let key = options.prefix + name
+    guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
+      skipTooLong(path.string)
+      return nil
+    }
+    guard listed.insert(key).inserted else { return nil }
+    return ImportSource(folder: nil, relativePath: path.string, key: key, status: status)
   }
 
   private mutating func walk(_ path: FilePath) throws(BlobStorageError) {

@@ -90,10 +90,17 @@ package final class Importer {
       report.countUnchanged(scan.unchangedCount, scan.unchangedByteCount)
     }
     tell(force: true)
-    try store(context) { () throws(BlobStorageError) in
-      if isScanned { return scan.next() }
-      defer { report.skipped += walk.removeSkipped() }
-      return try walk.next()
+    do throws(BlobStorageError) {
+      try store(context) { () throws(BlobStorageError) in
+        if isScanned { return scan.next() }
+        defer { report.skipped += walk.removeSkipped() }
+        return try walk.next()
+      }
+    } catch {
+      // Callers say what is in the store: batches under way are not.
+      (seenCount, seenByteCount) = (report.fileCount, report.byteCount)
+      tell(force: true)
+      throw error
     }
     try countEvicted()
     if options.durability == .durable, !options.isDryRun {

@@ -16,7 +16,8 @@ struct KeyCollision {
 
   /// The first collision of an import, in the order of keys; nil if there is none.
   static func find(_ paths: [String], _ options: ImportOptions) throws(BlobStorageError) -> KeyCollision? {
-    let excluded = options.excluded.map(ShellPattern.init)
+    if options.keepsPaths { return findListed(paths, options) }
+    let excluded = options.excluded.map { ShellPattern($0) }
     var begun: Set<FileIdentity> = []
     var folders: [FilePath] = []
     var names: [(name: String, path: FilePath)] = []
@@ -35,6 +36,24 @@ struct KeyCollision {
     return try find(folders, names, below: "", excluded).map { found in
       KeyCollision(key: options.prefix + found.key, paths: found.paths)
     }
+  }
+
+  /// Of a list of files: an absolute path and a relative one may give the same key.
+  private static func findListed(_ paths: [String], _ options: ImportOptions) -> KeyCollision? {
+    let paths = paths.map { FilePath($0) }
+    var absolute: [String: FilePath] = [:]
+    for path in paths where path.isAbsolute {
+      if let name = options.listedName(of: path) { absolute[name] = path }
+    }
+    if absolute.isEmpty { return nil }
+    for path in paths where path.isRelative {
+      guard let name = options.listedName(of: path), let other = absolute[name],
+        let status = status(of: path), let otherStatus = self.status(of: other),
+        status.identity != otherStatus.identity
+      else { continue }
+      return KeyCollision(key: options.prefix + name, paths: [other.string, path.string])
+    }
+    return nil
   }
 
   /// - Parameters:
@@ -87,5 +106,15 @@ struct KeyCollision {
 
   private static func list(_ folder: FilePath) -> [String] {
     do throws(BlobStorageError) { return try SystemFiles().list(folder) } catch { return [] }
+  }
+}
+
+extension ImportOptions {
+  /// The key of a file of a list, without the prefix; nil for a path that leads up.
+  func listedName(of path: FilePath) -> String? {
+    var path = path.lexicallyNormalized()
+    path.root = nil
+    guard let first = path.components.first, first.kind == .regular else { return nil }
+    return path.string
   }
 }

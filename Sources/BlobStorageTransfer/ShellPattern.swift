@@ -14,6 +14,12 @@ package struct ShellPattern: Sendable {
     isOfPaths = pattern.contains("/")
   }
 
+  /// A pattern for ``matches(_:)``, in which a '/' at the end means itself.
+  init(ofWholeTexts text: String) {
+    (isOfFolders, isOfPaths) = (false, true)
+    pattern = Array(text)
+  }
+
   /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
   package func matches(path: String, isFolder: Bool) -> Bool {
     if isOfFolders, !isFolder { return false }

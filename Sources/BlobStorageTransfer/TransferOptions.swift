@@ -21,10 +21,14 @@ public struct ImportOptions: Sendable, Hashable {
   public var excluded: [String]
   /// Reads files again that seem unchanged.
   public var readsUnchanged: Bool
+  /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
+  /// Folders of the list are skipped, like anything else that is not a regular file.
+  public var keepsPaths: Bool
 
   public init(
     prefix: String = "", replacement: Replacement = .replaceCurrent, durability: Durability = .durable,
-    codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false
+    codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false,
+    keepsPaths: Bool = false
   ) {
     self.prefix = prefix
     self.replacement = replacement
@@ -33,6 +37,7 @@ public struct ImportOptions: Sendable, Hashable {
     self.isDryRun = isDryRun
     self.excluded = excluded
     self.readsUnchanged = readsUnchanged
+    self.keepsPaths = keepsPaths
   }
 }
 
@@ -93,35 +98,53 @@ public struct ImportReport: Sendable, Hashable, Codable {
 
 /// How keys are exported.
 ///
-/// Each current version is written, verified, at the folder + its key; modification times are restored. No file is
-/// ever written outside the folder, or into the store's own. A file that is replaced stays until the new one is on the
-/// medium.
+/// Each current version is written, verified, at the folder + its key; modification times are restored. Blocks of zeros
+/// become holes. No file is ever written outside the folder, or into the store's own. A file that is replaced stays until
+/// the new one is on the medium. A file that has the bytes of its version already is left alone, so that an interrupted
+/// export can be repeated.
 public struct ExportOptions: Sendable, Hashable {
   /// The prefix of the keys to export.
   public var prefix: String
   /// The prefix to remove from each key.
   public var stripped: String
   public var overwrites: Bool
+  /// Shell patterns, one of which an exported key matches as a whole; empty for all keys. See ``KeyPattern``.
+  public var patterns: [String]
+  /// Looks up what is there, and writes nothing.
+  public var isDryRun: Bool
 
-  public init(prefix: String = "", stripped: String = "", overwrites: Bool = false) {
+  public init(
+    prefix: String = "", stripped: String = "", overwrites: Bool = false, patterns: [String] = [],
+    isDryRun: Bool = false
+  ) {
     self.prefix = prefix
     self.stripped = stripped
     self.overwrites = overwrites
+    self.patterns = patterns
+    self.isDryRun = isDryRun
   }
 }
 
 /// The result of an export.
 public struct ExportReport: Sendable, Hashable, Codable {
+  public var isDryRun = false
+  /// Files that were written, or would be.
   public var fileCount = 0
+  /// Bytes of those files.
   public var byteCount: Int64 = 0
+  /// Files that had the bytes of their versions already.
+  public var unchangedFileCount = 0
+  public var unchangedByteCount: Int64 = 0
   public var skipped: [SkippedFile] = []
   /// Keys that could not be read because the store is damaged.
   public var damaged: [SkippedFile] = []
   public var duration = Duration.zero
 
   private enum CodingKeys: String, CodingKey {
-    case byteCount, skipped, damaged
+    case byteCount, unchangedByteCount, skipped, damaged
+    case isDryRun = "dryRun"
     case fileCount = "files"
+    case unchangedFileCount = "unchangedFiles"
     case duration = "seconds"
   }
 }

@@ -92,7 +92,11 @@ struct VerificationLine: Decodable {
       try await workshop.expect(0, ["import", "tree", "--force", "--json"]).json(ImportLine.self).first)
     #expect(forced.newByteCount == 0)
     let exported = try await workshop.expect(0, ["export", "out", "--json"])
-    #expect(try exported.fields() == ["files", "byteCount", "skipped", "damaged", "seconds"])
+    #expect(
+      try exported.fields() == [
+        "dryRun", "files", "byteCount", "unchangedFiles", "unchangedByteCount", "skipped", "damaged",
+        "seconds",
+      ])
     #expect(try await workshop.shell("diff -r tree out").status == 0)
     #expect(try await workshop.shell("test $(stat -c %Y tree/large) = $(stat -c %Y out/large)").status == 0)
   }

@@ -30,7 +30,13 @@ package final class InputFolder: Sendable {
   package func open(
     _ relativePath: String, through trail: inout FolderTrail
   ) throws(BlobStorageError) -> InputFile {
-    let bytes = Array(relativePath.utf8)
+    try open(Array(relativePath.utf8), through: &trail)
+  }
+
+  /// The same of a path in bytes.
+  func open(
+    _ bytes: [UInt8], through trail: inout FolderTrail
+  ) throws(BlobStorageError) -> InputFile {
     guard FolderTrail.leadsDown(bytes) else { throw OutputFolder.escapes(path.appending(bytes: bytes)) }
     let folder = try trail.folder(of: bytes, below: descriptor) {
       (above, name, _) throws(BlobStorageError) in

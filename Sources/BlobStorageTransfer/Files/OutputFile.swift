@@ -16,6 +16,10 @@ package struct OutputFile: ~Copyable {
   private let name: [CChar]
   private let temporaryName: [CChar]
   private var byteCount: Int64 = 0
+  /// Whether its end is a hole, which the file's length does not include yet.
+  private var endsInHole = false
+  /// What file systems store at a time, mostly.
+  private static let blockByteCount = 4_096
   private var isCommitted = false
 
   /// Creates the temporary file, and the folders on the way to it.
@@ -55,18 +59,50 @@ package struct OutputFile: ~Copyable {
   /// The path it will have.
   package var path: FilePath { folder.path.appending(bytes: relativePath) }
 
-  /// Appends all bytes or throws.
+  /// Appends all bytes or throws. Whole blocks of zeros become holes.
   package mutating func write(_ bytes: UnsafeRawBufferPointer) throws(BlobStorageError) {
+    var start = 0
+    while start < bytes.count {
+      let isHole = Self.isZero(block(of: bytes, at: start))
+      var end = start
+      repeat {
+        end += block(of: bytes, at: end).count
+      } while end < bytes.count
+        && Self.isZero(block(of: bytes, at: end)) == isHole
+      if !isHole {
+        try append(UnsafeRawBufferPointer(rebasing: bytes[start..<end]), at: byteCount + Int64(start))
+      }
+      endsInHole = isHole
+      start = end
+    }
+    byteCount += Int64(bytes.count)
+  }
+
+  /// The bytes from `start` to the end of their block in the file.
+  private func block(of bytes: UnsafeRawBufferPointer, at start: Int) -> UnsafeRawBufferPointer {
+    let used = Int((byteCount + Int64(start)) % Int64(Self.blockByteCount))
+    return UnsafeRawBufferPointer(
+      rebasing: bytes[start..<min(bytes.count, start + Self.blockByteCount - used)])
+  }
+
+  /// Whether it is a whole block, of zeros alone.
+  private static func isZero(_ block: UnsafeRawBufferPointer) -> Bool {
+    guard block.count == blockByteCount else { return false }
+    for offset in stride(from: 0, to: blockByteCount, by: 8)
+    where block.loadUnaligned(fromByteOffset: offset, as: UInt64.self) != 0 { return false }
+    return true
+  }
+
+  private func append(_ bytes: UnsafeRawBufferPointer, at start: Int64) throws(BlobStorageError) {
     var done = 0
     while done < bytes.count {
       let rest = UnsafeRawBufferPointer(rebasing: bytes[done...])
-      let offset = byteCount
+      let offset = start + Int64(done)
       let count = try systemCall("write to", path) {
         bs_write_at(descriptor.number, rest.baseAddress, rest.count, offset)
       }
       if count == 0 { throw .systemCall("write to", path: path, errno: Errno.ioError.rawValue) }
       done += count
-      byteCount += Int64(count)
     }
   }
 
@@ -82,6 +118,8 @@ package struct OutputFile: ~Copyable {
     overwriting: Bool, modified: FileTime? = nil, permissions: UInt16? = nil, isDurable: Bool = false
   ) throws(BlobStorageError) {
     let number = descriptor.number
+    let byteCount = byteCount
+    if endsInHole { _ = try systemCall("set the length of", path) { bs_truncate(number, byteCount) } }
     if let permissions {
       _ = try systemCall("set the permissions of", path) { bs_set_permissions(number, UInt32(permissions)) }
     }
