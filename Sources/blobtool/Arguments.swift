@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import Foundation
 
 /// A value with a number in the library and a name for users.
 protocol NamedChoice: CaseIterable, Sendable {
@@ -42,18 +43,70 @@ extension CodecLevel {
   }
 }
 
-extension BlobVersion.ID: ExpressibleByArgument {}
+/// A number of bytes as it was typed: `9M` and `9MiB` mean the same.
+struct ByteCountArgument: ExpressibleByArgument, ExpressibleByIntegerLiteral {
+  private static let units: KeyValuePairs<Character, Int64> = [
+    "T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10,
+  ]
 
-/// A length of time as it was typed: a number and s, m, h or d.
+  var value: Int64
+
+  init(integerLiteral value: Int64) { self.value = value }
+
+  init?(argument: String) {
+    var text = argument.uppercased()
+    func unit() -> Int64? { Self.units.first { $0.key == text.last }?.value }
+    if text.hasSuffix("IB") {
+      text.removeLast(2)
+      if unit() == nil { return nil }
+    }
+    let unit = unit()
+    if unit != nil { text.removeLast() }
+    guard let number = Int64(text), number >= 0 else { return nil }
+    let (product, overflows) = number.multipliedReportingOverflow(by: unit ?? 1)
+    guard !overflows else { return nil }
+    value = product
+  }
+
+  var defaultValueDescription: String {
+    guard value > 0, let unit = Self.units.first(where: { value % $0.value == 0 }) else { return "\(value)" }
+    return "\(value / unit.value)\(unit.key)"
+  }
+}
+
+/// A length of time as it was typed: a number and s, m, h or d. A number alone is one of seconds.
 struct DurationArgument: ExpressibleByArgument {
   var value: Duration
+  private let text: String
 
   init?(argument: String) {
     let units: [Character: Double] = ["s": 1, "m": 60, "h": 3_600, "d": 86_400]
-    guard let unit = argument.last.flatMap({ units[$0] }), let number = Double(argument.dropLast()),
-      number > 0, number < 1e9
+    let unit = argument.last.flatMap { units[$0] }
+    guard let number = Double(unit == nil ? argument : String(argument.dropLast())), number > 0,
+      number * (unit ?? 1) < 1e11
     else { return nil }
-    value = .seconds(number * unit)
+    value = .seconds(number * (unit ?? 1))
+    text = argument
+  }
+
+  init(seconds: Int) {
+    value = .seconds(seconds)
+    text = "\(seconds)s"
+  }
+
+  var defaultValueDescription: String { text }
+}
+
+/// A share of the store as it was typed: `2/7` is the second of seven.
+struct ShareArgument: ExpressibleByArgument {
+  var value: VerificationShare
+
+  init?(argument: String) {
+    let parts = argument.split(separator: "/", omittingEmptySubsequences: false).map { Int($0) }
+    guard parts.count == 2, let number = parts[0], let count = parts[1],
+      let share = VerificationShare(number: number, count: count)
+    else { return nil }
+    value = share
   }
 }
 
@@ -72,13 +125,53 @@ struct KeyArgument: ExpressibleByArgument {
   }
 }
 
-/// A version of a key, as it was typed.
-struct VersionArgument {
-  /// The ID; nil for a text that can be no version's ID.
-  static func id(_ text: String?, of key: String) throws -> BlobVersion.ID? {
+/// A version of a key, as it was typed: its ID, or the first digits.
+struct VersionArgument: ExpressibleByArgument {
+  /// The fewest digits of an ID that name a version.
+  static let digitCountMin = 6
+  private static let digitCount = 32
+  private static let namedCountMax = 5
+
+  private var text: String
+
+  init?(argument: String) {
+    guard Self.digitCountMin...Self.digitCount ~= argument.count, argument.allSatisfy(\.isHexDigit) else {
+      return nil
+    }
+    text = argument
+  }
+
+  /// The ID of the named version; one that no version has if there is none.
+  func id(of key: String, in store: BlobStore) async throws -> BlobVersion.ID? {
+    if let id = BlobVersion.ID(text) { return id }
+    if let id = try await Self.find(text, of: key, in: store) { return id }
+    return BlobVersion.ID(text.padding(toLength: Self.digitCount, withPad: "f", startingAt: 0))
+  }
+
+  /// The ID that a text names; nil for no text.
+  ///
+  /// - Throws: `Failure` for a text that names no version of the key, or several.
+  static func id(_ text: String?, of key: String, in store: BlobStore) async throws -> BlobVersion.ID? {
     guard let text else { return nil }
-    guard let id = BlobVersion.ID(text) else { throw Failure.noVersion(text, of: key) }
+    if let id = BlobVersion.ID(text) { return id }
+    guard Self(argument: text) != nil, let id = try await find(text, of: key, in: store) else {
+      throw try await missing(text, of: key, in: store)
+    }
     return id
+  }
+
+  private static func find(
+    _ text: String, of key: String, in store: BlobStore
+  ) async throws -> BlobVersion.ID? {
+    let digits = text.lowercased()
+    let found = try await store.versions(of: key).map(\.id).filter { $0.description.hasPrefix(digits) }
+    guard found.count > 1 else { return found.first }
+    let named = found.prefix(namedCountMax).map(\.description).joined(separator: ", ")
+    let more = found.count > namedCountMax ? " and \(found.count - namedCountMax) more" : ""
+    throw Failure(
+      ExitStatus.wrongUsage,
+      "The IDs of several versions of “\(key.printable)” begin with \(text): \(named)\(more); give more digits."
+    )
   }
 
   /// The failure for a missing version.

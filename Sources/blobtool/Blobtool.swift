@@ -6,7 +6,7 @@ struct Blobtool: AsyncParsableCommand {
     commandName: "blobtool",
     abstract: "Keeps blobs by key: deduplicated, compressed, with versions.",
     discussion: """
-      Every command but init needs an existing store. Name it by --store PATH after the command, or set BLOBTOOL_STORE. \
+      Every command but init needs an existing store. Name it by --store PATH, or set BLOBTOOL_STORE. \
       copy takes two stores. A store in a bucket is s3://BUCKET/PREFIX. The usual variables (AWS_ACCESS_KEY_ID, \
       AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_PROFILE) and files say how to reach it.
 

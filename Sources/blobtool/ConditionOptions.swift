@@ -3,8 +3,12 @@ import BlobStorage
 
 /// `--if-version` and `--if-absent`: the conditions under which a command changes a key.
 struct ConditionOptions: ParsableArguments {
-  @Option(help: "Change the key only if this is its current version; else exit 5.")
-  var ifVersion: BlobVersion.ID?
+  @Option(
+    help: ArgumentHelp(
+      "Change the key only if this is its current version; else exit 5. The first digits of its ID are enough.",
+      valueName: "id"
+    ))
+  var ifVersion: VersionArgument?
 
   @Flag(help: "Change the key only if it is not in the store; else exit 5.")
   var ifAbsent = false
@@ -15,8 +19,10 @@ struct ConditionOptions: ParsableArguments {
     }
   }
 
-  var condition: ChangeCondition {
-    if let ifVersion { return .current(ifVersion) }
+  var hasCondition: Bool { ifVersion != nil || ifAbsent }
+
+  func condition(for key: String, in store: BlobStore) async throws -> ChangeCondition {
+    if let id = try await ifVersion?.id(of: key, in: store) { return .current(id) }
     return ifAbsent ? .absent : .always
   }
 

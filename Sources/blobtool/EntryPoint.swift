@@ -8,7 +8,9 @@ enum EntryPoint {
     StandardDescriptors.fillGaps()
     signal(SIGPIPE, SIG_IGN)  // a reader that has had enough is then an error of `write`, which ends quietly
     let arguments: [String]
-    do { arguments = try StandardDescriptors.arguments() } catch { exit(report(error, arguments: [])) }
+    do { arguments = try CommandLineHabits.resolved(StandardDescriptors.arguments()) } catch {
+      exit(report(error, arguments: []))
+    }
     let task = Task { await run(arguments) }
     let signals = Interruption.begin { task.cancel() }
     let status = await task.value
@@ -43,7 +45,7 @@ enum EntryPoint {
   private static func report(_ error: any Error, arguments: [String]) -> Int32 {
     if error is OutputEnded { return ExitStatus.done }
     if let signal = Interruption.signal {
-      StandardError.say("interrupted; what was finished before stays.")
+      StandardError.say(interruption(of: command(arguments)))
       return 128 + signal
     }
     if let failure = Failure(error) {
@@ -57,11 +59,25 @@ enum EntryPoint {
       }
       return ExitStatus.done
     }
-    let command = Blobtool.configuration.subcommands.first { $0._commandName == arguments.first }
-    let help = ([Blobtool._commandName] + (command.map { [$0._commandName] } ?? []) + ["--help"])
+    let help = ([Blobtool._commandName] + (command(arguments).map { [$0._commandName] } ?? []) + ["--help"])
     var message = Blobtool.message(for: error).split(separator: "\n").joined(separator: " ")
     if message.hasSuffix(".") { message.removeLast() }
     StandardError.say("\(message); see `\(help.joined(separator: " "))`.")
     return ExitStatus.wrongUsage
+  }
+
+  private static func command(_ arguments: [String]) -> (any ParsableCommand.Type)? {
+    Blobtool.configuration.subcommands.first { arguments.first.map($0.words.contains) ?? false }
+  }
+
+  private static func interruption(of command: (any ParsableCommand.Type)?) -> String {
+    switch command {
+    case is ImportCommand.Type, is ExportCommand.Type, is CopyCommand.Type:
+      "interrupted; what was finished before stays, and the same command goes on from there."
+    case is PutCommand.Type, is DeleteCommand.Type, is KeepCommand.Type, is CollectCommand.Type,
+      is RepairCommand.Type, is CacheCommand.Type, is SyncCommand.Type:
+      "interrupted; what was finished before stays."
+    default: "interrupted."
+    }
   }
 }

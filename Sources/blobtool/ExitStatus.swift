@@ -49,6 +49,11 @@ struct Failure: Error {
     Self(ExitStatus.notFound, "No key in the store begins with “\(prefix.printable)”.")
   }
 
+  /// No key matches the pattern.
+  static func noKeys(matching glob: String) -> Self {
+    Self(ExitStatus.notFound, "No key in the store matches “\(glob.printable)”.")
+  }
+
   /// The version is not in the store.
   static func noVersion(_ version: String, of key: String) -> Self {
     Self(ExitStatus.notFound, "The key “\(key.printable)” has no version \(version.printable).")

@@ -10,12 +10,35 @@ struct OutputOptions: ParsableArguments {
   @Option(help: "How to show progress on standard error.")
   var progress: ProgressStyle = .auto
 
+  @Flag(name: .shortAndLong, help: "Print nothing on standard error but errors.")
+  var quiet = false
+
   /// Shows how far the work of `body` has come, as the options say.
   func withProgress<T>(_ body: (ProgressMeter) async throws -> T) async throws -> T {
-    let meter = ProgressMeter(progress)
+    let meter = ProgressMeter(quiet ? .none : progress)
     defer { meter.finish() }
     return try await body(meter)
   }
+
+  /// Prints a sentence that is no error, unless the user wants none.
+  func mention(_ sentence: String) {
+    if !quiet { StandardError.say(sentence) }
+  }
+}
+
+/// `--utc`: how commands show times to a reader. JSON has UTC.
+struct TimeOptions: ParsableArguments {
+  @Flag(help: "Show times in UTC, as --json does, and not in local time.")
+  var utc = false
+
+  func text(_ date: Date) -> String { utc ? date.text : date.localText }
+}
+
+/// `--dry-run`.
+struct DryRunOption: ParsableArguments {
+  @Flag(
+    name: [.customShort("n"), .customLong("dry-run")], help: "Say what would be done, and change nothing.")
+  var isDryRun = false
 }
 
 /// The options of every command on one store.
@@ -36,9 +59,9 @@ struct SharedOptions: ParsableArguments {
 
   @Option(
     help: ArgumentHelp(
-      "The most bytes of packs that this machine caches for a store in a bucket, at least 64 MiB (default: 4 GiB).",
-      valueName: "bytes"))
-  var packCache: Int64?
+      "How much of its packs this machine caches for a store in a bucket, at least 64M (default: 4G).",
+      valueName: "size"))
+  var packCache: ByteCountArgument?
 
   @OptionGroup var outputOptions: OutputOptions
 
@@ -47,8 +70,10 @@ struct SharedOptions: ParsableArguments {
   /// The place of the store.
   ///
   /// - Throws: `ValidationError` if no store is named, or the named place cannot hold one.
-  func place() throws -> StorePlace {
-    let path = try StorePlace.path(storePath())
+  ///
+  /// - Parameter path: a path that was given in another way.
+  func place(_ path: String? = nil) throws -> StorePlace {
+    let path = try StorePlace.path(path ?? storePath())
     let state = try state.map(StorePlace.path)
     guard StorePlace.isInBucket(path) else {
       guard state == nil, packCache == nil else {
@@ -56,10 +81,7 @@ struct SharedOptions: ParsableArguments {
       }
       return .folder(path)
     }
-    guard packCache ?? 0 >= 0 else {
-      throw ValidationError("--pack-cache is 0 or more; less than 64 MiB counts as 64 MiB")
-    }
-    return try StorePlace.bucket(path, state: state, packCache: packCache)
+    return try StorePlace.bucket(path, state: state, packCache: packCache?.value)
   }
 
   private func storePath() throws -> String {
@@ -74,6 +96,8 @@ struct SharedOptions: ParsableArguments {
   func withProgress<T>(_ body: (ProgressMeter) async throws -> T) async throws -> T {
     try await outputOptions.withProgress(body)
   }
+
+  func mention(_ sentence: String) { outputOptions.mention(sentence) }
 }
 
 /// A command that works on an existing store.

@@ -90,16 +90,16 @@ enum StorePlace: Sendable {
       case (.noStore, .bucket(let place, _, _)):
         throw Failure(
           ExitStatus.failed,
-          "There is no store at \(place.location.description.printable); `blobtool init --store"
+          "There is no store at \(place.location.description.printable); `blobtool init"
             + " s3://BUCKET/PREFIX` creates one.")
       case (.noStore, .folder(let path)):
         throw Failure(
           ExitStatus.failed,
-          "There is no store at \(path.printable); `blobtool init --store PATH` creates one.")
+          "There is no store at \(path.printable); `blobtool init PATH` creates one.")
       case (.notAStore, .folder(let path)):
         throw Failure(
           ExitStatus.failed,
-          "\(path.printable) holds something that is not a store; `blobtool init --store PATH` creates one in a"
+          "\(path.printable) holds something that is not a store; `blobtool init PATH` creates one in a"
             + " folder that is empty or missing.")
       default: throw error
       }

@@ -124,7 +124,7 @@ struct CopyCommandTests {
     }
     for arguments in [["copy", store, missing], ["copy", missing, store]] {
       let outcome = try await workshop.expect(1, arguments)
-      #expect(outcome.errors.contains("\(missing); `blobtool init --store PATH` creates one"))
+      #expect(outcome.errors.contains("\(missing); `blobtool init PATH` creates one"))
     }
     #expect(!FileManager.default.fileExists(atPath: missing))
     let same = try await workshop.expect(1, ["copy", store, workshop.folder.path + "/./store"])

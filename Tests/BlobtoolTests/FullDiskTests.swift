@@ -18,6 +18,9 @@ struct FullDiskTests {
     [ $status = 1 ] || wrong "the put that found no room ended with $status"
     grep -qi "space" err || wrong "no word about space: $(cat err)"
     [ $(wc -l < err) = 1 ] || wrong "not one sentence: $(cat err)"
+    grep -q "was not stored; free space with .blobtool delete. and .blobtool gc." err || wrong "no way out: $(cat err)"
+    $TOOL put json f$((count + 1)) --json > out 2> err
+    [ ! -s out ] && head -1 err | grep -q '"code":"noSpace"' || wrong "no JSON of the error: $(cat out err)"
     [ $count -gt 5 ] || wrong "only $count puts"
     # A writer that died in the middle, whose pack the next opening has to take in without room. What it puts is in the
     # store and is not dropped below: it may have been done before it was killed.
@@ -66,6 +69,31 @@ struct FullDiskTests {
 }
 
 extension FullDiskTests {
+  /// An import that is longer than the disk.
+  private static let importing = #"""
+    export BLOBTOOL_STORE=$PWD/full/store
+    wrong() { echo "! $*"; }
+    $TOOL init > /dev/null || wrong init
+    $TOOL import tree --json > out 2> err; status=$?
+    [ $status = 1 ] || wrong "the import ended with $status: $(cat err)"
+    [ ! -s out ] || wrong "a result: $(cat out)"
+    count=$($TOOL list | wc -l)
+    [ $count -gt 0 ] || wrong "nothing was stored"
+    head -1 err | grep -q "\"code\":\"noSpace\".*\"files\":$count[,}]" || wrong "JSON of the error, $count: $(cat err)"
+    tail -1 err | grep -q ": $count files of this import, .* are in the store; free space" || wrong "$count: $(cat err)"
+    [ $(wc -l < err) = 2 ] || wrong "more than that: $(cat err)"
+    """#
+
+  @Test("says how much of an import is in the store, and how to go on")
+  func importing() async throws {
+    let workshop = try await Workshop(hasStore: false)
+    for index in 1...80 { try workshop.write(noise(250_000, seed: UInt64(index)), to: "tree/f\(index)") }
+    try workshop.write(Data(Self.importing.utf8), to: "script")
+    let outcome = try await workshop.shell(
+      "mkdir full; unshare -m bash -c 'mount -t tmpfs -o size=14m none full; source ./script'")
+    #expect(outcome.lines.filter { $0.hasPrefix("!") } == [], "\(outcome.errors)")
+  }
+
   /// A store with many chunks for its size, half of them garbage in packs of their own. Its disk is filled up to `$LEFT`
   /// kB. The reserve is there if `$RESERVE` says so. A collection that was killed left its packs retired.
   private static let collection = #"""

@@ -136,7 +136,7 @@ import Testing
       arguments.append("nowhere")
     } else {
       // A key has 4,096 bytes at most.
-      prefix = String(repeating: "p", count: 4_095)
+      prefix = String(repeating: "p", count: 4_094) + "/"
       try workshop.write(Data("3".utf8), to: "tree/long")
       arguments += ["--prefix", prefix]
     }

@@ -1,3 +1,4 @@
+import BlobStorage
 import Foundation
 import Testing
 
@@ -141,6 +142,94 @@ import Testing
     try await workshop.expect(0, ["verify"])
   }
 
+  @Test("gc says that it waits for another, and goes on after it")
+  func waiting() async throws {
+    let workshop = try await Workshop()
+    let store = try await BlobStore.open(at: workshop.storePath)
+    var lock: CollectionLock? = try CollectionLock(store.engine, waitSeconds: 0)
+    let quiet = try await workshop.start(["gc", "-q"])
+    let running = try await workshop.start(["gc", "--progress", "json"])
+    try await running.wait(for: .errors) {
+      $0.contains("waiting for another gc") && $0.contains("\"phase\":\"waiting\"")
+    }
+    withExtendedLifetime(lock) {}
+    lock = nil
+    let outcome = try await running.outcome()
+    #expect(outcome.status == 0)
+    #expect(outcome.errors.components(separatedBy: "waiting for another gc").count == 2, "\(outcome.errors)")
+    let silent = try await quiet.outcome()
+    #expect(silent.status == 0 && silent.errors.isEmpty)
+    try await store.close()
+  }
+
+  @Test("gc says why garbage stays")
+  func garbageLeft() async throws {
+    let workshop = try await Workshop()
+    for index in 0..<10 { try workshop.write(noise(100_000, seed: UInt64(index)), to: "tree/f\(index)") }
+    try await workshop.expect(0, ["import", "tree"])
+    #expect(!(try await workshop.expect(0, ["gc"]).text.contains("stay")))
+    try await workshop.expect(0, ["delete", "f3"])
+    #expect(try await workshop.expect(0, ["gc"]).text.contains("(packs with less than 25 % garbage stay"))
+    #expect(!(try await workshop.expect(0, ["gc", "-n"]).text.contains("stay")))
+  }
+
+  private struct SharedLine: Decodable {
+    struct Share: Decodable {
+      var number: Int
+      var count: Int
+    }
+    var share: Share?
+    var chunks: Int
+    var byteCount: Int
+  }
+
+  private func verify(_ workshop: Workshop, _ options: [String] = []) async throws -> SharedLine {
+    let outcome = try await workshop.expect(0, ["verify", "--json"] + options)
+    return try #require(try outcome.json(SharedLine.self).first)
+  }
+
+  @Test("shares of a verification are the whole store, and each finds its damage")
+  func shares() async throws {
+    let workshop = try await Workshop(options: ["--similarity", "off"])
+    for index in 0..<7 {
+      try await workshop.expect(0, ["put", "k\(index)"], input: noise(200_000, seed: UInt64(index)))
+    }
+    let whole = try await verify(workshop)
+    #expect(whole.share == nil)
+    for depth in [[], ["--blobs"]] {
+      var (chunkCount, byteCount) = (0, 0)
+      for number in 1...3 {
+        let line = try await verify(workshop, depth + ["--share", "\(number)/3"])
+        #expect(line.share?.number == number && line.share?.count == 3)
+        #expect(line.chunks < whole.chunks)
+        chunkCount += line.chunks
+        byteCount += line.byteCount
+      }
+      #expect(chunkCount == whole.chunks && byteCount == whole.byteCount)
+    }
+    #expect(try await verify(workshop, ["--share", "1/1"]).chunks == whole.chunks)
+    let hurt = try await workshop.shell(
+      "printf '\\377\\000\\377\\000' | dd of=$(ls -S store/packs/*.pack | head -1) bs=1 seek=100000 conv=notrunc status=none"
+    )
+    #expect(hurt.status == 0)
+    var statuses: [Int32] = []
+    for number in 1...3 {
+      statuses.append(try await workshop.run(["verify", "--share", "\(number)/3"]).status)
+    }
+    #expect(statuses.sorted() == [0, 0, 4])
+  }
+
+  @Test("reports say how far they are", arguments: [["stats"], ["info", "k"], ["why", "k"]])
+  func progress(_ command: [String]) async throws {
+    let workshop = try await Workshop()
+    try await workshop.expect(0, ["put", "k"], input: Data("x".utf8))
+    let outcome = try await workshop.expect(0, command + ["--progress", "json"])
+    let first = try #require(outcome.errors.split(separator: "\n").first)
+    #expect(
+      first.contains("\"phase\":\"marking\"") && first.contains("\"totalCount\":1"), "\(outcome.errors)")
+    #expect(try await workshop.expect(0, command).errors.isEmpty)
+  }
+
   @Test("watch goes on until it is interrupted, and says where there is no store")
   func watchEnds() async throws {
     let workshop = try await Workshop()
@@ -162,7 +251,7 @@ import Testing
     _ = try await workshop.shell("mkdir man")
     try await workshop.expect(0, ["manual", "man"])
     let help = try await workshop.expect(0, ["--help"]).text
-    let commands = help.matches(of: /\n  ([a-z]+) +[A-Z]/).map { String($0.1) }
+    let commands = help.matches(of: /\n  ([a-z]+)(?:, [a-z]+)? +[A-Z]/).map { String($0.1) }
     #expect(commands.count > 12)
     let pages = try FileManager.default.contentsOfDirectory(atPath: workshop.path("man"))
     let nested = ["stats", "trim", "set-limit", "remove-limit"].map { "blobtool-cache-\($0).1" }
@@ -174,7 +263,9 @@ import Testing
     for status in ["0", "1", "3", "4", "5", "64", "130, 143"] {
       #expect(page.contains(".TP\n\\fB\(status)\\fR\n"), "\(status)")
     }
-    #expect(page.contains("zstd, zlib or none. One of: none, zstd, zlib.\n"))
+    #expect(page.contains("the store's. One of: none, zstd, zlib.\n"))
+    let tool = String(decoding: try #require(workshop.contents("man/blobtool.1")), as: UTF8.self)
+    #expect(tool.contains("\n\\fBlist, ls\\fR\n"))
     // What has no control line does not begin like one.
     #expect(!page.split(separator: "\n").contains { $0.hasPrefix("'") })
     let checked = try await workshop.shell(

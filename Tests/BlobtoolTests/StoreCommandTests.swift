@@ -197,7 +197,7 @@ struct VerificationLine: Decodable {
     try await workshop.expect(0, ["verify"])
     #expect(try await collect("--recompress").recompressionSavedByteCount == 0)
     #expect(try await collect().packsRecompressed == 0)
-    for options in [["--time", "5m"], ["--recompress", "--time", "5"], ["--recompress", "--time", "0s"]] {
+    for options in [["--time", "5m"], ["--recompress", "--time", "5x"], ["--recompress", "--time", "0s"]] {
       try await workshop.expect(64, ["gc"] + options)
     }
   }

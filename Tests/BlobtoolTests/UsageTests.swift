@@ -33,7 +33,17 @@ import Testing
       ],
       ["verify", "--quick", "--blobs"], ["export", ""], ["import", ""], ["delete", "--all", "--if-absent"],
       ["delete", "a", "--dry-run", "--if-absent"], ["init", "--similarity", "maybe"],
-      ["list", "--state", "folder"], ["list", "--pack-cache", "1"],
+      ["list", "--state", "folder"], ["list", "--pack-cache", "1"], ["list", "--limit=-1"],
+      ["list", "--null", "--json"], ["list", "--glob", ""], ["delete", "--glob", ""],
+      ["delete", "a", "--glob", "*"], ["delete", "--prefix", "a", "--glob", "*"],
+      ["delete", "--all", "--glob", "*"],
+      ["delete", "--glob", "*", "--if-absent"], ["delete", "a", "--verbose", "--if-absent"],
+      ["import", ".", "--files-from", "-"], ["import", ".", "--null"], ["init", "a", "--store", "b"],
+      ["init", ""],
+      ["verify", "--share", "0/3"], ["verify", "--share", "4/3"], ["verify", "--share", "3"],
+      ["help", "frobnicate"],
+      ["--store", "a"], ["cache", "frobnicate"], ["get", "a", "--offset", "1X"],
+      ["cache", "set-limit", "1G", "--lifetime", "0"], ["cache", "set-limit", "1G", "--lifetime", "1y"],
     ])
   func refused(_ arguments: [String]) async throws {
     let workshop = try await Workshop(hasStore: false)
@@ -65,7 +75,7 @@ import Testing
 
   /// What every command takes that works on one store.
   private static let shared = [
-    "--help", "--json", "--pack-cache", "--progress", "--state", "--store", "--version",
+    "--help", "--json", "--pack-cache", "--progress", "--quiet", "--state", "--store", "--version",
   ]
 
   @Test(
@@ -73,21 +83,31 @@ import Testing
     arguments: [
       ("init", ["--chunk-size", "--codec", "--digest", "--level", "--similarity"]),
       ("put", ["--archive", "--codec", "--if-absent", "--if-version"]),
-      ("get", ["--digest", "--length", "--offset", "--output"]), ("list", []), ("versions", []),
-      ("delete", ["--all", "--dry-run", "--if-absent", "--if-version", "--prefix"]),
-      ("keep", ["--all", "--prefix", "--up-to"]),
-      ("import", ["--archive", "--codec", "--dry-run", "--exclude", "--force", "--prefix"]),
-      ("export", ["--overwrite", "--strip"]),
+      ("get", ["--digest", "--length", "--offset", "--output"]),
+      ("list", ["--glob", "--limit", "--null", "--utc"]),
+      ("versions", ["--utc"]),
+      ("delete", ["--all", "--dry-run", "--glob", "--if-absent", "--if-version", "--prefix", "--verbose"]),
+      ("keep", ["--all", "--dry-run", "--prefix", "--up-to"]),
+      (
+        "import",
+        [
+          "--archive", "--codec", "--dry-run", "--exclude", "--exclude-from", "--files-from", "--force",
+          "--null",
+          "--prefix",
+        ]
+      ),
+      ("export", ["--dry-run", "--glob", "--overwrite", "--strip"]),
       ("gc", ["--dry-run", "--fence", "--keep", "--recompress", "--time"]),
-      ("verify", ["--blobs", "--quick"]), ("repair", ["--accept-loss"]), ("stats", ["--prometheus"]),
-      ("info", []), ("why", ["--digest", "--limit"]), ("report", ["--limit", "--output"]),
+      ("verify", ["--blobs", "--quick", "--share"]), ("repair", ["--accept-loss"]),
+      ("stats", ["--prometheus"]),
+      ("info", ["--utc"]), ("why", ["--digest", "--limit", "--utc"]), ("report", ["--limit", "--output"]),
       ("watch", ["--interval", "--once"]), ("sync", []), ("cache stats", []), ("cache trim", []),
       ("cache set-limit", ["--count", "--evict", "--lifetime", "--prefix"]), ("cache remove-limit", []),
     ] as [(String, [String])])
   func options(_ command: String, _ own: [String]) async throws {
     let words = command.split(separator: " ").map(String.init)
     let help = try await Workshop(hasStore: false).expect(0, words + ["--help"]).text
-    let names = help.matches(of: /\n  (?:-[a-z], )?(--[a-z-]+)/).map { String($0.1) }
+    let names = help.matches(of: /\n  (?:-[a-z0], )?(--[a-z-]+)/).map { String($0.1) }
     #expect(Set(names) == Set(own + Self.shared))
   }
 
@@ -107,7 +127,8 @@ import Testing
       "init", "put", "get", "list", "versions", "delete", "keep", "import", "export", "gc", "verify",
       "repair",
       "stats", "info", "why", "report", "watch", "cache", "sync", "copy",
-    ] { #expect(tool.contains(" \(command) "), "\(command)") }
+    ] { #expect(tool.contains(" \(command) ") || tool.contains(" \(command), "), "\(command)") }
+    for alias in ["list, ls", "stats, status", "verify, check"] { #expect(tool.contains(alias)) }
     #expect(!tool.contains(" manual "))
     let copy = try await help(["copy"])
     for option in [
@@ -117,10 +138,10 @@ import Testing
     ] { #expect(copy.contains(" --\(option) "), "\(option)") }
     #expect(!copy.contains(" --store "))
     let creation = try await help(["init"])
-    for phrase in ["default: blake3", "default: 65536", "default: zstd", "default: default", "default: on"] {
+    for phrase in ["default: blake3", "default: 64K", "default: zstd", "default: default", "default: on"] {
       #expect(creation.contains(phrase), "\(phrase)")
     }
-    #expect(try await help(["watch"]).contains("default: 1.0"))
+    #expect(try await help(["watch"]).contains("default: 1s"))
     #expect(try await workshop.expect(0, ["--version"]).text == "0.1.0\n")
   }
 
@@ -130,6 +151,7 @@ import Testing
       ([], "blobtool"), (["frobnicate"], "blobtool"), (["put"], "blobtool put"),
       (["get", "a", "--x"], "blobtool get"),
       (["list", "--state", "x"], "blobtool list"), (["keep", "--up-to=-1", "--all"], "blobtool keep"),
+      (["ls", "--x"], "blobtool list"), (["--store", "x", "put"], "blobtool put"),
       (["cache"], "blobtool cache"), (["cache", "set-limit"], "blobtool cache"), (["copy"], "blobtool copy"),
     ] as [([String], String)])
   func hint(_ arguments: [String], _ command: String) async throws {

@@ -51,7 +51,7 @@ struct CacheCommand: AsyncParsableCommand {
       }
       throw Failure(
         ExitStatus.failed,
-        "The store at \(store.information.path.printable) is not a cache; `blobtool cache set-limit BYTES` makes it one."
+        "The store at \(store.information.path.printable) is not a cache; `blobtool cache set-limit SIZE` makes it one."
       )
     }
     return cache
@@ -97,7 +97,7 @@ struct CacheTrimCommand: StoreCommand {
 struct CacheLimitCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "set-limit",
-    abstract: "Makes the store a cache that takes at most BYTES, or changes its limits, and trims it.",
+    abstract: "Makes the store a cache that takes at most SIZE, or changes its limits, and trims it.",
     discussion: """
       The store then evicts the least recently used keys when it needs room. With --prefix it evicts only keys that \
       begin with PREFIX; the limit still covers the whole folder. A store with keys needs --evict, which allows evicting \
@@ -106,15 +106,17 @@ struct CacheLimitCommand: StoreCommand {
 
   @Argument(
     help: ArgumentHelp(
-      "The most bytes that all files of the store may take: a number, or one with K, M, G or T (1,024), or KiB.",
-      valueName: "bytes"))
+      "How much all files of the store may take: a number of bytes, or one with K, M, G or T.",
+      valueName: "size"))
   var byteCount: ByteCountArgument
 
   @Option(help: ArgumentHelp("The maximum number of keys (default: no limit).", valueName: "n"))
   var count: Int?
 
-  @Option(help: ArgumentHelp("Seconds after which a value expires (default: never).", valueName: "seconds"))
-  var lifetime: Double?
+  @Option(
+    help: ArgumentHelp(
+      "The time after which a value expires: 90s, 30m, 2h, 1d (default: never).", valueName: "duration"))
+  var lifetime: DurationArgument?
 
   @Option(
     help: "Evict only keys that begin with PREFIX (default: that of the existing cache, else all keys).")
@@ -130,14 +132,11 @@ struct CacheLimitCommand: StoreCommand {
       throw ValidationError("a cache needs \(HumanText.size(CacheLimits.smallestByteLimit)) or more")
     }
     guard count ?? 1 > 0 else { throw ValidationError("--count is 1 or more") }
-    guard lifetime.map({ $0 > 0 && $0 < 1e11 }) ?? true else {
-      throw ValidationError("--lifetime is more than 0 seconds")
-    }
   }
 
   func perform(on store: BlobStore) async throws {
     let limits = CacheLimits(
-      byteLimit: byteCount.value, keyLimit: count, lifetime: lifetime.map { .seconds($0) })
+      byteLimit: byteCount.value, keyLimit: count, lifetime: lifetime?.value)
     let known = try await store.cache()
     let prefix = prefix ?? known?.prefix ?? ""
     let forecast = try await store.cacheForecast(prefix: prefix, limits: limits)
@@ -169,7 +168,7 @@ struct CacheLimitCommand: StoreCommand {
         "The limit would evict keys of the store (\(whole); \(evicted)). Nothing was changed: give --evict to allow it."
       )
     }
-    StandardError.say("the store has \(whole); \(evicted).")
+    shared.mention("the store has \(whole); \(evicted).")
   }
 }
 
@@ -205,23 +204,5 @@ extension CacheStatistics {
     facts.add("packs", packCount)
     facts.add("known garbage", byteCount: garbageByteCount)
     return facts
-  }
-}
-
-/// A number of bytes as it was typed.
-struct ByteCountArgument: ExpressibleByArgument {
-  var value: Int64
-
-  init?(argument: String) {
-    let units: [Character: Int64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
-    // `9MiB` means the same as `9M`.
-    var text = argument.uppercased()
-    if text.hasSuffix("IB"), text.dropLast(2).last.map({ units[$0] != nil }) == true { text.removeLast(2) }
-    guard let last = text.last else { return nil }
-    let unit = units[last]
-    guard let number = Int64(unit == nil ? text : String(text.dropLast())), number >= 0 else { return nil }
-    let (product, overflows) = number.multipliedReportingOverflow(by: unit ?? 1)
-    guard !overflows else { return nil }
-    value = product
   }
 }

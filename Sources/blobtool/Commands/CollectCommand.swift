@@ -1,12 +1,15 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageCache
+import Synchronization
 
 /// `gc`: removes what no version needs.
 struct CollectCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "gc", abstract: "Collects garbage: removes what no version needs. Safe at any time.",
     discussion: """
+      A pack with less than 25 % garbage stays: copying the rest of it would cost more than it frees.
+
       A cache is trimmed to its limits first: see `blobtool cache`.
 
       With --recompress, it then encodes chunks again, as hard as the codec can. It begins with the packs that gain \
@@ -14,8 +17,7 @@ struct CollectCommand: StoreCommand {
       --dry-run, it encodes samples of each pack, and estimates how many packs it would store again and what that saves.
       """)
 
-  @Flag(help: "Only say what would be removed.")
-  var dryRun = false
+  @OptionGroup var dry: DryRunOption
 
   @Option(
     help: ArgumentHelp(
@@ -36,6 +38,8 @@ struct CollectCommand: StoreCommand {
 
   @OptionGroup var shared: SharedOptions
 
+  private var dryRun: Bool { dry.isDryRun }
+
   func validate() throws {
     guard keep ?? 0 >= 0 else { throw ValidationError("--keep is 0 or more") }
     if dryRun, !fence.isEmpty { throw ValidationError("--fence and --dry-run exclude each other") }
@@ -47,7 +51,16 @@ struct CollectCommand: StoreCommand {
       isDryRun: dryRun, archivedVersionLimit: keep, recompresses: recompress, timeLimit: time?.value)
     options.fencedWriters = Set(fence)
     let report = try await shared.withProgress { [options] meter in
-      try await store.trimAndCollectGarbage(options, progress: meter.handler)
+      let isTold = Atomic(false)
+      return try await store.trimAndCollectGarbage(options) { progress in
+        // Waits for other machines have a count.
+        if progress.phase == "waiting", progress.totalCount == 0,
+          !isTold.exchange(true, ordering: .relaxed)
+        {
+          shared.mention("waiting for another gc of this store to end")
+        }
+        meter.update(progress)
+      }
     }
     if shared.json {
       try JSONText.print(report)
@@ -65,7 +78,12 @@ struct CollectCommand: StoreCommand {
           byteCount: report.recompressionSavedByteCount)
       }
       if report.evictedKeyCount > 0 { facts.add("keys evicted", report.evictedKeyCount) }
-      facts.add("garbage left", byteCount: report.garbageByteCount)
+      let share = Int((options.minimumGarbageShare * 100).rounded())
+      let isWhy = !dryRun && report.garbageByteCount > 0 && report.obstacles.isEmpty
+      facts.add(
+        "garbage left",
+        HumanText.size(report.garbageByteCount)
+          + (isWhy ? " (packs with less than \(share) % garbage stay, and packs in use)" : ""))
       facts.add("time", HumanText.duration(report.duration))
       try facts.print()
     }

@@ -37,8 +37,7 @@ struct CopyCommand: AsyncParsableCommand {
   )
   var mirror = false
 
-  @Flag(help: "Say what would be copied and dropped, and change nothing.")
-  var dryRun = false
+  @OptionGroup var dry: DryRunOption
 
   @Flag(help: "Mirror a source that is damaged or lacks many keys.")
   var force = false
@@ -61,20 +60,19 @@ struct CopyCommand: AsyncParsableCommand {
 
   @Option(
     help: ArgumentHelp(
-      "The most bytes of packs that this machine caches for each store in a bucket (default: 4 GiB).",
-      valueName: "bytes"
-    )
-  )
-  var packCache: Int64?
+      "How much of its packs this machine caches for each store in a bucket (default: 4G).", valueName: "size"
+    ))
+  var packCache: ByteCountArgument?
 
   @OptionGroup var shared: OutputOptions
+
+  private var dryRun: Bool { dry.isDryRun }
 
   private static let shownKeyCountMax = 10
 
   func validate() throws {
     guard !source.isEmpty, !target.isEmpty else { throw ValidationError("the place of a store is empty") }
     guard mirror || !force else { throw ValidationError("--force is for --mirror") }
-    guard packCache ?? 0 >= 0 else { throw ValidationError("--pack-cache is 0 or more") }
     for (name, place, state, profile) in [
       ("source", source, sourceState, sourceProfile), ("target", target, targetState, targetProfile),
     ] where !StorePlace.isInBucket(place) {
@@ -122,7 +120,7 @@ struct CopyCommand: AsyncParsableCommand {
     let path = try StorePlace.path(path)
     guard StorePlace.isInBucket(path) else { return .folder(path) }
     return try StorePlace.bucket(
-      path, state: try state.map(StorePlace.path), packCache: packCache, profile: profile)
+      path, state: try state.map(StorePlace.path), packCache: packCache?.value, profile: profile)
   }
 
   private func tell(_ report: CopyReport) throws {
@@ -134,11 +132,11 @@ struct CopyCommand: AsyncParsableCommand {
           "not copied: “\(version.key.printable)” version \(version.version): \(version.reason.printable)")
       }
       for key in report.droppedKeys.prefix(Self.shownKeyCountMax) {
-        StandardError.say("would be dropped: “\(key.printable)”")
+        shared.mention("would be dropped: “\(key.printable)”")
       }
       if report.droppedKeyCount > Self.shownKeyCountMax, dryRun {
         let rest = HumanText.count(report.droppedKeyCount - Self.shownKeyCountMax, "more key")
-        StandardError.say("would be dropped: \(rest)")
+        shared.mention("would be dropped: \(rest)")
       }
       var facts = FactTable()
       facts.add(
@@ -155,7 +153,7 @@ struct CopyCommand: AsyncParsableCommand {
       facts.add("time", HumanText.duration(report.duration))
       try facts.print()
     }
-    if let refusal = report.refusal { StandardError.say("it would be refused: \(refusal.printable)") }
+    if let refusal = report.refusal { shared.mention("it would be refused: \(refusal.printable)") }
     guard report.damaged.isEmpty else {
       throw Failure(
         ExitStatus.damaged,

@@ -7,7 +7,7 @@ struct DeleteCommand: StoreCommand {
     commandName: "delete", abstract: "Drops keys with all their versions.",
     discussion: """
       gc frees their space. If a key is not in the store, or no key begins with the prefix, the exit code is 3; the \
-      other keys are dropped.
+      other keys are dropped. With --glob, it drops the keys that match.
       """)
 
   @Argument(help: "Keys to drop.")
@@ -19,24 +19,35 @@ struct DeleteCommand: StoreCommand {
   @Flag(help: "Drop every key.")
   var all = false
 
-  @Flag(name: [.customLong("dry-run")], help: "Only say how many keys would be dropped.")
-  var isDryRun = false
+  @OptionGroup var globs: GlobOptions
+
+  @OptionGroup var dry: DryRunOption
+
+  @Flag(name: .shortAndLong, help: "Name each key that is dropped, on standard error.")
+  var verbose = false
 
   @OptionGroup var conditions: ConditionOptions
 
   @OptionGroup var shared: SharedOptions
 
+  private static let pageCount = 1_000
+
   func validate() throws {
-    guard conditions.condition == .always || !isDryRun else {
-      throw ValidationError("--dry-run cannot be combined with --if-version or --if-absent")
-    }
-    guard conditions.condition == .always || (keys.count == 1 && prefix == nil && !all) else {
+    let isPlain = prefix == nil && !all && globs.glob.isEmpty
+    guard !conditions.hasCondition || !(dry.isDryRun || verbose) else {
       throw ValidationError(
-        "--if-version and --if-absent take one key, without --prefix and --all")
+        "--dry-run and --verbose cannot be combined with --if-version and --if-absent")
     }
-    guard !keys.isEmpty || prefix != nil || all else { throw ValidationError("give keys, --prefix or --all") }
+    guard !conditions.hasCondition || (keys.count == 1 && isPlain) else {
+      throw ValidationError(
+        "--if-version and --if-absent take one key, without --prefix, --glob and --all")
+    }
+    guard !keys.isEmpty || !isPlain else { throw ValidationError("give keys, --prefix, --glob or --all") }
     guard !all || (keys.isEmpty && prefix == nil) else {
       throw ValidationError("--all drops every key: give it without keys and --prefix")
+    }
+    guard globs.glob.isEmpty || (keys.isEmpty && prefix == nil && !all) else {
+      throw ValidationError("--glob drops the keys that match: give it without keys, --prefix and --all")
     }
     // Probably a shell variable that was never set.
     guard prefix != "" else {
@@ -47,51 +58,73 @@ struct DeleteCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     var missing: [String] = []
-    var missingPrefix: String?
     for key in keys {
       if try await !isThere(key.text, in: store) { missing.append(key.text) }
     }
+    // Keys that were not named one by one.
+    var foundCount = 0
     var count = 0
-    if isDryRun {
-      let (prefixCount, otherCount) = try await countKeys(of: store)
-      count = prefixCount + otherCount
-      if prefixCount == 0 { missingPrefix = prefix }
-    } else if conditions.condition != .always, let key = keys.first?.text {
+    if conditions.hasCondition, let key = keys.first?.text {
+      let condition = try await conditions.condition(for: key, in: store)
       count = try await conditions.explaining(json: shared.json) {
-        try await store.delete(key, if: conditions.condition) ? 1 : 0
+        try await store.delete(key, if: condition) ? 1 : 0
       }
       // The key is absent, as wanted.
       if conditions.ifAbsent { missing = [] }
+    } else if dry.isDryRun || verbose || !globs.glob.isEmpty {
+      foundCount = try await dropListed(of: store)
+      count = try await foundCount + dropNamed(of: store)
     } else if all {
       count = try await store.deleteAllKeys()
     } else {
       // Drop by prefix first: a named key may be the only one below it.
-      if let prefix {
-        count = try await store.delete(prefix: prefix)
-        if count == 0 { missingPrefix = prefix }
-      }
+      if let prefix { foundCount = try await store.delete(prefix: prefix) }
+      count = foundCount
       if !keys.isEmpty { count += try await store.delete(keys.map(\.text)) }
     }
     if shared.json {
-      try JSONText.print(Output(keys: count, dryRun: isDryRun ? true : nil))
+      try JSONText.print(Output(keys: count, dryRun: dry.isDryRun ? true : nil))
     } else {
-      try StandardOutput.write("\(isDryRun ? "Would drop" : "Dropped") \(HumanText.count(count, "key")).\n")
+      try StandardOutput.write(
+        "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(count, "key")).\n")
     }
     try MissingKeys.check(missing)
-    if let missingPrefix { throw Failure.noKeys(of: missingPrefix) }
+    guard foundCount == 0 else { return }
+    if let prefix { throw Failure.noKeys(of: prefix) }
+    if let glob = globs.glob.first { throw Failure.noKeys(matching: glob) }
   }
 
-  /// Counts the keys that the command would drop for the prefix or `--all`, and the other named keys.
-  private func countKeys(of store: BlobStore) async throws -> (prefixCount: Int, otherCount: Int) {
-    var (prefixCount, otherCount) = (0, 0)
-    if all || prefix != nil {
-      for try await _ in store.keys(prefix: prefix ?? "") { prefixCount += 1 }
+  /// Drops the keys of the prefix, the patterns or `--all`, a page at a time. A dry run only counts them.
+  private func dropListed(of store: BlobStore) async throws -> Int {
+    guard all || prefix != nil || !globs.glob.isEmpty else { return 0 }
+    let matches = globs.filter
+    var (count, page): (Int, [String]) = (0, [])
+    for try await entry in store.keys(prefix: globs.prefix(within: prefix ?? "")) where matches(entry.key) {
+      page.append(entry.key)
+      guard page.count == Self.pageCount else { continue }
+      count += try await drop(page, of: store)
+      page = []
     }
-    for key in Set(keys.map { Array($0.text.utf8) })
-    where !(prefix.map { key.starts(with: $0.utf8) } ?? false) {
-      if try await isThere(String(decoding: key, as: UTF8.self), in: store) { otherCount += 1 }
+    return try await count + drop(page, of: store)
+  }
+
+  /// Drops the named keys that the prefix does not cover.
+  private func dropNamed(of store: BlobStore) async throws -> Int {
+    var found: [String] = []
+    for bytes in Set(keys.map { Array($0.text.utf8) })
+    where !(prefix.map { bytes.starts(with: $0.utf8) } ?? false) {
+      let key = String(decoding: bytes, as: UTF8.self)
+      if try await isThere(key, in: store) { found.append(key) }
     }
-    return (prefixCount, otherCount)
+    return try await drop(found, of: store)
+  }
+
+  private func drop(_ keys: [String], of store: BlobStore) async throws -> Int {
+    let count = dry.isDryRun ? keys.count : keys.isEmpty ? 0 : try await store.delete(keys)
+    if verbose {
+      for key in keys { shared.mention("\(dry.isDryRun ? "would drop" : "dropped") “\(key.printable)”") }
+    }
+    return count
   }
 
   /// Whether the key can be dropped. That includes a key whose newest state is lost: dropping makes it certain.

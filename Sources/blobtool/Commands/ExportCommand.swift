@@ -6,16 +6,18 @@ import BlobStorageTransfer
 struct ExportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "export", abstract: "Writes the current versions of keys as files below a folder.",
-    usage: "blobtool export [PREFIX] DIRECTORY [--strip PREFIX] [--overwrite]",
+    usage: "blobtool export [PREFIX] DIRECTORY [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run]",
     discussion: """
       Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
       reported, the others are written, and the exit code is 1. If no key begins with PREFIX, the exit code is 3.
+
+      A file that has the key's bytes already is left alone: start an interrupted export again to continue it.
       """)
 
   @Argument(
     help: ArgumentHelp(
-      "What the keys begin with (default: all keys), and the folder to write to.",
-      valueName: "prefix] [directory"),
+      "The folder to write to; before it, what the keys begin with (default: all keys).",
+      valueName: "directory"),
     completion: .directory)
   var places: [String]
 
@@ -24,6 +26,10 @@ struct ExportCommand: StoreCommand {
 
   @Flag(help: "Replace files that exist.")
   var overwrite = false
+
+  @OptionGroup var globs: GlobOptions
+
+  @OptionGroup var dry: DryRunOption
 
   @OptionGroup var shared: SharedOptions
 
@@ -40,7 +46,7 @@ struct ExportCommand: StoreCommand {
     guard let directory = places.last else { return }
     let prefix = places.count == 2 ? places[0] : ""
     let options = ExportOptions(
-      prefix: prefix, stripped: strip, overwrites: overwrite)
+      prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob, isDryRun: dry.isDryRun)
     let report = try await shared.withProgress { meter in
       try await store.exportFiles(to: directory, options: options, progress: meter.handler)
     }
@@ -50,12 +56,20 @@ struct ExportCommand: StoreCommand {
       for skipped in report.skipped + report.damaged {
         StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
       }
+      let written = "\(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount))"
+      let unchanged =
+        report.unchangedFileCount == 0
+        ? ""
+        : "; \(HumanText.count(report.unchangedFileCount, "file")),"
+          + " \(HumanText.size(report.unchangedByteCount)), \(report.unchangedFileCount == 1 ? "was" : "were")"
+          + " there already"
+      let time = report.isDryRun ? "" : ", in \(HumanText.duration(report.duration))"
       try StandardOutput.write(
-        "Wrote \(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount)), in "
-          + "\(HumanText.duration(report.duration)).\n")
+        "\(report.isDryRun ? "Would write" : "Wrote") \(written)\(time)\(unchanged).\n")
     }
-    if !prefix.isEmpty, report.fileCount == 0, report.skipped.isEmpty, report.damaged.isEmpty {
-      throw Failure.noKeys(of: prefix)
+    if report.fileCount + report.unchangedFileCount + report.skipped.count + report.damaged.count == 0 {
+      if let glob = globs.glob.first { throw Failure.noKeys(matching: glob) }
+      if !prefix.isEmpty { throw Failure.noKeys(of: prefix) }
     }
     if !report.damaged.isEmpty {
       throw Failure(

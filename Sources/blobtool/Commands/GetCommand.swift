@@ -20,20 +20,22 @@ struct GetCommand: StoreCommand {
 
   @Option(
     name: .customLong("version"),
-    help: ArgumentHelp("A version other than the current one.", valueName: "id"))
+    help: ArgumentHelp(
+      "A version other than the current one, by the first digits of its ID.", valueName: "id"))
   var versionText: String?
 
-  @Option(help: ArgumentHelp("Where to begin, in bytes.", valueName: "n"))
-  var offset: Int64 = 0
+  @Option(help: ArgumentHelp("Where to begin: a number of bytes, or one with K, M, G or T.", valueName: "n"))
+  var offset: ByteCountArgument = 0
 
-  @Option(help: ArgumentHelp("How many bytes at most (default: to the end).", valueName: "m"))
-  var length: Int64?
+  @Option(help: ArgumentHelp("How much at most, in the same units (default: to the end).", valueName: "m"))
+  var length: ByteCountArgument?
 
   @Option(
     name: [.customShort("o"), .customLong("output")],
-    help: ArgumentHelp("The file to write: complete, or not at all.", valueName: "file"),
+    help: ArgumentHelp(
+      "The file to write, complete or not at all (default: standard output).", valueName: "file"),
     completion: .file())
-  var output: String = "-"
+  var output: String?
 
   @OptionGroup var shared: SharedOptions
 
@@ -44,23 +46,23 @@ struct GetCommand: StoreCommand {
     guard digest == nil || versionText == nil else {
       throw ValidationError("--version goes with a key: a digest names the bytes already")
     }
-    guard offset >= 0 else { throw ValidationError("--offset is 0 or more") }
-    guard length ?? 0 >= 0 else { throw ValidationError("--length is 0 or more") }
-    guard !output.isEmpty else { throw ValidationError("the name after -o is empty") }
+    guard output != "" else { throw ValidationError("the name after -o is empty") }
     _ = try key?.checked()
   }
 
   func perform(on store: BlobStore) async throws {
     let (reader, name) = try await open(store)
     defer { reader.close() }
+    let offset = offset.value
     guard offset <= reader.byteCount else {
       throw Failure(
         ExitStatus.failed,
         "The offset \(offset) is past the end of \(name), which has \(reader.byteCount) bytes.")
     }
     let rest = reader.byteCount - offset
-    let range = offset..<offset + min(length ?? rest, rest)
-    let target = try output == "-" ? OutputTarget.standardOutput : OutputTarget.file(output)
+    let range = offset..<offset + min(length?.value ?? rest, rest)
+    let file = output == "-" ? nil : output
+    let target = try file.map(OutputTarget.file) ?? OutputTarget.standardOutput
     do {
       try await shared.withProgress { try await copy(range, of: reader, to: target, $0) }
     } catch {
@@ -68,17 +70,17 @@ struct GetCommand: StoreCommand {
       throw error
     }
     try target.finish()
-    if shared.json, output != "-" {
+    if shared.json, let file {
       try JSONText.print(
         Output(
           key: key?.text, digest: reader.digest.description, offset: offset, byteCount: Int64(range.count),
-          path: output))
+          path: file))
     }
   }
 
   private func open(_ store: BlobStore) async throws -> (BlobReader, name: String) {
     if let key = key?.text {
-      let id = try VersionArgument.id(versionText, of: key)
+      let id = try await VersionArgument.id(versionText, of: key, in: store)
       guard let reader = try await store.reader(forKey: key, version: id) else {
         throw try await VersionArgument.missing(versionText, of: key, in: store)
       }

@@ -1,6 +1,8 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageTransfer
+import Foundation
+import Synchronization
 
 /// `import`: stores files and trees of files under keys.
 struct ImportCommand: StoreCommand {
@@ -8,10 +10,14 @@ struct ImportCommand: StoreCommand {
     commandName: "import", abstract: "Stores files and every regular file below folders.",
     discussion: """
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
+      If a PATH is a folder and PREFIX ends in a letter or digit, a / follows: --prefix backup means backup/. \
       If two files would get the same key, nothing is imported, and the exit code is 64.
 
       A file with the size, times and inode of its last import is not read again, unless its key is known to be \
       unreadable. Start an interrupted import again to continue it. The store's own folder is left out.
+
+      --files-from reads a list of files, such as `find` prints. Each gets the key PREFIX + its path as it is in the \
+      list, without ./ and / in front. Folders of the list are skipped.
 
       --dry-run reads, looks up and encodes everything and stores nothing. It says how many files there are, how much \
       of them is new, and how much that would take on disk. It ignores similarity among new files, so the import may \
@@ -19,7 +25,18 @@ struct ImportCommand: StoreCommand {
       """)
 
   @Argument(help: "Files and folders.", completion: .file())
-  var paths: [String]
+  var paths: [String] = []
+
+  @Option(
+    help: ArgumentHelp(
+      "Import the files that FILE lists, one a line; - is standard input.", valueName: "file"),
+    completion: .file())
+  var filesFrom: String?
+
+  @Flag(
+    name: [.customShort("0"), .customLong("null")],
+    help: "The list has a NUL after each path, as from `find -print0`.")
+  var isNullTerminated = false
 
   @Option(help: "The prefix of all keys.")
   var prefix: String = ""
@@ -27,34 +44,60 @@ struct ImportCommand: StoreCommand {
   @Flag(help: "Keep the current versions in their keys' history.")
   var archive = false
 
-  @Flag(help: "Read and compare everything, and change nothing.")
-  var dryRun = false
+  @OptionGroup var dry: DryRunOption
 
   @Option(
     help: ArgumentHelp(
       "Leave out what a shell pattern matches: the name, or the path if it has a /.", valueName: "glob"))
   var exclude: [String] = []
 
+  @Option(
+    help: ArgumentHelp(
+      "Leave out what the patterns in FILE match, one a line; lines with # in front are comments.",
+      valueName: "file"),
+    completion: .file())
+  var excludeFrom: [String] = []
+
   @Flag(help: "Read files again that seem unchanged.")
   var force = false
 
-  @Option(help: "Use this codec instead of the store's: zstd, zlib or none.")
+  @Option(help: "Use this codec instead of the store's.")
   var codec: Choice<CodecKind>?
 
   @OptionGroup var shared: SharedOptions
 
   private static let shownCountMax = 10
 
+  private var dryRun: Bool { dry.isDryRun }
+
   func validate() throws {
+    guard paths.isEmpty != (filesFrom == nil) else {
+      throw ValidationError("give either files and folders, or --files-from")
+    }
+    guard !isNullTerminated || filesFrom != nil else { throw ValidationError("--null is for --files-from") }
     guard paths.allSatisfy({ !$0.isEmpty }) else { throw ValidationError("a path is empty") }
   }
 
   func perform(on store: BlobStore) async throws {
+    let paths =
+      try filesFrom.map { try TextList($0).items(endedBy: isNullTerminated ? 0 : UInt8(ascii: "\n")) }
+      ?? paths
+    let patterns = try excludeFrom.flatMap { try TextList($0).patterns() }
     let options = ImportOptions(
-      prefix: prefix, replacement: archive ? .archiveCurrent : .replaceCurrent, codec: codec?.value,
-      isDryRun: dryRun, excluded: exclude, readsUnchanged: force)
-    let report = try await shared.withProgress { meter in
-      try await store.importFiles(paths, options: options, progress: meter.handler)
+      prefix: wholePrefix(paths), replacement: archive ? .archiveCurrent : .replaceCurrent,
+      codec: codec?.value,
+      isDryRun: dryRun, excluded: exclude + patterns, readsUnchanged: force, keepsPaths: filesFrom != nil)
+    let latest = Mutex<WorkProgress?>(nil)
+    let report: ImportReport
+    do {
+      report = try await shared.withProgress { meter in
+        try await store.importFiles(paths, options: options) { progress in
+          latest.withLock { $0 = progress }
+          meter.update(progress)
+        }
+      }
+    } catch let error as BlobStorageError where error.code == .noSpace {
+      throw try noRoom(error, after: latest.withLock { $0 })
     }
     if !dryRun { try await CacheCommand.hold(store) }
     if shared.json {
@@ -68,6 +111,25 @@ struct ImportCommand: StoreCommand {
     }
   }
 
+  /// The prefix, with a `/` behind the name of a folder.
+  private func wholePrefix(_ paths: [String]) -> String {
+    guard let last = prefix.last, last.isLetter || last.isNumber,
+      filesFrom != nil || paths.contains(where: { URL(fileURLWithPath: $0).isFolder })
+    else { return prefix }
+    shared.mention("the keys begin with “\(prefix.printable)/”")
+    return prefix + "/"
+  }
+
+  /// The failure of an import that found no room.
+  private func noRoom(_ error: BlobStorageError, after progress: WorkProgress?) throws -> Failure {
+    let stored = progress.flatMap { $0.phase == "scanning" ? nil : $0 }
+    let (count, byteCount) = (stored?.doneCount ?? 0, stored?.doneByteCount ?? 0)
+    let room = NoRoom(error: error.message, code: error.code, files: count, byteCount: byteCount)
+    return try room.failure(
+      "\(HumanText.count(count, "file")) of this import, \(HumanText.size(byteCount)), are in the store",
+      then: "start the import again to continue it", json: shared.json)
+  }
+
   private func print(_ report: ImportReport) throws {
     for skipped in report.skipped where skipped.isFailure {
       StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
@@ -75,11 +137,11 @@ struct ImportCommand: StoreCommand {
     // Skipped links are not a failure, and a library may have thousands.
     let others = report.skipped.filter { !$0.isFailure }
     for skipped in others.prefix(Self.shownCountMax) {
-      StandardError.say("skipped \(skipped.path.printable): \(skipped.reason)")
+      shared.mention("skipped \(skipped.path.printable): \(skipped.reason)")
     }
     if others.count > Self.shownCountMax {
       let rest = HumanText.grouped(others.count - Self.shownCountMax)
-      StandardError.say("skipped \(rest) more that are not regular files; --json lists them")
+      shared.mention("skipped \(rest) more that are not regular files; --json lists them")
     }
     var facts = FactTable()
     facts.add(
@@ -90,7 +152,7 @@ struct ImportCommand: StoreCommand {
     if !report.skipped.isEmpty { facts.add("skipped", report.skipped.count) }
     if report.evictedFileCount > 0 {
       facts.add("evicted again", report.evictedFileCount)
-      StandardError.say(
+      shared.mention(
         "\(HumanText.grouped(report.evictedFileCount)) of \(HumanText.count(report.fileCount, "file")) are no longer in"
           + " the cache: its limit has no room for all; `blobtool cache set-limit` raises it")
     }
@@ -99,5 +161,13 @@ struct ImportCommand: StoreCommand {
     facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
     facts.add("time", HumanText.duration(report.duration))
     try facts.print()
+  }
+}
+
+extension URL {
+  /// Whether it is a folder, or a link to one.
+  fileprivate var isFolder: Bool {
+    var isDirectory: ObjCBool = false
+    return FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) && isDirectory.boolValue
   }
 }

@@ -11,9 +11,12 @@ struct InformationCommand: StoreCommand {
   var key: KeyArgument
 
   @Option(
-    name: .customLong("version"), help: ArgumentHelp("A version other than the current one.", valueName: "id")
-  )
+    name: .customLong("version"),
+    help: ArgumentHelp(
+      "A version other than the current one, by the first digits of its ID.", valueName: "id"))
   var versionText: String?
+
+  @OptionGroup var times: TimeOptions
 
   @OptionGroup var shared: SharedOptions
 
@@ -22,8 +25,11 @@ struct InformationCommand: StoreCommand {
   func validate() throws { _ = try key.checked() }
 
   func perform(on store: BlobStore) async throws {
-    let id = try VersionArgument.id(versionText, of: key.text)
-    guard let information = try await store.blobInformation(forKey: key.text, version: id) else {
+    let id = try await VersionArgument.id(versionText, of: key.text, in: store)
+    let found = try await shared.withProgress { meter in
+      try await store.blobInformation(forKey: key.text, version: id, progress: meter.handler)
+    }
+    guard let information = found else {
       throw try await VersionArgument.missing(versionText, of: key.text, in: store)
     }
     if shared.json { try JSONText.print(information) } else { try print(information) }
@@ -37,7 +43,7 @@ struct InformationCommand: StoreCommand {
     facts.add("version", version.id.description)
     facts.add("digest", version.digest.description)
     facts.add("size", byteCount: version.byteCount)
-    facts.add("put", version.created.text)
+    facts.add("put", times.text(version.created))
     facts.add("chunks", information.chunkCount)
     let codecs = information.codecs.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
     facts.add("codecs", codecs.joined(separator: ", "))

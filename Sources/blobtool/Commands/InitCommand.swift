@@ -7,33 +7,46 @@ struct InitCommand: AsyncParsableCommand {
     commandName: "init",
     abstract: "Creates an empty store in a folder, or a place in a bucket, that is empty or missing.")
 
-  @Option(help: "The digest that names blobs: blake3 or sha256.")
+  @Argument(
+    help: ArgumentHelp("Where to create the store, instead of --store.", valueName: "path"),
+    completion: .directory)
+  var path: String?
+
+  @Option(help: "The digest that names blobs.")
   var digest = Choice(BlobDigest.Algorithm.blake3)
 
   @Option(
-    help: ArgumentHelp("The average length of a chunk: a power of two.", valueName: "bytes"))
-  var chunkSize: Int = 64 << 10
+    help: ArgumentHelp("The average size of a chunk: a power of two.", valueName: "size"))
+  var chunkSize: ByteCountArgument = 65_536
 
-  @Option(help: "The codec for chunks that it makes smaller: zstd, zlib or none.")
+  @Option(help: "The codec for chunks that it makes smaller.")
   var codec = Choice(CodecKind.zstd)
 
   @Option(
     help: ArgumentHelp(
       "How hard the codec tries: fast, default, max, or 1 to 19 for zstd and 1 to 9 for zlib. (default: default,"
-        + " which is 4 for zstd, 6 for zlib)",
+        + " which is 4 for zstd and 6 for zlib)",
       valueName: "level"),
     completion: .list(CodecLevel.words.map(\.key)), transform: CodecLevel.init(argument:))
   var level = CodecLevel.default
 
-  @Option(help: "Whether new chunks are encoded against similar ones where that pays: on or off.")
+  @Option(help: "Whether to encode new chunks against similar ones where that pays.")
   var similarity: Switch = .on
 
   @OptionGroup var shared: SharedOptions
 
+  func validate() throws {
+    guard path == nil || shared.store == nil else {
+      throw ValidationError("give the place of the store as PATH or by --store, not both")
+    }
+    guard path != "" else { throw ValidationError("the place of the store is empty") }
+  }
+
   func run() async throws {
-    let place = try shared.place()
+    let place = try shared.place(path)
     let options = StoreOptions(
-      digestAlgorithm: digest.value, averageChunkByteCount: chunkSize, codec: codec.value, level: level,
+      digestAlgorithm: digest.value, averageChunkByteCount: Int(clamping: chunkSize.value),
+      codec: codec.value, level: level,
       usesSimilarity: similarity == .on)
     let store = try await create(place, options)
     let information = store.information

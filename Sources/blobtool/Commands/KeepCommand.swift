@@ -20,6 +20,8 @@ struct KeepCommand: StoreCommand {
   @Flag(help: "All keys.")
   var all = false
 
+  @OptionGroup var dry: DryRunOption
+
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
@@ -41,19 +43,46 @@ struct KeepCommand: StoreCommand {
       output.droppedVersionCount += result.droppedVersionCount
     }
     for key in keys.map(\.text) {
-      let result = try await store.keep(upTo: upTo, of: key)
+      let result =
+        dry.isDryRun
+        ? plan(try await store.versions(of: key).count) : try await store.keep(upTo: upTo, of: key)
       add(result)
       if result.keyCount == 0 { missing.append(key) }
     }
-    if let prefix { add(try await store.trimHistory(of: .prefix(prefix), toArchived: upTo)) }
-    if all { add(try await store.trimHistory(of: .all, toArchived: upTo)) }
+    if dry.isDryRun, all || prefix != nil {
+      for try await entry in store.keys(prefix: prefix ?? "") { add(plan(entry.versionCount)) }
+    } else if let prefix {
+      add(try await store.trimHistory(of: .prefix(prefix), toArchived: upTo))
+    } else if all {
+      add(try await store.trimHistory(of: .all, toArchived: upTo))
+    }
     if shared.json {
-      try JSONText.print(output)
+      try JSONText.print(Output(result: output, isDryRun: dry.isDryRun))
     } else {
       try StandardOutput.write(
-        "Dropped \(HumanText.count(output.droppedVersionCount, "version")) of \(HumanText.count(output.keyCount, "key")).\n"
+        "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(output.droppedVersionCount, "version")) of \(HumanText.count(output.keyCount, "key")).\n"
       )
     }
     try MissingKeys.check(missing)
+  }
+
+  /// What a key with so many versions would lose.
+  private func plan(_ versionCount: Int) -> RetentionResult {
+    RetentionResult(
+      keyCount: versionCount > 0 ? 1 : 0, droppedVersionCount: max(0, versionCount - 1 - upTo))
+  }
+
+  /// The result, and whether nothing was changed.
+  private struct Output: Encodable {
+    var result: RetentionResult
+    var isDryRun: Bool
+
+    private enum CodingKeys: String, CodingKey { case dryRun }
+
+    func encode(to encoder: any Encoder) throws {
+      try result.encode(to: encoder)
+      var container = encoder.container(keyedBy: CodingKeys.self)
+      if isDryRun { try container.encode(true, forKey: .dryRun) }
+    }
   }
 }

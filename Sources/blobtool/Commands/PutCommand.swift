@@ -22,7 +22,7 @@ struct PutCommand: StoreCommand {
   @Flag(help: "Keep the current version in the key's history.")
   var archive = false
 
-  @Option(help: "Use this codec instead of the store's: zstd, zlib or none.")
+  @Option(help: "Use this codec instead of the store's.")
   var codec: Choice<CodecKind>?
 
   @OptionGroup var conditions: ConditionOptions
@@ -34,17 +34,13 @@ struct PutCommand: StoreCommand {
   func perform(on store: BlobStore) async throws {
     let key = key.text
     let options = PutOptions(
-      replacement: archive ? .archiveCurrent : .replaceCurrent, condition: conditions.condition,
-      codec: codec?.value)
+      replacement: archive ? .archiveCurrent : .replaceCurrent,
+      condition: try await conditions.condition(for: key, in: store), codec: codec?.value)
     let result = try await conditions.explaining(json: shared.json) { () async throws -> PutResult in
       if let cache = try await store.cache(), let rest = CacheCommand.key(key, in: cache) {
         return try await cache.put(rest, value(for: cache), options: options)
       }
-      let result = try await shared.withProgress { meter in
-        try await withContent(meter) { content, progress in
-          try await store.put(content, forKey: key, options: options, progress: progress)
-        }
-      }
+      let result = try await stored(as: key, in: store, options)
       try await CacheCommand.hold(store, for: key)
       return result
     }
@@ -59,6 +55,21 @@ struct PutCommand: StoreCommand {
         \(version.digest)  version \(version.id)
 
         """)
+    }
+  }
+
+  private func stored(
+    as key: String, in store: BlobStore, _ options: PutOptions
+  ) async throws -> PutResult {
+    do {
+      return try await shared.withProgress { meter in
+        try await withContent(meter) { content, progress in
+          try await store.put(content, forKey: key, options: options, progress: progress)
+        }
+      }
+    } catch let error as BlobStorageError where error.code == .noSpace {
+      throw try NoRoom(error: error.message, code: error.code)
+        .failure("“\(key.printable)” was not stored", then: "put it again", json: shared.json)
     }
   }
 

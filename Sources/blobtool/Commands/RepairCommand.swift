@@ -23,7 +23,7 @@ struct RepairCommand: StoreCommand {
         try await BlobStore.restoreStoreFile(at: path)
       })
     {
-      StandardError.say("the file “store” of \(path.printable) was restored.")
+      shared.mention("the file “store” of \(path.printable) was restored.")
     }
     try await runOpened()
   }

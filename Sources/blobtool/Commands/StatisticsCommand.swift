@@ -5,7 +5,8 @@ import BlobStorageReports
 /// `stats`: shows what a store contains and how much space it takes.
 struct StatisticsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "stats", abstract: "Shows what the store contains and how much space it takes.")
+    commandName: "stats", abstract: "Shows what the store contains and how much space it takes.",
+    aliases: ["status"])
 
   @Flag(help: "Print the numbers in Prometheus' text format, for a monitor to collect.")
   var prometheus = false
@@ -19,7 +20,7 @@ struct StatisticsCommand: StoreCommand {
   }
 
   func perform(on store: BlobStore) async throws {
-    let statistics = try await store.statistics()
+    let statistics = try await shared.withProgress { try await store.statistics(progress: $0.handler) }
     try print(statistics, of: store)
     try Failure.check(notFollowed: statistics.unreadable)
   }

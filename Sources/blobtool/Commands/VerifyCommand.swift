@@ -4,13 +4,21 @@ import BlobStorage
 /// `verify`: checks that everything is there and undamaged.
 struct VerifyCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "verify", abstract: "Reads everything back and checks each checksum and digest.")
+    commandName: "verify", abstract: "Reads everything back and checks each checksum and digest.",
+    discussion: """
+      With --share K/N it reads one of N parts of the packs: N runs with K from 1 to N read all. Each run looks for \
+      missing packs.
+      """,
+    aliases: ["check"])
 
   @Flag(help: "Check the structure only; this does not find damage within chunks of data.")
   var quick = false
 
   @Flag(help: "Also compare each blob with its own digest; this reads blobs of several chunks again.")
   var blobs = false
+
+  @Option(help: ArgumentHelp("Read one of N parts of the store only.", valueName: "k/n"))
+  var share: ShareArgument?
 
   @OptionGroup var shared: SharedOptions
 
@@ -22,7 +30,8 @@ struct VerifyCommand: StoreCommand {
 
   func perform(on store: BlobStore) async throws {
     let report = try await shared.withProgress { meter in
-      try await store.verify(quick ? .structure : blobs ? .blobs : .chunks, progress: meter.handler)
+      try await store.verify(
+        quick ? .structure : blobs ? .blobs : .chunks, share: share?.value, progress: meter.handler)
     }
     if shared.json {
       try JSONText.print(report)
@@ -41,6 +50,7 @@ struct VerifyCommand: StoreCommand {
       } else {
         facts.add("checked", byteCount: report.byteCount)
       }
+      if let share = report.share { facts.add("share", "\(share.number) of \(share.count)") }
       facts.add("damaged", report.damaged.count)
       facts.add("time", HumanText.duration(report.duration))
       try facts.print()

@@ -5,10 +5,15 @@ import BlobStorage
 struct VersionsCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "versions", abstract: "Lists the versions of a key, newest first.",
-    discussion: "Columns: version, size, when put, digest. The first is the current one.")
+    discussion: """
+      Columns: version, size, when put, digest. The first is the current one. Commands take the first digits of a \
+      version, at least 6, if no other version of the key begins with them.
+      """)
 
   @Argument(help: "The key.")
   var key: KeyArgument
+
+  @OptionGroup var times: TimeOptions
 
   @OptionGroup var shared: SharedOptions
 
@@ -28,6 +33,6 @@ struct VersionsCommand: StoreCommand {
   }
 
   private func text(_ version: BlobVersion) -> String {
-    "\(version.id)  \(HumanText.size(version.byteCount).padded(9))  \(version.created.text)  \(version.digest)"
+    "\(version.id)  \(HumanText.size(version.byteCount).padded(9))  \(times.text(version.created))  \(version.digest)"
   }
 }

@@ -14,14 +14,14 @@ struct WatchCommand: AsyncParsableCommand {
   @Flag(help: "Show what runs now, and end.")
   var once = false
 
-  @Option(help: ArgumentHelp("Look every SECONDS.", valueName: "seconds"))
-  var interval = 1.0
+  @Option(help: ArgumentHelp("Look after each DURATION: 5s, 2m, 1h.", valueName: "duration"))
+  var interval = DurationArgument(seconds: 1)
 
   @OptionGroup var shared: SharedOptions
 
   func validate() throws {
-    guard interval >= 0.1, interval <= 86_400 else {
-      throw ValidationError("--interval is from 0.1 to 86400 seconds")
+    guard interval.value >= .seconds(0.1), interval.value <= .seconds(86_400) else {
+      throw ValidationError("--interval is from 0.1s to 1d")
     }
   }
 
@@ -39,7 +39,7 @@ struct WatchCommand: AsyncParsableCommand {
         try display.show(activities, saysNothing: once)
       }
       if once { return }
-      try await Task.sleep(for: .seconds(interval))
+      try await Task.sleep(for: interval.value)
     }
   }
 }

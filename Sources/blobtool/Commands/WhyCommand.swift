@@ -21,6 +21,8 @@ struct WhyCommand: StoreCommand {
   @Option(help: ArgumentHelp("List at most N holders and N keys that share.", valueName: "n"))
   var limit = 20
 
+  @OptionGroup var times: TimeOptions
+
   @OptionGroup var shared: SharedOptions
 
   var isReading: Bool { true }
@@ -34,7 +36,8 @@ struct WhyCommand: StoreCommand {
   }
 
   func perform(on store: BlobStore) async throws {
-    guard let usage = try await usage(in: store) else {
+    let found = try await shared.withProgress { try await usage(in: store, $0.handler) }
+    guard let usage = found else {
       throw Failure(
         ExitStatus.notFound,
         "There is neither a key nor a blob nor a chunk “\(text.text.printable)” in the store.")
@@ -43,10 +46,12 @@ struct WhyCommand: StoreCommand {
     try Failure.check(notFollowed: usage.unreadable)
   }
 
-  private func usage(in store: BlobStore) async throws -> BlobUsage? {
-    if !digest, let usage = try await store.usage(of: .key(text.text), limit: limit) { return usage }
+  private func usage(in store: BlobStore, _ progress: ProgressHandler?) async throws -> BlobUsage? {
+    if !digest, let usage = try await store.usage(of: .key(text.text), limit: limit, progress: progress) {
+      return usage
+    }
     guard let digest = DigestArgument(argument: text.text)?.digest(in: store) else { return nil }
-    return try await store.usage(of: .digest(digest), limit: limit)
+    return try await store.usage(of: .digest(digest), limit: limit, progress: progress)
   }
 
   private func print(_ usage: BlobUsage) throws {
@@ -67,7 +72,7 @@ struct WhyCommand: StoreCommand {
     if !usage.holders.isEmpty { try lines.add("\nheld by") }
     for holder in usage.holders {
       try lines.add(
-        "  \(holder.version.key.printable)  version \(holder.version.id)  \(holder.version.created.text)"
+        "  \(holder.version.key.printable)  version \(holder.version.id)  \(times.text(holder.version.created))"
           + (holder.isCurrent ? "" : "  archived"))
     }
     try addRest(usage.holderCount - usage.holders.count, &lines)

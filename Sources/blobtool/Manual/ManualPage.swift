@@ -42,7 +42,8 @@ struct ManualPage {
     if !commands.isEmpty {
       page.section("COMMANDS")
       for command in commands {
-        page.item("\\fB\(ManualText.escaped(command.commandName))\\fR", command.abstract ?? "")
+        let words = [command.commandName] + (command.aliases ?? [])
+        page.item("\\fB\(ManualText.escaped(words.joined(separator: ", ")))\\fR", command.abstract ?? "")
       }
     }
     if !arguments.isEmpty {

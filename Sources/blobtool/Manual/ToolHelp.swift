@@ -2,6 +2,7 @@
 struct ToolHelp: Decodable {
   struct Command: Decodable {
     var commandName: String
+    var aliases: [String]?
     var abstract: String?
     var discussion: String?
     var shouldDisplay: Bool?

@@ -81,13 +81,33 @@ extension HumanText {
 extension Date {
   /// ISO 8601 in UTC with milliseconds.
   var text: String {
-    // A hostile store may contain any time: only the years 1 to 9999 have four digits.
-    let seconds = min(max(timeIntervalSince1970, -62_135_596_800), 253_402_300_799.999)
+    let (whole, milliseconds) = parts(secondsLeft: 0)
+    let date = Date(timeIntervalSince1970: Double(whole)).formatted(.iso8601)
+    return date.dropLast() + String(format: ".%03dZ", milliseconds)
+  }
+
+  /// Local time with milliseconds, and its distance from UTC.
+  var localText: String {
+    let (whole, milliseconds) = parts(secondsLeft: 86_400)
+    var seconds = time_t(whole)
+    var local = tm()
+    guard localtime_r(&seconds, &local) != nil else { return text }
+    let offset = Int(local.tm_gmtoff) / 60
+    return String(
+      format: "%04d-%02d-%02d %02d:%02d:%02d.%03d %@%02d:%02d", Int(local.tm_year) + 1_900,
+      Int(local.tm_mon) + 1, Int(local.tm_mday), Int(local.tm_hour), Int(local.tm_min), Int(local.tm_sec),
+      milliseconds, offset < 0 ? "-" : "+", abs(offset) / 60, abs(offset) % 60)
+  }
+
+  /// Whole seconds since 1970 and milliseconds. A hostile store may contain any time: only the years 1 to 9999 have four
+  /// digits.
+  ///
+  /// - Parameter secondsLeft: how far from the ends of these years it stays.
+  private func parts(secondsLeft: Double) -> (seconds: Int64, milliseconds: Int) {
+    let seconds = min(
+      max(timeIntervalSince1970, -62_135_596_800 + secondsLeft), 253_402_300_799.999 - secondsLeft)
     let milliseconds = Int64((seconds * 1_000).rounded())
     let (quotient, rest) = milliseconds.quotientAndRemainder(dividingBy: 1_000)
-    let whole = rest < 0 ? quotient - 1 : quotient
-    let fraction = rest < 0 ? rest + 1_000 : rest
-    let date = Date(timeIntervalSince1970: Double(whole)).formatted(.iso8601)
-    return date.dropLast() + String(format: ".%03dZ", Int(fraction))
+    return (rest < 0 ? quotient - 1 : quotient, Int(rest < 0 ? rest + 1_000 : rest))
   }
 }

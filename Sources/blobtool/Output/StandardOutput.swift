@@ -20,6 +20,7 @@ enum StandardOutput {
 /// Buffers the lines of a long result.
 struct LineOutput {
   private var buffer = ""
+  private var raw: [UInt8] = []
   private static let byteCountMax = 1 << 16
 
   /// Adds a line.
@@ -29,11 +30,18 @@ struct LineOutput {
     if buffer.utf8.count >= Self.byteCountMax { try flush() }
   }
 
+  /// Adds text as it is, for another program.
+  mutating func add(raw text: String) throws {
+    raw += text.utf8
+    if raw.count >= Self.byteCountMax { try flush() }
+  }
+
   /// Writes the buffered lines. Call it at the end.
   mutating func flush() throws {
     try Interruption.check()
     try StandardOutput.write(buffer)
-    buffer = ""
+    try raw.withUnsafeBytes { try StandardOutput.write($0) }
+    (buffer, raw) = ("", [])
   }
 }
 

@@ -1,0 +1,32 @@
+import ArgumentParser
+import BlobStorage
+import BlobStorageTransfer
+
+/// `--glob`: the keys that a command is about, by shell patterns.
+struct GlobOptions: ParsableArguments {
+  @Option(
+    help: ArgumentHelp(
+      "Only keys that match a shell pattern as a whole; * also stands for /. Repeat it for more patterns.",
+      valueName: "glob"))
+  var glob: [String] = []
+
+  func validate() throws {
+    guard glob.allSatisfy({ !$0.isEmpty }) else { throw ValidationError("a --glob is empty") }
+  }
+
+  /// Whether one of the patterns matches a key, or there is none.
+  var filter: (String) -> Bool {
+    let patterns = glob.map(KeyPattern.init)
+    return { key in patterns.isEmpty || patterns.contains { $0.matches(key) } }
+  }
+
+  /// The longest prefix of all keys to look at.
+  func prefix(within prefix: String) -> String {
+    guard glob.count == 1, let first = glob.first.map(KeyPattern.init)?.prefix,
+      first.utf8.starts(with: prefix.utf8)
+    else {
+      return prefix
+    }
+    return first
+  }
+}

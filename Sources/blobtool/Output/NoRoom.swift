@@ -1,0 +1,23 @@
+import BlobStorage
+
+/// A full disk or a limit, and how much a command had stored before.
+struct NoRoom: Encodable {
+  var error: String
+  var code: BlobStorageError.Code
+  var files = 0
+  var byteCount: Int64 = 0
+
+  /// The failure. With `--json` it is on standard error as an object, too.
+  ///
+  /// - Parameters:
+  ///   - stored: what the command had stored.
+  ///   - then: what to do once there is room.
+  func failure(_ stored: String, then: String, json: Bool) throws -> Failure {
+    if json { StandardError.write(try JSONText().line(self) + "\n") }
+    let reason = error.hasSuffix(".") ? String(error.dropLast()) : error
+    return Failure(
+      ExitStatus.failed,
+      "\(reason): \(stored); free space with `blobtool delete` and `blobtool gc`, which work on a full disk, and \(then)."
+    )
+  }
+}
