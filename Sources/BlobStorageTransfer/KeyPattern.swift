@@ -1,17 +1,19 @@
 /// A shell pattern for whole keys: `*` stands for any characters, '/' included, `?` for one, `[…]` for one of a set, and
-/// `\` takes the next character as it is.
+/// `\` takes the next character as it is. A character is a Unicode scalar, because keys are compared by bytes.
 public struct KeyPattern: Sendable {
   /// The beginning of every key that matches.
   public let prefix: String
   private let pattern: ShellPattern
 
   public init(_ text: String) {
-    pattern = ShellPattern(ofWholeTexts: text)
-    prefix = String(text.prefix { !"*?[\\".contains($0) })
+    pattern = ShellPattern(Self.characters(text))
+    prefix = String(text.unicodeScalars.prefix { !"*?[\\".unicodeScalars.contains($0) })
   }
 
   public func matches(_ key: String) -> Bool {
-    // Keys are compared by bytes.
-    key.utf8.starts(with: prefix.utf8) && pattern.matches(key)
+    key.utf8.starts(with: prefix.utf8) && pattern.matches(Self.characters(key))
   }
+
+  /// Composed and decomposed characters are two.
+  private static func characters(_ text: String) -> [Character] { text.unicodeScalars.map { Character($0) } }
 }

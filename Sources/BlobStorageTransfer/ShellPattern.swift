@@ -14,10 +14,10 @@ package struct ShellPattern: Sendable {
     isOfPaths = pattern.contains("/")
   }
 
-  /// A pattern for ``matches(_:)``, in which a '/' at the end means itself.
-  init(ofWholeTexts text: String) {
+  /// A pattern for ``matches(_:)`` of characters, in which a '/' at the end means itself.
+  init(_ pattern: [Character]) {
     (isOfFolders, isOfPaths) = (false, true)
-    pattern = Array(text)
+    self.pattern = pattern
   }
 
   /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
@@ -30,8 +30,9 @@ package struct ShellPattern: Sendable {
   /// Whether the whole text matches.
   ///
   /// - Complexity: text times pattern: the last `*` alone is tried again.
-  package func matches(_ text: String) -> Bool {
-    let text = Array(text)
+  package func matches(_ text: String) -> Bool { matches(Array(text)) }
+
+  func matches(_ text: [Character]) -> Bool {
     var (position, place) = (0, 0)
     var star: (place: Int, position: Int)?
     while position < text.count {

@@ -57,6 +57,7 @@ struct CollectCommand: StoreCommand {
         if progress.phase == "waiting", progress.totalCount == 0,
           !isTold.exchange(true, ordering: .relaxed)
         {
+          meter.clear()
           shared.mention("waiting for another gc of this store to end")
         }
         meter.update(progress)
@@ -83,7 +84,7 @@ struct CollectCommand: StoreCommand {
       facts.add(
         "garbage left",
         HumanText.size(report.garbageByteCount)
-          + (isWhy ? " (packs with less than \(share) % garbage stay, and packs in use)" : ""))
+          + (isWhy ? " (packs with less than \(share) % garbage stay, and those in use)" : ""))
       facts.add("time", HumanText.duration(report.duration))
       try facts.print()
     }

@@ -63,6 +63,13 @@ final class ProgressMeter: Sendable {
     }
   }
 
+  /// Clears the line for a message. The bar comes back with the next progress.
+  func clear() {
+    state.withLock { state in
+      if style == .bar, state.lastShown != nil { StandardError.write("", after: Terminal.clearedLine) }
+    }
+  }
+
   /// Shows the end of the work, and clears the line.
   func finish() {
     state.withLock { state in

@@ -2,6 +2,28 @@ import BlobStorage
 import BlobStorageTransfer
 import Testing
 
+@Suite("A pattern for keys")
+struct KeyPatternTests {
+  @Test(
+    "matches whole keys, '/' included, by their bytes",
+    arguments: [
+      ("a/*.jpg", "a/b/c.jpg", true), ("a/*.jpg", "xa/b.jpg", false), ("a", "a/b", false), ("a/", "a/", true),
+      ("a/", "a", false), ("*/", "a/", true), ("?", "/", true), ("[!a]b", "cb", true), (#"\*"#, "*", true),
+      (#"\*"#, "x", false), ("*\u{e9}", "x\u{e9}", true), ("*\u{e9}", "xe\u{301}", false),
+      ("e*", "e\u{301}", true), ("\u{e9}", "e\u{301}", false), ("*", "", true),
+    ])
+  func match(_ pattern: String, _ key: String, _ isMatch: Bool) {
+    #expect(KeyPattern(pattern).matches(key) == isMatch)
+  }
+
+  @Test(
+    "knows how all keys begin that match",
+    arguments: [("a/*", "a/"), ("ab", "ab"), (#"a\b"#, "a"), ("[a]", "")])
+  func prefix(_ pattern: String, _ prefix: String) {
+    #expect(KeyPattern(pattern).prefix == prefix)
+  }
+}
+
 @Suite("A shell pattern")
 struct ShellPatternTests {
   @Test(
