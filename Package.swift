@@ -16,6 +16,7 @@ let package = Package(
     .library(name: "BlobStorageCache", targets: ["BlobStorageCache"]),
     .library(name: "BlobStorageObservation", targets: ["BlobStorageObservation"]),
     .library(name: "BlobStorageReports", targets: ["BlobStorageReports"]),
+    .library(name: "BlobStorageTesting", targets: ["BlobStorageTesting"]),
     .library(name: "BlobStorageTransfer", targets: ["BlobStorageTransfer"]),
     .library(name: "BlobStorageDropIn", targets: ["BlobStorageDropIn"]),
     .library(name: "BlobStorageS3", targets: ["BlobStorageS3"]),
@@ -68,6 +69,11 @@ let package = Package(
     .target(name: "BlobStorageObservation", dependencies: ["BlobStorage"], swiftSettings: strict),
     // Statistics, and where the space went.
     .target(name: "BlobStorageReports", dependencies: ["BlobStorage"], swiftSettings: strict),
+    // For the tests of programs that use a store.
+    .target(
+      name: "BlobStorageTesting",
+      dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
+      swiftSettings: strict),
     .target(
       name: "BlobStorageDropIn",
       dependencies: ["BlobStorage", .product(name: "SystemPackage", package: "swift-system")],
@@ -110,7 +116,7 @@ let package = Package(
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageObservation", "BlobStorageReports",
         "BlobStorageSharing",
-        "BlobStorageTestSupport", "BlobStorageTransfer", "CBlobKernels", "CacheTrial",
+        "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "CBlobKernels", "CacheTrial",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       exclude: ["Format/blake3.py", "Format/second_reader.py"], swiftSettings: strict),

@@ -110,6 +110,16 @@ public final class BlobCache: Sendable {
     try await run { (core) throws(BlobStorageError) in try core.remove(keys) }
   }
 
+  /// Drops the keys that begin with `prefix` and returns how many existed.
+  ///
+  /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``removeAll()`` drops every key.
+  @discardableResult
+  public func remove(prefix: String) async throws(BlobStorageError) -> Int {
+    try await run { (core) throws(BlobStorageError) in
+      try core.removeAll(prefix: Engine.nonempty(prefix, elseSay: "removeAll()"))
+    }
+  }
+
   /// Drops all keys of the cache and frees their space.
   @discardableResult
   public func removeAll() async throws(BlobStorageError) -> Int {

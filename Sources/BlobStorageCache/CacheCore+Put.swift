@@ -232,10 +232,10 @@ extension CacheCore {
   }
 
   /// Drops all keys of the cache, a page at a time.
-  package func removeAll() throws(BlobStorageError) -> Int {
+  package func removeAll(prefix: String = "") throws(BlobStorageError) -> Int {
     var count = 0
     while true {
-      let page = try engine.keys(prefix, after: nil, limit: 1_000)
+      let page = try engine.keys(self.prefix + prefix, after: nil, limit: 1_000)
       if page.isEmpty { return count }
       let removed = try remove(page.map { key(of: $0.key) })
       count += removed
@@ -412,6 +412,7 @@ extension CacheCore {
       }
     }
     state.withLock { $0.counts.evictedCount += evictedCount }
+    if evictedCount > 0 { engine.metrics?.record(.evicted(keyCount: evictedCount)) }
     return evictedCount
   }
 

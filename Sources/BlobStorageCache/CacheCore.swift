@@ -164,6 +164,7 @@ package final class CacheCore: Sendable {
     state.withLock { state in
       if data == nil { state.counts.missCount += 1 } else { state.counts.hitCount += 1 }
     }
+    engine.metrics?.record(data == nil ? .cacheMiss : .cacheHit)
     return data
   }
 }
@@ -379,6 +380,8 @@ public struct CacheTrimReport: Sendable, Hashable, Codable {
   /// The most bytes that it may take.
   public var byteLimit: Int64 = 0
   public var duration = Duration.zero
+
+  public init() {}
 
   private enum CodingKeys: String, CodingKey {
     case freedByteCount, diskByteCount, byteLimit

@@ -34,6 +34,8 @@ public struct StoreStatistics: Sendable, Hashable, Codable {
   /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
 
+  public init() {}
+
   private enum CodingKeys: String, CodingKey {
     case plainByteCount, uniqueByteCount, storedByteCount, baseByteCount, usesSimilarity,
       deduplicationSavedByteCount, codecSavedByteCount, similaritySavedByteCount, garbageByteCount,

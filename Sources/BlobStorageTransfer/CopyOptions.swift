@@ -33,6 +33,13 @@ public struct UncopiedVersion: Sendable, Hashable, Codable {
   public var version: BlobVersion.ID
   public var digest: BlobDigest
   public var reason: String
+
+  public init(key: String, version: BlobVersion.ID, digest: BlobDigest, reason: String) {
+    self.key = key
+    self.version = version
+    self.digest = digest
+    self.reason = reason
+  }
 }
 
 /// The result of a copy or dry run.
@@ -60,6 +67,8 @@ public struct CopyReport: Sendable, Hashable, Codable {
   public var storedByteCount: Int64 = 0
   public var damaged: [UncopiedVersion] = []
   public var duration = Duration.zero
+
+  public init() {}
 
   private enum CodingKeys: String, CodingKey {
     case byteCount, refusal, newByteCount, storedByteCount, damaged

@@ -86,6 +86,8 @@ public struct ImportReport: Sendable, Hashable, Codable {
   public var skipped: [SkippedFile] = []
   public var duration = Duration.zero
 
+  public init() {}
+
   private enum CodingKeys: String, CodingKey {
     case byteCount, newByteCount, duplicateByteCount, storedByteCount, skipped
     case fileCount = "files"
@@ -139,6 +141,8 @@ public struct ExportReport: Sendable, Hashable, Codable {
   /// Keys that could not be read because the store is damaged.
   public var damaged: [SkippedFile] = []
   public var duration = Duration.zero
+
+  public init() {}
 
   private enum CodingKeys: String, CodingKey {
     case byteCount, unchangedByteCount, skipped, damaged

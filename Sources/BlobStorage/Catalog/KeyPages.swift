@@ -67,6 +67,7 @@ extension BlobVersion {
     digest = row.digest
     byteCount = row.byteCount
     created = Date(timeIntervalSince1970: Double(row.created) / 1_000)
-    metadata = row.metadata
+    let stored = StoredMetadata(row.metadata)
+    (metadata, mediaType) = (stored.own, stored.mediaType)
   }
 }

@@ -6,9 +6,19 @@ extension Engine {
   package func put(
     _ key: String, _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler? = nil
   ) throws(BlobStorageError) -> PutResult {
+    try measured { () throws(BlobStorageError) in
+      try putUnmeasured(key, content, options, progress)
+    } _: {
+      .put([$0], $1)
+    }
+  }
+
+  private func putUnmeasured(
+    _ key: String, _ content: BlobContent, _ options: PutOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> PutResult {
     try checkOpen()
     let keyBytes = try Self.keyBytes(key)
-    try MemoryPut.check(options.metadata)
+    try MemoryPut.check(options)
     try check(options.condition, on: keyBytes)
     if case .data(let data) = content, data.count <= MemoryPut.byteCountMax {
       let (result, watermark) = try memoryPut.commit(keyBytes, data, options)
@@ -32,6 +42,16 @@ extension Engine {
   }
 
   package func put(_ items: [PutItem], _ options: PutOptions) throws(BlobStorageError) -> [PutResult] {
+    try measured { () throws(BlobStorageError) in
+      try putUnmeasured(items, options)
+    } _: {
+      .put($0, $1)
+    }
+  }
+
+  private func putUnmeasured(
+    _ items: [PutItem], _ options: PutOptions
+  ) throws(BlobStorageError) -> [PutResult] {
     try checkOpen()
     var prepared: [MemoryPut.Item] = []
     prepared.reserveCapacity(items.count)
@@ -120,7 +140,12 @@ extension Engine {
   package func makeDurable(
     _ durability: Durability, _ watermark: WriterSession.Watermark?
   ) throws(BlobStorageError) {
-    if durability == .durable, let watermark { try writer.synchronize(watermark) }
+    guard durability == .durable, let watermark else { return }
+    try measured { () throws(BlobStorageError) in
+      try writer.synchronize(watermark)
+    } _: {
+      .synchronized(duration: $1)
+    }
   }
 }
 

@@ -1,3 +1,6 @@
+import Foundation
+import Synchronization
+
 /// Changes of versions that store no bytes: new versions refer to blobs that are there.
 ///
 /// As long as a version is there, so is all that it needs, and the commit that reads it publishes the new one before any
@@ -24,6 +27,32 @@ extension Engine {
       let (version, byteCount) = try commit.appendRef(to, row.digest, row.byteCount, ref)
       return PutResult(version: version, newByteCount: 0, storedByteCount: Int64(byteCount))
     }
+  }
+
+  /// Puts a blob that is there under a key; nil if it is not there.
+  ///
+  /// No version may need the blob, and gc may be about to remove it. So the bytes are put like any others, which finds
+  /// that they are there. The blob is held meanwhile.
+  package func link(
+    _ key: String, to digest: BlobDigest, _ options: PutOptions
+  ) throws(BlobStorageError) -> PutResult? {
+    try check(options.condition, on: try Self.keyBytes(key))
+    guard let blob = try openBlob(digest) else { return nil }
+    defer { blob.close() }
+    let byteCount = blob.layout.byteCount
+    if byteCount <= Int64(MemoryPut.byteCountMax) {
+      return try put(key, .data(Data(try blob.read(0..<byteCount))), options)
+    }
+    let next = Mutex<Int64>(0)
+    return try put(
+      key,
+      .stream {
+        let start = next.withLock { $0 }
+        guard start < byteCount else { return nil }
+        let part = try blob.firstPart(start..<byteCount)
+        next.withLock { $0 += Int64(part.count) }
+        return part
+      }, options)
   }
 
   /// Gives all versions of a key to one that does not exist; false if there is no such key.

@@ -25,6 +25,7 @@ package final class Engine: Sendable {
   package let work: WorkPool
   package let clock: WallClock
   package let logger: Logger
+  package let metrics: (any StoreMetrics)?
   package let weaknesses: Weaknesses
   /// What it was opened with, for the engine that collects on a shared store.
   package let environment: Environment
@@ -137,6 +138,7 @@ package final class Engine: Sendable {
     sizes = try ChunkSizes(average: Int(header.averageChunkByteCount))
     codec = try CodecChoice(kind, level: .number(Int(header.level)))
     logger = configuration.logger
+    metrics = configuration.metrics
     clock = environment.clock
     self.environment = environment
     weaknesses = environment.weaknesses

@@ -13,7 +13,19 @@ extension Engine {
       // In a small cache a reserve that has been used would push out values when it comes back.
       options.keepsReserve = limits.byteLimit >= 64 << 20
     }
-    if let report = try sharing.collect(self, options, progress) { return report }
+    let report: GarbageCollectionReport
+    if let shared = try sharing.collect(self, options, progress) {
+      report = shared
+    } else {
+      report = try collectLocally(options, progress)
+    }
+    metrics?.record(.collected(report))
+    return report
+  }
+
+  private func collectLocally(
+    _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
+  ) throws(BlobStorageError) -> GarbageCollectionReport {
     guard options.fencedWriters.isEmpty else {
       throw BlobStorageError(
         .invalidArgument, "Only writers of a store in a bucket can be fenced: end the process instead.")

@@ -27,11 +27,13 @@ public struct PutItem: Sendable {
   public var key: String
   public var data: Data
   public var metadata: [UInt8]
+  public var mediaType: String?
 
   /// An item with these values.
-  public init(key: String, data: Data, metadata: [UInt8] = []) {
+  public init(key: String, data: Data, metadata: [UInt8] = [], mediaType: String? = nil) {
     self.key = key
     self.data = data
     self.metadata = metadata
+    self.mediaType = mediaType
   }
 }

@@ -40,10 +40,16 @@ public struct BlobVersion: Sendable, Hashable, Identifiable, Codable {
   public let created: Date
   /// The metadata of the put.
   public let metadata: [UInt8]
+  /// The media type of the put.
+  public let mediaType: String?
+
+  /// A strong entity tag for HTTP: equal for equal bytes, whatever their key.
+  public var entityTag: String { "\"\(digest.hex)\"" }
 
   /// A version with these values, for tests of code that shows or decides about versions.
   public init(
-    key: String, id: ID, digest: BlobDigest, byteCount: Int64, created: Date, metadata: [UInt8] = []
+    key: String, id: ID, digest: BlobDigest, byteCount: Int64, created: Date, metadata: [UInt8] = [],
+    mediaType: String? = nil
   ) {
     self.key = key
     self.id = id
@@ -51,10 +57,11 @@ public struct BlobVersion: Sendable, Hashable, Identifiable, Codable {
     self.byteCount = byteCount
     self.created = created
     self.metadata = metadata
+    self.mediaType = mediaType
   }
 
   private enum CodingKeys: String, CodingKey {
-    case key, digest, byteCount, created, metadata
+    case key, digest, byteCount, created, metadata, mediaType
     case id = "version"
   }
 
@@ -66,9 +73,10 @@ public struct BlobVersion: Sendable, Hashable, Identifiable, Codable {
     byteCount = try container.decode(Int64.self, forKey: .byteCount)
     created = try container.decode(Date.self, forKey: .created)
     metadata = try container.decodeIfPresent(Data.self, forKey: .metadata).map { Array($0) } ?? []
+    mediaType = try container.decodeIfPresent(String.self, forKey: .mediaType)
   }
 
-  /// Metadata is left out if there is none.
+  /// Metadata and media type are left out if there are none.
   public func encode(to encoder: any Encoder) throws {
     var container = encoder.container(keyedBy: CodingKeys.self)
     try container.encode(key, forKey: .key)
@@ -77,6 +85,7 @@ public struct BlobVersion: Sendable, Hashable, Identifiable, Codable {
     try container.encode(byteCount, forKey: .byteCount)
     try container.encode(created, forKey: .created)
     if !metadata.isEmpty { try container.encode(Data(metadata), forKey: .metadata) }
+    try container.encodeIfPresent(mediaType, forKey: .mediaType)
   }
 }
 

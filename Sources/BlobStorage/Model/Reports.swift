@@ -92,6 +92,8 @@ public struct GarbageCollectionReport: Sendable, Hashable, Codable {
   /// Why garbage was kept, such as records that could not be read. Empty after success.
   public var obstacles: [GarbageObstacle] = []
 
+  public init() {}
+
   private enum CodingKeys: String, CodingKey {
     case freedByteCount, garbageByteCount, copiedByteCount, recompressionSavedByteCount, obstacles
     case isDryRun = "dryRun"
@@ -158,6 +160,8 @@ public struct VerificationReport: Sendable, Hashable, Codable {
   public var versionsAhead: [VersionAhead] = []
   public var duration = Duration.zero
 
+  public init() {}
+
   private enum CodingKeys: String, CodingKey {
     case depth, share, byteCount, damaged, losses, versionsAhead
     case blobCount = "blobs"
@@ -170,6 +174,11 @@ public struct VerificationReport: Sendable, Hashable, Codable {
 public struct VersionAhead: Sendable, Hashable, Codable {
   public var key: String
   public var version: BlobVersion.ID
+
+  public init(key: String, version: BlobVersion.ID) {
+    self.key = key
+    self.version = version
+  }
 }
 
 /// The result of a repair.
@@ -190,6 +199,8 @@ public struct RepairReport: Sendable, Hashable, Codable {
   public var keyCount = 0
   public var duration = Duration.zero
 
+  public init() {}
+
   private enum CodingKeys: String, CodingKey {
     case setAside, damaged, unreadable, hasLaterRecords, dropped, losses
     case packCount = "packs"
@@ -203,6 +214,12 @@ public struct UnreadableVersion: Sendable, Hashable, Codable {
   public var key: String
   public var version: BlobVersion.ID
   public var digest: BlobDigest
+
+  public init(key: String, version: BlobVersion.ID, digest: BlobDigest) {
+    self.key = key
+    self.version = version
+    self.digest = digest
+  }
 }
 
 /// The result of `keep`.

@@ -37,15 +37,18 @@ public struct StoreConfiguration: Sendable {
   public var cacheByteLimit: Int
   /// Threads that hash, encode and decode; 0 for one per core.
   public var threadCount: Int
+  /// Receives what the store does; nil to measure nothing.
+  public var metrics: (any StoreMetrics)?
 
   /// A configuration with these values.
   public init(
     logger: Logger = Logger(label: "blob-storage", factory: { _ in SwiftLogNoOpLogHandler() }),
-    cacheByteLimit: Int = 32 << 20, threadCount: Int = 0
+    cacheByteLimit: Int = 32 << 20, threadCount: Int = 0, metrics: (any StoreMetrics)? = nil
   ) {
     self.logger = logger
     self.cacheByteLimit = cacheByteLimit
     self.threadCount = threadCount
+    self.metrics = metrics
   }
 }
 
@@ -73,20 +76,28 @@ public struct PutOptions: Sendable, Hashable {
   public var condition: ChangeCondition
   /// Another codec than the store's, at its default level.
   public var codec: CodecKind?
-  /// Up to ``BlobLimits/maximumMetadataByteCount`` bytes of the caller's own, kept with the version.
+  /// Bytes of the caller's own, kept with the version: up to ``BlobLimits/maximumMetadataByteCount`` of them, less the
+  /// media type and four bytes, if there is one.
   public var metadata: [UInt8]
+  /// What kind of value it is, such as `image/jpeg`: kept with the version, and compared by nothing.
+  public var mediaType: String?
 
   /// Options with these values.
   public init(
     durability: Durability = .durable, replacement: Replacement = .replaceCurrent,
-    condition: ChangeCondition = .always, codec: CodecKind? = nil, metadata: [UInt8] = []
+    condition: ChangeCondition = .always, codec: CodecKind? = nil, metadata: [UInt8] = [],
+    mediaType: String? = nil
   ) {
     self.durability = durability
     self.replacement = replacement
     self.condition = condition
     self.codec = codec
     self.metadata = metadata
+    self.mediaType = mediaType
   }
+
+  /// The metadata as a ref has them.
+  var storedMetadata: [UInt8] { StoredMetadata(mediaType: mediaType, own: metadata).bytes }
 
   /// Relaxed and replacing, as for a cache.
   public static let relaxed = PutOptions(durability: .relaxed)

@@ -45,7 +45,7 @@ public struct BlockingBlobStore: Sendable {
   package static func open(
     at path: String, in environment: Engine.Environment
   ) throws(BlobStorageError) -> BlockingBlobStore {
-    try BlobStore.open(at: path, StoreConfiguration(), environment).blocking
+    try BlobStore.open(at: path, StoreConfiguration(), in: environment).blocking
   }
 
   /// Closes the store.

@@ -34,7 +34,7 @@ package struct MemoryPut: Sendable {
         key: item.key)
     }
     var options = options
-    options.metadata = item.metadata
+    (options.metadata, options.mediaType) = (item.metadata, item.mediaType)
     return try prepare(key, item.data, options)
   }
 
@@ -44,7 +44,7 @@ package struct MemoryPut: Sendable {
   package func prepare(
     _ key: [UInt8], _ data: Data, _ options: PutOptions, looksUp: Bool = true, joins: Bool = false
   ) throws(BlobStorageError) -> Item {
-    try Self.check(options.metadata)
+    try Self.check(options)
     let plan = try planner(options.codec).plan(data.bytes, key: key, looksUp: looksUp, joins: joins)
     return Item(key: key, plan: plan, data: data, ref: RefOptions(options))
   }
@@ -55,7 +55,15 @@ package struct MemoryPut: Sendable {
     return planner.with(try CodecChoice(kind))
   }
 
-  static func check(_ metadata: [UInt8]) throws(BlobStorageError) {
+  /// - Throws: `invalidArgument` for what is no media type, `limitExceeded` for metadata that are too long.
+  static func check(_ options: PutOptions) throws(BlobStorageError) {
+    if let type = options.mediaType, !StoredMetadata.isMediaType(type) {
+      throw BlobStorageError(
+        .invalidArgument,
+        "“\(type.prefix(40))” is no media type: it is like text/plain, with at most"
+          + " \(StoredMetadata.mediaTypeByteCountMax) ASCII characters.")
+    }
+    let metadata = options.storedMetadata
     guard metadata.count <= BlobLimits.maximumMetadataByteCount else {
       throw BlobStorageError(
         .limitExceeded,

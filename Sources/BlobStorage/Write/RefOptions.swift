@@ -7,6 +7,6 @@ package struct RefOptions: Sendable {
   init(_ options: PutOptions) {
     replacement = options.replacement
     condition = options.condition
-    metadata = options.metadata
+    metadata = options.storedMetadata
   }
 }

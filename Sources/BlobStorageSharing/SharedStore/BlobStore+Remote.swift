@@ -31,10 +31,11 @@ extension BlobStore {
     remote: RemoteConfiguration = RemoteConfiguration()
   ) async throws(BlobStorageError) -> BlobStore {
     try await blocking { () throws(BlobStorageError) in
-      let engine = try Engine(
-        path: state, configuration: configuration,
-        remote: Engine.Remote(objects: objects, configuration: remote))
-      return BlobStore(waitingEngine: engine)
+      try BlobStore(waiting: { () throws(BlobStorageError) in
+        try Engine(
+          path: state, configuration: configuration,
+          remote: Engine.Remote(objects: objects, configuration: remote))
+      })
     }
   }
 }

@@ -155,7 +155,10 @@ struct StreamingTests {
 
   @Test("waits for a thread no longer than its task, and a store is closed all the same")
   func queued() async throws {
-    let store = BlobStore(waitingEngine: try place.engine())
+    let (path, configuration) = (place.path, StoreConfiguration(threadCount: 2))
+    let store = try BlobStore(waiting: { () throws(BlobStorageError) in
+      try Engine(path: path, configuration: configuration)
+    })
     let (gate, begun) = (DispatchSemaphore(value: 0), Gate())
     let blocking = (0..<16).map { index in
       Task {

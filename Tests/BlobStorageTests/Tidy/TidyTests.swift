@@ -9,7 +9,7 @@ struct TidyTests {
     ["Backend"], ["Pack"], ["Catalog"], ["Leases", "Read"], ["Write"], ["Engine"],
     ["Maintenance"], ["Store"],
     // Targets of their own, which the core cannot import.
-    ["Cache"], ["Transfer Files"], ["Transfer", "Reports", "Observation"],
+    ["Cache"], ["Transfer Files"], ["Transfer", "Reports", "Observation", "Testing"],
     // For stores that machines share.
     ["Objects"], ["Packs"], ["Publishing", "Extending"], ["SharedStore"], ["Collecting"],
   ]

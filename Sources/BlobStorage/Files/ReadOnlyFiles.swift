@@ -1,0 +1,35 @@
+import SystemPackage
+
+/// Files that can only be read: every change is refused, as on a read-only mount.
+package struct ReadOnlyFiles: FileSystem {
+  private let files: any FileSystem
+
+  package init(_ files: any FileSystem) { self.files = files }
+
+  package func open(_ path: FilePath, _ intent: OpenIntent) throws(BlobStorageError) -> any File {
+    guard intent == .read else { throw Self.refusal(path) }
+    return try files.open(path, intent)
+  }
+
+  package func status(of path: FilePath) throws(BlobStorageError) -> FileStatus? {
+    try files.status(of: path)
+  }
+  package func list(_ directory: FilePath) throws(BlobStorageError) -> [String] { try files.list(directory) }
+
+  package func availableByteCount(at directory: FilePath) throws(BlobStorageError) -> Int64 {
+    try files.availableByteCount(at: directory)
+  }
+
+  package func createDirectory(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
+  package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) { throw Self.refusal(from) }
+  package func remove(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
+  package func removeDirectory(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
+  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
+  package func mountIdentity(of path: FilePath) -> String { files.mountIdentity(of: path) }
+
+  private static func refusal(_ path: FilePath) -> BlobStorageError {
+    BlobStorageError(
+      .readOnly, "The store was opened for reading only: open it with open(at:) to change it.",
+      path: path.string)
+  }
+}
