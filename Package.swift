@@ -116,7 +116,7 @@ let package = Package(
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageObservation", "BlobStorageReports",
         "BlobStorageSharing",
-        "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "CBlobKernels", "CacheTrial",
+        "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "CBlobKernels", "CacheTrial", "Examples",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       exclude: ["Format/blake3.py", "Format/second_reader.py"], swiftSettings: strict),
@@ -152,6 +152,14 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    // Programs that show how the library is used. No product.
+    .executableTarget(
+      name: "Examples",
+      dependencies: [
+        "BlobStorage", "BlobStorageCache", "BlobStorageObservation", "BlobStorageReports",
+        "BlobStorageTransfer",
+      ],
+      path: "Tests/Examples", swiftSettings: strict),
     // Loads a cache from several processes and watches its limit. No product.
     .executableTarget(
       name: "CacheTrial",
@@ -160,7 +168,8 @@ let package = Package(
     // Runs the tool that is built beside it as a process; it sees nothing of its inside. Of the library it uses a
     // decoder, for screenshots.
     .testTarget(
-      name: "BlobtoolTests", dependencies: ["blobtool", "BlobStorage", "BlobStorageTestSupport"],
+      name: "BlobtoolTests",
+      dependencies: ["blobtool", "BlobStorage", "BlobStorageObservation", "BlobStorageTestSupport"],
       swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6]

@@ -7,22 +7,10 @@ import Testing
 /// A few seconds of the trial that `CacheTrial` runs for minutes.
 @Suite("A cache of several processes")
 struct CacheTrialTests {
-  /// The trial's program, which was built beside the tests.
-  private static func program() throws -> String {
-    let places =
-      [Bundle.main.bundleURL, URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()]
-      + Bundle.allBundles.map { $0.bundleURL.deletingLastPathComponent() }
-    return try #require(
-      places.map { $0.appending(path: "CacheTrial").path }.first {
-        FileManager.default.isExecutableFile(atPath: $0)
-      },
-      "CacheTrial is not built beside the tests")
-  }
-
   /// Starts a worker without reading its output.
   private static func work(_ arguments: [String]) throws -> Process {
     let process = Process()
-    process.executableURL = URL(fileURLWithPath: try program())
+    process.executableURL = URL(fileURLWithPath: try BuiltProgram.path("CacheTrial"))
     process.arguments = ["work"] + arguments
     process.standardOutput = FileHandle.nullDevice
     try process.run()
@@ -32,7 +20,7 @@ struct CacheTrialTests {
   /// Runs the trial to its end, and returns what it measured.
   private static func run(_ arguments: [String]) throws -> Result {
     let process = Process()
-    process.executableURL = URL(fileURLWithPath: try program())
+    process.executableURL = URL(fileURLWithPath: try BuiltProgram.path("CacheTrial"))
     process.arguments = ["run"] + arguments
     let output = Pipe()
     process.standardOutput = output
@@ -100,7 +88,7 @@ struct CacheTrialTests {
     let place = folder.path.string
     process.arguments = [
       "-c",
-      "unshare -m bash -c 'mount -t tmpfs -o size=9m none \(place) && exec \(try Self.program()) run "
+      "unshare -m bash -c 'mount -t tmpfs -o size=9m none \(place) && exec \(try BuiltProgram.path("CacheTrial")) run "
         + "\(place)/store 20000000 300 1 150 0.9 1' 2> /dev/null",
     ]
     let output = Pipe()
