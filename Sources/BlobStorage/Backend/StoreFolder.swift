@@ -23,6 +23,8 @@ package struct StoreFolder: Sendable {
   package var collecting: FilePath { path.entry("gc.lock") }
   package var cache: FilePath { path.entry("cache") }
   package var cacheLock: FilePath { path.entry("cache.lock") }
+  package var holds: FilePath { path.entry("holds") }
+  package var holdsLock: FilePath { path.entry("holds.lock") }
   /// Locks of registered writers: only the state folder of a shared store has it.
   package var members: FilePath { path.entry("members") }
   package var reserve: FilePath { path.entry("reserve") }

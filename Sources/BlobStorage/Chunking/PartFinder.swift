@@ -2,7 +2,7 @@
 ///
 /// What it finds depends on the blob's bytes alone, however they are handed over.
 struct PartFinder: Sendable {
-  /// Longer headers are not waited for.
+  /// Of a longer header no more is looked at, however many bytes are there.
   static let headerByteCountMax = 4 << 10
 
   private var parts: any ContainerParts
@@ -44,7 +44,8 @@ struct PartFinder: Sendable {
   /// - Parameter start: where they begin in the blob: not behind ``knownEnd``.
   mutating func read(_ bytes: UnsafeRawBufferPointer, at start: Int64) {
     while let offset = next, offset >= start, offset - start < bytes.count {
-      let window = PartWindow(UnsafeRawBufferPointer(rebasing: bytes[Int(offset - start)...]))
+      let window = PartWindow(
+        UnsafeRawBufferPointer(rebasing: bytes[Int(offset - start)...].prefix(Self.headerByteCountMax)))
       switch parts.header(in: window, longByteCount: longByteCount) {
       case .incomplete(let byteCount):
         guard byteCount > window.byteCount, byteCount <= Self.headerByteCountMax else {

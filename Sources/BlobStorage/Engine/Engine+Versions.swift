@@ -1,6 +1,3 @@
-import Foundation
-import Synchronization
-
 /// Changes of versions that store no bytes: new versions refer to blobs that are there.
 ///
 /// As long as a version is there, so is all that it needs, and the commit that reads it publishes the new one before any
@@ -39,20 +36,7 @@ extension Engine {
     try check(options.condition, on: try Self.keyBytes(key))
     guard let blob = try openBlob(digest) else { return nil }
     defer { blob.close() }
-    let byteCount = blob.layout.byteCount
-    if byteCount <= Int64(MemoryPut.byteCountMax) {
-      return try put(key, .data(Data(try blob.read(0..<byteCount))), options)
-    }
-    let next = Mutex<Int64>(0)
-    return try put(
-      key,
-      .stream {
-        let start = next.withLock { $0 }
-        guard start < byteCount else { return nil }
-        let part = try blob.firstPart(start..<byteCount)
-        next.withLock { $0 += Int64(part.count) }
-        return part
-      }, options)
+    return try put(key, Self.content(of: blob), options)
   }
 
   /// Gives all versions of a key to one that does not exist; false if there is no such key.

@@ -172,6 +172,7 @@ package final class Collector {
       }
     }
     try marker.markHeld(blobs: blobs, chunks: chunks)
+    try marker.markHolds()
     return leases
   }
 

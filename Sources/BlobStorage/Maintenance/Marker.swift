@@ -63,6 +63,13 @@ package struct Marker {
       try markBlobs(versions.map(\.blob))
       progress(keyCount)
     }
+    try markHolds()
+  }
+
+  /// Marks blobs that are held by name. A process that died may have left a hold of a blob that it had not stored yet.
+  mutating func markHolds() throws(BlobStorageError) {
+    let holds = try HoldFile(engine.folder).read()
+    if !holds.isEmpty { try markHeld(blobs: holds.map(\.digest), chunks: []) }
   }
 
   /// The part of a version that is kept until its page is read.

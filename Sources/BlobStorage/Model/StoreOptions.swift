@@ -81,6 +81,8 @@ public struct PutOptions: Sendable, Hashable {
   public var metadata: [UInt8]
   /// What kind of value it is, such as `image/jpeg`: kept with the version, and compared by nothing.
   public var mediaType: String?
+  /// Set for a put without a key.
+  package var heldPut: HeldPut?
 
   /// Options with these values.
   public init(

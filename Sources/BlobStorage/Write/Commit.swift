@@ -215,7 +215,9 @@ extension WriterSession.Commit {
     let ref = RefRecord(
       key: key, version: stamp, replaced: isReplacing ? newest : .none, digest: digest, byteCount: byteCount,
       created: created ?? wallTime, metadata: options.metadata)
+    if let put = options.heldPut { try put.hold(digest, byteCount) }
     let added = try append(.ref(ref))
+    if options.heldPut != nil { try drop([stamp], of: key) }
     let row = VersionRow(
       place: Place(pack: 0, offset: 0, ordinal: 0), record: ref, recordByteCount: added)
     return (BlobVersion(key: String(decoding: key, as: UTF8.self), stamp: stamp, row: row), added)

@@ -3,10 +3,13 @@ package struct RefOptions: Sendable {
   package var replacement: Replacement
   var condition: ChangeCondition
   package var metadata: [UInt8]
+  /// Set if the version is dropped by its own commit.
+  let heldPut: HeldPut?
 
   init(_ options: PutOptions) {
     replacement = options.replacement
     condition = options.condition
     metadata = options.storedMetadata
+    heldPut = options.heldPut
   }
 }

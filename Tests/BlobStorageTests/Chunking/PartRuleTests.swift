@@ -65,6 +65,23 @@ struct PartRuleTests {
     #expect(Self.first(one) == 56)
   }
 
+  @Test("are the same where a header is longer than what is looked at, however its bytes arrive")
+  func longHeaders() {
+    var random = SplitMix64.announced()
+    // The header of the second member arrives in pieces.
+    let first = SampleContainer.zip([("a", random.bytes(100_000))])
+    var second = SampleContainer.zip([("b", random.bytes(100_000))], hasLongLengths: true)
+    let field: [UInt8] = [0x42, 0x42] + Self.big(5_000, 2).reversed() + [UInt8](repeating: 7, count: 5_000)
+    second.insert(contentsOf: field, at: 31)
+    second.replaceSubrange(28..<30, with: Self.big(25 + field.count, 2).reversed())
+    let zip = Array(first.prefix(31 + 100_000)) + second
+    let whole = BlobChunkerTests.chunks(of: zip)
+    for stride in [377, 4_000, 5_056, 70_000] {
+      let parts = Swift.stride(from: 0, to: zip.count, by: stride).map { min(stride, zip.count - $0) }
+      #expect(BlobChunkerTests.chunks(of: zip, parts: parts) == whole, "\(stride)")
+    }
+  }
+
   @Test("stand before a JPEG's picture also behind fill bytes and markers of no length")
   func jpegMarkers() {
     var random = SplitMix64.announced()

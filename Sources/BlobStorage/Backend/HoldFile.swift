@@ -1,0 +1,79 @@
+import Foundation
+import SystemPackage
+
+/// The file `holds` of a store's folder: the blobs that gc keeps although no version has them. Format.md, "The file holds".
+struct HoldFile {
+  private static let byteCountMax: Int64 = 16 << 20
+
+  private let folder: StoreFolder
+
+  init(_ folder: StoreFolder) { self.folder = folder }
+
+  /// All holds, by name.
+  ///
+  /// - Throws: `corrupted` for a file that cannot be read: what it holds is not known.
+  func read() throws(BlobStorageError) -> [BlobHold] {
+    guard let status = try folder.files.status(of: folder.holds), status.kind == .regular else { return [] }
+    let file = try folder.files.open(folder.holds, .read)
+    defer { file.close() }
+    let byteCount = try file.status().byteCount
+    guard byteCount <= Self.byteCountMax,
+      let holds = Self.holds(try file.bytes(at: 0, Int(byteCount), pack: nil))
+    else {
+      throw BlobStorageError(
+        .corrupted,
+        "\(folder.holds) is damaged, so it is not known which blobs are held: restore it from a backup, or remove it to"
+          + " give up the holds.", path: folder.holds.string)
+    }
+    return holds
+  }
+
+  /// Changes the holds, durably. One process at a time does.
+  func change<T>(_ body: (inout [BlobHold]) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
+    let lock = try folder.files.open(folder.holdsLock, .openOrCreate)
+    defer { lock.close() }
+    guard try lock.lock(.exclusive, withinSeconds: 60) else {
+      throw BlobStorageError(
+        .busy, "Another process is changing the holds of \(folder.path): try again later.")
+    }
+    var holds = try read()
+    let before = holds
+    let result = try body(&holds)
+    guard holds != before else { return result }
+    let bytes = Self.bytes(of: holds.sorted { $0.name < $1.name })
+    guard bytes.count <= Self.byteCountMax else {
+      throw BlobStorageError(.limitExceeded, "A store has no room for more holds: release some.")
+    }
+    try folder.files.replace(folder.holds, with: bytes).close()
+    return result
+  }
+
+  static func bytes(of holds: [BlobHold]) -> [UInt8] {
+    var text = ""
+    for hold in holds {
+      let created = Int64((hold.created.timeIntervalSince1970 * 1_000).rounded())
+      text += "\(Hex.text(Array(hold.name.utf8))) \(hold.digest) \(hold.byteCount) \(created)\n"
+    }
+    return Array((text + Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) + "\n").utf8)
+  }
+
+  static func holds(_ bytes: [UInt8]) -> [BlobHold]? {
+    var lines = String(decoding: bytes, as: UTF8.self).split(
+      separator: "\n", omittingEmptySubsequences: false)
+    guard lines.popLast()?.isEmpty == true, let checksum = lines.popLast() else { return nil }
+    let text = lines.map { $0 + "\n" }.joined()
+    guard Hex.text(CRC32C.checksum(Array(text.utf8).span.bytes)) == checksum else { return nil }
+    var holds: [BlobHold] = []
+    for line in lines {
+      let words = line.split(separator: " ", omittingEmptySubsequences: false)
+      guard words.count == 4, let name = Hex.bytes(words[0]), let digest = BlobDigest(String(words[1])),
+        let byteCount = Int64(words[2]), let created = Int64(words[3])
+      else { return nil }
+      holds.append(
+        BlobHold(
+          name: String(decoding: name, as: UTF8.self), digest: digest, byteCount: byteCount,
+          created: Date(timeIntervalSince1970: Double(created) / 1_000)))
+    }
+    return holds
+  }
+}

@@ -1,0 +1,26 @@
+import Foundation
+
+/// Keeps a blob from gc under a name, although no version may have it.
+public struct BlobHold: Sendable, Hashable, Codable {
+  /// 1 to 255 bytes of UTF-8.
+  public let name: String
+  public let digest: BlobDigest
+  public let byteCount: Int64
+  public let created: Date
+
+  public init(name: String, digest: BlobDigest, byteCount: Int64, created: Date) {
+    self.name = name
+    self.digest = digest
+    self.byteCount = byteCount
+    self.created = created
+  }
+}
+
+/// Holds a blob before its put becomes visible, so that it needs no key.
+package struct HeldPut: Sendable, Hashable {
+  let name: String
+  let hold: @Sendable (BlobDigest, Int64) throws(BlobStorageError) -> Void
+
+  package static func == (one: Self, other: Self) -> Bool { one.name == other.name }
+  package func hash(into hasher: inout Hasher) { hasher.combine(name) }
+}
