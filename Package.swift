@@ -116,7 +116,8 @@ let package = Package(
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageObservation", "BlobStorageReports",
         "BlobStorageSharing",
-        "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "CBlobKernels", "CacheTrial", "Examples",
+        "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "CBlobKernels", "CacheTrial",
+        "Examples",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       exclude: ["Format/blake3.py", "Format/second_reader.py"], swiftSettings: strict),

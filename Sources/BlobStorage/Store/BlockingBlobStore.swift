@@ -66,6 +66,17 @@ public struct BlockingBlobStore: Sendable {
     try store.engine.put(key, content, options)
   }
 
+  /// Stores bytes that are in memory, in whatever form, as the current version of a key.
+  ///
+  /// - Complexity: copies the bytes once.
+  @discardableResult
+  public func put(
+    _ bytes: RawSpan, forKey key: String, options: PutOptions = PutOptions()
+  ) throws(BlobStorageError) -> PutResult {
+    let data = bytes.withUnsafeBytes { Data($0) }
+    return try store.engine.put(key, .data(data), options)
+  }
+
   /// Stores several blobs in one commit: all of them or none.
   @discardableResult
   public func put(_ items: [PutItem], options: PutOptions = PutOptions()) throws(BlobStorageError)
@@ -131,6 +142,14 @@ public struct BlockingBlobStore: Sendable {
     forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
   ) throws(BlobStorageError) -> Data? {
     try store.engine.data(key, version, verification)
+  }
+
+  /// Calls `body` with the bytes of a key's current or named version; nil when there is none.
+  public func withBytes<Result>(
+    forKey key: String, version: BlobVersion.ID? = nil, _ body: (RawSpan) throws(BlobStorageError) -> Result
+  ) throws(BlobStorageError) -> Result? {
+    guard let data = try store.engine.data(key, version) else { return nil }
+    return try body(data.bytes)
   }
 
   /// All versions of a key, newest first.
