@@ -10,6 +10,10 @@ import Synchronization
 /// makes room before it needs it: there is no daemon. Any number of processes share a cache, each with a `BlobCache` of
 /// its own. A value is returned whole and right, or it is missing. Never rely on a value being present. All methods may
 /// be called from any task.
+///
+/// Unless a method says otherwise, it throws what those of `BlobStore` throw. A put is as durable as the configuration says:
+/// relaxed by default, so that after a power cut each value is there whole or not at all. A get takes microseconds and writes
+/// nothing. A put takes one append, and makes room now and then.
 public final class BlobCache: Sendable {
   /// The store that the cache is on.
   public let store: BlobStore

@@ -180,6 +180,8 @@ public struct CacheCounts: Sendable, Hashable, Codable {
   /// Bytes of packs that were freed to make room, and live bytes that had to be copied for it.
   public var freedByteCount: Int64 = 0
   public var copiedByteCount: Int64 = 0
+
+  public init() {}
 }
 
 /// Notes that are made again when they were lost with the catalog, and trimming, which looks at everything.
@@ -403,6 +405,19 @@ public struct CacheStatistics: Sendable, Hashable, Codable {
   public var diskByteCount: Int64
   /// What happened since this process opened the cache.
   public var counts: CacheCounts
+
+  public init(
+    prefix: String, limits: CacheLimits, keyCount: Int, packCount: Int, garbageByteCount: Int64,
+    diskByteCount: Int64, counts: CacheCounts = CacheCounts()
+  ) {
+    self.prefix = prefix
+    self.limits = limits
+    self.keyCount = keyCount
+    self.packCount = packCount
+    self.garbageByteCount = garbageByteCount
+    self.diskByteCount = diskByteCount
+    self.counts = counts
+  }
 
   private enum CodingKeys: String, CodingKey {
     case prefix, limits, garbageByteCount, diskByteCount, counts

@@ -13,6 +13,8 @@ public struct CacheForecast: Sendable, Hashable {
   public var evictedByteCount: Int64 = 0
   /// Bytes that the store's folder now takes on the medium.
   public var diskByteCount: Int64 = 0
+
+  public init() {}
 }
 
 extension Engine {
@@ -25,7 +27,8 @@ extension Engine {
   ) throws(BlobStorageError) -> CacheForecast {
     try limits.check()
     try requireFolderForCache()
-    var forecast = CacheForecast(diskByteCount: try folder.allocatedByteCount())
+    var forecast = CacheForecast()
+    forecast.diskByteCount = try folder.allocatedByteCount()
     let oldestGood = limits.lifetime.map { clock.now() - min(clock.now(), $0.milliseconds) } ?? 0
     var expired = (count: 0, byteCount: Int64(0))
     var (first, last) = (Double.infinity, -Double.infinity)

@@ -16,6 +16,18 @@ public struct BlobInformation: Sendable, Hashable, Codable {
   /// reasons.
   public var unreadable: [String] = []
 
+  public init(
+    version: BlobVersion, chunkCount: Int, codecs: [String: Int] = [:], basedChunkCount: Int = 0,
+    storedByteCount: Int64 = 0, exclusiveByteCount: Int64 = 0
+  ) {
+    self.version = version
+    self.chunkCount = chunkCount
+    self.codecs = codecs
+    self.basedChunkCount = basedChunkCount
+    self.storedByteCount = storedByteCount
+    self.exclusiveByteCount = exclusiveByteCount
+  }
+
   private enum CodingKeys: String, CodingKey {
     case codecs, storedByteCount, exclusiveByteCount, unreadable
     case chunkCount = "chunks"

@@ -24,7 +24,7 @@ public struct BlobUsage: Sendable, Hashable, Codable {
 
     private enum CodingKeys: String, CodingKey { case isCurrent = "current" }
 
-    init(version: BlobVersion, isCurrent: Bool) {
+    public init(version: BlobVersion, isCurrent: Bool) {
       self.version = version
       self.isCurrent = isCurrent
     }
@@ -47,6 +47,11 @@ public struct BlobUsage: Sendable, Hashable, Codable {
     public var key: String
     /// Stored bytes of the chunks that both need.
     public var sharedByteCount: Int64
+
+    public init(key: String, sharedByteCount: Int64) {
+      self.key = key
+      self.sharedByteCount = sharedByteCount
+    }
   }
 
   public var kind: Kind
@@ -66,6 +71,8 @@ public struct BlobUsage: Sendable, Hashable, Codable {
   public var exclusiveByteCount: Int64 = 0
   /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
+
+  public init(kind: Kind) { self.kind = kind }
 
   private enum CodingKeys: String, CodingKey {
     case kind, byteCount, storedByteCount, holderCount, sharerCount, exclusiveByteCount, unreadable

@@ -10,6 +10,13 @@ public struct StoreReport: Sendable, Hashable, Codable {
     public var plainByteCount: Int64
     public var storedByteCount: Int64
 
+    public init(name: String, chunkCount: Int, plainByteCount: Int64, storedByteCount: Int64) {
+      self.name = name
+      self.chunkCount = chunkCount
+      self.plainByteCount = plainByteCount
+      self.storedByteCount = storedByteCount
+    }
+
     private enum CodingKeys: String, CodingKey {
       case name, plainByteCount, storedByteCount
       case chunkCount = "chunks"
@@ -25,6 +32,13 @@ public struct StoreReport: Sendable, Hashable, Codable {
     /// Stored bytes of chunks that no other key needs: what deleting it would free.
     public var exclusiveByteCount: Int64
 
+    public init(key: String, versionCount: Int, byteCount: Int64, exclusiveByteCount: Int64) {
+      self.key = key
+      self.versionCount = versionCount
+      self.byteCount = byteCount
+      self.exclusiveByteCount = exclusiveByteCount
+    }
+
     private enum CodingKeys: String, CodingKey {
       case key, byteCount, exclusiveByteCount
       case versionCount = "versions"
@@ -38,6 +52,13 @@ public struct StoreReport: Sendable, Hashable, Codable {
     public var versionCount: Int
     /// Their plain bytes.
     public var byteCount: Int64
+
+    public init(start: Date, end: Date, versionCount: Int, byteCount: Int64) {
+      self.start = start
+      self.end = end
+      self.versionCount = versionCount
+      self.byteCount = byteCount
+    }
 
     private enum CodingKeys: String, CodingKey {
       case start, end, byteCount
@@ -54,6 +75,14 @@ public struct StoreReport: Sendable, Hashable, Codable {
     public var byteCount: Int64
     /// Bytes of its live records.
     public var liveByteCount: Int64
+
+    public init(name: String, created: Date, isSealed: Bool, byteCount: Int64, liveByteCount: Int64) {
+      self.name = name
+      self.created = created
+      self.isSealed = isSealed
+      self.byteCount = byteCount
+      self.liveByteCount = liveByteCount
+    }
 
     private enum CodingKeys: String, CodingKey {
       case name, created, byteCount, liveByteCount
@@ -75,6 +104,8 @@ public struct StoreReport: Sendable, Hashable, Codable {
   /// Why some blobs could not be followed to their chunks, which are then not counted. Only the first reasons.
   public var unreadable: [String] = []
   public var duration = Duration.zero
+
+  public init(statistics: StoreStatistics) { self.statistics = statistics }
 
   private enum CodingKeys: String, CodingKey {
     case statistics, codecs, largestKeys, busiestKeys, history, packs, unreadable

@@ -32,7 +32,7 @@ struct BucketTests {
   func machines() async throws {
     let missing = try await run("one", ["list"])
     #expect(missing.status == 1)
-    #expect(missing.errors.contains("blobtool init --store s3://BUCKET/PREFIX"))
+    #expect(missing.errors.contains("blobtool init s3://BUCKET/PREFIX"))
     #expect(try await run("one", ["init"]).status == 0)
     #expect(try await run("one", ["init"]).status == 1)
     let bytes = Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 9) })

@@ -16,6 +16,15 @@ public struct StoreActivity: Sendable, Hashable, Codable {
   /// The time left in this phase, as the work saw it at `updated`.
   public var timeLeft: Duration?
 
+  public init(operation: String, subject: String, processID: Int32, started: Date, progress: WorkProgress) {
+    self.operation = operation
+    self.subject = subject
+    self.processID = processID
+    self.started = started
+    updated = started
+    self.progress = progress
+  }
+
   init(_ record: ActivityRecord) {
     operation = record.operation
     subject = record.subject

@@ -10,6 +10,15 @@ import Logging
 ///
 /// A missing thing is nil, damage is `corrupted`. Bytes that do not match their digest are never
 /// returned, unless ``Verification/checksum`` is asked for.
+///
+/// This holds for every method; what differs is said there:
+/// - *Errors.* `closed` after ``close()``; `cancelled`; `invalidArgument` for a key that cannot be one; `io`,
+///   `permissionDenied` and `busy` as the medium and other processes cause them; `noSpace`, `readOnly` and `poisoned` for
+///   changes. A change that throws was not made, except where its sync or its publication in a bucket fails: then it may
+///   be there.
+/// - *Durability.* A change is on the medium on return, unless its `durability` or its options say `relaxed`.
+/// - *Cost.* A lookup takes microseconds, and more where pages of the catalog are not in memory. A change takes one
+///   append, and a sync if it is durable, which concurrent changes share.
 public final class BlobStore: Sendable {
   package typealias Opening = @Sendable () throws(BlobStorageError) -> Engine
 
@@ -218,7 +227,9 @@ extension BlobStore {
     }
   }
 
-  /// Whether the store has a blob with that digest. Without a lease it may be collected at any time.
+  /// Whether the store has a blob with that digest. Unless a version or a hold has it, gc may remove it at any time.
+  ///
+  /// - Complexity: a lookup; a blob of several chunks takes one read.
   public func contains(_ digest: BlobDigest) async throws(BlobStorageError) -> Bool {
     try await run { (engine) throws(BlobStorageError) in try engine.contains(digest) }
   }
@@ -236,11 +247,15 @@ extension BlobStore {
   }
 
   /// All versions of a key, newest first; empty when there is no such key.
+  ///
+  /// - Complexity: memory for each version.
   public func versions(of key: String) async throws(BlobStorageError) -> [BlobVersion] {
     try await run { (engine) throws(BlobStorageError) in try engine.versions(key) }
   }
 
   /// All current versions of a key. They stay readable until the history is closed.
+  ///
+  /// - Complexity: writes a lease for each version.
   public func history(of key: String) async throws(BlobStorageError) -> VersionHistory {
     let pool = pool
     return try await run { (engine) throws(BlobStorageError) in
@@ -257,7 +272,8 @@ extension BlobStore {
 
   /// All keys that begin with `prefix`, in byte order, fetched a page at a time.
   ///
-  /// Keys that are put or dropped meanwhile may be missing. Every other key appears once.
+  /// Keys that are put or dropped meanwhile may be missing. Every other key appears once. Its iterator throws what
+  /// ``keys(prefix:after:limit:)`` throws.
   public func keys(prefix: String = "") -> KeySequence { KeySequence(store: self, prefix: prefix) }
 
   // MARK: Changing
@@ -311,7 +327,7 @@ extension BlobStore {
     return try await put(.data(data), forKey: key, options: options)
   }
 
-  /// The same with options.
+  /// The same with options, which say how durable it is.
   @discardableResult
   public func set(
     _ key: String, to data: Data, options: PutOptions
@@ -321,9 +337,12 @@ extension BlobStore {
 
   /// Stores several blobs in one commit: all of them or none. Meant for many small ones.
   ///
-  /// Ignores the metadata of `options`, because each item has its own.
+  /// Ignores the metadata and media type of `options`, because each item has its own.
   ///
   /// - Returns: one result per item, in their order.
+  /// - Throws: `limitExceeded` for an item of more than 16 MiB or a batch that is too long for one commit;
+  ///   `conditionFailed`. Nothing was changed.
+  /// - Complexity: the items are in memory. They take one append and, if durable, one sync together.
   @discardableResult
   public func put(
     _ items: [PutItem], options: PutOptions = PutOptions()
@@ -345,7 +364,7 @@ extension BlobStore {
     try await run { (engine) throws(BlobStorageError) in try engine.change(changes, durability) }
   }
 
-  /// Drops keys with all their versions, in one commit.
+  /// Drops keys with all their versions, in one commit. Succeeds on a full disk.
   ///
   /// - Returns: the number of keys that existed.
   @discardableResult
@@ -367,7 +386,7 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key that begins with `prefix`.
+  /// Drops every key that begins with `prefix`, some thousand in a commit. If it fails, some may be gone.
   ///
   /// - Returns: the number of keys that existed.
   /// - Throws: `invalidArgument` for the empty prefix, which is most often a mistake: ``deleteAllKeys(durability:)``
@@ -381,7 +400,7 @@ extension BlobStore {
     }
   }
 
-  /// Drops every key.
+  /// Drops every key, some thousand in a commit. If it fails, some may be gone.
   ///
   /// - Returns: the number of keys that existed.
   @discardableResult
