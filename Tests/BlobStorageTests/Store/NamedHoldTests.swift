@@ -128,7 +128,7 @@ struct NamedHoldTests {
       }
       try await other.close()
     }
-    for round in 0..<60 {
+    for round in 0..<24 {
       // The same bytes again and again: the put finds chunks that gc is about to remove.
       let data = Self.bytes(round % 3 == 0 ? 2_000_000 : 30_000, round % 3)
       let hold = try await store.put(.data(data), holding: "hold")
