@@ -45,7 +45,7 @@ public struct ImportOptions: Sendable, Hashable {
 public struct SkippedFile: Sendable, Hashable, Codable {
   /// The path of the file, or the key.
   public var path: String
-  /// The kind of reason: that of the error that stopped the file, or ``BlobStorageError/Code/notRegular``.
+  /// The kind of reason: that of the error that stopped the file, or `notRegular`.
   public var code: BlobStorageError.Code
   /// One sentence for a person.
   public var reason: String

@@ -2,7 +2,7 @@ import Foundation
 
 /// How fast work goes, and how long the rest of it will take, learned from what it has reported.
 ///
-/// Recent work counts most: half as much for every ``halfLifeSeconds`` that have passed. Bytes and files have separate
+/// Recent work counts most: half as much for every eight seconds that have passed. Bytes and files have separate
 /// costs, because a thousand small files take longer than one of the same length. There is no estimate without
 /// evidence: in the first two seconds of a phase, without a total, and after ten seconds without progress. The caller
 /// provides the time.
