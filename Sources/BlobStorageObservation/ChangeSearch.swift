@@ -13,8 +13,10 @@ final class ChangeSearch: Sendable {
     var positions: [PackName: (end: Int64, isWhole: Bool)] = [:]
     var nextNumber: UInt64 = 0
     var generation: String?
-    /// Changed keys that were not named yet.
+    /// Changed keys that were not looked up yet.
     var keys: Set<[UInt8]> = []
+    /// Changes that were not delivered yet.
+    var pending: ArraySlice<KeyChange> = []
     var mustReload = false
   }
 
@@ -26,27 +28,30 @@ final class ChangeSearch: Sendable {
 
   init(prefix: String) { self.prefix = Array(prefix.utf8) }
 
-  /// Up to `countMax` changes; empty if there are none. Several keys are looked up in one view.
-  func next(_ engine: Engine, countMax: Int) throws(BlobStorageError) -> [KeyChange] {
+  /// The next change that was found and not delivered yet.
+  func removePending() -> KeyChange? { state.withLock { $0.pending.popFirst() } }
+
+  /// Finds up to `countMax` changes to deliver; false if there are none. Several keys are looked up in one call.
+  func fill(_ engine: Engine, countMax: Int) throws(BlobStorageError) -> Bool {
     try engine.checkOpen()
     var (keys, mustReload) = removeKeys(countMax)
     if keys.isEmpty, !mustReload {
       try advance(engine)
       (keys, mustReload) = removeKeys(countMax)
     }
-    if mustReload { return [.reload] }
+    var changes: [KeyChange] = mustReload ? [.reload] : []
     do throws(BlobStorageError) {
-      var changes: [KeyChange] = []
       for key in keys {
         let text = String(decoding: key, as: UTF8.self)
         changes.append(try engine.version(text, nil).map { .set($0) } ?? .deleted(text))
       }
-      return changes
     } catch {
-      // They are named again by the next call.
+      // They are looked up again by the next call.
       state.withLock { $0.keys.formUnion(keys) }
       throw error
     }
+    state.withLock { $0.pending = changes[...] }
+    return !changes.isEmpty
   }
 
   private func removeKeys(_ countMax: Int) -> ([[UInt8]], mustReload: Bool) {
@@ -99,31 +104,37 @@ final class ChangeSearch: Sendable {
   ) throws(BlobStorageError) -> Bool {
     guard let file = try engine.backend.openPack(row.name) else { return false }
     defer { file.close() }
+    var isTooMuch = false
     do throws(BlobStorageError) {
       let scanner = try PackScanner(
         file: file, name: row.name, codecs: engine.codecs, store: engine.header,
         upTo: row.isSealed ? nil : row.appliedByteCount)
+      // Refs of this range that nothing in it has dropped again, and keys that changed in another way.
+      var added: [[UInt8]: Set<Stamp>] = [:]
+      var changed: Set<[UInt8]> = []
       func add(_ record: PackRecord) {
         switch record.content {
-        case .ref(let ref): insert(ref.key, &keys)
-        case .drop(let drop): insert(drop.key, &keys)
-        case .chunk, .manifest, .skipped: break
+        case .ref(let ref) where ref.key.starts(with: prefix):
+          added[ref.key, default: []].insert(ref.version)
+          if ref.replaced != .none { changed.insert(ref.key) }
+        case .drop(let drop) where drop.key.starts(with: prefix):
+          let isOfOthers = drop.versions.contains { added[drop.key]?.remove($0) == nil }
+          if isOfOthers { changed.insert(drop.key) }
+        case .ref, .drop, .chunk, .manifest, .skipped: break
         }
+        isTooMuch = isTooMuch || added.count + changed.count > Self.keyCountMax
+        if isTooMuch { (added, changed) = ([:], []) }
       }
+      defer { keys.formUnion(changed.union(added.lazy.filter { !$0.value.isEmpty }.map(\.key))) }
       // The footer of a sealed pack lists its records without their bytes.
       if row.isSealed {
-        _ = try scanner.scan { if $0.offset >= start { add($0) } }
-        return true
+        return try scanner.scan { if $0.offset >= start { add($0) } }.gaps.isEmpty && !isTooMuch
       }
       let header = try scanner.headerOrSubstitute().header
-      return try scanner.scanTail(header, from: start) { add($0) } == row.appliedByteCount
+      return try scanner.scanTail(header, from: start) { add($0) } == row.appliedByteCount && !isTooMuch
     } catch {
       guard error.code == .corrupted || error.code == .packGone else { throw error }
       return false
     }
-  }
-
-  private func insert(_ key: [UInt8], _ keys: inout Set<[UInt8]>) {
-    if key.starts(with: prefix) { keys.insert(key) }
   }
 }

@@ -21,26 +21,32 @@ extension BlobStore {
   /// The sequence remembers positions in packs and at most 10,000 keys, however slow the consumer is. If more has
   /// changed, or if gc has removed what would have told of a change, it says ``KeyChange/reload``.
   ///
-  /// It ends when its task is cancelled and when the store is closed.
+  /// It ends when its task is cancelled and when the store is closed or opened again. A change that was not delivered is
+  /// delivered by the next loop over the same value; two loops at once share the changes.
   ///
   /// - Parameters:
   ///   - prefix: what the keys begin with; all keys by default.
-  ///   - interval: how often it looks for changes of other processes. It looks for those of this store at once.
+  ///   - interval: how often it looks for changes of other processes, a millisecond at least. It looks for those of this
+  ///     store at once.
   /// - Throws: `closed`, `corrupted`; the sequence throws the same.
-  /// - Complexity: a look that finds nothing takes microseconds; one that finds changes reads their records. Changes of
-  ///   other machines appear once this machine has caught up.
+  /// - Complexity: each look reads a row for each pack, and the records that are new. Changes of other machines appear
+  ///   once this machine has caught up.
   public func changes(
     prefix: String = "", interval: Duration = .milliseconds(100)
   ) async throws(BlobStorageError) -> KeyChanges {
     let search = ChangeSearch(prefix: prefix)
-    try await run { (engine) throws(BlobStorageError) in try search.advance(engine) }
-    return KeyChanges(store: self, search: search, interval: interval)
+    let engine = try await run { (engine) throws(BlobStorageError) in
+      try search.advance(engine)
+      return ObjectIdentifier(engine)
+    }
+    return KeyChanges(store: self, engine: engine, search: search, interval: max(interval, .milliseconds(1)))
   }
 }
 
 /// Changes of keys, for one consumer.
 public struct KeyChanges: AsyncSequence, Sendable {
   let store: BlobStore
+  let engine: ObjectIdentifier
   let search: ChangeSearch
   let interval: Duration
 
@@ -48,27 +54,27 @@ public struct KeyChanges: AsyncSequence, Sendable {
 
   public struct AsyncIterator: AsyncIteratorProtocol {
     private let changes: KeyChanges
-    private var pending: ArraySlice<KeyChange> = []
     private static let batchCount = 100
 
     init(_ changes: KeyChanges) { self.changes = changes }
 
     public mutating func next() async throws(BlobStorageError) -> KeyChange? {
-      while !Task.isCancelled {
-        if let change = pending.popFirst() { return change }
-        let (search, signal) = (changes.search, changes.store.engine.catalog.changeSignal)
+      let search = changes.search
+      while !Task.isCancelled, ObjectIdentifier(changes.store.engine) == changes.engine {
+        if let change = search.removePending() { return change }
+        let signal = changes.store.engine.catalog.changeSignal
         // Before the look, so that no commit falls between.
         let count = signal.count
         do throws(BlobStorageError) {
-          let found = try await changes.store.run { (engine) throws(BlobStorageError) in
-            try search.next(engine, countMax: Self.batchCount)
+          let isFilled = try await changes.store.run { (engine) throws(BlobStorageError) in
+            try search.fill(engine, countMax: Self.batchCount)
           }
-          pending = found[...]
+          if isFilled { continue }
         } catch {
           if error.code == .closed || error.isCancellation { return nil }
           throw error
         }
-        if pending.isEmpty { await signal.wait(after: count, atMost: changes.interval) }
+        await signal.wait(after: count, atMost: changes.interval)
       }
       return nil
     }

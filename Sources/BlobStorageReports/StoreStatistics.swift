@@ -5,7 +5,7 @@ import Foundation
 public struct StoreStatistics: Sendable, Hashable, Codable {
   public var keyCount = 0
   public var versionCount = 0
-  /// Distinct blobs that versions point at.
+  /// Distinct blobs that versions point at or that are held.
   public var blobCount = 0
   /// Chunks that versions need.
   public var chunkCount = 0

@@ -51,7 +51,7 @@ public final class TestMedium: Sendable {
   /// Undoes all of it.
   public func heal() { state.withLock { $0 = State() } }
 
-  enum Call { case read, write, sync }
+  enum Call { case read, write, change, sync }
 
   /// Runs before a call; what it throws is the call's failure.
   func begin(_ call: Call, _ path: FilePath) throws(BlobStorageError) {
@@ -60,6 +60,7 @@ public final class TestMedium: Sendable {
     let error: Errno? =
       switch call {
       case .read: state.failsReads ? .ioError : nil
+      case .change: state.isReadOnly ? .readOnlyFileSystem : nil
       case .write: state.isReadOnly ? .readOnlyFileSystem : state.isFull ? .noSpace : nil
       case .sync: state.failsSyncs ? .ioError : nil
       }
@@ -93,9 +94,20 @@ struct TestFiles: FileSystem {
     try system.createDirectory(path)
   }
 
-  func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) { try system.rename(from, to: to) }
-  func remove(_ path: FilePath) throws(BlobStorageError) { try system.remove(path) }
-  func removeDirectory(_ path: FilePath) throws(BlobStorageError) { try system.removeDirectory(path) }
+  func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) {
+    try medium.begin(.change, from)
+    try system.rename(from, to: to)
+  }
+
+  func remove(_ path: FilePath) throws(BlobStorageError) {
+    try medium.begin(.change, path)
+    try system.remove(path)
+  }
+
+  func removeDirectory(_ path: FilePath) throws(BlobStorageError) {
+    try medium.begin(.change, path)
+    try system.removeDirectory(path)
+  }
 
   func syncDirectory(_ path: FilePath) throws(BlobStorageError) {
     try medium.begin(.sync, path)

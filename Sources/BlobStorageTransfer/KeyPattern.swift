@@ -3,17 +3,14 @@
 public struct KeyPattern: Sendable {
   /// The beginning of every key that matches.
   public let prefix: String
-  private let pattern: ShellPattern
+  private let pattern: PatternMatch<Unicode.Scalar>
 
   public init(_ text: String) {
-    pattern = ShellPattern(Self.characters(text))
+    pattern = PatternMatch(pattern: Array(text.unicodeScalars))
     prefix = String(text.unicodeScalars.prefix { !"*?[\\".unicodeScalars.contains($0) })
   }
 
   public func matches(_ key: String) -> Bool {
-    key.utf8.starts(with: prefix.utf8) && pattern.matches(Self.characters(key))
+    key.utf8.starts(with: prefix.utf8) && pattern.matches(Array(key.unicodeScalars))
   }
-
-  /// Composed and decomposed characters are two.
-  private static func characters(_ text: String) -> [Character] { text.unicodeScalars.map { Character($0) } }
 }

@@ -3,21 +3,16 @@ import BlobStorage
 /// A shell pattern: `*` and `?` stand for any bytes and any one character, `[…]` for one of a set, `\` takes the next
 /// character as it is. `*` and `?` match '/' as well.
 package struct ShellPattern: Sendable {
-  private let pattern: [Character]
+  private let pattern: PatternMatch<Character>
   private let isOfFolders: Bool
   private let isOfPaths: Bool
 
   /// A pattern that ends in '/' is one of folders, and that '/' is no part of it.
   package init(_ text: String) {
     isOfFolders = text.count > 1 && text.last == "/"
-    pattern = Array(isOfFolders ? text.dropLast() : text[...])
-    isOfPaths = pattern.contains("/")
-  }
-
-  /// A pattern for ``matches(_:)`` of characters, in which a '/' at the end means itself.
-  init(_ pattern: [Character]) {
-    (isOfFolders, isOfPaths) = (false, true)
-    self.pattern = pattern
+    let characters = Array(isOfFolders ? text.dropLast() : text[...])
+    pattern = PatternMatch(pattern: characters)
+    isOfPaths = characters.contains("/")
   }
 
   /// Whether a file or folder below the root is meant: by its path if the pattern holds a '/', else by its name.
@@ -30,9 +25,14 @@ package struct ShellPattern: Sendable {
   /// Whether the whole text matches.
   ///
   /// - Complexity: text times pattern: the last `*` alone is tried again.
-  package func matches(_ text: String) -> Bool { matches(Array(text)) }
+  package func matches(_ text: String) -> Bool { pattern.matches(Array(text)) }
+}
 
-  func matches(_ text: [Character]) -> Bool {
+/// A shell pattern of characters or of scalars.
+struct PatternMatch<Element: Comparable & ExpressibleByUnicodeScalarLiteral & Sendable>: Sendable {
+  let pattern: [Element]
+
+  func matches(_ text: [Element]) -> Bool {
     var (position, place) = (0, 0)
     var star: (place: Int, position: Int)?
     while position < text.count {
@@ -55,7 +55,7 @@ package struct ShellPattern: Sendable {
   }
 
   /// Where the pattern goes on after matching one character, or nil when it does not match.
-  private func step(_ place: Int, _ character: Character) -> Int? {
+  private func step(_ place: Int, _ character: Element) -> Int? {
     guard place < pattern.count else { return nil }
     switch pattern[place] {
     case "?": return place + 1
@@ -73,7 +73,7 @@ package struct ShellPattern: Sendable {
     }
   }
 
-  private static func contains(_ set: [Character], _ character: Character) -> Bool {
+  private static func contains(_ set: [Element], _ character: Element) -> Bool {
     var index = 0
     while index < set.count {
       if index + 2 < set.count, set[index + 1] == "-" {

@@ -135,17 +135,22 @@ struct VersionArgument: ExpressibleByArgument {
   private var text: String
 
   init?(argument: String) {
-    guard Self.digitCountMin...Self.digitCount ~= argument.count, argument.allSatisfy(\.isHexDigit) else {
+    guard Self.digitCountMin...Self.digitCount ~= argument.count,
+      argument.allSatisfy({ $0.isASCII && $0.isHexDigit })
+    else {
       return nil
     }
     text = argument
   }
 
   /// The ID of the named version; one that no version has if there is none.
-  func id(of key: String, in store: BlobStore) async throws -> BlobVersion.ID? {
+  func id(of key: String, in store: BlobStore) async throws -> BlobVersion.ID {
     if let id = BlobVersion.ID(text) { return id }
     if let id = try await Self.find(text, of: key, in: store) { return id }
-    return BlobVersion.ID(text.padding(toLength: Self.digitCount, withPad: "f", startingAt: 0))
+    guard let id = BlobVersion.ID(text.padding(toLength: Self.digitCount, withPad: "f", startingAt: 0)) else {
+      throw ValidationError("\(text.printable) is no version")
+    }
+    return id
   }
 
   /// The ID that a text names; nil for no text.

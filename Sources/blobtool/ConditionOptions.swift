@@ -22,7 +22,7 @@ struct ConditionOptions: ParsableArguments {
   var hasCondition: Bool { ifVersion != nil || ifAbsent }
 
   func condition(for key: String, in store: BlobStore) async throws -> ChangeCondition {
-    if let id = try await ifVersion?.id(of: key, in: store) { return .current(id) }
+    if let ifVersion { return .current(try await ifVersion.id(of: key, in: store)) }
     return ifAbsent ? .absent : .always
   }
 

@@ -98,6 +98,10 @@ struct VersionLine: Decodable {
     }
     #expect(try await workshop.expect(0, ["get", "k"]).text == "two")
     #expect(try await workshop.expect(0, ["delete", "k", "--dry-run"]).text.contains("1 key"))
+    for text in ["９９９９９９", "99999g", "99999"] {
+      try await workshop.expect(64, ["put", "k", "--if-version", text], input: Data("no".utf8))
+      try await workshop.expect(64, ["delete", "k", "--if-version", text])
+    }
     try await workshop.expect(0, ["delete", "k", "--if-version", second.version])
     try await workshop.expect(0, ["delete", "k", "--if-absent"])
     let gone = try await workshop.expect(

@@ -300,6 +300,7 @@ struct VerificationLine: Decodable {
     #expect(
       try repaired.fields() == [
         "keys", "packs", "damaged", "setAside", "unreadable", "dropped", "losses", "hasLaterRecords",
+        "unreadableHolds",
         "seconds",
       ])
     try await workshop.expect(0, ["put", "k"], input: bytes)

@@ -64,6 +64,7 @@ struct DocumentLibrary: Sendable {
     let store = store
     return AsyncStream { continuation in
       let task = Task {
+        defer { continuation.finish() }
         var names = try await Set(store.keys(prefix: "documents/").reduce(into: []) { $0.append($1.key) })
         continuation.yield(names.sorted())
         for try await change in changes {
@@ -75,7 +76,6 @@ struct DocumentLibrary: Sendable {
           }
           continuation.yield(names.sorted())
         }
-        continuation.finish()
       }
       continuation.onTermination = { _ in task.cancel() }
     }

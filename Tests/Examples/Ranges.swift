@@ -39,12 +39,14 @@ struct FileHandler: Sendable {
       return Response(status: 416, headers: headers)
     }
     headers["Content-Length"] = "\(range.count)"
+    // Opened before the headers go out: it reads the version that they describe, even if that is dropped meanwhile.
+    guard let reader = try await store.reader(forKey: request.path, version: version.id) else {
+      return Response(status: 404)
+    }
     let isPart = headers["Content-Range"] != nil
-    return Response(status: isPart ? 206 : 200, headers: headers) { [store] send in
-      // The version that the headers describe, even if the key has another by now.
-      try await store.withReader(forKey: request.path, version: version.id) { reader in
-        for try await part in reader.chunks(in: range) { try await send(part) }
-      }
+    return Response(status: isPart ? 206 : 200, headers: headers) { send in
+      defer { reader.close() }
+      for try await part in reader.chunks(in: range) { try await send(part) }
     }
   }
 

@@ -13,26 +13,29 @@ struct HoldFile {
   ///
   /// - Throws: `corrupted` for a file that cannot be read: what it holds is not known.
   func read() throws(BlobStorageError) -> [BlobHold] {
-    guard let status = try folder.files.status(of: folder.holds), status.kind == .regular else { return [] }
+    guard let status = try folder.files.status(of: folder.holds) else { return [] }
+    guard status.kind == .regular else { throw unreadable }
     let file = try folder.files.open(folder.holds, .read)
     defer { file.close() }
     let byteCount = try file.status().byteCount
     guard byteCount <= Self.byteCountMax,
       let holds = Self.holds(try file.bytes(at: 0, Int(byteCount), pack: nil))
-    else {
-      throw BlobStorageError(
-        .corrupted,
-        "\(folder.holds) is damaged, so it is not known which blobs are held: restore it from a backup, or remove it to"
-          + " give up the holds.", path: folder.holds.string)
-    }
+    else { throw unreadable }
     return holds
+  }
+
+  private var unreadable: BlobStorageError {
+    BlobStorageError(
+      .corrupted,
+      "\(folder.holds) is damaged, so it is not known which blobs are held: restore it from a backup, or remove it to"
+        + " give up the holds.", path: folder.holds.string)
   }
 
   /// Changes the holds, durably. One process at a time does.
   func change<T>(_ body: (inout [BlobHold]) throws(BlobStorageError) -> T) throws(BlobStorageError) -> T {
     let lock = try folder.files.open(folder.holdsLock, .openOrCreate)
     defer { lock.close() }
-    guard try lock.lock(.exclusive, withinSeconds: 60) else {
+    guard try lock.lock(.exclusive, withinSeconds: 10) else {
       throw BlobStorageError(
         .busy, "Another process is changing the holds of \(folder.path): try again later.")
     }

@@ -1,11 +1,14 @@
 import Foundation
+import Logging
 import Synchronization
 
 /// Holds, and puts without a key.
 ///
 /// A put without a key commits a ref and, with it, the drop of that ref: no view shows it. The hold is written before the
-/// commit is published. A collection that condemns packs later waits for the commit and then reads the holds; what was
+/// commit begins. A collection that condemns packs later waits for the commit and then reads the holds; what was
 /// condemned before, the commit does not share. So from the commit on, every collection sees the hold.
+///
+/// A process that dies in between leaves a hold of a blob that is not there. The same put again completes it.
 extension Engine {
   /// Puts content without a key.
   package func put(
@@ -13,24 +16,28 @@ extension Engine {
   ) throws(BlobStorageError) -> BlobHold {
     try checkOpen()
     try checkHolds(name)
-    let file = HoldFile(folder)
-    if let known = try file.read().first(where: { $0.name == name }) { throw Self.isHeld(known) }
-    let held = Mutex<BlobHold?>(nil)
+    let (file, held) = (HoldFile(folder), PendingHold())
     var options = options
     options.durability = .durable
     options.condition = .always
-    options.heldPut = HeldPut(name: name) { [clock] (digest, byteCount) throws(BlobStorageError) in
-      let hold = BlobHold(
+    options.heldPut = HeldPut(name: name) { [self] (digest, byteCount) throws(BlobStorageError) in
+      // The commit may be tried more than once.
+      if held.hold?.digest == digest { return }
+      let new = BlobHold(
         name: name, digest: digest, byteCount: byteCount,
         created: Date(timeIntervalSince1970: Double(clock.now()) / 1_000))
-      let isOwn = held.withLock { $0?.digest == digest }
-      // The commit may be tried more than once.
-      guard !isOwn else { return }
       try file.change { (holds) throws(BlobStorageError) in
-        if let known = holds.first(where: { $0.name == name }) { throw Self.isHeld(known) }
-        holds.append(hold)
+        if let index = holds.firstIndex(where: { $0.name == name }) {
+          let known = holds[index]
+          // One whose blob is not there was left by a process that died.
+          if known.digest != digest, try contains(known.digest) { throw Self.isHeld(known) }
+          if known.digest == digest { return held.set(known, isNew: false) }
+          holds.remove(at: index)
+        }
+        // Before it is written: whether a write that fails has happened is not known.
+        held.set(new, isNew: true)
+        holds.append(new)
       }
-      held.withLock { $0 = hold }
     }
     do throws(BlobStorageError) {
       let key = "put without a key " + Hex.text(environment.randomNumber())
@@ -42,10 +49,18 @@ extension Engine {
         }
       }
     } catch {
-      if held.withLock({ $0 != nil }) { _ = try unlessCorrupted(try release(name)) }
+      if let new = held.newHold {
+        do throws(BlobStorageError) {
+          try folder.withReserve { () throws(BlobStorageError) in
+            try file.change { (holds) in holds.removeAll { $0 == new } }
+          }
+        } catch {
+          logger.warning("A hold could not be taken back.", metadata: ["reason": "\(error.message)"])
+        }
+      }
       throw error
     }
-    guard let hold = held.withLock({ $0 }) else {
+    guard let hold = held.hold else {
       throw BlobStorageError(.io, "The blob was stored and not held: put it again.")
     }
     return hold
@@ -63,10 +78,13 @@ extension Engine {
   /// Ends a hold; false if there is none of that name.
   package func release(_ name: String) throws(BlobStorageError) -> Bool {
     try checkOpen()
-    return try HoldFile(folder).change { (holds) throws(BlobStorageError) in
-      let count = holds.count
-      holds.removeAll { $0.name == name }
-      return holds.count < count
+    // A caller that releases wants to free room, so releasing must not need room.
+    return try folder.withReserve { () throws(BlobStorageError) in
+      try HoldFile(folder).change { (holds) in
+        let count = holds.count
+        holds.removeAll { $0.name == name }
+        return holds.count < count
+      }
     }
   }
 
@@ -102,4 +120,15 @@ extension Engine {
       return part
     }
   }
+}
+
+/// What a put without a key has held so far.
+private final class PendingHold: Sendable {
+  private let state = Mutex<(hold: BlobHold?, isNew: Bool)>((nil, false))
+
+  var hold: BlobHold? { state.withLock { $0.hold } }
+  /// The hold, if this put has made it.
+  var newHold: BlobHold? { state.withLock { $0.isNew ? $0.hold : nil } }
+
+  func set(_ hold: BlobHold, isNew: Bool) { state.withLock { $0 = (hold, isNew) } }
 }

@@ -143,7 +143,11 @@ package final class Engine: Sendable {
     self.environment = environment
     weaknesses = environment.weaknesses
     codecs = CodecPool()
-    for part in [folder.packs, folder.leases] { try folder.makePart(part) }
+    try folder.makePart(folder.packs)
+    do throws(BlobStorageError) { try folder.makePart(folder.leases) } catch {
+      // A copy may lack the empty folder; who cannot write has no leases.
+      guard error.isRefusal else { throw error }
+    }
     let identity = MediumIdentity(
       boot: environment.bootIdentity,
       mount: environment.mountIdentity ?? folder.files.mountIdentity(of: folder.path))
@@ -229,6 +233,9 @@ package final class Engine: Sendable {
     leases.close()
     catalog.close()
     work.close()
+    // A store that was opened again keeps this engine, but nothing of what it had open.
+    packs.forgetAll()
+    catalog.changeSignal.send()
   }
 
   /// A session with packs of its own, for work that must not share a pack with puts; to be closed if packs are published.

@@ -24,7 +24,8 @@ package struct ReadOnlyFiles: FileSystem {
   package func rename(_ from: FilePath, to: FilePath) throws(BlobStorageError) { throw Self.refusal(from) }
   package func remove(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
   package func removeDirectory(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
-  package func syncDirectory(_ path: FilePath) throws(BlobStorageError) { throw Self.refusal(path) }
+  /// Nothing was changed that would have to be synced.
+  package func syncDirectory(_ path: FilePath) {}
   package func mountIdentity(of path: FilePath) -> String { files.mountIdentity(of: path) }
 
   private static func refusal(_ path: FilePath) -> BlobStorageError {

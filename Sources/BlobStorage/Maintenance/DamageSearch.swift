@@ -14,12 +14,29 @@ struct DamageSearch {
 
   init(_ engine: Engine) { self.engine = engine }
 
+  /// Calls `body` with every hold by name and with what its blob needs, as for versions. A blob that is not there at all
+  /// was never stored: a process died before.
+  private func forEachHold(
+    _ body: (_ key: String, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
+    _ isInteresting: (BlobDigest) -> Bool
+  ) throws(BlobStorageError) {
+    for hold in try HoldFile(engine.folder).read() {
+      let isStored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+        if try transaction.chunkRow(hold.digest) != nil { return true }
+        return try transaction.manifestRow(hold.digest) != nil
+      }
+      guard isStored else { continue }
+      try body("hold " + hold.name, hold.digest, try needs(of: hold.digest, isInteresting))
+    }
+  }
+
   /// Calls `body` with every version and with those of the digests it needs that are missing, or that
   /// `isInteresting` says; a digest that is there and not interesting is left out.
   func forEachVersion(
     _ body: (_ key: String, _ digest: BlobDigest, _ needs: [Need]) throws(BlobStorageError) -> Void,
     isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
+    try forEachHold(body, isInteresting)
     // Most blobs are shared by few versions; the answer for the last many is kept.
     var known: [BlobDigest: [Need]] = [:]
     try engine.forEachPage(countMax: 500) { (page) throws(BlobStorageError) in

@@ -68,8 +68,17 @@ package struct Marker {
 
   /// Marks blobs that are held by name. A process that died may have left a hold of a blob that it had not stored yet.
   mutating func markHolds() throws(BlobStorageError) {
-    let holds = try HoldFile(engine.folder).read()
-    if !holds.isEmpty { try markHeld(blobs: holds.map(\.digest), chunks: []) }
+    let digests = try HoldFile(engine.folder).read().map(\.digest)
+    guard !digests.isEmpty else { return }
+    let stored = try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var stored: [BlobDigest] = []
+      for digest in digests {
+        if try transaction.chunkRow(digest) == nil, try transaction.manifestRow(digest) == nil { continue }
+        stored.append(digest)
+      }
+      return stored
+    }
+    try markBlobs(stored)
   }
 
   /// The part of a version that is kept until its page is read.

@@ -94,6 +94,10 @@ struct Repairer {
     } isInteresting: { digest in
       baseless.contains(digest) || lost.contains(digest)
     }
+    for hold in try engine.holds() {
+      let needs = try DamageSearch(engine).needs(of: hold.digest) { lost.contains($0) }
+      if needs.contains(where: { lost.contains($0.digest) }) { report.unreadableHolds.append(hold.name) }
+    }
     // What a later build can read is not lost.
     if acceptsLosses, !report.hasLaterRecords {
       let outcome = try drop(report.unreadable, lost: lost)

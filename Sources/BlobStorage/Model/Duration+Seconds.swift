@@ -19,10 +19,15 @@ extension KeyedEncodingContainer {
 
 extension KeyedDecodingContainer {
   package func decode(_ type: Duration.Type, forKey key: Key) throws -> Duration {
-    .seconds(try decode(Double.self, forKey: key))
+    let seconds = try decode(Double.self, forKey: key)
+    guard abs(seconds) < 1e12 else {
+      throw DecodingError.dataCorruptedError(forKey: key, in: self, debugDescription: "too many seconds")
+    }
+    return .seconds(seconds)
   }
 
   package func decodeIfPresent(_ type: Duration.Type, forKey key: Key) throws -> Duration? {
-    try decodeIfPresent(Double.self, forKey: key).map { .seconds($0) }
+    guard contains(key), try !decodeNil(forKey: key) else { return nil }
+    return try decode(Duration.self, forKey: key)
   }
 }

@@ -1,19 +1,23 @@
 /// Why a collection kept garbage.
 public struct GarbageObstacle: Sendable, Hashable, Codable, CustomStringConvertible {
   /// A stable name for a kind of obstacle. More can be added: switch over them with a default.
-  public enum Code: String, Sendable, Hashable, Codable {
+  public struct Code: RawRepresentable, Sendable, Hashable, Codable {
     /// The file of a pack is missing: run repair.
-    case missingPack
+    public static let missingPack = Self(rawValue: "missingPack")
     /// A pack has places that cannot be read: run repair.
-    case damagedPack
+    public static let damagedPack = Self(rawValue: "damagedPack")
     /// A version needs a chunk or manifest that is not there: run verify.
-    case missingChunk
+    public static let missingChunk = Self(rawValue: "missingChunk")
     /// A version needs a chunk or manifest that a read found damaged: run verify.
-    case damagedChunk
+    public static let damagedChunk = Self(rawValue: "damagedChunk")
     /// A record cannot be read, and may need anything: run verify.
-    case unreadable
+    public static let unreadable = Self(rawValue: "unreadable")
     /// Copies of an earlier collection are not published yet: collect again once the bucket can be reached.
-    case unpublished
+    public static let unpublished = Self(rawValue: "unpublished")
+
+    public let rawValue: String
+
+    public init(rawValue: String) { self.rawValue = rawValue }
   }
 
   public var code: Code

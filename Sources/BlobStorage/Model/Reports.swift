@@ -189,6 +189,8 @@ public struct RepairReport: Sendable, Hashable, Codable {
   public var damaged: [Damage] = []
   /// Versions that cannot be read until the same bytes are put again.
   public var unreadable: [UnreadableVersion] = []
+  /// Names of holds whose blobs cannot be read until the same bytes are put again.
+  public var unreadableHolds: [String] = []
   /// Whether packs have records that only a later build can read: they are left alone.
   public var hasLaterRecords = false
   /// Versions that could not be read, and were dropped because their loss was accepted.
@@ -202,7 +204,7 @@ public struct RepairReport: Sendable, Hashable, Codable {
   public init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case setAside, damaged, unreadable, hasLaterRecords, dropped, losses
+    case setAside, damaged, unreadable, unreadableHolds, hasLaterRecords, dropped, losses
     case packCount = "packs"
     case keyCount = "keys"
     case duration = "seconds"

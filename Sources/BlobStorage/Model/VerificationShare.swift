@@ -12,6 +12,18 @@ public struct VerificationShare: Sendable, Hashable, Codable {
     self.count = count
   }
 
+  public init(from decoder: any Decoder) throws {
+    let container = try decoder.container(keyedBy: CodingKeys.self)
+    let (number, count) = (
+      try container.decode(Int.self, forKey: .number), try container.decode(Int.self, forKey: .count)
+    )
+    guard let share = Self(number: number, count: count) else {
+      throw DecodingError.dataCorruptedError(
+        forKey: .number, in: container, debugDescription: "not from 1 to the count")
+    }
+    self = share
+  }
+
   /// Packs of one writer follow each other in the shares.
   func contains(_ pack: PackName) -> Bool { contains(pack.writer &+ UInt64(pack.sequence)) }
 

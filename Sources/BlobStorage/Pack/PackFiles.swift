@@ -86,6 +86,8 @@ package final class PackFiles: Sendable {
   }
 
   /// Forgets these packs: they are opened again.
+  package func forgetAll() { forget(Set(state.withLock { Array($0.files.keys) })) }
+
   package func forget(_ names: Set<PackName>) {
     state.withLock { state in
       for name in names { state.files[name] = nil }

@@ -1,5 +1,6 @@
 import Foundation
 import Logging
+import SystemPackage
 
 /// A content-addressed store of blobs in a folder: keys with versions, deduplicated and compressed chunks.
 ///
@@ -53,7 +54,9 @@ public final class BlobStore: Sendable {
     at path: String, _ configuration: StoreConfiguration,
     in environment: Engine.Environment = Engine.Environment()
   ) throws(BlobStorageError) -> BlobStore {
-    try BlobStore(pool: .shared) { () throws(BlobStorageError) in
+    // A program may change its folder before it opens the store again.
+    let path = try Engine.absolute(path).string
+    return try BlobStore(pool: .shared) { () throws(BlobStorageError) in
       let engine = try Engine(path: path, configuration: configuration, environment: environment)
       try engine.adoptCacheLimits()
       return engine

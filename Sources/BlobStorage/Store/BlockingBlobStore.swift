@@ -141,14 +141,20 @@ public struct BlockingBlobStore: Sendable {
   public func data(
     forKey key: String, version: BlobVersion.ID? = nil, verification: Verification = .digest
   ) throws(BlobStorageError) -> Data? {
-    try store.engine.data(key, version, verification)
+    let engine = store.engine
+    return try engine.measured { () throws(BlobStorageError) in
+      try engine.data(key, version, verification)
+    } _: {
+      data, duration in
+      data.map { .read(byteCount: Int64($0.count), duration: duration) }
+    }
   }
 
   /// Calls `body` with the bytes of a key's current or named version; nil when there is none.
   public func withBytes<Result>(
     forKey key: String, version: BlobVersion.ID? = nil, _ body: (RawSpan) throws(BlobStorageError) -> Result
   ) throws(BlobStorageError) -> Result? {
-    guard let data = try store.engine.data(key, version) else { return nil }
+    guard let data = try data(forKey: key, version: version) else { return nil }
     return try body(data.bytes)
   }
 

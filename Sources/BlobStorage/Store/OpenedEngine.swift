@@ -22,7 +22,7 @@ final class OpenedEngine: Sendable {
     guard let pointer = UnsafeRawPointer(bitPattern: current.load(ordering: .acquiring)) else {
       preconditionFailure("a store has an engine")
     }
-    return Unmanaged<Engine>.fromOpaque(pointer).takeUnretainedValue()
+    return withExtendedLifetime(self) { Unmanaged<Engine>.fromOpaque(pointer).takeUnretainedValue() }
   }
 
   private static func address(of engine: Engine) -> UInt {

@@ -215,7 +215,6 @@ extension WriterSession.Commit {
     let ref = RefRecord(
       key: key, version: stamp, replaced: isReplacing ? newest : .none, digest: digest, byteCount: byteCount,
       created: created ?? wallTime, metadata: options.metadata)
-    if let put = options.heldPut { try put.hold(digest, byteCount) }
     let added = try append(.ref(ref))
     if options.heldPut != nil { try drop([stamp], of: key) }
     let row = VersionRow(

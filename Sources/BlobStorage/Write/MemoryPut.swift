@@ -148,7 +148,9 @@ package struct MemoryPut: Sendable {
   func commit(
     _ item: Item, _ durability: Durability
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
-    try writer.commit(on: [item.key]) { (commit) throws(BlobStorageError) in
+    // Before the commit holds a lock.
+    try item.ref.heldPut?.hold(item.plan.digest, Int64(item.plan.byteCount))
+    return try writer.commit(on: [item.key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = durability == .durable
       var joined: [BlobDigest: Int] = [:]
       return try append(item, to: &commit, &joined)

@@ -224,6 +224,7 @@ package struct StreamPut {
     _ total: Intake.Added,
     _ lossCount: Int
   ) throws(BlobStorageError) -> (PutResult, WriterSession.Watermark?) {
+    try options.heldPut?.hold(digest, byteCount)
     let (result, watermark) = try writer.commit(on: [key]) { (commit) throws(BlobStorageError) in
       commit.isPromised = options.durability == .durable
       try commit.checkNothingLost(since: lossCount)

@@ -41,6 +41,12 @@ struct RepairCommand: StoreCommand {
       throw Failure(
         ExitStatus.damaged, "Damaged packs have records of a later build: repair the store with that build.")
     }
+    if !report.unreadableHolds.isEmpty {
+      let names = report.unreadableHolds.map { "“\($0.printable)”" }.joined(separator: ", ")
+      throw Failure(
+        ExitStatus.damaged,
+        "The blobs of these holds cannot be read until the same bytes are put again: \(names).")
+    }
     if !report.unreadable.isEmpty {
       throw Failure(
         ExitStatus.damaged,
