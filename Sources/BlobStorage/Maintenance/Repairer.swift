@@ -94,9 +94,10 @@ struct Repairer {
     } isInteresting: { digest in
       baseless.contains(digest) || lost.contains(digest)
     }
+    let harmed = lost.union(findings.lazy.compactMap(\.digest))
     for hold in try engine.holds() {
-      let needs = try DamageSearch(engine).needs(of: hold.digest) { lost.contains($0) }
-      if needs.contains(where: { lost.contains($0.digest) }) { report.unreadableHolds.append(hold.name) }
+      let needs = try DamageSearch(engine).needs(of: hold.digest) { harmed.contains($0) }
+      if needs.contains(where: { harmed.contains($0.digest) }) { report.unreadableHolds.append(hold.name) }
     }
     // What a later build can read is not lost.
     if acceptsLosses, !report.hasLaterRecords {
