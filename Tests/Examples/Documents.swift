@@ -92,7 +92,7 @@ struct DocumentLibrary: Sendable {
   while let list = await names.next(), list.isEmpty {}
   let second = try await library.open("letter")!
   first.content.text = "Dear Ada, thank you."
-  guard try await library.save("letter", first) != nil else { fatalError("nobody else has saved") }
+  print("saved:", try await library.save("letter", first) != nil)
   print("saved over another window's work:", try await library.save("letter", second) != nil)
   let history = try await library.history("letter")
   print("versions", history.count)
