@@ -23,8 +23,9 @@ final class ChangeSearch: Sendable {
   private static let keyCountMax = 10_000
 
   private let prefix: [UInt8]
-  // One consumer looks at a time.
   private let state = Mutex(State())
+  /// One look at a time, should several loops share the changes.
+  private let turn = IOLock<Void>(())
 
   init(prefix: String) { self.prefix = Array(prefix.utf8) }
 
@@ -33,7 +34,13 @@ final class ChangeSearch: Sendable {
 
   /// Finds up to `countMax` changes to deliver; false if there are none. Several keys are looked up in one call.
   func fill(_ engine: Engine, countMax: Int) throws(BlobStorageError) -> Bool {
+    try turn.withLock { (_) throws(BlobStorageError) in try fillInTurn(engine, countMax) }
+  }
+
+  private func fillInTurn(_ engine: Engine, _ countMax: Int) throws(BlobStorageError) -> Bool {
     try engine.checkOpen()
+    // Another loop has just looked.
+    if state.withLock({ !$0.pending.isEmpty }) { return true }
     var (keys, mustReload) = removeKeys(countMax)
     if keys.isEmpty, !mustReload {
       try advance(engine)
@@ -85,7 +92,11 @@ final class ChangeSearch: Sendable {
       if state.keys.count > Self.keyCountMax { state.mustReload = true }
     }
     (state.positions, state.nextNumber, state.generation) = (positions, nextNumber, generation)
-    self.state.withLock { $0 = state }
+    self.state.withLock { [state] current in
+      let pending = current.pending
+      current = state
+      current.pending = pending
+    }
   }
 
   private func hidesChanges(

@@ -13,9 +13,9 @@ public enum KeyChange: Sendable, Hashable {
 extension BlobStore {
   /// The changes that become visible from now on, in this process or any other, to keys that begin with a prefix.
   ///
-  /// Call it first and load what you show afterwards: then nothing is missed in between. The sequence names a key after
+  /// Call it first and load what you show afterwards: then no change is missed. The sequence names a key after
   /// its last change at least once, with the state it has when it is named. So a consumer that applies each change to
-  /// what it loaded shows the final state. It does not promise every state in between: several changes of a key can
+  /// what it loaded shows the final state. It does not promise every state on the way: several changes of a key can
   /// arrive as one. A key may also be named without a change, after gc has moved its versions.
   ///
   /// The sequence remembers positions in packs and at most 10,000 keys, however slow the consumer is. If more has

@@ -8,7 +8,7 @@ import Synchronization
 /// commit begins. A collection that condemns packs later waits for the commit and then reads the holds; what was
 /// condemned before, the commit does not share. So from the commit on, every collection sees the hold.
 ///
-/// A process that dies in between leaves a hold of a blob that is not there. The same put again completes it.
+/// A process that dies before the commit leaves a hold of a blob that is not there. The same put again completes it.
 extension Engine {
   /// Puts content without a key.
   package func put(

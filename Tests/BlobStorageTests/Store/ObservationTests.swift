@@ -99,6 +99,37 @@ struct ObservationTests {
     }
   }
 
+  private final class Counts: Sendable {
+    private let state = Mutex<[String: Int]>([:])
+    var all: [String: Int] { state.withLock { $0 } }
+    func add(_ key: String) { state.withLock { $0[key, default: 0] += 1 } }
+  }
+
+  @Test("are shared by loops over the same value, each delivered once")
+  func shared() async throws {
+    let changes = try await store.changes(interval: .milliseconds(1))
+    let seen = Counts()
+    var loops: [Task<Void, any Error>] = []
+    for _ in 0..<4 {
+      loops.append(
+        Task {
+          for try await change in changes {
+            if case .set(let version) = change { seen.add(version.key) }
+          }
+        })
+    }
+    for key in 0..<300 { try await store.set("\(key)", to: Data([1]), durability: .relaxed) }
+    let end = ContinuousClock.now + .seconds(30)
+    while seen.all.count < 300, ContinuousClock.now < end {
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    #expect(seen.all.count == 300 && seen.all.values.allSatisfy { $0 == 1 })
+    for loop in loops {
+      loop.cancel()
+      try await loop.value
+    }
+  }
+
   @Test("of another store on the folder arrive, too, whatever its commits do", arguments: 0..<4)
   func others(_ round: Int) async throws {
     var random = SplitMix64.announced()
