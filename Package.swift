@@ -18,6 +18,7 @@ let package = Package(
     .library(name: "BlobStorageReports", targets: ["BlobStorageReports"]),
     .library(name: "BlobStorageTesting", targets: ["BlobStorageTesting"]),
     .library(name: "BlobStorageTransfer", targets: ["BlobStorageTransfer"]),
+    .library(name: "BlobStorageTrees", targets: ["BlobStorageTrees"]),
     .library(name: "BlobStorageDropIn", targets: ["BlobStorageDropIn"]),
     .library(name: "BlobStorageS3", targets: ["BlobStorageS3"]),
     .executable(name: "blobtool", targets: ["blobtool"]),
@@ -57,11 +58,13 @@ let package = Package(
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
+    // States of trees of files, and which of them are kept.
+    .target(name: "BlobStorageTrees", dependencies: ["BlobStorage"], swiftSettings: strict),
     // Imports, exports and copies.
     .target(
       name: "BlobStorageTransfer",
       dependencies: [
-        "BlobStorage", "BlobStorageCache", "CBlobKernels",
+        "BlobStorage", "BlobStorageCache", "BlobStorageTrees", "CBlobKernels",
         .product(name: "SystemPackage", package: "swift-system"),
       ],
       swiftSettings: strict),
@@ -98,6 +101,7 @@ let package = Package(
       name: "blobtool",
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageReports", "BlobStorageS3", "BlobStorageTransfer",
+        "BlobStorageTrees",
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "SystemPackage", package: "swift-system"),
       ],
@@ -116,7 +120,9 @@ let package = Package(
       dependencies: [
         "BlobStorage", "BlobStorageCache", "BlobStorageObservation", "BlobStorageReports",
         "BlobStorageSharing",
-        "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "CBlobKernels", "CacheTrial",
+        "BlobStorageTestSupport", "BlobStorageTesting", "BlobStorageTransfer", "BlobStorageTrees",
+        "CBlobKernels",
+        "CacheTrial",
         "Examples",
         .product(name: "SystemPackage", package: "swift-system"),
       ],

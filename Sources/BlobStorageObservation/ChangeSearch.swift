@@ -29,6 +29,10 @@ final class ChangeSearch: Sendable {
 
   init(prefix: String) { self.prefix = Array(prefix.utf8) }
 
+  private func isObserved(_ key: [UInt8]) -> Bool {
+    key.starts(with: prefix) && !InternalKey.isInternal(key)
+  }
+
   /// The next change that was found and not delivered yet.
   func removePending() -> KeyChange? { state.withLock { $0.pending.popFirst() } }
 
@@ -125,10 +129,10 @@ final class ChangeSearch: Sendable {
       var changed: Set<[UInt8]> = []
       func add(_ record: PackRecord) {
         switch record.content {
-        case .ref(let ref) where ref.key.starts(with: prefix):
+        case .ref(let ref) where isObserved(ref.key):
           added[ref.key, default: []].insert(ref.version)
           if ref.replaced != .none { changed.insert(ref.key) }
-        case .drop(let drop) where drop.key.starts(with: prefix):
+        case .drop(let drop) where isObserved(drop.key):
           let isOfOthers = drop.versions.contains { added[drop.key]?.remove($0) == nil }
           if isOfOthers { changed.insert(drop.key) }
         case .ref, .drop, .chunk, .manifest, .skipped: break

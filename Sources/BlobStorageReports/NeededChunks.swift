@@ -49,9 +49,9 @@ extension Engine {
     return { progress(WorkProgress(phase: "marking", doneCount: $0, totalCount: max($0, total))) }
   }
 
-  /// Calls `body` with every key and its versions, in byte order.
+  /// Calls `body` with every key and its versions, in byte order, internal keys included.
   func forEachKey(_ body: (KeyVersions) throws(BlobStorageError) -> Void) throws(BlobStorageError) {
-    var pages = KeyPages(catalog, countMax: 4_096)
+    var pages = KeyPages(catalog, includesInternal: true, countMax: 4_096)
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
       let versions = try transaction.versions(of: name)
       return versions.isEmpty ? nil : ((key, versions), versions.count)

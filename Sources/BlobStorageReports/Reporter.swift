@@ -112,7 +112,7 @@ final class Reporter {
 
   private func measure(_ entry: Engine.KeyVersions) throws(BlobStorageError) -> StoreReport.Key {
     var key = StoreReport.Key(
-      key: String(decoding: entry.key, as: UTF8.self), versionCount: entry.versions.count, byteCount: 0,
+      key: InternalKey.shown(entry.key), versionCount: entry.versions.count, byteCount: 0,
       exclusiveByteCount: 0)
     var own = PlaceSet()
     for version in entry.versions { key.byteCount = key.byteCount.addingClamped(version.row.byteCount) }

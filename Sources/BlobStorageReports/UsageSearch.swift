@@ -101,7 +101,7 @@ package final class UsageSearch {
   private func add(_ entry: Engine.KeyVersions) throws(BlobStorageError) {
     var others: [BlobDigest] = []
     var isHolder = false
-    let key = String(decoding: entry.key, as: UTF8.self)
+    let key = InternalKey.shown(entry.key)
     for (index, version) in entry.versions.enumerated() {
       guard try holds(key, version.row.digest) else {
         others.append(version.row.digest)

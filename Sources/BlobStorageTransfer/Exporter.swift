@@ -1,8 +1,9 @@
 import BlobStorage
+import BlobStorageTrees
 import Foundation
 import SystemPackage
 
-/// Writes the current versions of keys as files below a folder, and nowhere else.
+/// Writes versions as files and links below a folder, and nowhere else.
 final class Exporter {
   private static let smallByteCountMax: Int64 = 4 << 20
   /// What one thread writes at a time: most neighbours lie in the same folders.
@@ -10,7 +11,8 @@ final class Exporter {
   private static let batchCount = 64
 
   private enum Result: Sendable {
-    case written
+    /// Whether all attributes could be set.
+    case written(isComplete: Bool)
     /// The file was there with the same bytes.
     case unchanged
     case failed(SkippedFile, isDamage: Bool)
@@ -27,9 +29,24 @@ final class Exporter {
     var existing: InputFolder?
   }
 
+  /// A file of which there is another name among those that are written.
+  private struct Follower {
+    var version: BlobVersion
+    /// The path of the one that is written.
+    var leader: [UInt8]
+  }
+
+  private struct FileGroup: Hashable {
+    var device: UInt64
+    var inode: UInt64
+    var digest: BlobDigest
+  }
+
   private let engine: Engine
   private let options: ExportOptions
-  private let patterns: [KeyPattern]
+  private let owners: OwnerNames?
+  private var leaders: [FileGroup: [UInt8]] = [:]
+  private var followers: [Follower] = []
   private let progress: ProgressHandler
   private var report = ExportReport()
   private var (doneCount, totalCount) = (0, 0)
@@ -39,7 +56,8 @@ final class Exporter {
   init(_ engine: Engine, _ options: ExportOptions, _ progress: ProgressHandler?) {
     self.engine = engine
     self.options = options
-    patterns = options.patterns.map(KeyPattern.init)
+    owners =
+      options.restoresAttributes && (options.restoresOwners ?? OwnerNames.isRoot) ? OwnerNames() : nil
     report.isDryRun = options.isDryRun
     self.progress = progress ?? { _ in }
   }
@@ -55,14 +73,17 @@ final class Exporter {
       )
     }
     // Nothing to write is no reason to make a folder.
-    if !options.prefix.isEmpty, try engine.keys(options.prefix, after: nil, limit: 1).isEmpty {
+    if options.state == nil, !options.prefix.isEmpty,
+      try engine.keys(options.prefix, after: nil, limit: 1).isEmpty
+    {
       return report
     }
     let target = try target(FilePath(path), excluding: store)
     try scan()
-    var pages = keyPages()
+    var source = try ExportSource(engine, options)
+    defer { source.close() }
     var page: ArraySlice<BlobVersion> = []
-    let (engine, options) = (engine, options)
+    let (engine, options, owners) = (engine, options, owners)
     try engine.work.orderedMap(
       inFlightMax: engine.work.width * 2 + 1,
       next: { () throws(BlobStorageError) -> [BlobVersion]? in
@@ -70,7 +91,10 @@ final class Exporter {
         if page.isEmpty {
           try engine.checkOpen()
           // A page may have no key that matches.
-          while page.isEmpty, let next = try next(&pages) { page = next[...] }
+          while page.isEmpty, let next = try source.next() {
+            reportMissing(source.removeMissing())
+            page = next.filter { !follows($0) }[...]
+          }
         }
         var batch: [BlobVersion] = []
         var byteCount: Int64 = 0
@@ -90,7 +114,9 @@ final class Exporter {
           results.append(
             (
               version,
-              isLarge ? .large : try Self.writeCurrent(version, to: target, through: &trails, engine, options)
+              isLarge
+                ? .large
+                : try Self.writeCurrent(version, to: target, through: &trails, engine, options, owners)
             ))
         }
         return results
@@ -103,9 +129,11 @@ final class Exporter {
           }
           var trails = Trails()
           self.count(
-            version, try Self.writeCurrent(version, to: target, through: &trails, engine, options))
+            version, try Self.writeCurrent(version, to: target, through: &trails, engine, options, owners))
         }
       })
+    try linkFollowers(target)
+    if let folder = target.folder { try restoreFolders(folder) }
     tell(force: true)
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
@@ -127,21 +155,11 @@ final class Exporter {
 
   // MARK: Keys
 
-  private func keyPages() -> KeyPages {
-    KeyPages(engine.catalog, prefix: options.prefix, countMax: 500)
-  }
-
-  /// The versions to export of the next page of keys; nil behind the last.
-  private func next(_ pages: inout KeyPages) throws(BlobStorageError) -> [BlobVersion]? {
-    try pages.next(KeyPages.entry)?.map(\.current).filter { version in
-      patterns.isEmpty || patterns.contains { $0.matches(version.key) }
-    }
-  }
-
   /// Counts what is to be exported.
   private func scan() throws(BlobStorageError) {
-    var pages = keyPages()
-    while let page = try next(&pages) {
+    var source = try ExportSource(engine, options)
+    defer { source.close() }
+    while let page = try source.next() {
       totalCount += page.count
       for version in page { totalByteCount = totalByteCount.addingClamped(version.byteCount) }
     }
@@ -149,9 +167,14 @@ final class Exporter {
 
   private func count(_ version: BlobVersion, _ result: Result) {
     switch result {
-    case .written:
-      report.fileCount += 1
-      report.byteCount += version.byteCount
+    case .written(let isComplete):
+      if isLink(version) {
+        report.linkCount += 1
+      } else {
+        report.fileCount += 1
+        report.byteCount += version.byteCount
+      }
+      if !isComplete { report.incompleteCount += 1 }
     case .unchanged:
       report.unchangedFileCount += 1
       report.unchangedByteCount += version.byteCount
@@ -162,6 +185,18 @@ final class Exporter {
     doneCount += 1
     doneByteCount = doneByteCount.addingClamped(version.byteCount)
     tell()
+  }
+
+  private func isLink(_ version: BlobVersion) -> Bool {
+    options.restoresAttributes && FileMark(metadata: version.metadata)?.attributes?.kind == .link
+  }
+
+  private func reportMissing(_ keys: [String]) {
+    report.skipped += keys.map {
+      SkippedFile(
+        path: $0, code: .missingVersion, reason: "the version that the state has was deleted since",
+        isFailure: true)
+    }
   }
 
   private func tell(force: Bool = false) {
@@ -183,15 +218,132 @@ final class Exporter {
     var existing = FolderTrail()
   }
 
+  /// Whether another name of the same file is written. If so, keeps the version for later.
+  private func follows(_ version: BlobVersion) -> Bool {
+    guard options.restoresAttributes, let mark = FileMark(metadata: version.metadata),
+      let attributes = mark.attributes, let device = attributes.device
+    else { return false }
+    let group = FileGroup(device: device, inode: mark.inode, digest: version.digest)
+    if let leader = leaders[group] {
+      followers.append(Follower(version: version, leader: leader))
+      return true
+    }
+    leaders[group] = Self.path(of: version.key, attributes, options)
+    return false
+  }
+
+  /// Gives files their other names.
+  private func linkFollowers(_ target: Target) throws(BlobStorageError) {
+    for follower in followers {
+      try CancellationFlag.check()
+      var trails = Trails()
+      if let linked = try link(follower, in: target) {
+        count(follower.version, linked)
+      } else {
+        count(
+          follower.version,
+          try Self.writeCurrent(follower.version, to: target, through: &trails, engine, options, owners))
+      }
+    }
+  }
+
+  /// Nil if the file must be written by itself.
+  private func link(
+    _ follower: Follower, in target: Target
+  ) throws(BlobStorageError) -> Result? {
+    guard let folder = target.folder,
+      let path = Self.path(
+        of: follower.version.key, FileMark(metadata: follower.version.metadata)?.attributes, options)
+    else { return nil }
+    do throws(BlobStorageError) {
+      let written = try InputFolder(folder.path)
+      var trail = FolderTrail()
+      guard let leader = try written.status(of: follower.leader, through: &trail), leader.kind == .regular
+      else {
+        return nil
+      }
+      if let known = try written.status(of: path, through: &trail) {
+        if known.identity == leader.identity { return .unchanged }
+        if !options.overwrites { return nil }
+      }
+      try folder.createName(path, of: follower.leader, overwriting: options.overwrites)
+      return .written(isComplete: true)
+    } catch {
+      // Some file systems have no hard links, and a path may have become another folder's.
+      guard error.code == .io || error.code == .permissionDenied || error.code == .sourceFailed else {
+        throw error
+      }
+      return nil
+    }
+  }
+
+  /// Gives folders their attributes, those below before those above: what is written changes the times of folders.
+  private func restoreFolders(_ folder: OutputFolder) throws(BlobStorageError) {
+    let written = try InputFolder(folder.path)
+    for found in try ExportSource.folders(engine, options).reversed() {
+      try CancellationFlag.check()
+      guard let attributes = found.mark.attributes else { continue }
+      var key = found.key
+      if key.last == UInt8(ascii: "/") { key.removeLast() }
+      let text = String(decoding: key, as: UTF8.self)
+      let path: [UInt8]
+      if found.key.count <= options.stripped.utf8.count, options.stripped.utf8.starts(with: found.key) {
+        // What is above the exported folder is not its concern.
+        guard found.key.elementsEqual(options.stripped.utf8) || key.elementsEqual(options.stripped.utf8)
+        else {
+          continue
+        }
+        path = []
+      } else {
+        guard let found = Self.path(of: text, attributes, options),
+          found.isEmpty || FolderTrail.leadsDown(found)
+        else { continue }
+        path = found
+      }
+      do throws(BlobStorageError) {
+        var trail = FolderTrail()
+        if !found.isEmpty, !path.isEmpty,
+          try written.status(of: path, through: &trail)?.kind != .directory
+        {
+          continue
+        }
+        let restored = RestoredAttributes(
+          attributes: attributes, extended: try found.mark.extendedAttributes(engine),
+          modified: found.mark.modified, owners: owners)
+        if try !folder.setAttributes(restored, ofFolder: path) { report.incompleteCount += 1 }
+        report.folderCount += 1
+      } catch {
+        switch error.code {
+        case .noSpace, .cancelled, .closed: throw error
+        case .corrupted:
+          report.damaged.append(
+            SkippedFile(path: text, code: error.code, reason: error.message, isFailure: true))
+        default:
+          report.skipped.append(
+            SkippedFile(path: text, code: error.code, reason: error.message, isFailure: true))
+        }
+      }
+    }
+  }
+
+  /// Where a key is written; nil if its name was not escaped as its metadata say.
+  private static func path(
+    of key: String, _ attributes: FileAttributes?, _ options: ExportOptions
+  ) -> [UInt8]? {
+    var path = Array(key.utf8)
+    if path.starts(with: options.stripped.utf8) { path.removeFirst(options.stripped.utf8.count) }
+    return attributes?.isNameEscaped == true ? EscapedName.path(ofKey: path) : path
+  }
+
   /// Writes the version, or the one that has taken its place since it was listed and made it garbage.
   private static func writeCurrent(
     _ listed: BlobVersion, to target: Target, through trails: inout Trails, _ engine: Engine,
-    _ options: ExportOptions
+    _ options: ExportOptions, _ owners: OwnerNames?
   ) throws(BlobStorageError) -> Result {
     var version = listed
     while true {
-      let result = try write(version, to: target, through: &trails, engine, options)
-      guard case .failed(_, isDamage: true) = result else { return result }
+      let result = try write(version, to: target, through: &trails, engine, options, owners)
+      guard case .failed(_, isDamage: true) = result, options.state == nil else { return result }
       guard let current = try engine.version(version.key, nil) else { return .dropped }
       if current.id == version.id { return result }
       version = current
@@ -201,20 +353,34 @@ final class Exporter {
   /// Writes one file, whole or not at all.
   private static func write(
     _ version: BlobVersion, to target: Target, through trails: inout Trails, _ engine: Engine,
-    _ options: ExportOptions
+    _ options: ExportOptions, _ owners: OwnerNames?
   ) throws(BlobStorageError) -> Result {
     func failed(_ code: BlobStorageError.Code, _ reason: String) -> Result {
       .failed(
         SkippedFile(path: version.key, code: code, reason: reason, isFailure: true),
         isDamage: code == .corrupted)
     }
-    var path = Array(version.key.utf8)
-    if path.starts(with: options.stripped.utf8) { path.removeFirst(options.stripped.utf8.count) }
+    let mark = FileMark(metadata: version.metadata)
+    let attributes = options.restoresAttributes ? mark?.attributes : nil
     // As a path, “a//b”, “./a” and “a/” would be other names than as a key.
-    guard FolderTrail.leadsDown(path) else {
+    guard let path = path(of: version.key, mark?.attributes, options), FolderTrail.leadsDown(path) else {
       return failed(.invalidArgument, "the key cannot be a path below the folder")
     }
     do throws(BlobStorageError) {
+      if let existing = target.existing, attributes?.kind == .link {
+        guard let status = try existing.status(of: path, through: &trails.existing) else {
+          return try writeLink(version, mark, at: path, to: target, through: &trails, engine, options, owners)
+        }
+        if status.kind == .symbolicLink, let bytes = try engine.data(version.digest),
+          try existing.linkTarget(of: path, through: &trails.existing).elementsEqual(bytes)
+        {
+          return .unchanged
+        }
+        if !options.overwrites { return failed(.io, takenName) }
+      }
+      if attributes?.kind == .link {
+        return try writeLink(version, mark, at: path, to: target, through: &trails, engine, options, owners)
+      }
       if let existing = target.existing {
         switch try state(of: path, in: existing, through: &trails.existing, version, options) {
         case .same: return .unchanged
@@ -222,7 +388,7 @@ final class Exporter {
         case .other, .absent: break
         }
       }
-      guard let folder = target.folder else { return .written }
+      guard let folder = target.folder else { return .written(isComplete: true) }
       var file = try OutputFile(in: folder, relativePath: path, through: &trails.written)
       guard let layout = try engine.blobs.layout(version.digest) else {
         return failed(.corrupted, "blob \(version.digest) is missing from the store")
@@ -245,9 +411,16 @@ final class Exporter {
             .corrupted, "the manifest of blob \(layout.digest) names the chunks of other bytes")
         }
       }
-      try file.commit(
-        overwriting: options.overwrites, modified: FileMark(metadata: version.metadata)?.modified)
-      return .written
+      guard let mark, let attributes else {
+        try file.commit(overwriting: options.overwrites, modified: mark?.modified)
+        return .written(isComplete: true)
+      }
+      return .written(
+        isComplete: try file.commit(
+          overwriting: options.overwrites,
+          RestoredAttributes(
+            attributes: attributes, extended: try mark.extendedAttributes(engine), modified: mark.modified,
+            owners: owners)))
     } catch {
       switch error.code {
       case .corrupted: return failed(error.code, error.message)
@@ -259,6 +432,27 @@ final class Exporter {
         return failed(error.code, error.message)
       }
     }
+  }
+
+  /// Writes a symbolic link.
+  private static func writeLink(
+    _ version: BlobVersion, _ mark: FileMark?, at path: [UInt8], to target: Target,
+    through trails: inout Trails,
+    _ engine: Engine, _ options: ExportOptions, _ owners: OwnerNames?
+  ) throws(BlobStorageError) -> Result {
+    guard let folder = target.folder, let mark, let attributes = mark.attributes else {
+      return .written(isComplete: true)
+    }
+    guard version.byteCount <= 4_096, let bytes = try engine.data(version.digest), !bytes.isEmpty,
+      !bytes.contains(0)
+    else {
+      throw BlobStorageError(
+        .corrupted, "The target of a link cannot be read: blob \(version.digest).", digest: version.digest)
+    }
+    return .written(
+      isComplete: try folder.createLink(
+        to: Array(bytes), at: path, through: &trails.written, overwriting: options.overwrites,
+        RestoredAttributes(attributes: attributes, extended: [], modified: mark.modified, owners: owners)))
   }
 
   private static let takenName = "another file of that name exists; --overwrite replaces it"
@@ -278,8 +472,15 @@ final class Exporter {
       throw error
     }
     guard file.status.byteCount == version.byteCount else { return .other }
-    let modified = FileMark(metadata: version.metadata)?.modified
-    if options.overwrites, let modified, modified != file.status.modified { return .other }
+    let mark = FileMark(metadata: version.metadata)
+    if options.overwrites, let mark {
+      if mark.modified != file.status.modified { return .other }
+      if options.restoresAttributes, let attributes = mark.attributes,
+        attributes.permissions != file.status.permissions
+      {
+        return .other
+      }
+    }
     var digest = DigestStream(version.digest.algorithm)
     let buffer = UnsafeMutableRawBufferPointer.allocate(
       byteCount: Int(clamping: min(max(version.byteCount, 1), 1 << 20)), alignment: 16)

@@ -1,10 +1,11 @@
 import BlobStorage
+import Foundation
 
 /// What a ref's metadata says of the file that was imported: enough to know it again without reading it, and to
-/// restore its time. Format.md, "Metadata of imported files".
+/// restore its time and attributes. Format.md, "Metadata of imported files".
 package struct FileMark: Hashable {
   /// Bytes that most take as metadata.
-  static let byteCountTypical = 27
+  static let byteCountTypical = 30
   private static let tag: [UInt8] = [0x46, 0x49, 0x4c, 0x33]  // FIL3
 
   var byteCount: Int64
@@ -12,13 +13,16 @@ package struct FileMark: Hashable {
   var inode: UInt64
   /// When the file last changed; nil if that does not tell whether it has changed since.
   package private(set) var changed: FileTime?
+  /// Nil if the import kept none.
+  package var attributes: FileAttributes?
 
   /// The mark of a file.
   ///
   /// - Parameter start: when its reading began. A file that changed no more than a tick of the file system's clock
   ///   before can change once more without its times telling. The next import reads it again (git calls such files
   ///   racy).
-  package init(_ status: FileStatus, readFrom start: FileTime) {
+  package init(_ status: FileStatus, readFrom start: FileTime, _ attributes: FileAttributes? = nil) {
+    self.attributes = attributes
     byteCount = status.byteCount
     modified = status.modified
     inode = status.inode
@@ -56,6 +60,7 @@ package struct FileMark: Hashable {
     inode = try reader.varint()
     modified = try reader.time(after: 0)
     if field & 1 != 0 { changed = try reader.time(after: modified.seconds) }
+    if reader.remainingByteCount > 0 { attributes = try FileAttributes(&reader) }
     try reader.finish()
   }
 
@@ -66,7 +71,50 @@ package struct FileMark: Hashable {
     writer.varint(inode)
     writer.time(modified, after: 0)
     if let changed { writer.time(changed, after: modified.seconds) }
+    attributes?.write(to: &writer)
     return writer.bytes
+  }
+}
+
+extension BlobVersion {
+  /// What an import kept of the file besides its bytes; nil if it kept none, or if the version was put otherwise.
+  public var fileAttributes: FileAttributes? { FileMark(metadata: metadata)?.attributes }
+}
+
+extension FileMark {
+  /// Moves extended attributes that are too long for metadata into a blob, which is to be committed with the version.
+  ///
+  /// - Throws: `limitExceeded` for more than 16 MiB of them.
+  mutating func moveLongAttributes(_ engine: Engine) throws(BlobStorageError) -> MemoryPut.Item? {
+    guard var attributes, !attributes.extended.isEmpty,
+      metadata.count > BlobLimits.maximumMetadataByteCount
+    else { return nil }
+    let bytes = FileAttributes.bytes(of: attributes.extended)
+    guard bytes.count <= FileAttributes.extendedByteCountMax else {
+      throw BlobStorageError(.limitExceeded, "The extended attributes of a file have more than 16 MiB.")
+    }
+    let digest = BlobDigest.of(bytes.span.bytes, by: engine.header.digestAlgorithm)
+    attributes.extended = []
+    attributes.extendedDigest = digest.withUnsafeBytes { Array($0) }
+    self.attributes = attributes
+    return try engine.memoryPut.prepare(
+      InternalKey.Purpose.attributes.key(Array(Hex.text(attributes.extendedDigest ?? []).utf8)), Data(bytes),
+      PutOptions())
+  }
+
+  /// The extended attributes, wherever they are.
+  ///
+  /// - Throws: `corrupted` if their blob cannot be read.
+  package func extendedAttributes(_ engine: Engine) throws(BlobStorageError) -> [FileAttributes.Extended] {
+    guard let attributes else { return [] }
+    guard let bytes = attributes.extendedDigest else { return attributes.extended }
+    let digest = try bridge(bytes) { (raw) throws(BlobStorageError) in
+      BlobDigest(algorithm: engine.header.digestAlgorithm, bytes: raw)
+    }
+    guard let data = try engine.data(digest) else {
+      throw BlobStorageError(.corrupted, "Extended attributes are missing: blob \(digest).", digest: digest)
+    }
+    return try FileAttributes.extended(Array(data))
   }
 }
 
@@ -89,6 +137,8 @@ extension ByteReader {
 }
 
 extension FileTime {
+  static let distantFuture = FileTime(seconds: .max, nanoseconds: 0)
+
   /// A little later. Beyond the end of time there is nothing later.
   func advanced(byMilliseconds milliseconds: Int32) -> FileTime {
     let sum = Int64(nanoseconds) + Int64(milliseconds) * 1_000_000

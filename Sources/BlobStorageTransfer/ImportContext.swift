@@ -6,16 +6,42 @@ struct ImportContext: Sendable {
   /// The store's own folder; nil where that is in no file system.
   let store: FileIdentity?
   let presence: BlobPresence
+  /// Nil if no owners are kept.
+  let owners: OwnerNames?
+  private let keepsAttributes: Bool
   private let clock: WallClock
   private let start: FileTime
 
-  init(_ engine: Engine, _ clock: WallClock) throws(BlobStorageError) {
+  init(_ engine: Engine, _ options: ImportOptions, _ clock: WallClock) throws(BlobStorageError) {
+    keepsAttributes = options.keepsAttributes
+    owners = options.ownerNames
     store = try SystemFiles().status(of: engine.folder.path)?.identity
     presence = try BlobPresence(
       engine.blobs, lost: Set(try engine.knownLosses().lostPacks), census: engine.backend.census)
     self.clock = clock
     // Rounded up: what changed just before did not change later.
     start = FileTime(millisecondsSince1970: clock.now() + 1)
+  }
+
+  /// Whether a version's metadata say all that is kept.
+  func isEnough(_ mark: FileMark) -> Bool {
+    guard keepsAttributes else { return true }
+    guard let attributes = mark.attributes else { return false }
+    return owners == nil || attributes.owner != nil
+  }
+
+  /// The attributes to keep of a file; nil if none are kept.
+  func attributes(
+    of source: ImportSource, _ status: FileStatus, _ file: InputFile?
+  ) throws(BlobStorageError) -> FileAttributes? {
+    guard keepsAttributes else { return nil }
+    var attributes = FileAttributes(status, isNameEscaped: source.isNameEscaped, owners: owners)
+    if let file {
+      attributes.extended = try file.withDescriptor { (descriptor) throws(BlobStorageError) in
+        try ExtendedAttributes.read(descriptor, file.path)
+      }
+    }
+    return attributes
   }
 
   /// The moment at which the reading of a file begins.
@@ -30,5 +56,12 @@ struct ImportContext: Sendable {
     else { return now }
     Thread.sleep(forTimeInterval: 0.025)
     return FileTime(millisecondsSince1970: clock.now())
+  }
+}
+
+extension ImportOptions {
+  /// Looks up the names of owners; nil if no owners are kept.
+  var ownerNames: OwnerNames? {
+    keepsAttributes && (keepsOwners ?? OwnerNames.isRoot) ? OwnerNames() : nil
   }
 }

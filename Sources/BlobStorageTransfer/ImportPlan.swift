@@ -33,10 +33,10 @@ extension Importer {
     }
   }
 
-  func plan(_ item: MemoryPut.Item) {
-    report.byteCount += Int64(item.plan.byteCount)
+  func plan(_ item: MemoryPut.Item, _ source: ImportSource) {
+    if !source.isLink { report.byteCount += Int64(item.plan.byteCount) }
     for chunk in item.plan.chunks { count(PlannedChunk(chunk)) }
-    countFile(item.key, chunkCount: item.plan.chunks.count)
+    countFile(item.key, chunkCount: item.plan.chunks.count, isLink: source.isLink)
   }
 
   func plan(_ file: InputFile, _ key: [UInt8], progress: (Int64) -> Void) throws(BlobStorageError) {
@@ -81,9 +81,13 @@ extension Importer {
   }
 
   /// A file, its ref and its manifest.
-  private func countFile(_ key: [UInt8], chunkCount: Int) {
-    report.fileCount += 1
-    report.newFileCount += 1
+  private func countFile(_ key: [UInt8], chunkCount: Int, isLink: Bool = false) {
+    if isLink {
+      report.linkCount += 1
+    } else {
+      report.fileCount += 1
+      report.newFileCount += 1
+    }
     report.storedByteCount += Int64(
       RefRecord.recordByteCount(keyByteCount: key.count, metadataByteCount: FileMark.byteCountTypical))
     guard chunkCount > 1 else { return }

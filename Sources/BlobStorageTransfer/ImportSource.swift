@@ -2,29 +2,40 @@ import BlobStorage
 import Foundation
 import SystemPackage
 
-/// A file that is to be imported.
+/// A file or symbolic link that is to be imported.
 struct ImportSource: Sendable {
   /// The folder that was named; nil for a file that was.
   var folder: InputFolder?
   /// From that folder on.
-  var relativePath: String
+  var relativePath: [UInt8]
   var key: String
+  /// Whether bytes of the name stand escaped in the key.
+  var isNameEscaped = false
   var status: FileStatus
+
+  var isLink: Bool { status.kind == .symbolicLink }
 
   /// The path that messages name.
   var path: FilePath {
-    folder.map { $0.name.appending(FilePath(relativePath).components) } ?? FilePath(relativePath)
+    folder.map { $0.name.appending(bytes: relativePath) }
+      ?? FilePath(platformString: [CChar](terminating: relativePath))
   }
 
   /// Opens the file; one below a folder is reached through nothing but folders.
   func open(through trail: inout FolderTrail) throws(BlobStorageError) -> InputFile {
     if let folder { return try folder.open(relativePath, through: &trail) }
-    return try InputFile(FilePath(relativePath))
+    return try InputFile(path)
   }
 
   func open() throws(BlobStorageError) -> InputFile {
     var trail = FolderTrail()
     return try open(through: &trail)
+  }
+
+  /// The target of a symbolic link.
+  func linkTarget(through trail: inout FolderTrail) throws(BlobStorageError) -> [UInt8] {
+    if let folder { return try folder.linkTarget(of: relativePath, through: &trail) }
+    return try InputFolder.linkTarget(path)
   }
 
   /// Whether it begins like an image, an archive or a film.
@@ -41,17 +52,20 @@ struct ImportSource: Sendable {
     }
   }
 
-  /// Whether the key's current version is this file as it is now, as far as can be told without reading either.
-  func isUnchanged(_ engine: Engine, _ presence: BlobPresence) throws(BlobStorageError) -> Bool {
+  /// The key's current version, if it is this file as it is now, as far as can be told without reading either.
+  func unchangedVersion(
+    _ engine: Engine, _ context: ImportContext
+  ) throws(BlobStorageError) -> BlobVersion? {
     do throws(BlobStorageError) {
       guard let current = try versionToCountOn(engine), current.byteCount == status.byteCount,
-        let mark = FileMark(metadata: current.metadata), mark.matches(status)
-      else { return false }
-      return try presence.isPresent(current.digest)
+        let mark = FileMark(metadata: current.metadata), mark.matches(status), context.isEnough(mark),
+        try context.presence.isPresent(current.digest)
+      else { return nil }
+      return current
     } catch {
       // What cannot be read is stored again.
       guard error.code == .corrupted else { throw error }
-      return false
+      return nil
     }
   }
 

@@ -9,6 +9,9 @@ struct ImportWalk: ~Copyable {
   /// The folder under way.
   private var root = FilePath()
   private var walker: DirectoryWalker?
+  private let owners: OwnerNames?
+  /// The only path is the root of a tree, whose own attributes are kept.
+  private let hasOneRoot: Bool
   /// What was named and begun with: a second time it would be stored a second time.
   private var begun: Set<FileIdentity> = []
   /// The keys of a list of files.
@@ -22,16 +25,18 @@ struct ImportWalk: ~Copyable {
     self.store = store
     self.paths = paths[...]
     self.options = options
+    hasOneRoot = paths.count == 1
+    owners = options.ownerNames
     excluded = options.excluded.map { ShellPattern($0) }
   }
 
-  /// The next file; nil at the end.
-  mutating func next() throws(BlobStorageError) -> ImportSource? {
+  /// The next file, link or folder; nil at the end.
+  mutating func next() throws(BlobStorageError) -> ImportItem? {
     while true {
-      if let source = nextBelowRoot() { return source }
+      if let item = nextBelowRoot() { return item }
       guard let path = paths.popFirst() else { return nil }
       do throws(BlobStorageError) {
-        if let source = try begin(FilePath(path)) { return source }
+        if let item = try begin(FilePath(path)) { return item }
       } catch {
         // What is wrong with one path is not wrong with the others.
         guard error.path != nil, error.errno != nil, error.code == .io || error.code == .permissionDenied
@@ -47,8 +52,8 @@ struct ImportWalk: ~Copyable {
     return skipped
   }
 
-  /// Begins with a path that was named: the file that it is, or nil.
-  private mutating func begin(_ path: FilePath) throws(BlobStorageError) -> ImportSource? {
+  /// Begins with a path that was named: the file or folder that it is, or nil.
+  private mutating func begin(_ path: FilePath) throws(BlobStorageError) -> ImportItem? {
     guard let status = try SystemFiles().status(of: path) else {
       skip(path.string, .sourceFailed, "there is no such file", isFailure: true)
       return nil
@@ -57,31 +62,44 @@ struct ImportWalk: ~Copyable {
       skip(path.string, .notRegular, "it belongs to the store itself", isFailure: true)
       return nil
     }
-    if options.keepsPaths { return listed(path, status) }
+    if options.keepsPaths { return listed(path, status).map { .source($0) } }
     switch status.kind {
-    case .directory: try walk(path)
+    case .directory: return try walk(path)
     case .regular:
       guard begun.insert(status.identity).inserted else { return nil }
-      let key = options.prefix + (path.lastComponent?.string ?? "")
-      guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
-        skipTooLong(path.string)
-        return nil
-      }
-      return ImportSource(folder: nil, relativePath: path.string, key: key, status: status)
+      return source(path, path.lastComponent?.string ?? "", status).map { .source($0) }
     case .symbolicLink:
-      // Named by the user, so followed, as a shell would.
-      do throws(BlobStorageError) { try walk(path) } catch {
+      // Named by the user, so followed to a folder, as a shell would.
+      do throws(BlobStorageError) { return try walk(path) } catch {
+        if options.keepsAttributes {
+          return source(path, path.lastComponent?.string ?? "", status).map { .source($0) }
+        }
         skip(path.string, .notRegular, "it is a symbolic link", isFailure: false)
       }
-    case .other: skip(path.string, .notRegular, "it is not a regular file", isFailure: false)
+    case .other: skip(path.string, .notRegular, Self.otherKind, isFailure: false)
     }
     return nil
   }
 
+  private static let otherKind = "it is a device, a socket or a pipe"
+
+  /// A file or link that was named.
+  private mutating func source(_ path: FilePath, _ name: String, _ status: FileStatus) -> ImportSource? {
+    let key = options.prefix + name
+    guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
+      skipTooLong(path.string)
+      return nil
+    }
+    return ImportSource(folder: nil, relativePath: Array(path.string.utf8), key: key, status: status)
+  }
+
   /// A file of a list.
   private mutating func listed(_ path: FilePath, _ status: FileStatus) -> ImportSource? {
-    guard status.kind == .regular else {
-      let kind = status.kind == .directory ? "it is a folder of a list of files" : "it is not a regular file"
+    guard status.kind == .regular || status.kind == .symbolicLink && options.keepsAttributes else {
+      let kind =
+        status.kind == .directory
+        ? "it is a folder of a list of files"
+        : status.kind == .symbolicLink ? "it is a symbolic link" : Self.otherKind
       skip(path.string, .notRegular, kind, isFailure: false)
       return nil
     }
@@ -90,27 +108,39 @@ struct ImportWalk: ~Copyable {
       return nil
     }
     if isExcluded(name, isFolder: false) { return nil }
-    let key = options.prefix + name
-    guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
-      skipTooLong(path.string)
-      return nil
-    }
-    guard listed.insert(key).inserted else { return nil }
-    return ImportSource(folder: nil, relativePath: path.string, key: key, status: status)
+    guard let source = source(path, name, status), listed.insert(source.key).inserted else { return nil }
+    return source
   }
 
-  private mutating func walk(_ path: FilePath) throws(BlobStorageError) {
+  private mutating func walk(_ path: FilePath) throws(BlobStorageError) -> ImportItem? {
     let found = try DirectoryWalker(root: path)
-    guard begun.insert(found.folder.identity).inserted else { return }
+    guard begun.insert(found.folder.identity).inserted else { return nil }
     root = path
+    let status = try found.folder.descriptor.status(path)
     walker = consume found
+    return hasOneRoot ? folder(options.prefix, status, isNameEscaped: false) : nil
   }
 
-  private mutating func nextBelowRoot() -> ImportSource? {
+  /// A folder that was entered, if its attributes are kept.
+  private mutating func folder(_ key: String, _ status: FileStatus, isNameEscaped: Bool) -> ImportItem? {
+    guard options.keepsAttributes else { return nil }
+    var attributes = FileAttributes(status, isNameEscaped: isNameEscaped, owners: owners)
+    if let descriptor = walker?.entered {
+      do throws(BlobStorageError) {
+        attributes.extended = try ExtendedAttributes.read(descriptor.number, root)
+      } catch {
+        skip(key, error.code, error.message, isFailure: true)
+      }
+    }
+    return .folder(
+      ImportedFolder(key: key, mark: FileMark(status, readFrom: .distantFuture, attributes)))
+  }
+
+  private mutating func nextBelowRoot() -> ImportItem? {
     while let item = walker?.next() {
       var shown: String { root.string + "/" + String(decoding: item.pathBytes, as: UTF8.self) }
-      let path = item.path
-      if let path, isExcluded(path, isFolder: item.status?.kind == .directory) {
+      let (path, isNameEscaped) = EscapedName.key(of: item.pathBytes)
+      if isExcluded(path, isFolder: item.status?.kind == .directory) {
         if item.status?.kind == .directory, item.failure == nil { walker?.skipDescendants() }
         continue
       }
@@ -124,25 +154,39 @@ struct ImportWalk: ~Copyable {
         skip(shown, .notRegular, "it is the store's own folder", isFailure: false)
         continue
       }
+      let key = options.prefix.isEmpty ? path : options.prefix + path
+      // A folder's name in a state ends in '/'.
+      guard key.utf8.count < BlobLimits.maximumKeyByteCount else {
+        if status.kind == .directory { walker?.skipDescendants() }
+        skipTooLong(shown)
+        continue
+      }
       switch status.kind {
-      case .directory: continue
-      case .symbolicLink: skip(shown, .notRegular, "it is a symbolic link", isFailure: false)
-      case .other: skip(shown, .notRegular, "it is not a regular file", isFailure: false)
-      case .regular:
-        guard let path else {
-          skip(shown, .invalidArgument, "its name is not UTF-8", isFailure: true)
-          continue
-        }
-        let key = options.prefix.isEmpty ? path : options.prefix + path
-        guard key.utf8.count <= BlobLimits.maximumKeyByteCount else {
-          skipTooLong(shown)
-          continue
-        }
-        return ImportSource(folder: walker?.folder, relativePath: path, key: key, status: status)
+      case .directory:
+        let found = folder(key + "/", status, isNameEscaped: isNameEscaped)
+        leaveOut(below: status)
+        if let found { return found }
+      case .other: skip(shown, .notRegular, Self.otherKind, isFailure: false)
+      case .symbolicLink where !options.keepsAttributes:
+        skip(shown, .notRegular, "it is a symbolic link", isFailure: false)
+      case .regular, .symbolicLink:
+        return .source(
+          ImportSource(
+            folder: walker?.folder, relativePath: item.pathBytes, key: key, isNameEscaped: isNameEscaped,
+            status: status))
       }
     }
     walker = nil
     return nil
+  }
+
+  /// Leaves out what is in a folder of another file system or in one of a cache.
+  private mutating func leaveOut(below status: FileStatus) {
+    if options.staysOnFileSystem, let folder = walker?.folder, folder.identity.device != status.device {
+      walker?.skipDescendants()
+    } else if options.excludesCaches, let folder = walker?.entered, CacheTag.isValid(in: folder.number) {
+      walker?.skipDescendants(except: CacheTag.name)
+    }
   }
 
   private mutating func skipTooLong(_ path: String) {

@@ -1,5 +1,6 @@
 import BlobStorage
 import BlobStorageCache
+import BlobStorageTrees
 import Foundation
 import SystemPackage
 
@@ -10,9 +11,10 @@ import SystemPackage
 package final class Importer {
   /// What a file of a batch came to.
   private enum Outcome: Sendable {
-    case unchanged
+    case unchanged(BlobVersion)
     case skipped(SkippedFile)
-    case prepared(MemoryPut.Item)
+    /// With the blob of extended attributes that are too long for metadata.
+    case prepared(MemoryPut.Item, MemoryPut.Item?)
   }
 
   private enum Work: Sendable {
@@ -33,11 +35,12 @@ package final class Importer {
   private static let batchCount = 256
 
   let engine: Engine
-  let options: ImportOptions
-  private let putOptions: PutOptions
+  private(set) var options: ImportOptions
   private let progress: ProgressHandler?
   var report = ImportReport()
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
+  /// Collects what the import finds; nil if no state is recorded.
+  private var recorder: StateRecorder?
   /// What a dry run would have stored already.
   var plan = ImportPlan()
   private var scan = ImportScan()
@@ -59,7 +62,7 @@ package final class Importer {
     self.sourceCountMax = sourceCountMax ?? ImportScan.sourceCountMax
     self.options = options
     self.progress = progress
-    putOptions = PutOptions(durability: .relaxed, replacement: options.replacement, codec: options.codec)
+
   }
 
   package func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
@@ -71,30 +74,55 @@ package final class Importer {
         "“\(collision.key)” would be the key of \(collision.paths.joined(separator: " and of ")): import them one "
           + "after the other, each under a prefix of its own.", key: collision.key)
     }
-    let context = try ImportContext(engine, clock)
+    let context = try ImportContext(engine, options, clock)
     cache = try openCache()
+    // Values of a cache come and go.
+    if let cache, cache.prefix.utf8.starts(with: options.prefix.utf8) || isCached(options.prefix) {
+      options.recordsState = false
+    }
+    if options.recordsState, !options.isDryRun {
+      recorder = try StateRecorder(
+        engine, prefix: options.prefix, name: options.stateName, sources: paths, created: start)
+    }
     var walk = ImportWalk(paths, options, store: context.store)
     var isScanned = false
     if progress != nil {
       tell("scanning", force: true)
       scan = try ImportScan.run(paths, engine, options, context, sourceCountMax: sourceCountMax) {
         (scan, unchanged) in
-        if let unchanged, isCached(unchanged.key) { cachedKeys.insert(Array(unchanged.key.utf8)) }
+        if let (source, version) = unchanged {
+          if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
+          record(source, version)
+        }
         tell("scanning", scan.byteCount, scan.count)
       }
-      isScanned = scan.sources != nil
+      isScanned = scan.items != nil
+      // All is looked for again.
+      if !isScanned { recorder?.reset() }
       (seenCount, seenByteCount) = (scan.unchangedCount, scan.unchangedByteCount)
     }
     if isScanned {
       report.skipped = scan.skipped
-      report.countUnchanged(scan.unchangedCount, scan.unchangedByteCount)
+      report.countUnchanged(
+        scan.unchangedCount, scan.unchangedByteCount, linkCount: scan.unchangedLinkCount)
     }
     tell(force: true)
     do throws(BlobStorageError) {
       try store(context) { () throws(BlobStorageError) in
-        if isScanned { return scan.next() }
-        defer { report.skipped += walk.removeSkipped() }
-        return try walk.next()
+        while true {
+          let item: ImportItem?
+          if isScanned {
+            item = scan.next()
+          } else {
+            item = try walk.next()
+            report.skipped += walk.removeSkipped()
+          }
+          switch item {
+          case .source(let source): return source
+          case .folder(let folder): try self.record(folder)
+          case nil: return nil
+          }
+        }
       }
     } catch {
       // Callers say what is in the store: batches under way are not.
@@ -112,6 +140,8 @@ package final class Importer {
     } else {
       tell(force: true)
     }
+    // Last: what a state names is on the medium before the state is.
+    try recordState()
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
   }
@@ -158,7 +188,7 @@ package final class Importer {
             outcomes.append(
               (source, try Self.prepare(source, through: &trail, engine, options, context, joins: joins)))
           }
-          let items = outcomes.compactMap { if case .prepared(let item) = $0.1 { item } else { nil } }
+          let items = outcomes.compactMap { if case .prepared(let item, _) = $0.1 { item } else { nil } }
           return .batch(outcomes, !joins ? [] : try engine.memoryPut.joined(items, by: options.codec))
         }
       },
@@ -177,7 +207,7 @@ package final class Importer {
     // What may be too long for the cache is not prepared.
     if isCached(source.key) { return false }
     guard source.status.byteCount <= Self.shortByteCountMaxIfCompressed else { return false }
-    return try Self.isUnchanged(source, engine, options, context) || source.isCompressed
+    return try Self.unchangedVersion(source, engine, options, context) != nil || source.isCompressed
   }
 
   // MARK: Small files
@@ -186,19 +216,39 @@ package final class Importer {
     _ source: ImportSource, through trail: inout FolderTrail, _ engine: Engine, _ options: ImportOptions,
     _ context: ImportContext, joins: Bool
   ) throws(BlobStorageError) -> Outcome {
-    if try isUnchanged(source, engine, options, context) { return .unchanged }
+    if let version = try unchangedVersion(source, engine, options, context) { return .unchanged(version) }
     return try read(
       source, through: &trail, byteCountMax: shortByteCountMaxIfCompressed, engine, options, context,
       joins: joins)
   }
 
-  /// Reads a file whole and prepares it.
+  /// Reads a file whole, or a link, and prepares it. A file that changes meanwhile is read once more.
   private static func read(
     _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, _ engine: Engine,
     _ options: ImportOptions, _ context: ImportContext, joins: Bool = false
   ) throws(BlobStorageError) -> Outcome {
+    let outcome = try readOnce(
+      source, through: &trail, byteCountMax: byteCountMax, engine, options, context, joins: joins)
+    guard case .skipped(let skipped) = outcome, skipped.code == .sourceFailed else { return outcome }
+    return try readOnce(
+      source, through: &trail, byteCountMax: byteCountMax, engine, options, context, joins: joins)
+  }
+
+  private static func readOnce(
+    _ source: ImportSource, through trail: inout FolderTrail, byteCountMax: Int64, _ engine: Engine,
+    _ options: ImportOptions, _ context: ImportContext, joins: Bool = false
+  ) throws(BlobStorageError) -> Outcome {
     do throws(BlobStorageError) {
+      let key = try Engine.keyBytes(source.key)
       let start = context.beginReading(source.status)
+      var putOptions = PutOptions(replacement: options.storedReplacement, codec: options.codec)
+      if source.isLink {
+        let target = try source.linkTarget(through: &trail)
+        let attributes = try context.attributes(of: source, source.status, nil)
+        putOptions.metadata = FileMark(source.status, readFrom: start, attributes).metadata
+        return .prepared(
+          try engine.memoryPut.prepare(key, Data(target), putOptions, joins: joins), nil)
+      }
       let file = try source.open(through: &trail)
       // A file that grew is found by its status; one that says 0 may have bytes nevertheless, like those of /proc.
       let capacity = Int(max(1, min(file.status.byteCount, byteCountMax)))
@@ -209,21 +259,19 @@ package final class Importer {
       guard Int64(bytes.count) == file.status.byteCount else {
         throw BlobStorageError(.sourceFailed, "it changed while it was read")
       }
-      let putOptions = PutOptions(
-        replacement: options.replacement, codec: options.codec,
-        metadata: FileMark(file.status, readFrom: start).metadata)
-      return .prepared(
-        try engine.memoryPut.prepare(try Engine.keyBytes(source.key), bytes, putOptions, joins: joins))
+      var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
+      let long = try mark.moveLongAttributes(engine)
+      putOptions.metadata = mark.metadata
+      return .prepared(try engine.memoryPut.prepare(key, bytes, putOptions, joins: joins), long)
     } catch {
       return .skipped(try skipped(source, error))
     }
   }
 
-  private static func isUnchanged(
+  private static func unchangedVersion(
     _ source: ImportSource, _ engine: Engine, _ options: ImportOptions, _ context: ImportContext
-  ) throws(BlobStorageError) -> Bool {
-    if options.readsUnchanged { return false }
-    return try source.isUnchanged(engine, context.presence)
+  ) throws(BlobStorageError) -> BlobVersion? {
+    options.readsUnchanged ? nil : try source.unchangedVersion(engine, context)
   }
 
   /// Errors of the file itself leave it out; errors of the store end the import.
@@ -239,62 +287,124 @@ package final class Importer {
     _ outcomes: [(ImportSource, Outcome)], _ joined: [JoinedChunks] = []
   ) throws(BlobStorageError) {
     var items: [MemoryPut.Item] = []
+    var sources: [ImportSource] = []
+    var long: [[UInt8]: MemoryPut.Item] = [:]
     for (source, outcome) in outcomes {
       switch outcome {
       case .skipped(let skipped):
         report.skipped.append(skipped)
         see(source)
-      case .unchanged: countUnchanged(source)
-      case .prepared(let item):
+      case .unchanged(let version): countUnchanged(source, version)
+      case .prepared(let item, let attributes):
         items.append(item)
+        sources.append(source)
+        if let attributes { long[attributes.key] = attributes }
         see(source)
       }
     }
     guard !items.isEmpty else { return }
     if options.isDryRun {
-      for item in items { plan(item) }
+      for (item, source) in zip(items, sources) { plan(item, source) }
       return
     }
     let cached = items.filter { isCached($0.key) }
     if !cached.isEmpty { try storeInCache(cached) }
     if cached.count == items.count { return }
-    count(try engine.memoryPut.commit(items.filter { !isCached($0.key) }, joined: joined, by: options.codec))
+    let stored = zip(items, sources).filter { !isCached($0.0.key) }
+    count(
+      try engine.memoryPut.commit(stored.map(\.0) + long.values, joined: joined, by: options.codec),
+      of: stored.map(\.1))
     try cache?.holdLimit()
   }
 
-  func count(_ stored: ([PutResult], WriterSession.Watermark?)) {
+  /// - Parameter sources: what the first of the results are of; of values of a cache there is no need to know.
+  func count(_ stored: ([PutResult], WriterSession.Watermark?), of sources: [ImportSource] = []) {
     let (results, watermark) = stored
     if let watermark { watermarks[watermark.pack] = watermark }
-    for result in results { count(result) }
+    for (index, result) in results.enumerated() {
+      if sources.indices.contains(index) {
+        count(result, isLink: sources[index].isLink)
+        record(sources[index], result.version)
+      } else if sources.isEmpty {
+        count(result, isLink: false)
+      } else {
+        report.storedByteCount += result.storedByteCount
+      }
+    }
+  }
+
+  // MARK: The state
+
+  private func record(_ source: ImportSource, _ version: BlobVersion) {
+    guard let recorder else { return }
+    recorder.add(Array(source.key.utf8), version.id)
+    if source.isLink {
+      recorder.state.linkCount += 1
+    } else {
+      recorder.state.fileCount += 1
+      recorder.state.byteCount += version.byteCount
+    }
+  }
+
+  private func record(_ folder: ImportedFolder) throws(BlobStorageError) {
+    report.folderCount += 1
+    guard let recorder else { return }
+    var mark = folder.mark
+    if let long = try mark.moveLongAttributes(engine) {
+      count(try engine.memoryPut.commit([long], by: options.codec), of: [])
+    }
+    recorder.addFolder(Array(folder.key.utf8), mark.metadata)
+    recorder.state.folderCount += 1
+  }
+
+  private func recordState() throws(BlobStorageError) {
+    guard let recorder else { return }
+    recorder.state.failureCount = report.skipped.count { $0.isFailure }
+    // Nothing was found, which is no state of anything.
+    guard recorder.state.fileCount + recorder.state.linkCount + recorder.state.folderCount > 0 else { return }
+    report.state = try recorder.finish()
   }
 
   // MARK: Large files
 
   private func commitLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
-    if try Self.isUnchanged(source, engine, options, context) {
-      countUnchanged(source)
+    if let version = try Self.unchangedVersion(source, engine, options, context) {
+      countUnchanged(source, version)
       return
     }
     if isCached(source.key) { return try putLargeIntoCache(source, context) }
     defer { see(source) }
     do throws(BlobStorageError) {
-      let start = context.beginReading(source.status)
-      let file = try source.open()
-      let key = try Engine.keyBytes(source.key)
-      if options.isDryRun {
-        try plan(file, key) { done in self.tell(extra: done) }
-        return
+      do throws(BlobStorageError) { return try putLarge(source, context) } catch {
+        guard error.code == .sourceFailed else { throw error }
       }
-      var options = putOptions
-      options.metadata = FileMark(file.status, readFrom: start).metadata
-      var put = try engine.streamPut(options)
-      put.progress = { done in self.tell(extra: done) }
-      let (result, watermark) = try put.run(key, file)
-      count(([result], watermark))
-      try cache?.holdLimit()
+      // It changed while it was read.
+      try putLarge(source, context)
     } catch {
       report.skipped.append(try Self.skipped(source, error))
     }
+  }
+
+  private func putLarge(_ source: ImportSource, _ context: ImportContext) throws(BlobStorageError) {
+    let start = context.beginReading(source.status)
+    let file = try source.open()
+    let key = try Engine.keyBytes(source.key)
+    if options.isDryRun {
+      try plan(file, key) { done in self.tell(extra: done) }
+      return
+    }
+    var putOptions = PutOptions(
+      durability: .relaxed, replacement: options.storedReplacement, codec: options.codec)
+    var mark = FileMark(file.status, readFrom: start, try context.attributes(of: source, file.status, file))
+    if let long = try mark.moveLongAttributes(engine) {
+      count(try engine.memoryPut.commit([long], by: options.codec))
+    }
+    putOptions.metadata = mark.metadata
+    var put = try engine.streamPut(putOptions)
+    put.progress = { done in self.tell(extra: done) }
+    let (result, watermark) = try put.run(key, file)
+    count(([result], watermark), of: [source])
+    try cache?.holdLimit()
   }
 
   private func putLargeIntoCache(
@@ -312,17 +422,22 @@ package final class Importer {
 
   // MARK: Counting
 
-  private func count(_ result: PutResult) {
-    report.fileCount += 1
-    report.newFileCount += 1
-    report.byteCount += result.version.byteCount
+  private func count(_ result: PutResult, isLink: Bool) {
+    if isLink {
+      report.linkCount += 1
+    } else {
+      report.fileCount += 1
+      report.newFileCount += 1
+      report.byteCount += result.version.byteCount
+    }
     report.newByteCount += result.newByteCount
-    report.duplicateByteCount += result.version.byteCount - result.newByteCount
+    if !isLink { report.duplicateByteCount += result.version.byteCount - result.newByteCount }
     report.storedByteCount += result.storedByteCount
   }
 
-  private func countUnchanged(_ source: ImportSource) {
-    report.countUnchanged(1, source.status.byteCount)
+  private func countUnchanged(_ source: ImportSource, _ version: BlobVersion) {
+    if source.isLink { report.linkCount += 1 } else { report.countUnchanged(1, source.status.byteCount) }
+    record(source, version)
     if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
     // What the scan has found unchanged counts as seen from the beginning: it says nothing of how fast reading is.
     if scan.unchangedCount == 0 { see(source) }
@@ -353,7 +468,9 @@ package final class Importer {
 }
 
 extension ImportReport {
-  fileprivate mutating func countUnchanged(_ count: Int, _ byteCount: Int64) {
+  fileprivate mutating func countUnchanged(_ count: Int, _ byteCount: Int64, linkCount: Int = 0) {
+    self.linkCount += linkCount
+    let count = count - linkCount
     fileCount += count
     unchangedFileCount += count
     self.byteCount += byteCount

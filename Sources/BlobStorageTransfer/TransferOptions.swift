@@ -1,4 +1,5 @@
 import BlobStorage
+import BlobStorageTrees
 
 /// How files are imported.
 ///
@@ -7,8 +8,12 @@ import BlobStorage
 /// `keysCollide` before it stores anything.
 ///
 /// A file is not read again if it has the size, modification time, change time and inode of its last import. If its key
-/// is known to be unreadable, the file is read again. Symbolic links, sockets, unreadable files, files that change
-/// while being read, and the store's own folder are skipped and reported, never half stored.
+/// is known to be unreadable, the file is read again. A symbolic link is stored as its target. Devices, sockets,
+/// unreadable files, files that keep changing while they are read, and the store's own folder are skipped and reported,
+/// never half stored.
+///
+/// Modes, owners, extended attributes and which files are hard links of each other are kept with each version, and those
+/// of folders with the import's state. See ``FileAttributes``.
 public struct ImportOptions: Sendable, Hashable {
   public var prefix: String
   public var replacement: Replacement
@@ -21,6 +26,19 @@ public struct ImportOptions: Sendable, Hashable {
   public var excluded: [String]
   /// Reads files again that seem unchanged.
   public var readsUnchanged: Bool
+  /// Keeps links, empty folders and attributes. Otherwise only regular files are stored, with their times.
+  public var keepsAttributes: Bool
+  /// Keeps owners as well; nil: if root imports.
+  public var keepsOwners: Bool?
+  /// Leaves out what is on other file systems than the paths.
+  public var staysOnFileSystem: Bool
+  /// Leaves out what is in folders with a valid `CACHEDIR.TAG`, except that file.
+  public var excludesCaches: Bool
+  /// Records a state of the prefix, which needs the versions that were current: they stay in their keys' history. Values of
+  /// a cache are in no state.
+  public var recordsState: Bool
+  /// The name of the state.
+  public var stateName: String?
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
   /// Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool
@@ -28,8 +46,16 @@ public struct ImportOptions: Sendable, Hashable {
   public init(
     prefix: String = "", replacement: Replacement = .replaceCurrent, durability: Durability = .durable,
     codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false,
+    keepsAttributes: Bool = true, keepsOwners: Bool? = nil, staysOnFileSystem: Bool = false,
+    excludesCaches: Bool = false, recordsState: Bool = true, stateName: String? = nil,
     keepsPaths: Bool = false
   ) {
+    self.recordsState = recordsState
+    self.stateName = stateName
+    self.keepsAttributes = keepsAttributes
+    self.keepsOwners = keepsOwners
+    self.staysOnFileSystem = staysOnFileSystem
+    self.excludesCaches = excludesCaches
     self.prefix = prefix
     self.replacement = replacement
     self.durability = durability
@@ -39,6 +65,11 @@ public struct ImportOptions: Sendable, Hashable {
     self.readsUnchanged = readsUnchanged
     self.keepsPaths = keepsPaths
   }
+}
+
+extension ImportOptions {
+  /// What happens to the versions that were current.
+  var storedReplacement: Replacement { recordsState ? .archiveCurrent : replacement }
 }
 
 /// A file or key that was left out, and why.
@@ -61,7 +92,7 @@ public struct SkippedFile: Sendable, Hashable, Codable {
 }
 
 extension BlobStorageError.Code {
-  /// Not a regular file: a link, a device, a socket, or the store's own folder.
+  /// A thing that is not kept: a device, a socket, or the store's own folder.
   public static let notRegular = Self(rawValue: "notRegular")
 }
 
@@ -74,6 +105,9 @@ public struct ImportReport: Sendable, Hashable, Codable {
   public var newFileCount = 0
   /// Files that have not changed since their last import.
   public var unchangedFileCount = 0
+  /// Symbolic links and folders that were stored, or that the store already had.
+  public var linkCount = 0
+  public var folderCount = 0
   /// Files among those of `fileCount` whose keys a cache has evicted again, to hold its limit; of more than a million,
   /// among the last million.
   public var evictedFileCount = 0
@@ -84,13 +118,17 @@ public struct ImportReport: Sendable, Hashable, Codable {
   /// Bytes added to packs.
   public var storedByteCount: Int64 = 0
   public var skipped: [SkippedFile] = []
+  /// The state that was recorded.
+  public var state: TreeState?
   public var duration = Duration.zero
 
   public init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case byteCount, newByteCount, duplicateByteCount, storedByteCount, skipped
+    case byteCount, newByteCount, duplicateByteCount, storedByteCount, skipped, state
     case fileCount = "files"
+    case linkCount = "links"
+    case folderCount = "folders"
     case newFileCount = "newFiles"
     case unchangedFileCount = "unchangedFiles"
     case evictedFileCount = "evictedFiles"
@@ -100,8 +138,9 @@ public struct ImportReport: Sendable, Hashable, Codable {
 
 /// How keys are exported.
 ///
-/// Each current version is written, verified, at the folder + its key; modification times are restored. Blocks of zeros
-/// become holes. No file is ever written outside the folder, or into the store's own. A file that is replaced stays until
+/// Each version is written, verified, at the folder + its key; modification times and attributes are restored, as far as
+/// this user may. Folders get theirs in the end: those of the state, or of the last state that has keys with the prefix.
+/// Blocks of zeros become holes. No file is ever written outside the folder, or into the store's own. A file that is replaced stays until
 /// the new one is on the medium. A file that has the bytes of its version already is left alone, so that an interrupted
 /// export can be repeated.
 public struct ExportOptions: Sendable, Hashable {
@@ -112,13 +151,23 @@ public struct ExportOptions: Sendable, Hashable {
   public var overwrites: Bool
   /// Shell patterns, one of which an exported key matches as a whole; empty for all keys. See ``KeyPattern``.
   public var patterns: [String]
+  /// Writes what a state has instead of the current versions.
+  public var state: TreeState?
+  /// Restores links, empty folders and attributes. Otherwise a link becomes a file with its target.
+  public var restoresAttributes: Bool
+  /// Restores owners as well; nil: if root exports.
+  public var restoresOwners: Bool?
   /// Looks up what is there, and writes nothing.
   public var isDryRun: Bool
 
   public init(
     prefix: String = "", stripped: String = "", overwrites: Bool = false, patterns: [String] = [],
+    state: TreeState? = nil, restoresAttributes: Bool = true, restoresOwners: Bool? = nil,
     isDryRun: Bool = false
   ) {
+    self.state = state
+    self.restoresAttributes = restoresAttributes
+    self.restoresOwners = restoresOwners
     self.prefix = prefix
     self.stripped = stripped
     self.overwrites = overwrites
@@ -137,6 +186,10 @@ public struct ExportReport: Sendable, Hashable, Codable {
   /// Files that had the bytes of their versions already.
   public var unchangedFileCount = 0
   public var unchangedByteCount: Int64 = 0
+  public var linkCount = 0
+  public var folderCount = 0
+  /// Files, links and folders of which this user may not set all attributes.
+  public var incompleteCount = 0
   public var skipped: [SkippedFile] = []
   /// Keys that could not be read because the store is damaged.
   public var damaged: [SkippedFile] = []
@@ -148,6 +201,9 @@ public struct ExportReport: Sendable, Hashable, Codable {
     case byteCount, unchangedByteCount, skipped, damaged
     case isDryRun = "dryRun"
     case fileCount = "files"
+    case linkCount = "links"
+    case folderCount = "folders"
+    case incompleteCount = "incompleteAttributes"
     case unchangedFileCount = "unchangedFiles"
     case duration = "seconds"
   }

@@ -202,6 +202,8 @@ static void fill(const struct stat *from, bs_status *to) {
              : S_ISLNK(from->st_mode) ? BS_KIND_SYMBOLIC_LINK
                                       : BS_KIND_OTHER;
   to->permissions = (uint32_t)(from->st_mode & 07777);
+  to->user = (uint32_t)from->st_uid;
+  to->group = (uint32_t)from->st_gid;
 }
 
 ssize_t bs_available_at(const char *path, int64_t *byte_count) {

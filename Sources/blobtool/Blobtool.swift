@@ -20,7 +20,8 @@ struct Blobtool: AsyncParsableCommand {
       DeleteCommand.self, KeepCommand.self, ImportCommand.self, ExportCommand.self, CollectCommand.self,
       VerifyCommand.self, RepairCommand.self, StatisticsCommand.self, InformationCommand.self,
       WhyCommand.self, ReportCommand.self, WatchCommand.self, CacheCommand.self, SyncCommand.self,
-      CopyCommand.self,
+      CopyCommand.self, StatesCommand.self, DiffCommand.self, FindCommand.self, RestoreCommand.self,
+      HoldCommand.self, HoldsCommand.self,
       ManualCommand.self,
     ])
 

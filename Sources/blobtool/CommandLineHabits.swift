@@ -7,8 +7,9 @@ enum CommandLineHabits {
   /// Commands of other tools, and the command to use here.
   private static let synonyms = [
     "add": "put", "backup": "import", "cat": "get", "clean": "gc", "create": "init", "du": "stats",
-    "fsck": "verify", "history": "versions", "log": "versions", "mirror": "copy", "prune": "keep",
-    "remove": "delete", "restore": "export", "rm": "delete", "save": "put", "upload": "put",
+    "fsck": "verify", "history": "versions", "log": "versions", "mirror": "copy", "forget": "keep",
+    "prune": "keep",
+    "remove": "delete", "rm": "delete", "save": "put", "upload": "put",
   ]
 
   /// The arguments with their options behind the command.

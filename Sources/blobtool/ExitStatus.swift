@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTrees
 
 /// The exit codes. Scripts rely on the numbers.
 enum ExitStatus {
@@ -64,6 +65,7 @@ struct Failure: Error {
     case .corrupted: ExitStatus.damaged
     case .busy, .conditionFailed: ExitStatus.busy
     case .keysCollide: ExitStatus.wrongUsage
+    case .missingVersion: ExitStatus.notFound
     default: ExitStatus.failed
     }
   }

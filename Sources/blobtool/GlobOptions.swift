@@ -15,7 +15,7 @@ struct GlobOptions: ParsableArguments {
   }
 
   /// Whether one of the patterns matches a key, or there is none.
-  var filter: (String) -> Bool {
+  var filter: @Sendable (String) -> Bool {
     let patterns = glob.map(KeyPattern.init)
     return { key in patterns.isEmpty || patterns.contains { $0.matches(key) } }
   }

@@ -3,7 +3,7 @@ import Testing
 
 /// Names, links and permissions that may have been chosen to do harm.
 @Suite struct OddNameTests {
-  @Test("file names of every byte come back as they were, and those that are no UTF-8 are reported")
+  @Test("file names of every byte come back as they were, also those that are no UTF-8")
   func everyByte() async throws {
     let workshop = try await Workshop()
     try FileManager.default.createDirectory(atPath: workshop.path("tree"), withIntermediateDirectories: true)
@@ -20,14 +20,12 @@ import Testing
     }
     let line = try #require(
       try await workshop.expect(1, ["import", "tree", "--json"]).json(ImportLine.self).first)
-    // From 128 up a byte alone is no UTF-8, nor are two of them the same, nor is one before a letter.
-    #expect(line.skipped.count == 3 * 128)
-    #expect(line.skipped.allSatisfy { $0.reason.contains("UTF-8") })
+    #expect(line.skipped.isEmpty)
     let keys = try await workshop.expect(0, ["list", "--json"]).json(ListLine.self).map(\.key)
     #expect(keys.count == line.files)
     #expect(Set(keys).isSuperset(of: ["\n", "\u{1b}", "\\", "\"\"", ".x", "~", "*", "-", "\u{7f}x"]))
     try await workshop.expect(0, ["export", "out"])
-    #expect(try await workshop.shell("diff -r tree out | grep -av '^Only in tree'").bytes.isEmpty)
+    #expect(try await workshop.shell("diff -r tree out").bytes.isEmpty)
     // As arguments, too.
     for key in ["\n", "\u{1b}", "*", "\\"] {
       let bytes = try await workshop.expect(0, ["get", "--", key]).bytes

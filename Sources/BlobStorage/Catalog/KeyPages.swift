@@ -8,16 +8,22 @@ package struct KeyPages {
   private let catalog: Catalog
   private let prefix: [UInt8]
   private let includesHidden: Bool
+  private let includesInternal: Bool
   private let countMax: Int
   private var last: [UInt8]?
 
   /// - Parameters:
   ///   - includesHidden: also walks keys without a version that can be seen.
+  ///   - includesInternal: also walks internal keys.
   ///   - countMax: a page ends with the key at which the counts of its keys reach this.
-  package init(_ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, countMax: Int) {
+  package init(
+    _ catalog: Catalog, prefix: String = "", includesHidden: Bool = false, includesInternal: Bool = false,
+    countMax: Int
+  ) {
     self.catalog = catalog
     self.prefix = Array(prefix.utf8)
     self.includesHidden = includesHidden
+    self.includesInternal = includesInternal
     self.countMax = countMax
   }
 
@@ -33,8 +39,9 @@ package struct KeyPages {
       var page: [Entry] = []
       var count = 0
       var end: [UInt8]?
-      try transaction.forEachKey(prefix: prefix, after: last, includesHidden: includesHidden) {
-        (key, name) throws(BlobStorageError) in
+      try transaction.forEachKey(
+        prefix: prefix, after: last, includesHidden: includesHidden, includesInternal: includesInternal
+      ) { (key, name) throws(BlobStorageError) in
         end = key
         guard let found = try read(key, name, transaction) else { return true }
         page.append(found.entry)

@@ -123,11 +123,16 @@ extension ReadTransaction {
   }
 
   /// Calls `body` with the keys that begin with `prefix` and come after `after`, and their rows, in byte order, until
-  /// it returns false. Leaves out keys without a visible version, unless `includesHidden`.
+  /// it returns false. Leaves out keys without a visible version, unless `includesHidden`, and internal keys, unless
+  /// `includesInternal` or the prefix is one of theirs.
   package func forEachKey(
-    prefix: [UInt8], after: [UInt8]?, includesHidden: Bool = false,
+    prefix: [UInt8], after: [UInt8]?, includesHidden: Bool = false, includesInternal: Bool = false,
     _ body: (_ key: [UInt8], _ row: NameRow) throws(BlobStorageError) -> Bool
   ) throws(BlobStorageError) {
+    var after = after
+    if prefix.isEmpty, !includesInternal, after?.lexicographicallyPrecedes(InternalKey.last) ?? true {
+      after = InternalKey.last
+    }
     _ = try walk(parent: 0, path: [], prefix: prefix, after: after) { (key, row) throws(BlobStorageError) in
       guard includesHidden || row.versionCount > 0 else { return true }
       return try body(key, row)

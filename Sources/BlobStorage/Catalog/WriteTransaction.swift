@@ -373,7 +373,7 @@ extension WriteTransaction {
   package func beginCountingVersions() throws(BlobStorageError) {
     guard try !countsVersions() else { return }
     try setMeta(.countsVersions, 1)
-    try forEachKey(prefix: [], after: nil) { (_, name) throws(BlobStorageError) in
+    try forEachKey(prefix: [], after: nil, includesInternal: true) { (_, name) throws(BlobStorageError) in
       try forEachVersion(of: name) { (version) throws(BlobStorageError) in
         try countVersion(of: version.row.digest, by: 1)
         return true

@@ -246,6 +246,7 @@ extension Engine {
     try checkOpen()
     let bytes = try Self.distinctBytes(keys)
     for key in bytes { try check(condition, on: key) }
+    try checkHolds(on: bytes)
     return try drop(bytes, keeping: nil, durability, if: condition).keyCount
   }
 
@@ -271,11 +272,14 @@ extension Engine {
 
   package func delete(prefix: String, _ durability: Durability) throws(BlobStorageError) -> Int {
     try checkOpen()
+    try checkHolds(onPrefix: Array(prefix.utf8))
     var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
     var count = 0
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
       count += try drop(keys, keeping: nil, durability).keyCount
     }
+    // States of nothing.
+    if prefix.isEmpty { try dropInternal(try internalVersions().map(\.key)) }
     return count
   }
 
@@ -296,7 +300,9 @@ extension Engine {
   ) throws(BlobStorageError) -> RetentionResult {
     try checkOpen()
     try Self.checkRetention(count)
-    return try drop(Self.distinctBytes(keys), keeping: count, durability)
+    let keys = try Self.distinctBytes(keys)
+    try checkHolds(on: keys)
+    return try drop(keys, keeping: count, durability)
   }
 
   package func keep(
@@ -307,7 +313,7 @@ extension Engine {
     var pages = KeyPages(catalog, prefix: prefix, countMax: Self.keyCountOfCommit)
     var result = RetentionResult(keyCount: 0, droppedVersionCount: 0)
     while let keys = try pages.next({ key, _, _ in (key, 1) }) {
-      let page = try drop(keys, keeping: count, durability)
+      let page = try drop(withoutHeld(keys), keeping: count, durability)
       result.keyCount += page.keyCount
       result.droppedVersionCount += page.droppedVersionCount
     }
@@ -324,7 +330,7 @@ extension Engine {
   /// Drops all versions of keys, or all but the current one and the youngest `count` archived ones, in one commit.
   ///
   /// - Throws: `conditionFailed` when the condition does not hold for a key; nothing was changed.
-  private func drop(
+  func drop(
     _ keys: [[UInt8]], keeping count: Int?, _ durability: Durability, if condition: ChangeCondition = .always
   ) throws(BlobStorageError) -> RetentionResult {
     // Beyond any count that memory could hold, saturation is exact enough.

@@ -117,6 +117,7 @@ extension Engine {
       case .delete(_, let condition): deleted.append((key, condition))
       }
     }
+    try checkHolds(on: deleted.map(\.key))
     func commitOnce() throws(BlobStorageError) -> ([PutResult], WriterSession.Watermark?) {
       try memoryPut.commit(items, promising: durability, on: deleted.map(\.key)) {
         (commit) throws(BlobStorageError) in

@@ -43,11 +43,19 @@ extension Engine {
   package func rename(
     _ source: String, to target: String, _ durability: Durability
   ) throws(BlobStorageError) -> Bool {
-    try checkOpen()
     let (from, to) = (try Self.keyBytes(source), try Self.keyBytes(target))
     guard from != to else {
       throw BlobStorageError(.invalidArgument, "The key “\(source)” has that name already.", key: source)
     }
+    return try rename(from, to: to, durability)
+  }
+
+  /// The same for keys in bytes, such as internal ones.
+  package func rename(
+    _ from: [UInt8], to: [UInt8], _ durability: Durability
+  ) throws(BlobStorageError) -> Bool {
+    try checkOpen()
+    try checkHolds(on: [from])
     try check(.absent, on: to)
     var ref = RefOptions(PutOptions(replacement: .archiveCurrent, condition: .absent))
     return try commitVersions(on: [from, to], durability) {
@@ -73,6 +81,7 @@ extension Engine {
   ) throws(BlobStorageError) -> Bool {
     try checkOpen()
     let key = try Self.keyBytes(key)
+    try checkHolds(on: [key])
     // A caller that drops wants to free room, so dropping must not need room.
     let isDropped = try folder.withReserve { () throws(BlobStorageError) in
       try commitVersions(on: [key], durability) { (commit, _) throws(BlobStorageError) -> Bool? in

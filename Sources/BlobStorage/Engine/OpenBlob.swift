@@ -27,7 +27,7 @@ package final class OpenBlob: Sendable {
   }
 
   /// The bytes of the first chunks that a range touches, about 1 MiB of them.
-  func firstPart(_ range: Range<Int64>) throws(BlobStorageError) -> Data {
+  package func firstPart(_ range: Range<Int64>) throws(BlobStorageError) -> Data {
     let range = try clamped(range)
     var end = range.lowerBound
     try layout.forEachChunk(in: range, from: engine.chunks) { chunk in

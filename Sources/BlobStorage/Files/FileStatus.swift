@@ -21,6 +21,9 @@ package struct FileStatus: Sendable, Hashable {
   package var changed: FileTime
   /// The lower twelve mode bits.
   package var permissions: UInt16
+  /// The numbers of its owner and group.
+  package var user: UInt32
+  package var group: UInt32
 
   /// Which file or folder of the machine it is.
   package var identity: FileIdentity { FileIdentity(device: device, inode: inode) }
@@ -30,7 +33,7 @@ package struct FileStatus: Sendable, Hashable {
   /// - Parameter changed: `modified`, if it is nil.
   package init(
     kind: Kind, byteCount: Int64, allocatedByteCount: Int64, linkCount: Int, inode: UInt64, device: UInt64,
-    modified: FileTime, changed: FileTime? = nil, permissions: UInt16
+    modified: FileTime, changed: FileTime? = nil, permissions: UInt16, user: UInt32 = 0, group: UInt32 = 0
   ) {
     self.kind = kind
     self.byteCount = byteCount
@@ -41,6 +44,7 @@ package struct FileStatus: Sendable, Hashable {
     self.modified = modified
     self.changed = changed ?? modified
     self.permissions = permissions
+    (self.user, self.group) = (user, group)
   }
 }
 

@@ -78,6 +78,13 @@ package final class InputFile: Sendable {
     }
   }
 
+  /// Calls `body` with the descriptor, for calls that only some files need.
+  package func withDescriptor<T>(
+    _ body: (Int32) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    try body(descriptor)
+  }
+
   private static func status(
     of descriptor: Int32, _ path: @autoclosure () -> FilePath
   ) throws(BlobStorageError) -> FileStatus {

@@ -176,6 +176,6 @@ extension FileStatus {
       linkCount: Int(raw.link_count), inode: raw.inode, device: raw.device,
       modified: FileTime(seconds: raw.modified_seconds, nanoseconds: raw.modified_nanoseconds),
       changed: FileTime(seconds: raw.changed_seconds, nanoseconds: raw.changed_nanoseconds),
-      permissions: UInt16(raw.permissions))
+      permissions: UInt16(raw.permissions), user: raw.user, group: raw.group)
   }
 }

@@ -37,6 +37,11 @@ struct DamageSearch {
     isInteresting: (BlobDigest) -> Bool
   ) throws(BlobStorageError) {
     try forEachHold(body, isInteresting)
+    for version in try engine.internalVersions() {
+      try body(
+        InternalKey.description(of: version.key), version.row.digest,
+        try needs(of: version.row.digest, isInteresting))
+    }
     // Most blobs are shared by few versions; the answer for the last many is kept.
     var known: [BlobDigest: [Need]] = [:]
     try engine.forEachPage(countMax: 500) { (page) throws(BlobStorageError) in

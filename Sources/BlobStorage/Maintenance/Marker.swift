@@ -43,7 +43,7 @@ package struct Marker {
     countsRefs: Bool = true, archivedCountMax: Int? = nil, progress: (Int) -> Void = { _ in },
     isLeftOut: (_ key: [UInt8], _ version: Stamp) -> Bool = { _, _ in false }
   ) throws(BlobStorageError) {
-    var pages = KeyPages(engine.catalog, countMax: Self.pageCount)
+    var pages = KeyPages(engine.catalog, includesInternal: true, countMax: Self.pageCount)
     while let page = try pages.next({ (key, name, transaction) throws(BlobStorageError) in
       var versions: [Version] = []
       var archivedCount = -1  // the first is the current one
@@ -53,13 +53,15 @@ package struct Marker {
         if !isLeftOut(key, version.stamp) { versions.append(Version(version.row)) }
         return true
       }
-      return (versions, versions.count)
+      return ((InternalKey.isInternal(key), versions), versions.count)
     }) {
-      let versions = Array(page.joined())
       if countsRefs {
-        keyCount += page.count
-        for version in versions { count(version) }
+        keyCount += page.count { !$0.0 }
+        for (isInternal, versions) in page {
+          for version in versions { count(version, isInternal: isInternal) }
+        }
       }
+      let versions = page.flatMap { $0.1 }
       try markBlobs(versions.map(\.blob))
       progress(keyCount)
     }
@@ -96,10 +98,12 @@ package struct Marker {
     }
   }
 
-  private mutating func count(_ version: Version) {
-    versionCount += 1
-    // What refs claim, hostile ones too.
-    versionByteCount = versionByteCount.addingClamped(version.byteCount)
+  private mutating func count(_ version: Version, isInternal: Bool) {
+    if !isInternal {
+      versionCount += 1
+      // What refs claim, hostile ones too.
+      versionByteCount = versionByteCount.addingClamped(version.byteCount)
+    }
     marks.insertRef(version.place, recordByteCount: version.recordByteCount)
   }
 

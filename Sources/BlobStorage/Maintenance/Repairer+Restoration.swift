@@ -48,7 +48,7 @@ extension Repairer {
     var end: [UInt8]?
     try known.read { (known) throws(BlobStorageError) in
       try packs.read { (packs) throws(BlobStorageError) in
-        try known.forEachKey(prefix: [], after: last, includesHidden: true) {
+        try known.forEachKey(prefix: [], after: last, includesHidden: true, includesInternal: true) {
           (key, row) throws(BlobStorageError) in
           records += try Self.records(key, row, known, packs)
           keyCount += 1

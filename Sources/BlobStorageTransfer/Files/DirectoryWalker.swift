@@ -17,8 +17,6 @@ package struct DirectoryWalker: ~Copyable {
     /// Why the status, or the names in the folder, could not be read.
     package let failure: BlobStorageError?
 
-    /// The path; nil when it is not UTF-8.
-    package var path: String? { String(validating: pathBytes, as: UTF8.self) }
   }
 
   /// A folder on the way down.
@@ -67,6 +65,18 @@ package struct DirectoryWalker: ~Copyable {
       return visit([CChar](terminating: name), in: level.descriptor.number)
     }
     return nil
+  }
+
+  /// The folder that was the last item, if it is entered; before the first item, the root.
+  var entered: OwnedDescriptor? {
+    guard let level = levels.last, level.pathByteCount == prefix.count else { return nil }
+    return level.descriptor
+  }
+
+  /// Leaves out what is below the folder that was the last item, except what has that name.
+  mutating func skipDescendants(except name: String) {
+    guard let level = levels.last, level.pathByteCount == prefix.count else { return }
+    level.names.removeAll { !$0.elementsEqual(name.utf8) }
   }
 
   /// Leaves out what is below the folder that was the last item.

@@ -37,8 +37,57 @@ package final class InputFolder: Sendable {
   func open(
     _ bytes: [UInt8], through trail: inout FolderTrail
   ) throws(BlobStorageError) -> InputFile {
+    let folder = try folder(of: bytes, through: &trail)
+    return try InputFile(folder.number, FolderTrail.name(in: bytes), path, bytes)
+  }
+
+  /// The target of a symbolic link below the folder.
+  func linkTarget(of bytes: [UInt8], through trail: inout FolderTrail) throws(BlobStorageError) -> [UInt8] {
+    let folder = try folder(of: bytes, through: &trail)
+    return try Self.linkTarget(folder.number, FolderTrail.name(in: bytes), path.appending(bytes: bytes))
+  }
+
+  /// The target of a symbolic link that was named.
+  static func linkTarget(_ path: FilePath) throws(BlobStorageError) -> [UInt8] {
+    try path.withPlatformString { (text) in
+      Result { () throws(BlobStorageError) in
+        try linkTarget(
+          bs_working_directory(), Array(UnsafeBufferPointer(start: text, count: bs_length(text) + 1)), path)
+      }
+    }.get()
+  }
+
+  private static func linkTarget(
+    _ directory: Int32, _ name: [CChar], _ path: @autoclosure () -> FilePath
+  ) throws(BlobStorageError) -> [UInt8] {
+    try [UInt8](filling: 4_096) { (target) throws(BlobStorageError) in
+      try systemCall("read the link", path()) {
+        bs_read_link_at(
+          directory, name, target.baseAddress?.assumingMemoryBound(to: CChar.self), target.count)
+      }
+    }
+  }
+
+  /// The status of what lies below the folder, of a link itself; nil if it is not there.
+  func status(of bytes: [UInt8], through trail: inout FolderTrail) throws(BlobStorageError) -> FileStatus? {
+    do throws(BlobStorageError) {
+      let folder = try folder(of: bytes, through: &trail)
+      var raw = bs_status()
+      _ = try systemCall("stat", path.appending(bytes: bytes)) {
+        bs_status_at(folder.number, FolderTrail.name(in: bytes), &raw)
+      }
+      return FileStatus(raw)
+    } catch {
+      if error.isMissingName { return nil }
+      throw error
+    }
+  }
+
+  private func folder(
+    of bytes: [UInt8], through trail: inout FolderTrail
+  ) throws(BlobStorageError) -> OwnedDescriptor {
     guard FolderTrail.leadsDown(bytes) else { throw OutputFolder.escapes(path.appending(bytes: bytes)) }
-    let folder = try trail.folder(of: bytes, below: descriptor) {
+    return try trail.folder(of: bytes, below: descriptor) {
       (above, name, _) throws(BlobStorageError) in
       do throws(BlobStorageError) {
         return try .open(above.number, name, path.appending(bytes: bytes), Int32(BS_OPEN_DIRECTORY), "open")
@@ -50,7 +99,6 @@ package final class InputFolder: Sendable {
           .sourceFailed, "\(path) cannot be read: a folder on the way to it was replaced", path: path)
       }
     }
-    return try InputFile(folder.number, FolderTrail.name(in: bytes), path, bytes)
   }
 
   package func open(_ relativePath: String) throws(BlobStorageError) -> InputFile {

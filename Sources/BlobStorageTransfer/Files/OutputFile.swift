@@ -38,6 +38,8 @@ package struct OutputFile: ~Copyable {
     let options = Int32(BS_OPEN_WRITE | BS_OPEN_CREATE | BS_OPEN_EXCLUSIVE)
     let descriptor = try OwnedDescriptor.open(
       directory.number, temporaryName, folder.path.appending(bytes: relativePath), options, "write")
+    // Another export does not remove what is locked.
+    _ = uninterrupted { bs_lock(descriptor.number, 1, 0) }
     self.folder = folder
     self.relativePath = relativePath
     self.directory = directory
@@ -117,9 +119,26 @@ package struct OutputFile: ~Copyable {
   package consuming func commit(
     overwriting: Bool, modified: FileTime? = nil, permissions: UInt16? = nil, isDurable: Bool = false
   ) throws(BlobStorageError) {
+    _ = try commit(overwriting: overwriting, modified: modified, permissions, nil, isDurable)
+  }
+
+  /// Gives the file these attributes, and then its name.
+  ///
+  /// - Returns: false if some attributes could not be set.
+  consuming func commit(
+    overwriting: Bool, _ attributes: RestoredAttributes
+  ) throws(BlobStorageError) -> Bool {
+    try commit(overwriting: overwriting, modified: nil, nil, attributes, false)
+  }
+
+  private consuming func commit(
+    overwriting: Bool, modified: FileTime?, _ permissions: UInt16?, _ attributes: RestoredAttributes?,
+    _ isDurable: Bool
+  ) throws(BlobStorageError) -> Bool {
     let number = descriptor.number
     let byteCount = byteCount
     if endsInHole { _ = try systemCall("set the length of", path) { bs_truncate(number, byteCount) } }
+    let isComplete = try attributes?.apply(to: number, path) ?? true
     if let permissions {
       _ = try systemCall("set the permissions of", path) { bs_set_permissions(number, UInt32(permissions)) }
     }
@@ -144,6 +163,7 @@ package struct OutputFile: ~Copyable {
     folder.tell(.named)
     isCommitted = true
     if isDurable { _ = try systemCall("sync the folder of", path) { bs_sync_all(directory) } }
+    return isComplete
   }
 
   /// Whether there is something of that name.

@@ -8,7 +8,11 @@ package final class OutputFolder: Sendable {
   package let path: FilePath
   let descriptor: OwnedDescriptor
   private let excluded: FileIdentity?
-  private let temporaryPrefix = ".blobstorage-\(String(randomUInt64(), radix: 36))-"
+  private static let temporaryBeginning = ".blobstorage-"
+  private static let temporaryEnd = ".partial"
+  private let temporaryPrefix = temporaryBeginning + "\(String(randomUInt64(), radix: 36))-"
+  /// Folders in which files of processes that died were looked for.
+  private let cleaned = Mutex<Set<FileIdentity>>([])
   private let temporaryCount = Atomic<UInt64>(0)
   /// Told by debug builds of what is done for a file, in that order: no file shows that.
   private let observer: (@Sendable (OutputFile.Step) -> Void)?
@@ -26,6 +30,7 @@ package final class OutputFolder: Sendable {
     let options = Int32(BS_OPEN_DIRECTORY | BS_OPEN_FOLLOW)
     self.path = path
     descriptor = try .open(bs_working_directory(), path, path, options, "open the folder")
+    try removePartial(in: descriptor)
   }
 
   /// The folder that holds a file; creates what is missing on the way (0700).
@@ -42,6 +47,8 @@ package final class OutputFolder: Sendable {
       }
       let folder = try OwnedDescriptor.open(
         above.number, name, path, Int32(BS_OPEN_DIRECTORY), "enter the folder")
+      // What was created just now is empty.
+      if created < 0 { try removePartial(in: folder) }
       guard let excluded, try folder.status(path).identity == excluded else { return folder }
       throw BlobStorageError(
         .invalidArgument, "\(path.string) is the store's own folder: nothing is written into it",
@@ -52,7 +59,28 @@ package final class OutputFolder: Sendable {
   /// A name for a file that is not whole yet. Not made from its own name, which may be as long as a name can be.
   func nextTemporaryName() -> [CChar] {
     let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
-    return [CChar](terminating: "\(temporaryPrefix)\(number).partial".utf8)
+    return [CChar](terminating: "\(temporaryPrefix)\(number)\(Self.temporaryEnd)".utf8)
+  }
+
+  /// Removes what exports have left that were killed. One that is alive has locked its files.
+  private func removePartial(in folder: OwnedDescriptor) throws(BlobStorageError) {
+    let identity = try folder.status(path).identity
+    guard cleaned.withLock({ $0.insert(identity).inserted }) else { return }
+    let duplicate = Int32(try systemCall("list", path) { bs_duplicate(folder.number) })
+    for name in try readNames(owning: duplicate, path)
+    where name.starts(with: Self.temporaryBeginning.utf8)
+      && name.suffix(Self.temporaryEnd.utf8.count).elementsEqual(Self.temporaryEnd.utf8)
+    {
+      let text = [CChar](terminating: name)
+      let opened = uninterrupted { bs_open_at(folder.number, text, 0) }
+      if opened >= 0 {
+        let file = OwnedDescriptor(owning: Int32(opened))
+        guard uninterrupted({ bs_lock(file.number, 1, 0) }) == 1 else { continue }
+        _ = bs_remove_at(folder.number, text)
+      } else if opened == -Int(Errno.tooManySymbolicLinkLevels.rawValue) {
+        _ = bs_remove_at(folder.number, text)
+      }
+    }
   }
 
   func tell(_ step: OutputFile.Step) {

@@ -36,6 +36,8 @@ typedef struct {
   int32_t changed_nanoseconds;
   uint32_t kind;
   uint32_t permissions;
+  uint32_t user;
+  uint32_t group;
 } bs_status;
 
 // The directory descriptor that means "the working directory".
@@ -81,6 +83,26 @@ ssize_t bs_status_of(int fd, bs_status *status);
 ssize_t bs_status_at(int directory, const char *path, bs_status *status);
 ssize_t bs_set_modified(int fd, int64_t seconds, int32_t nanoseconds);
 ssize_t bs_set_permissions(int fd, uint32_t permissions);
+
+// Attributes of files that only imports and exports look at.
+int bs_is_root(void);
+// The names of extended attributes, each with a zero behind it; with a capacity of 0, how many bytes they take.
+ssize_t bs_list_attributes(int fd, char *names, size_t capacity);
+ssize_t bs_get_attribute(int fd, const char *name, void *value, size_t capacity);
+ssize_t bs_set_attribute(int fd, const char *name, const void *value, size_t count);
+ssize_t bs_remove_attribute(int fd, const char *name);
+ssize_t bs_set_owner(int fd, uint32_t user, uint32_t group);
+ssize_t bs_set_link_owner_at(int directory, const char *name, uint32_t user, uint32_t group);
+ssize_t bs_set_link_modified_at(int directory, const char *name, int64_t seconds, int32_t nanoseconds);
+ssize_t bs_read_link_at(int directory, const char *name, char *target, size_t capacity);
+ssize_t bs_create_link_at(const char *target, int directory, const char *name);
+ssize_t bs_link_at(int from_directory, const char *from, int to_directory, const char *to);
+// The name of a user or group, without a zero behind it; 0 if the number has none.
+ssize_t bs_user_name(uint32_t user, char *text, size_t capacity);
+ssize_t bs_group_name(uint32_t group, char *text, size_t capacity);
+// Returns 1 and the number, or 0 if there is no such name.
+ssize_t bs_user_number(const char *name, uint32_t *user);
+ssize_t bs_group_number(const char *name, uint32_t *group);
 
 // Returns 1 when the lock is held now, 0 when another holds it and wait is 0.
 ssize_t bs_lock(int fd, int exclusive, int wait);

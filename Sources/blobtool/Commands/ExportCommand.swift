@@ -1,15 +1,21 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageTransfer
+import BlobStorageTrees
 
 /// `export`: writes keys as files.
 struct ExportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
-    commandName: "export", abstract: "Writes the current versions of keys as files below a folder.",
-    usage: "blobtool export [PREFIX] DIRECTORY [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run]",
+    commandName: "export",
+    abstract: "Writes keys as files below a folder: their current versions, or those of a state.",
+    usage:
+      "blobtool export [PREFIX] DIRECTORY [--at STATE] [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run]",
     discussion: """
       Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
       reported, the others are written, and the exit code is 1. If no key begins with PREFIX, the exit code is 3.
+
+      What `import` kept is restored as far as you may: links, hard links, modes, times, extended attributes, empty \
+      folders, and owners if you are root. Folders get their times last.
 
       A file that has the key's bytes already is left alone: start an interrupted export again to continue it.
       """)
@@ -23,6 +29,15 @@ struct ExportCommand: StoreCommand {
 
   @Option(help: ArgumentHelp("Remove this prefix from each key.", valueName: "prefix"))
   var strip: String = ""
+
+  @Option(help: ArgumentHelp("Write a state, or the last one until a time.", valueName: "state"))
+  var at: StateArgument?
+
+  @Flag(help: "Restore owners, which only root may.")
+  var owners = false
+
+  @Flag(help: "Write files with their bytes and times alone.")
+  var noAttributes = false
 
   @Flag(help: "Replace files that exist.")
   var overwrite = false
@@ -39,6 +54,9 @@ struct ExportCommand: StoreCommand {
     guard places.count <= 2 else {
       throw ValidationError("give a prefix and a directory, or a directory alone")
     }
+    guard !owners || !noAttributes else {
+      throw ValidationError("--owners and --no-attributes exclude each other")
+    }
     guard places.last != "" else { throw ValidationError("the directory is empty") }
   }
 
@@ -46,7 +64,9 @@ struct ExportCommand: StoreCommand {
     guard let directory = places.last else { return }
     let prefix = places.count == 2 ? places[0] : ""
     let options = ExportOptions(
-      prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob, isDryRun: dry.isDryRun)
+      prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob,
+      state: try await at?.state(in: store, prefix: prefix), restoresAttributes: !noAttributes,
+      restoresOwners: owners ? true : nil, isDryRun: dry.isDryRun)
     let report = try await shared.withProgress { meter in
       try await store.exportFiles(to: directory, options: options, progress: meter.handler)
     }
@@ -56,7 +76,14 @@ struct ExportCommand: StoreCommand {
       for skipped in report.skipped + report.damaged {
         StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
       }
-      let written = "\(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount))"
+      if report.incompleteCount > 0 {
+        shared.mention(
+          "not all attributes of \(HumanText.count(report.incompleteCount, "file")) could be set: some need root, or another"
+            + " file system")
+      }
+      let links = report.linkCount == 0 ? "" : " and \(HumanText.count(report.linkCount, "link"))"
+      let written =
+        "\(HumanText.count(report.fileCount, "file"))\(links), \(HumanText.size(report.byteCount))"
       let unchanged =
         report.unchangedFileCount == 0
         ? ""
@@ -67,7 +94,9 @@ struct ExportCommand: StoreCommand {
       try StandardOutput.write(
         "\(report.isDryRun ? "Would write" : "Wrote") \(written)\(time)\(unchanged).\n")
     }
-    if report.fileCount + report.unchangedFileCount + report.skipped.count + report.damaged.count == 0 {
+    if report.fileCount + report.linkCount + report.unchangedFileCount + report.skipped.count
+      + report.damaged.count == 0
+    {
       if let glob = globs.glob.first { throw Failure.noKeys(matching: glob) }
       if !prefix.isEmpty { throw Failure.noKeys(of: prefix) }
     }

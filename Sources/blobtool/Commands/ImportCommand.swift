@@ -1,6 +1,7 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageTransfer
+import BlobStorageTrees
 import Foundation
 import Synchronization
 
@@ -11,6 +12,12 @@ struct ImportCommand: StoreCommand {
     discussion: """
       A file below PATH gets the key PREFIX + its path relative to PATH; a PATH that is a file gets PREFIX + its name. \
       If a PATH is a folder and PREFIX ends in a letter or digit, a / follows: --prefix backup means backup/. \
+      Links, empty folders, modes, times, extended attributes and hard links are kept, and owners if you are root. \
+      Devices, sockets and pipes are named and skipped.
+
+      Each import records a state: which files, links and folders it found. `blobtool states` lists them, and `export --at` \
+      brings one back. So a version that was current stays in its key's history, until `blobtool keep` drops its states.
+
       If two files would get the same key, nothing is imported, and the exit code is 64.
 
       A file with the size, times and inode of its last import is not read again, unless its key is known to be \
@@ -41,8 +48,26 @@ struct ImportCommand: StoreCommand {
   @Option(help: "The prefix of all keys.")
   var prefix: String = ""
 
-  @Flag(help: "Keep the current versions in their keys' history.")
+  @Flag(help: "Keep the current versions in their keys' history, also with --no-state.")
   var archive = false
+
+  @Option(help: ArgumentHelp("The name of the state that the import records.", valueName: "name"))
+  var name: String?
+
+  @Flag(help: "Record no state: versions that were current are dropped.")
+  var noState = false
+
+  @Flag(help: "Keep owners, which is the default for root.")
+  var owners = false
+
+  @Flag(help: "Keep regular files with their bytes and times alone.")
+  var noAttributes = false
+
+  @Flag(help: "Leave out what is on other file systems than the paths.")
+  var oneFileSystem = false
+
+  @Flag(help: "Leave out what is in folders with a CACHEDIR.TAG.")
+  var excludeCaches = false
 
   @OptionGroup var dry: DryRunOption
 
@@ -75,6 +100,11 @@ struct ImportCommand: StoreCommand {
       throw ValidationError("give either files and folders, or --files-from")
     }
     guard !isNullTerminated || filesFrom != nil else { throw ValidationError("--null is for --files-from") }
+    guard !owners || !noAttributes else {
+      throw ValidationError("--owners and --no-attributes exclude each other")
+    }
+    guard name == nil || !noState else { throw ValidationError("--name and --no-state exclude each other") }
+    guard name != "" else { throw ValidationError("the name of a state is empty") }
     guard paths.allSatisfy({ !$0.isEmpty }) else { throw ValidationError("a path is empty") }
   }
 
@@ -86,7 +116,9 @@ struct ImportCommand: StoreCommand {
     let options = ImportOptions(
       prefix: wholePrefix(paths), replacement: archive ? .archiveCurrent : .replaceCurrent,
       codec: codec?.value,
-      isDryRun: dryRun, excluded: exclude + patterns, readsUnchanged: force, keepsPaths: filesFrom != nil)
+      isDryRun: dryRun, excluded: exclude + patterns, readsUnchanged: force, keepsAttributes: !noAttributes,
+      keepsOwners: owners ? true : nil, staysOnFileSystem: oneFileSystem, excludesCaches: excludeCaches,
+      recordsState: !noState, stateName: name, keepsPaths: filesFrom != nil)
     let latest = Mutex<WorkProgress?>(nil)
     let report: ImportReport
     do {
@@ -141,7 +173,7 @@ struct ImportCommand: StoreCommand {
     }
     if others.count > Self.shownCountMax {
       let rest = HumanText.grouped(others.count - Self.shownCountMax)
-      shared.mention("skipped \(rest) more that are not regular files; --json lists them")
+      shared.mention("skipped \(rest) more that are no files, links or folders; --json lists them")
     }
     var facts = FactTable()
     facts.add(
@@ -149,6 +181,8 @@ struct ImportCommand: StoreCommand {
       "\(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount))")
     facts.add("new or changed", report.newFileCount)
     facts.add("unchanged", report.unchangedFileCount)
+    if report.linkCount > 0 { facts.add("links", report.linkCount) }
+    if report.folderCount > 0 { facts.add("folders", report.folderCount) }
     if !report.skipped.isEmpty { facts.add("skipped", report.skipped.count) }
     if report.evictedFileCount > 0 {
       facts.add("evicted again", report.evictedFileCount)
@@ -160,6 +194,7 @@ struct ImportCommand: StoreCommand {
     facts.add("already stored", byteCount: report.duplicateByteCount)
     facts.add(dryRun ? "would take on disk" : "added to packs", byteCount: report.storedByteCount)
     facts.add("time", HumanText.duration(report.duration))
+    if let state = report.state { facts.add("state", state.text.printable) }
     try facts.print()
   }
 }

@@ -1,15 +1,52 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTrees
 
-/// `keep`: drops old versions.
+/// `keep`: drops old states and versions.
 struct KeepCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "keep",
-    abstract: "Keeps each key's current version and its N youngest archived ones, and drops the others.",
-    usage: "blobtool keep --up-to N (KEY... | --prefix PREFIX | --all)")
+    abstract: "Drops old states and archived versions, and keeps what the options say.",
+    usage: """
+      blobtool keep --up-to N (KEY... | --prefix PREFIX | --all)
+      blobtool keep [--last N] [--daily N] [--weekly N] ... (KEY... | --prefix PREFIX | --all)
+      """,
+    discussion: """
+      --up-to keeps each key's current version and its N youngest archived ones, and those that a state has.
+
+      The other options are about time, and keep whatever one of them keeps. With --prefix and --all they are about \
+      states: of each prefix, those that are kept stay with all their versions, and the others go with the versions that \
+      no other state has. Archived versions of other keys are kept by the same rules. For keys they are about the \
+      versions of the key.
+
+      Current versions always stay, and so does what is held: see `blobtool hold`. `blobtool gc` then frees the space.
+      """)
 
   @Option(help: ArgumentHelp("How many archived versions a key keeps: 0 or more.", valueName: "n"))
-  var upTo: Int
+  var upTo: Int?
+
+  @Option(help: ArgumentHelp("Keep the youngest N.", valueName: "n"))
+  var last: Int?
+
+  @Option(help: ArgumentHelp("Keep the youngest of each of the last N hours that have one.", valueName: "n"))
+  var hourly: Int?
+
+  @Option(help: ArgumentHelp("The same for days.", valueName: "n"))
+  var daily: Int?
+
+  @Option(help: ArgumentHelp("The same for weeks.", valueName: "n"))
+  var weekly: Int?
+
+  @Option(help: ArgumentHelp("The same for months.", valueName: "n"))
+  var monthly: Int?
+
+  @Option(help: ArgumentHelp("The same for years.", valueName: "n"))
+  var yearly: Int?
+
+  @Option(
+    help: ArgumentHelp(
+      "Keep all that are at most so much older than the youngest: 12h, 30d.", valueName: "duration"))
+  var within: DurationArgument?
 
   @Argument(help: "The keys.")
   var keys: [KeyArgument] = []
@@ -22,10 +59,26 @@ struct KeepCommand: StoreCommand {
 
   @OptionGroup var dry: DryRunOption
 
+  @OptionGroup var times: TimeOptions
+
   @OptionGroup var shared: SharedOptions
 
+  private var policy: RetentionPolicy {
+    var policy = RetentionPolicy()
+    (policy.last, policy.hourly, policy.daily, policy.weekly) = (last, hourly, daily, weekly)
+    (policy.monthly, policy.yearly, policy.within) = (monthly, yearly, within?.value)
+    return policy
+  }
+
   func validate() throws {
-    guard upTo >= 0 else { throw ValidationError("--up-to is 0 or more") }
+    let counts = [upTo, last, hourly, daily, weekly, monthly, yearly].compactMap { $0 }
+    guard counts.allSatisfy({ $0 >= 0 }) else { throw ValidationError("the number to keep is 0 or more") }
+    guard (upTo != nil) != !policy.isEmpty else {
+      throw ValidationError("give --up-to, or rules of time such as --daily")
+    }
+    if upTo == nil, within == nil, counts.allSatisfy({ $0 == 0 }) {
+      throw ValidationError("this would drop every state: use --last 1 to keep one")
+    }
     let waysCount = (keys.isEmpty ? 0 : 1) + (prefix == nil ? 0 : 1) + (all ? 1 : 0)
     guard waysCount == 1 else { throw ValidationError("give one of these: keys, --prefix, --all") }
     // Probably a shell variable that was never set.
@@ -35,26 +88,25 @@ struct KeepCommand: StoreCommand {
     for key in keys { _ = try key.checked() }
   }
 
+  private var scopes: [KeyScope] {
+    if let prefix { return [.prefix(prefix)] }
+    return all ? [.all] : keys.map { .key($0.text) }
+  }
+
   func perform(on store: BlobStore) async throws {
+    if let upTo { try await keep(upTo: upTo, in: store) } else { try await keepByTime(in: store) }
+  }
+
+  private func keep(upTo count: Int, in store: BlobStore) async throws {
     var output = RetentionResult()
     var missing: [String] = []
-    func add(_ result: RetentionResult) {
+    var heldCount = 0
+    for scope in scopes {
+      let (result, held) = try await store.keep(upTo: count, of: scope, isDryRun: dry.isDryRun)
       output.keyCount += result.keyCount
       output.droppedVersionCount += result.droppedVersionCount
-    }
-    for key in keys.map(\.text) {
-      let result =
-        dry.isDryRun
-        ? plan(try await store.versions(of: key).count) : try await store.keep(upTo: upTo, of: key)
-      add(result)
-      if result.keyCount == 0 { missing.append(key) }
-    }
-    if dry.isDryRun, all || prefix != nil {
-      for try await entry in store.keys(prefix: prefix ?? "") { add(plan(entry.versionCount)) }
-    } else if let prefix {
-      add(try await store.trimHistory(of: .prefix(prefix), toArchived: upTo))
-    } else if all {
-      add(try await store.trimHistory(of: .all, toArchived: upTo))
+      heldCount += held
+      if case .key(let key) = scope, result.keyCount == 0 { missing.append(key) }
     }
     if shared.json {
       try JSONText.print(Output(result: output, isDryRun: dry.isDryRun))
@@ -63,13 +115,41 @@ struct KeepCommand: StoreCommand {
         "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(output.droppedVersionCount, "version")) of \(HumanText.count(output.keyCount, "key")).\n"
       )
     }
+    if heldCount > 0 {
+      shared.mention(
+        "\(HumanText.count(heldCount, "archived version")) stay because states have them; `blobtool keep --last` and"
+          + " others drop states")
+    }
     try MissingKeys.check(missing)
   }
 
-  /// What a key with so many versions would lose.
-  private func plan(_ versionCount: Int) -> RetentionResult {
-    RetentionResult(
-      keyCount: versionCount > 0 ? 1 : 0, droppedVersionCount: max(0, versionCount - 1 - upTo))
+  private func keepByTime(in store: BlobStore) async throws {
+    var report = TreeRetentionReport()
+    report.isDryRun = dry.isDryRun
+    for scope in scopes {
+      let part = try await store.keep(policy, of: scope, isDryRun: dry.isDryRun)
+      report.keptStateCount += part.keptStateCount
+      report.droppedStateCount += part.droppedStateCount
+      report.droppedVersionCount += part.droppedVersionCount
+      report.decisions += part.decisions
+    }
+    if shared.json { return try JSONText.print(report) }
+    if dry.isDryRun {
+      var lines = LineOutput()
+      for decision in report.decisions { try lines.add(text(decision)) }
+      try lines.flush()
+    }
+    try StandardOutput.write(
+      "\(dry.isDryRun ? "Would drop" : "Dropped") \(HumanText.count(report.droppedStateCount, "state")) and \(HumanText.count(report.droppedVersionCount, "version")); \(HumanText.count(report.keptStateCount, "state")) \(report.keptStateCount == 1 ? "stays" : "stay").\n"
+    )
+  }
+
+  private func text(_ decision: RetentionDecision) -> String {
+    let what =
+      decision.state.map { "state \($0.text.printable) of “\($0.prefix.printable)”" }
+      ?? "version \(decision.version?.description ?? "") of “\((decision.key ?? "").printable)”"
+    let why = decision.isKept ? "keep  (\(decision.reasons.joined(separator: ", ")))" : "drop"
+    return "\(times.text(decision.created))  \(what)  \(why)"
   }
 
   /// The result, and whether nothing was changed.

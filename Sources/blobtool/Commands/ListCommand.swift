@@ -1,17 +1,27 @@
 import ArgumentParser
 import BlobStorage
 import BlobStorageTransfer
+import BlobStorageTrees
+import Synchronization
 
 /// `list`: lists keys in byte order.
 struct ListCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "list", abstract: "Lists the keys that begin with a prefix, in byte order.",
-    discussion: "Columns: size, when put, versions, key.", aliases: ["ls"])
+    discussion: """
+      Columns: size, when put, versions, key.
+
+      With --at, lists what a state had instead, folders included, which end in /. A file whose version was deleted since \
+      is named, and the exit code is 1.
+      """, aliases: ["ls"])
 
   @Argument(help: "What the keys begin with (default: all keys).")
   var prefix: String = ""
 
   @OptionGroup var globs: GlobOptions
+
+  @Option(help: ArgumentHelp("List a state, or the last one until a time.", valueName: "state"))
+  var at: StateArgument?
 
   @Option(help: ArgumentHelp("List at most N keys.", valueName: "n"))
   var limit: Int?
@@ -39,6 +49,7 @@ struct ListCommand: StoreCommand {
     var lines = LineOutput()
     var count = 0
     if limit == 0 { return }
+    if let at { return try await list(at.state(in: store, prefix: prefix), of: store) }
     let matches = globs.filter
     for try await entry in store.keys(prefix: globs.prefix(within: prefix))
     where entry.key.utf8.starts(with: prefix.utf8) && matches(entry.key) {
@@ -51,6 +62,62 @@ struct ListCommand: StoreCommand {
       if count == limit { break }
     }
     try lines.flush()
+  }
+
+  /// Lists what a state has.
+  private func list(_ state: TreeState, of store: BlobStore) async throws {
+    let globs = globs
+    let matches = globs.filter
+    // Pages are handed over by a thread of the store's.
+    let pages = Mutex<(lines: LineOutput, count: Int, missing: [String])>((LineOutput(), 0, []))
+    let (limit, isNullTerminated, json, times) = (limit ?? .max, isNullTerminated, shared.json, times)
+    try await store.forEachEntry(of: state, prefix: prefix) { page in
+      try pages.withLock { output in
+        for entry in page where output.count < limit && matches(entry.key) {
+          output.count += 1
+          if entry.isMissing {
+            output.missing.append(entry.key)
+          } else if isNullTerminated {
+            try output.lines.add(raw: entry.key + "\0")
+          } else if json {
+            try output.lines.add(
+              JSONText().line(
+                StateLine(key: entry.key, version: entry.version, isFolder: entry.version == nil)))
+          } else if let version = entry.version {
+            try output.lines.add(
+              "\(HumanText.size(version.byteCount).padded(9))  \(times.text(version.created))  \(entry.key.printable)"
+            )
+          } else {
+            try output.lines.add("\("–".padded(9))  \("".padded(30))  \(entry.key.printable)")
+          }
+        }
+      }
+    }
+    let missing = try pages.withLock { output in
+      try output.lines.flush()
+      return output.missing
+    }
+    guard let first = missing.first else { return }
+    throw Failure(
+      ExitStatus.failed,
+      "\(HumanText.count(missing.count, "file")) of state \(state.text.printable) \(missing.count == 1 ? "was" : "were")"
+        + " deleted since, “\(first.printable)” among them.")
+  }
+
+  /// A line of a state in JSON: the fields of the version, or of a folder the key alone.
+  private struct StateLine: Encodable {
+    var key: String
+    var version: BlobVersion?
+    var isFolder: Bool
+
+    private enum CodingKeys: String, CodingKey { case key, isFolder = "folder" }
+
+    func encode(to encoder: any Encoder) throws {
+      if let version { return try version.encode(to: encoder) }
+      var container = encoder.container(keyedBy: CodingKeys.self)
+      try container.encode(key, forKey: .key)
+      try container.encode(isFolder, forKey: .isFolder)
+    }
   }
 
   private func text(_ entry: KeyEntry) -> String {

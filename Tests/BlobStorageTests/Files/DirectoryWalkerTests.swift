@@ -122,3 +122,8 @@ struct DirectoryWalkerTests {
     #expect(items.map { $0.failure?.code } == [nil, nil, .limitExceeded, nil])
   }
 }
+
+extension DirectoryWalker.Item {
+  /// The path; nil when it is not UTF-8.
+  fileprivate var path: String? { String(validating: pathBytes, as: UTF8.self) }
+}

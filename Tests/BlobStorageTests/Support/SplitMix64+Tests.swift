@@ -13,6 +13,9 @@ extension SplitMix64 {
     return lengths
   }
 
+  /// A number from 0 up to below `count`.
+  mutating func below(_ count: Int) -> Int { Int.random(in: 0..<count, using: &self) }
+
   /// A generator with a seed that is printed.
   static func announced(_ test: String = #function) -> SplitMix64 {
     SplitMix64(seed: TestSeed.announce(test))

@@ -1,0 +1,42 @@
+/// Keys under which the store keeps records of its own. They begin with a NUL, which no caller's key has, and no list of
+/// keys shows them. Format.md, "Internal keys".
+package enum InternalKey {
+  /// Comes after all internal keys and before all others.
+  static let last: [UInt8] = [0, 0xff]
+
+  /// What an internal key is for: its second byte.
+  package enum Purpose: UInt8, Sendable, CaseIterable {
+    /// Attributes of files that are too long for metadata.
+    case attributes = 0x61  // a
+    /// A hold on keys or on a state.
+    case hold = 0x68  // h
+    /// A state that is gone, and that others are told by.
+    case link = 0x6c  // l
+    /// The state that an import has recorded.
+    case state = 0x73  // s
+
+    package var prefix: [UInt8] { [0, rawValue] }
+
+    package func key(_ rest: some Collection<UInt8>) -> [UInt8] { prefix + rest }
+  }
+
+  package static func isInternal(_ key: some Collection<UInt8>) -> Bool { key.first == 0 }
+}
+
+extension InternalKey {
+  /// What reports call any key.
+  package static func shown(_ key: [UInt8]) -> String {
+    isInternal(key) ? description(of: key) : String(decoding: key, as: UTF8.self)
+  }
+
+  /// What reports call an internal key.
+  package static func description(of key: [UInt8]) -> String {
+    let rest = Hex.text(Array(key.dropFirst(2)))
+    return switch key.dropFirst().first.flatMap(Purpose.init) {
+    case .attributes: "attributes of imported files"
+    case .hold: "hold \(String(decoding: key.dropFirst(2), as: UTF8.self))"
+    case .link, .state: "state \(rest)"
+    case nil: "internal key \(rest)"
+    }
+  }
+}

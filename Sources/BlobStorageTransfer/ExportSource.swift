@@ -1,0 +1,97 @@
+import BlobStorage
+import BlobStorageTrees
+
+/// What an export writes, a page at a time: the current versions, or those of a state, and the folders.
+struct ExportSource {
+  /// A folder with its attributes.
+  struct Folder {
+    var key: [UInt8]
+    var mark: FileMark
+    /// Whether the state has nothing in it.
+    var isEmpty: Bool
+  }
+
+  private static let countMax = 500
+
+  private let engine: Engine
+  private let options: ExportOptions
+  private let patterns: [KeyPattern]
+  private var pages: KeyPages
+  private let walk: StateWalk?
+  /// Entries of the state that are not in the store any more, since the last call.
+  private(set) var missing: [String] = []
+
+  init(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) {
+    self.engine = engine
+    self.options = options
+    patterns = options.patterns.map(KeyPattern.init)
+    pages = KeyPages(engine.catalog, prefix: options.prefix, countMax: Self.countMax)
+    walk = try options.state.map { (state) throws(BlobStorageError) in try StateFile(engine).walk(state) }
+  }
+
+  func close() { walk?.close() }
+
+  mutating func removeMissing() -> [String] {
+    defer { missing = [] }
+    return missing
+  }
+
+  /// The versions of the next page of keys; nil behind the last.
+  mutating func next() throws(BlobStorageError) -> [BlobVersion]? {
+    guard let walk else { return try pages.next(KeyPages.entry)?.map(\.current).filter { matches($0.key) } }
+    var entries: [(key: [UInt8], stamp: Stamp)] = []
+    var isAtEnd = true
+    while let entry = try walk.next() {
+      guard case .version(let stamp) = entry.content, entry.key.starts(with: options.prefix.utf8) else {
+        continue
+      }
+      entries.append((entry.key, stamp))
+      if entries.count == Self.countMax {
+        isAtEnd = false
+        break
+      }
+    }
+    if entries.isEmpty, isAtEnd { return nil }
+    var versions: [BlobVersion] = []
+    try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      for (bytes, stamp) in entries {
+        let key = String(decoding: bytes, as: UTF8.self)
+        guard matches(key) else { continue }
+        guard let name = try transaction.nameRow(bytes), let row = try transaction.versionRow(of: name, stamp)
+        else {
+          missing.append(key)
+          continue
+        }
+        versions.append(BlobVersion(key: key, stamp: stamp, row: row))
+      }
+    }
+    return versions
+  }
+
+  private func matches(_ key: String) -> Bool {
+    patterns.isEmpty || patterns.contains { $0.matches(key) }
+  }
+
+  /// The folders, those above before those below; none if only some keys are exported.
+  static func folders(_ engine: Engine, _ options: ExportOptions) throws(BlobStorageError) -> [Folder] {
+    guard options.restoresAttributes, options.patterns.isEmpty else { return [] }
+    let states = StateFile(engine)
+    var chosen = options.state
+    if chosen == nil { chosen = try states.last(covering: options.prefix) }
+    guard let state = chosen else { return [] }
+    let walk = try states.walk(state)
+    defer { walk.close() }
+    var folders: [Folder] = []
+    while let entry = try walk.next() {
+      // What is in a folder follows it.
+      if let last = folders.last, last.isEmpty, entry.key.starts(with: last.key) {
+        folders[folders.count - 1].isEmpty = false
+      }
+      guard case .folder(let metadata) = entry.content, entry.key.starts(with: options.prefix.utf8),
+        let mark = FileMark(metadata: metadata)
+      else { continue }
+      folders.append(Folder(key: entry.key, mark: mark, isEmpty: true))
+    }
+    return folders
+  }
+}

@@ -1,0 +1,73 @@
+import BlobStorage
+import CBlobKernels
+import SystemPackage
+
+/// What an export writes besides files: links and folders.
+extension OutputFolder {
+  /// Creates a symbolic link, all at once or not.
+  ///
+  /// - Returns: false if some attributes could not be set.
+  func createLink(
+    to target: [UInt8], at bytes: [UInt8], through trail: inout FolderTrail, overwriting: Bool,
+    _ attributes: RestoredAttributes
+  ) throws(BlobStorageError) -> Bool {
+    try withTemporaryName(at: bytes, through: &trail, overwriting: overwriting) {
+      (directory, temporaryName) throws(BlobStorageError) in
+      _ = try systemCall("create the link", path.appending(bytes: bytes)) {
+        bs_create_link_at([CChar](terminating: target), directory, temporaryName)
+      }
+      return try attributes.apply(toLink: temporaryName, in: directory, path.appending(bytes: bytes))
+    }
+  }
+
+  /// Creates another name for a file that was written.
+  func createName(
+    _ bytes: [UInt8], of source: [UInt8], overwriting: Bool
+  ) throws(BlobStorageError) {
+    var trail = FolderTrail()
+    let folder = try folder(of: source, through: &trail)
+    try withTemporaryName(at: bytes, through: &trail, overwriting: overwriting) {
+      (directory, temporaryName) throws(BlobStorageError) in
+      _ = try systemCall("link", path.appending(bytes: bytes)) {
+        bs_link_at(folder.number, FolderTrail.name(in: source), directory, temporaryName)
+      }
+    }
+  }
+
+  /// Gives a folder its attributes; creates it if it is missing.
+  ///
+  /// - Parameter bytes: its path; empty for this folder itself.
+  /// - Returns: false if some could not be set.
+  func setAttributes(_ attributes: RestoredAttributes, ofFolder bytes: [UInt8]) throws(BlobStorageError)
+    -> Bool
+  {
+    if bytes.isEmpty { return try attributes.apply(to: descriptor.number, path) }
+    var trail = FolderTrail()
+    let folder = try folder(of: bytes + Array("/x".utf8), through: &trail)
+    return try attributes.apply(to: folder.number, path.appending(bytes: bytes))
+  }
+
+  /// Has `body` make something under a temporary name, and then gives it its own.
+  private func withTemporaryName<T>(
+    at bytes: [UInt8], through trail: inout FolderTrail, overwriting: Bool,
+    _ body: (_ directory: Int32, _ temporaryName: [CChar]) throws(BlobStorageError) -> T
+  ) throws(BlobStorageError) -> T {
+    guard FolderTrail.leadsDown(bytes) else { throw Self.escapes(path.appending(bytes: bytes)) }
+    let directory = try folder(of: bytes, through: &trail).number
+    let (name, temporaryName) = (FolderTrail.name(in: bytes), nextTemporaryName())
+    do throws(BlobStorageError) {
+      let result = try body(directory, temporaryName)
+      _ = try systemCall("write", path.appending(bytes: bytes)) {
+        overwriting
+          ? bs_rename_at(directory, temporaryName, directory, name)
+          : bs_rename_without_replacing_at(directory, temporaryName, directory, name)
+      }
+      // Renaming one name of a file to another of the same file leaves both.
+      _ = bs_remove_at(directory, temporaryName)
+      return result
+    } catch {
+      _ = bs_remove_at(directory, temporaryName)
+      throw error
+    }
+  }
+}

@@ -1,0 +1,14 @@
+import BlobStorage
+
+/// What an import finds on its way through the paths.
+enum ImportItem: Sendable {
+  case source(ImportSource)
+  case folder(ImportedFolder)
+}
+
+/// A folder below the paths, or the only path itself.
+struct ImportedFolder: Sendable {
+  /// The prefix and the path; that of the root is the prefix, all others end in '/'.
+  var key: String
+  var mark: FileMark
+}

@@ -1,0 +1,96 @@
+import BlobStorage
+import Foundation
+
+/// What a hold protects.
+public enum HoldTarget: Sendable, Hashable {
+  /// All versions of a key.
+  case key(String)
+  /// All versions of all keys that begin so.
+  case prefix(String)
+  /// A state, and all versions of keys that begin as its keys do and that were there when it was recorded.
+  case state(TreeState)
+}
+
+/// A hold on keys or on a state: what it protects is not dropped until it is released.
+public struct TreeHold: Sendable, Hashable, Codable {
+  public enum Kind: String, Sendable, Hashable, Codable, CaseIterable { case key, prefix, state }
+
+  public var name: String
+  public var kind: Kind
+  /// The key, the prefix, or the ID of the state.
+  public var target: String
+  public var created: Date
+}
+
+extension BlobStore {
+  /// Protects keys or a state from deletes and retentions, and so from gc. A put still replaces the current version.
+  ///
+  /// A delete that it stands against throws `held` and changes nothing. Retentions pass over what is held.
+  ///
+  /// - Throws: `conditionFailed` if there is a hold of that name.
+  /// - Durability: durable on return.
+  public func hold(_ target: HoldTarget, as name: String) async throws(BlobStorageError) {
+    try await run { (engine) throws(BlobStorageError) in
+      guard 1...255 ~= name.utf8.count else {
+        throw BlobStorageError(.invalidArgument, "The name of a hold has 1 to 255 bytes.")
+      }
+      guard try !engine.keyHolds().contains(where: { $0.name.utf8.elementsEqual(name.utf8) }),
+        try !engine.holds().contains(where: { $0.name.utf8.elementsEqual(name.utf8) })
+      else {
+        throw BlobStorageError(
+          .conditionFailed, "There is a hold “\(name)” already: release it first, or choose another name.")
+      }
+      let hold: KeyHold
+      switch target {
+      case .key(let key): hold = KeyHold(name: name, prefix: try Engine.keyBytes(key), isExact: true)
+      case .prefix(let prefix):
+        hold = KeyHold(name: name, prefix: Array(try Engine.nonempty(prefix, elseSay: "a state").utf8))
+      case .state(let state):
+        let file = StateFile(engine)
+        guard let stamp = try file.stamp(of: state) else {
+          throw BlobStorageError(.invalidArgument, "State \(state.text) was dropped.")
+        }
+        hold = KeyHold(name: name, prefix: Array(state.prefix.utf8), state: state.id.number, time: stamp.time)
+      }
+      try engine.putInternal(hold.key, .data(Data()), metadata: hold.metadata)
+    }
+  }
+
+  /// Ends a hold on keys, a state or a blob; false if there is none of that name.
+  ///
+  /// - Durability: durable on return.
+  public func releaseHold(_ name: String) async throws(BlobStorageError) -> Bool {
+    try await run { (engine) throws(BlobStorageError) in
+      if let hold = try engine.keyHolds().first(where: { $0.name.utf8.elementsEqual(name.utf8) }) {
+        try engine.dropInternal([hold.key])
+        return true
+      }
+      return try engine.holds().contains { $0.name.utf8.elementsEqual(name.utf8) }
+        ? engine.release(name) : false
+    }
+  }
+
+  /// All holds on keys and states, by name.
+  public func treeHolds() async throws(BlobStorageError) -> [TreeHold] {
+    try await run { (engine) throws(BlobStorageError) in
+      var holds: [TreeHold] = []
+      for version in try engine.internalVersions(InternalKey.Purpose.hold.prefix) {
+        let hold = try KeyHold(version)
+        let text = String(decoding: hold.prefix, as: UTF8.self)
+        holds.append(
+          TreeHold(
+            name: hold.name, kind: hold.state != nil ? .state : hold.isExact ? .key : .prefix,
+            target: hold.state.map { TreeState.ID($0).description } ?? text,
+            created: Date(timeIntervalSince1970: Double(version.row.created) / 1_000)))
+      }
+      return holds
+    }
+  }
+}
+
+extension StateFile {
+  /// When a state was recorded; nil if it is not there.
+  func stamp(of state: TreeState) throws(BlobStorageError) -> Stamp? {
+    try engine.internalVersions(StateRecord(state).key).first?.stamp
+  }
+}

@@ -1,0 +1,210 @@
+import BlobStorage
+import Foundation
+
+/// A file, link or folder of a state.
+public struct TreeEntry: Sendable, Hashable {
+  public var key: String
+  /// The version that the state has; nil for a folder, and for a version that was deleted since.
+  public var version: BlobVersion?
+  /// What an import keeps of a folder; nil for a file or link.
+  public var folderMetadata: [UInt8]?
+
+  /// Whether it is a file or link whose version was deleted since.
+  public var isMissing: Bool { version == nil && folderMetadata == nil }
+}
+
+/// How a key differs between two states.
+public struct TreeChange: Sendable, Hashable, Codable {
+  public enum Kind: String, Sendable, Hashable, Codable { case added, removed, changed }
+
+  public var kind: Kind
+  /// A folder's ends in '/'.
+  public var key: String
+  /// The versions in the first and in the second state; nil for folders.
+  public var before: BlobVersion.ID?
+  public var after: BlobVersion.ID?
+}
+
+/// A version of a key, and the states that have it.
+public struct FoundVersion: Sendable, Hashable, Codable {
+  public var key: String
+  public var version: BlobVersion.ID
+  /// Oldest first.
+  public var states: [TreeState]
+}
+
+extension BlobStore {
+  /// All states that imports have recorded, oldest first.
+  ///
+  /// - Throws: `corrupted` if one cannot be read.
+  public func states() async throws(BlobStorageError) -> [TreeState] {
+    try await run { (engine) throws(BlobStorageError) in try StateFile(engine).states() }
+  }
+
+  /// Calls `body` with the files, links and folders of a state that begin with a prefix, in the order of their keys.
+  ///
+  /// - Throws: `corrupted` if the state cannot be read, and what `body` throws.
+  /// - Complexity: reads all entries of the state, and looks up the versions of those that `body` gets.
+  public func forEachEntry(
+    of state: TreeState, prefix: String = "",
+    _ body: @escaping @Sendable ([TreeEntry]) throws -> Void
+  ) async throws {
+    let result: Result<Void, any Error> = try await run { (engine) throws(BlobStorageError) in
+      let walk = try StateFile(engine).walk(state)
+      defer { walk.close() }
+      while true {
+        try CancellationFlag.check()
+        let page = try TreeEntry.page(of: walk, prefix: Array(prefix.utf8), engine)
+        if page.isEmpty { return .success(()) }
+        do { try body(page) } catch { return .failure(error) }
+      }
+    }
+    try result.get()
+  }
+
+  /// How two states differ, in the order of keys.
+  public func differences(
+    from first: TreeState, to second: TreeState
+  ) async throws(BlobStorageError) -> [TreeChange] {
+    try await run { (engine) throws(BlobStorageError) in
+      let states = StateFile(engine)
+      let (old, new) = (try states.walk(first), try states.walk(second))
+      defer {
+        old.close()
+        new.close()
+      }
+      return try TreeChange.changes(from: old, to: new)
+    }
+  }
+
+  /// The versions of keys that `matches` says, and the states that have them, by key and age.
+  ///
+  /// - Complexity: reads all entries of all states.
+  public func findInStates(
+    _ matches: @escaping @Sendable (_ key: String) -> Bool
+  ) async throws(BlobStorageError) -> [FoundVersion] {
+    try await run { (engine) throws(BlobStorageError) in
+      let states = StateFile(engine)
+      var found: [StateEntry: [TreeState]] = [:]
+      for state in try states.states() {
+        let walk = try states.walk(state)
+        defer { walk.close() }
+        while let entry = try walk.next() {
+          try CancellationFlag.check()
+          guard case .version = entry.content, matches(String(decoding: entry.key, as: UTF8.self)) else {
+            continue
+          }
+          found[entry, default: []].append(state)
+        }
+      }
+      return found.compactMap { (entry, states) -> (StateEntry, FoundVersion)? in
+        guard case .version(let stamp) = entry.content else { return nil }
+        let key = String(decoding: entry.key, as: UTF8.self)
+        return (entry, FoundVersion(key: key, version: BlobVersion.ID(stamp), states: states))
+      }.sorted { one, other in
+        one.0.key == other.0.key
+          ? one.1.version.description < other.1.version.description
+          : one.0.key.lexicographicallyPrecedes(other.0.key)
+      }.map(\.1)
+    }
+  }
+
+  /// The version of a key that a state has; nil if it has none.
+  ///
+  /// - Throws: `missingVersion` if the version was deleted since.
+  /// - Complexity: reads the entries of the state up to the key.
+  public func version(
+    of key: String, in state: TreeState
+  ) async throws(BlobStorageError) -> BlobVersion? {
+    try await run { (engine) throws(BlobStorageError) in
+      let walk = try StateFile(engine).walk(state)
+      defer { walk.close() }
+      let bytes = Array(key.utf8)
+      while let entry = try walk.next() {
+        if entry.key != bytes { continue }
+        guard case .version(let stamp) = entry.content else { return nil }
+        guard let version = try engine.version(key, BlobVersion.ID(stamp)) else {
+          throw BlobStorageError(
+            .missingVersion, "The version of “\(key)” in state \(state.text) was deleted since.", key: key)
+        }
+        return version
+      }
+      return nil
+    }
+  }
+}
+
+extension BlobStorageError.Code {
+  /// A version that a state has and the store no more.
+  public static let missingVersion = Self(rawValue: "missingVersion")
+}
+
+extension TreeEntry {
+  private static let countMax = 1_000
+
+  /// The next entries of a walk; none at the end.
+  static func page(
+    of walk: StateWalk, prefix: [UInt8], _ engine: Engine
+  ) throws(BlobStorageError) -> [TreeEntry] {
+    var entries: [StateEntry] = []
+    while entries.count < countMax, let entry = try walk.next() {
+      if entry.key.starts(with: prefix) { entries.append(entry) }
+    }
+    guard !entries.isEmpty else { return [] }
+    return try engine.catalog.read { (transaction) throws(BlobStorageError) in
+      var page: [TreeEntry] = []
+      for entry in entries {
+        let key = String(decoding: entry.key, as: UTF8.self)
+        switch entry.content {
+        case .folder(let metadata): page.append(TreeEntry(key: key, version: nil, folderMetadata: metadata))
+        case .version(let stamp):
+          var version: BlobVersion?
+          if let name = try transaction.nameRow(entry.key),
+            let row = try transaction.versionRow(of: name, stamp)
+          {
+            version = BlobVersion(key: key, stamp: stamp, row: row)
+          }
+          page.append(TreeEntry(key: key, version: version))
+        case .removed: break
+        }
+      }
+      return page
+    }
+  }
+}
+
+extension TreeChange {
+  fileprivate static func changes(from old: StateWalk, to new: StateWalk) throws(BlobStorageError)
+    -> [TreeChange]
+  {
+    var changes: [TreeChange] = []
+    func add(_ kind: Kind, _ before: StateEntry?, _ after: StateEntry?) {
+      guard let key = (after ?? before)?.key else { return }
+      changes.append(
+        TreeChange(
+          kind: kind, key: String(decoding: key, as: UTF8.self), before: before?.version,
+          after: after?.version))
+    }
+    var (one, other) = (try old.next(), try new.next())
+    while one != nil || other != nil {
+      if let found = other, one.map({ found.key.lexicographicallyPrecedes($0.key) }) ?? true {
+        add(.added, nil, found)
+        other = try new.next()
+      } else if let known = one, other.map({ known.key.lexicographicallyPrecedes($0.key) }) ?? true {
+        add(.removed, known, nil)
+        one = try old.next()
+      } else {
+        if one?.content != other?.content { add(.changed, one, other) }
+        (one, other) = (try old.next(), try new.next())
+      }
+    }
+    return changes
+  }
+}
+
+extension StateEntry {
+  fileprivate var version: BlobVersion.ID? {
+    guard case .version(let stamp) = content else { return nil }
+    return BlobVersion.ID(stamp)
+  }
+}

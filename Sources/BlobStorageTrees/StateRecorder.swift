@@ -1,0 +1,132 @@
+import BlobStorage
+import Foundation
+
+/// Collects the entries of a state in any order, and stores the state.
+///
+/// It stores what has changed since the last state of the same prefix, if that is at most half as long as all entries.
+///
+/// - Complexity: memory: about 12 bytes and the differing end of its key for each entry.
+package final class StateRecorder {
+  private static let countOfRun = 1 << 16
+  /// Bytes of changes that are always worth it.
+  private static let changesByteCountMin = 64 << 10
+  private static let changesByteCountMax = 64 << 20
+  /// More states are not read to know one.
+  private static let depthMax = 200
+
+  package var state: TreeState
+  private let states: StateFile
+  private var pending: [StateEntry] = []
+  /// Encoded and sorted; the last one first, because what was added last counts.
+  private var runs: [[UInt8]] = []
+
+  /// - Throws: `invalidArgument` for a prefix or name that is too long, or a name that is taken.
+  package init(
+    _ engine: Engine, prefix: String, name: String?, sources: [String], created: Date
+  ) throws(BlobStorageError) {
+    states = StateFile(engine)
+    state = TreeState(
+      id: TreeState.ID(engine.environment.randomNumber()), name: name, prefix: prefix, created: created)
+    state.sources = sources
+    guard prefix.utf8.count <= StateRecord.prefixByteCountMax else {
+      throw BlobStorageError(
+        .invalidArgument,
+        "The prefix of a state has at most \(StateRecord.prefixByteCountMax) bytes: import without a state.")
+    }
+    if let name { try states.check(name) }
+  }
+
+  package func add(_ key: [UInt8], _ version: BlobVersion.ID) {
+    append(StateEntry(key: key, content: .version(version.stamp)))
+  }
+
+  /// - Parameter metadata: what an import keeps of the folder.
+  package func addFolder(_ key: [UInt8], _ metadata: [UInt8]) {
+    append(StateEntry(key: key, content: .folder(metadata)))
+  }
+
+  /// Forgets all entries.
+  package func reset() { (pending, runs) = ([], []) }
+
+  private func append(_ entry: StateEntry) {
+    pending.append(entry)
+    if pending.count >= Self.countOfRun { endRun() }
+  }
+
+  private func endRun() {
+    guard !pending.isEmpty else { return }
+    // What was added last is the first among equals.
+    let order = pending.indices.sorted { one, other in
+      let (left, right) = (pending[one].key, pending[other].key)
+      return left == right ? one > other : left.lexicographicallyPrecedes(right)
+    }
+    var writer = StateEntryWriter()
+    var last: [UInt8]?
+    for index in order where pending[index].key != last {
+      writer.append(pending[index])
+      last = pending[index].key
+    }
+    runs.insert(writer.bytes, at: 0)
+    pending = []
+  }
+
+  private func entries() throws(BlobStorageError) -> StateMerge {
+    try StateMerge(runs.map { StateEntryReader($0) })
+  }
+
+  /// Stores the state, durably.
+  ///
+  /// - Returns: the state, with counts as the caller has set them.
+  package func finish() throws(BlobStorageError) -> TreeState {
+    endRun()
+    var record = StateRecord(state)
+    let parent = try states.last(of: state.prefix)
+    if let parent, let changes = try changes(since: parent) {
+      record.parent = parent.state.id
+      record.depth = parent.depth + 1
+      record.changesByteCount = parent.changesByteCount + Int64(changes.count)
+      record.wholeByteCount = parent.wholeByteCount
+      try states.put(record, .data(Data(changes)))
+    } else {
+      var writer = StateEntryWriter()
+      var entries = try entries()
+      while let entry = try entries.next() { writer.append(entry) }
+      record.wholeByteCount = Int64(writer.byteCount)
+      try states.put(record, .data(Data(writer.bytes)))
+    }
+    runs = []
+    return state
+  }
+
+  /// The changes since another state; nil if they are too long.
+  private func changes(since parent: StateRecord) throws(BlobStorageError) -> [UInt8]? {
+    guard parent.depth < Self.depthMax else { return nil }
+    let limit = max(
+      Self.changesByteCountMin,
+      min(Int(parent.wholeByteCount / 2 - parent.changesByteCount), Self.changesByteCountMax))
+    let walk: StateWalk
+    do throws(BlobStorageError) { walk = try states.walk(parent) } catch {
+      // What cannot be read is not built on.
+      guard error.code == .corrupted || error.code == .unsupportedFormat else { throw error }
+      return nil
+    }
+    defer { walk.close() }
+    var entries = try entries()
+    var writer = StateEntryWriter()
+    var (old, new) = (try walk.next(), try entries.next())
+    while old != nil || new != nil {
+      if let found = new, old.map({ found.key.lexicographicallyPrecedes($0.key) }) ?? true {
+        writer.append(found)
+        new = try entries.next()
+      } else if let known = old, new.map({ known.key.lexicographicallyPrecedes($0.key) }) ?? true {
+        writer.append(StateEntry(key: known.key, content: .removed))
+        old = try walk.next()
+      } else {
+        if let found = new, found != old { writer.append(found) }
+        (old, new) = (try walk.next(), try entries.next())
+      }
+      if writer.byteCount > limit { return nil }
+    }
+    return writer.bytes
+  }
+}

@@ -1,0 +1,37 @@
+import BlobStorage
+import Foundation
+
+/// Walks the entries of a state in the order of their keys. For use by one thread.
+package final class StateWalk {
+  private let blobs: [OpenBlob]
+  private var merge: StateMerge
+
+  /// - Parameter chain: the blobs of the state and of those that it changes, the newest first. Closes them in the end.
+  init(_ chain: [OpenBlob]) throws(BlobStorageError) {
+    blobs = chain
+    do throws(BlobStorageError) {
+      merge = try StateMerge(
+        chain.map { blob in
+          var offset: Int64 = 0
+          return StateEntryReader { () throws(BlobStorageError) in
+            guard offset < blob.layout.byteCount else { return [] }
+            let part = try blob.firstPart(offset..<blob.layout.byteCount)
+            offset += Int64(part.count)
+            return Array(part)
+          }
+        })
+    } catch {
+      for blob in chain { blob.close() }
+      throw error
+    }
+  }
+
+  /// The next entry; nil behind the last.
+  ///
+  /// - Throws: `corrupted` for entries that cannot be read.
+  package func next() throws(BlobStorageError) -> StateEntry? { try merge.next() }
+
+  package func close() {
+    for blob in blobs { blob.close() }
+  }
+}

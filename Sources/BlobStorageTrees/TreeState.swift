@@ -1,0 +1,72 @@
+import BlobStorage
+import Foundation
+
+/// What one import found: which files, links and folders there were, and which version each file had.
+///
+/// A state names versions and does not own them. A version that is deleted is missing from its states, which listing
+/// and exporting them report.
+public struct TreeState: Sendable, Hashable, Codable {
+  /// Names the state in its store: 16 hexadecimal digits.
+  public struct ID: Sendable, Hashable, Codable, LosslessStringConvertible {
+    let number: UInt64
+
+    init(_ number: UInt64) { self.number = number }
+
+    public init?(_ description: String) {
+      guard description.utf8.count == 16, let number = Hex.integer(UInt64.self, description[...]) else {
+        return nil
+      }
+      self.number = number
+    }
+
+    public var description: String { Hex.text(number) }
+
+    public init(from decoder: any Decoder) throws {
+      let container = try decoder.singleValueContainer()
+      guard let id = ID(try container.decode(String.self)) else {
+        throw DecodingError.dataCorruptedError(in: container, debugDescription: "not the ID of a state")
+      }
+      self = id
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+      var container = encoder.singleValueContainer()
+      try container.encode(description)
+    }
+  }
+
+  public var id: ID
+  /// The name that the import gave it.
+  public var name: String?
+  /// What its keys begin with.
+  public var prefix: String
+  /// When the import began.
+  public var created: Date
+  /// The paths that were imported.
+  public var sources: [String] = []
+  public var fileCount = 0
+  public var linkCount = 0
+  public var folderCount = 0
+  /// The length of all files.
+  public var byteCount: Int64 = 0
+  /// Files that could not be read, and that the state lacks.
+  public var failureCount = 0
+
+  public init(id: ID, name: String? = nil, prefix: String, created: Date) {
+    self.id = id
+    self.name = name
+    self.prefix = prefix
+    self.created = created
+  }
+
+  private enum CodingKeys: String, CodingKey {
+    case id, name, prefix, created, sources, byteCount
+    case fileCount = "files"
+    case linkCount = "links"
+    case folderCount = "folders"
+    case failureCount = "failed"
+  }
+
+  /// The text that names it for a person: its name, or else its ID.
+  public var text: String { name ?? id.description }
+}

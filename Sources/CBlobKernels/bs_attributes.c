@@ -1,0 +1,129 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define _FILE_OFFSET_BITS 64
+
+#include "bs_system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+static ssize_t result(ssize_t value) { return value < 0 ? -(ssize_t)errno : value; }
+
+int bs_is_root(void) { return geteuid() == 0; }
+
+ssize_t bs_list_attributes(int fd, char *names, size_t capacity) {
+#if defined(__APPLE__)
+  return result(flistxattr(fd, names, capacity, 0));
+#else
+  return result(flistxattr(fd, names, capacity));
+#endif
+}
+
+ssize_t bs_get_attribute(int fd, const char *name, void *value, size_t capacity) {
+#if defined(__APPLE__)
+  return result(fgetxattr(fd, name, value, capacity, 0, 0));
+#else
+  return result(fgetxattr(fd, name, value, capacity));
+#endif
+}
+
+ssize_t bs_set_attribute(int fd, const char *name, const void *value, size_t count) {
+#if defined(__APPLE__)
+  return result(fsetxattr(fd, name, value, count, 0, 0));
+#else
+  return result(fsetxattr(fd, name, value, count, 0));
+#endif
+}
+
+ssize_t bs_remove_attribute(int fd, const char *name) {
+#if defined(__APPLE__)
+  return result(fremovexattr(fd, name, 0));
+#else
+  return result(fremovexattr(fd, name));
+#endif
+}
+
+ssize_t bs_set_owner(int fd, uint32_t user, uint32_t group) { return result(fchown(fd, user, group)); }
+
+ssize_t bs_set_link_owner_at(int directory, const char *name, uint32_t user, uint32_t group) {
+  return result(fchownat(directory, name, user, group, AT_SYMLINK_NOFOLLOW));
+}
+
+ssize_t bs_set_link_modified_at(int directory, const char *name, int64_t seconds, int32_t nanoseconds) {
+  struct timespec times[2] = {
+    {.tv_nsec = UTIME_OMIT}, {.tv_sec = (time_t)seconds, .tv_nsec = nanoseconds}};
+  return result(utimensat(directory, name, times, AT_SYMLINK_NOFOLLOW));
+}
+
+ssize_t bs_read_link_at(int directory, const char *name, char *target, size_t capacity) {
+  return result(readlinkat(directory, name, target, capacity));
+}
+
+ssize_t bs_create_link_at(const char *target, int directory, const char *name) {
+  return result(symlinkat(target, directory, name));
+}
+
+ssize_t bs_link_at(int from_directory, const char *from, int to_directory, const char *to) {
+  return result(linkat(from_directory, from, to_directory, to, 0));
+}
+
+// Copies a name that was found, and returns its length.
+static ssize_t copy(const char *name, char *text, size_t capacity) {
+  size_t length = strlen(name);
+  if (length > capacity) return -ERANGE;
+  memcpy(text, name, length);
+  return (ssize_t)length;
+}
+
+enum { RECORD_CAPACITY = 65536 };
+
+ssize_t bs_user_name(uint32_t user, char *text, size_t capacity) {
+  struct passwd record, *found = NULL;
+  char *memory = malloc(RECORD_CAPACITY);
+  if (!memory) return -ENOMEM;
+  int failure = getpwuid_r(user, &record, memory, RECORD_CAPACITY, &found);
+  ssize_t outcome = failure ? -failure : found ? copy(record.pw_name, text, capacity) : 0;
+  free(memory);
+  return outcome;
+}
+
+ssize_t bs_group_name(uint32_t group, char *text, size_t capacity) {
+  struct group record, *found = NULL;
+  char *memory = malloc(RECORD_CAPACITY);
+  if (!memory) return -ENOMEM;
+  int failure = getgrgid_r(group, &record, memory, RECORD_CAPACITY, &found);
+  ssize_t outcome = failure ? -failure : found ? copy(record.gr_name, text, capacity) : 0;
+  free(memory);
+  return outcome;
+}
+
+ssize_t bs_user_number(const char *name, uint32_t *user) {
+  struct passwd record, *found = NULL;
+  char *memory = malloc(RECORD_CAPACITY);
+  if (!memory) return -ENOMEM;
+  int failure = getpwnam_r(name, &record, memory, RECORD_CAPACITY, &found);
+  if (found) *user = record.pw_uid;
+  ssize_t outcome = failure ? -failure : found != NULL;
+  free(memory);
+  return outcome;
+}
+
+ssize_t bs_group_number(const char *name, uint32_t *group) {
+  struct group record, *found = NULL;
+  char *memory = malloc(RECORD_CAPACITY);
+  if (!memory) return -ENOMEM;
+  int failure = getgrnam_r(name, &record, memory, RECORD_CAPACITY, &found);
+  if (found) *group = record.gr_gid;
+  ssize_t outcome = failure ? -failure : found != NULL;
+  free(memory);
+  return outcome;
+}

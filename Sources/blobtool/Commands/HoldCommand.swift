@@ -1,0 +1,116 @@
+import ArgumentParser
+import BlobStorage
+import BlobStorageTrees
+import Foundation
+
+/// `hold`: protects states and keys.
+struct HoldCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "hold",
+    abstract: "Protects a state, a key or all keys of a prefix from delete, keep and gc.",
+    usage: """
+      blobtool hold NAME TARGET
+      blobtool hold --release NAME
+      """,
+    discussion: """
+      TARGET is a state, a key, or what keys begin with, in this order; --kind says which. A delete \
+      of something that is held fails and names the hold. `holds` lists all holds.
+      """)
+
+  @Argument(help: ArgumentHelp("The name of the hold, and what it protects.", valueName: "name target"))
+  var words: [String] = []
+
+  @Option(help: ArgumentHelp("End the hold of this name.", valueName: "name"))
+  var release: String?
+
+  @Option(help: ArgumentHelp("What TARGET is: state, key or prefix.", valueName: "kind"))
+  var kind: TreeHold.Kind?
+
+  @OptionGroup var shared: SharedOptions
+
+  func validate() throws {
+    guard words.count == (release == nil ? 2 : 0) else {
+      throw ValidationError("give a name and a target, or --release and a name")
+    }
+    guard kind == nil || release == nil else { throw ValidationError("--kind is for a new hold") }
+    guard words.allSatisfy({ !$0.isEmpty }), release != "" else {
+      throw ValidationError("a name or target is empty")
+    }
+  }
+
+  func perform(on store: BlobStore) async throws {
+    if let release {
+      guard try await store.releaseHold(release) else {
+        throw Failure(
+          ExitStatus.notFound, "There is no hold “\(release.printable)”: `blobtool holds` lists them.")
+      }
+      if !shared.json { try StandardOutput.write("Released “\(release.printable)”.\n") }
+      return
+    }
+    let (name, text) = (words[0], words[1])
+    let target = try await target(text, in: store)
+    try await store.hold(target, as: name)
+    if shared.json {
+      if let hold = try await store.treeHolds().first(where: { $0.name == name }) { try JSONText.print(hold) }
+    } else {
+      let shown =
+        switch target {
+        case .state(let state): "state \(state.text.printable)"
+        case .key(let key): "“\(key.printable)”"
+        case .prefix(let prefix): "all keys that begin with “\(prefix.printable)”"
+        }
+      try StandardOutput.write("“\(name.printable)” holds \(shown).\n")
+    }
+  }
+
+  private func target(_ text: String, in store: BlobStore) async throws -> HoldTarget {
+    if kind == .prefix { return .prefix(text) }
+    let isKnownState = try await store.states().contains {
+      $0.name == text || $0.id.description.hasPrefix(text)
+    }
+    if kind == .state || kind == nil && isKnownState, let found = StateArgument(argument: text) {
+      return .state(try await found.state(in: store))
+    }
+    if try await store.currentVersion(of: text) != nil { return .key(text) }
+    if kind == .key { throw Failure.noKey(text) }
+    for try await _ in store.keys(prefix: text) { return .prefix(text) }
+    throw Failure(
+      ExitStatus.notFound,
+      "“\(text.printable)” is no state and no key, and no key begins with it: --kind prefix holds keys that come later."
+    )
+  }
+}
+
+/// `holds`: lists holds.
+struct HoldsCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "holds", abstract: "Lists all holds.", discussion: "Columns: since when, kind, target, name."
+  )
+
+  @OptionGroup var times: TimeOptions
+
+  @OptionGroup var shared: SharedOptions
+
+  var isReading: Bool { true }
+
+  func perform(on store: BlobStore) async throws {
+    let encoder = JSONText()
+    var lines = LineOutput()
+    for hold in try await store.treeHolds() {
+      try lines.add(
+        shared.json
+          ? encoder.line(hold)
+          : "\(times.text(hold.created))  \(hold.kind.rawValue.padding(toLength: 6, withPad: " ", startingAt: 0))"
+            + "  \(hold.target.printable)  \(hold.name.printable)")
+    }
+    for hold in try await store.holds() {
+      try lines.add(
+        shared.json
+          ? encoder.line(hold)
+          : "\(times.text(hold.created))  blob    \(hold.digest)  \(hold.name.printable)")
+    }
+    try lines.flush()
+  }
+}
+
+extension TreeHold.Kind: ExpressibleByArgument {}

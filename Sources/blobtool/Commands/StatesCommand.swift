@@ -1,0 +1,39 @@
+import ArgumentParser
+import BlobStorage
+import BlobStorageTrees
+
+/// `states`: lists what imports have recorded.
+struct StatesCommand: StoreCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "states", abstract: "Lists the states that imports have recorded, oldest first.",
+    discussion: """
+      Columns: ID, when it was imported, files, size, prefix, name. Each import records which files, links and folders it \
+      found. `list --at`, `export --at`, `diff`, `find` and `restore` use states; `keep` drops old ones.
+      """,
+    aliases: ["snapshots"])
+
+  @Argument(help: "What the keys of the states begin with (default: all states).")
+  var prefix: String = ""
+
+  @OptionGroup var times: TimeOptions
+
+  @OptionGroup var shared: SharedOptions
+
+  var isReading: Bool { true }
+
+  func perform(on store: BlobStore) async throws {
+    let encoder = JSONText()
+    var lines = LineOutput()
+    for state in try await store.states() where state.prefix.utf8.starts(with: prefix.utf8) {
+      try lines.add(shared.json ? encoder.line(state) : text(state))
+    }
+    try lines.flush()
+  }
+
+  private func text(_ state: TreeState) -> String {
+    let failed = state.failureCount > 0 ? "  (\(HumanText.count(state.failureCount, "file")) failed)" : ""
+    let name = state.name.map { "  \($0.printable)" } ?? ""
+    return "\(state.id)  \(times.text(state.created))  \(HumanText.grouped(state.fileCount).padded(9))"
+      + "  \(HumanText.size(state.byteCount).padded(9))  “\(state.prefix.printable)”\(name)\(failed)"
+  }
+}

@@ -1,0 +1,166 @@
+import BlobStorage
+import BlobStorageTestSupport
+import BlobStorageTransfer
+import BlobStorageTrees
+import Foundation
+import SystemPackage
+import Testing
+
+@Suite("Retention by time")
+struct RetentionTests {
+  private static let utc = TimeZone(identifier: "UTC") ?? .current
+
+  private func policy(_ change: (inout RetentionPolicy) -> Void) -> RetentionPolicy {
+    var policy = RetentionPolicy()
+    policy.timeZone = Self.utc
+    change(&policy)
+    return policy
+  }
+
+  private func date(_ text: String) throws -> Date { try Date(text, strategy: .iso8601) }
+
+  @Test("keeps the youngest of each period that has one, and names the rules")
+  func periods() throws {
+    let dates = try [
+      "2026-03-02T12:00:00Z", "2026-03-02T08:00:00Z", "2026-03-01T23:59:59Z", "2026-03-01T00:00:00Z",
+      "2026-02-28T10:00:00Z", "2026-02-01T10:00:00Z", "2025-12-31T10:00:00Z",
+    ].map(date)
+    func kept(_ change: (inout RetentionPolicy) -> Void) -> [Int] {
+      policy(change).reasons(for: dates).enumerated().filter { !$0.element.isEmpty }.map(\.offset)
+    }
+    #expect(kept { $0.last = 2 } == [0, 1])
+    #expect(kept { $0.daily = 3 } == [0, 2, 4])
+    // The first of March 2026 is a Sunday.
+    #expect(kept { $0.weekly = 2 } == [0, 2])
+    #expect(kept { $0.monthly = 10 } == [0, 4, 6])
+    #expect(kept { $0.yearly = 10 } == [0, 6])
+    #expect(kept { $0.hourly = 2 } == [0, 1])
+    #expect(kept { $0.within = .seconds(86_400) } == [0, 1, 2])
+    let reasons = policy {
+      $0.last = 1
+      $0.yearly = 1
+    }.reasons(for: dates)
+    #expect(reasons[0] == ["last", "yearly"] && reasons[1] == [])
+    #expect(policy { $0.last = 0 }.isEmpty == false && RetentionPolicy().isEmpty)
+  }
+
+  /// A tree that changes: after each retention, every state that is left has all its versions, and no imported file has
+  /// an archived version that no state has.
+  @Test("drops what no remaining state has, and nothing else", arguments: 1...3)
+  func model(_ seed: UInt64) async throws {
+    var random = SplitMix64(seed: seed)
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let tree = place.temporary.path.string + "/tree"
+    try FileManager.default.createDirectory(atPath: tree, withIntermediateDirectories: true)
+    try await store.set("other", to: Data("1".utf8), archivingCurrent: true)
+    try await store.set("other", to: Data("2".utf8), archivingCurrent: true)
+    var contents: [TreeState.ID: [String: Data]] = [:]
+    for _ in 0..<12 {
+      for _ in 0..<random.below(6) {
+        let path = "\(tree)/f\(random.below(8))"
+        if random.below(4) == 0 {
+          try? FileManager.default.removeItem(atPath: path)
+        } else {
+          try random.noise(random.below(300)).write(to: URL(filePath: path))
+        }
+      }
+      let report = try await store.importFiles([tree], options: ImportOptions(prefix: "t/"))
+      let state = try #require(report.state)
+      var files: [String: Data] = [:]
+      for name in try FileManager.default.contentsOfDirectory(atPath: tree) {
+        files["t/" + name] = try Data(contentsOf: URL(filePath: "\(tree)/\(name)"))
+      }
+      contents[state.id] = files
+      guard random.below(3) == 0 else { continue }
+      let states = try await store.states().count
+      let plan = try await store.keep(policy { $0.last = 4 }, of: .prefix("t/"), isDryRun: true)
+      let done = try await store.keep(policy { $0.last = 4 }, of: .prefix("t/"))
+      #expect(plan.droppedVersionCount == done.droppedVersionCount && plan.decisions == done.decisions)
+      #expect(done.droppedStateCount == max(0, states - 4))
+      _ = try await store.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+      try await check(store, contents)
+    }
+    #expect(try await store.versions(of: "other").count == 2)
+    let (result, held) = try await store.keep(upTo: 0, of: .all, isDryRun: false)
+    #expect(result.droppedVersionCount >= 1 && held >= 0)
+    #expect(try await store.versions(of: "other").count == 1)
+    try await check(store, contents)
+    try await store.close()
+  }
+
+  private func check(_ store: BlobStore, _ contents: [TreeState.ID: [String: Data]]) async throws {
+    var needed: Set<BlobVersion.ID> = []
+    for state in try await store.states() {
+      let expected = try #require(contents[state.id])
+      for (key, data) in expected {
+        let version = try #require(try await store.version(of: key, in: state))
+        needed.insert(version.id)
+        #expect(try await store.data(forKey: key, version: version.id) == data)
+      }
+      #expect(try await store.version(of: "t/none", in: state) == nil)
+    }
+    for try await entry in store.keys(prefix: "t/") {
+      let versions = try await store.versions(of: entry.key)
+      #expect(versions.dropFirst().allSatisfy { needed.contains($0.id) })
+    }
+  }
+
+  @Test("a hold protects a key, a prefix or a state until it is released")
+  func holds() async throws {
+    let place = try StorePlace()
+    let store = try await place.opened()
+    let tree = place.temporary.path.string + "/tree"
+    try FileManager.default.createDirectory(atPath: tree, withIntermediateDirectories: true)
+    try Data("one".utf8).write(to: URL(filePath: tree + "/a"))
+    let first = try #require(try await store.importFiles([tree], options: ImportOptions(prefix: "t/")).state)
+    try Data("other".utf8).write(to: URL(filePath: tree + "/a"))
+    _ = try await store.importFiles([tree], options: ImportOptions(prefix: "t/"))
+    for key in ["k", "p/1", "p/2", "free"] {
+      try await store.set(key, to: Data("1".utf8))
+      try await store.set(key, to: Data("2".utf8), archivingCurrent: true)
+    }
+    try await store.hold(.key("k"), as: "of a key")
+    try await store.hold(.prefix("p/"), as: "of a prefix")
+    try await store.hold(.state(first), as: "of a state")
+    #expect(try await store.treeHolds().map(\.name) == ["of a key", "of a prefix", "of a state"])
+    await expectHeld("of a key") { _ = try await store.delete("k") }
+    await expectHeld("of a key") { _ = try await store.keep(upTo: 0, of: "k") }
+    await expectHeld("of a key") { _ = try await store.deleteAllKeys() }
+    await expectHeld("of a key") { _ = try await store.rename("k", to: "l") }
+    await expectHeld("of a key") { _ = try await store.apply([.delete("free"), .delete("k")]) }
+    await expectHeld("of a prefix") { _ = try await store.delete(prefix: "p/2") }
+    await expectHeld("of a prefix") { _ = try await store.delete(["free", "p/1"]) }
+    let old = try #require(try await store.versions(of: "p/1").last)
+    await expectHeld("of a prefix") { _ = try await store.delete(version: old.id, of: "p/1") }
+    await expectHeld("of a state") { _ = try await store.delete("t/a") }
+    // A key that came later is not the state's.
+    try await store.set("t/new", to: Data())
+    #expect(try await store.delete("t/new"))
+    #expect(try await store.currentVersion(of: "free") != nil)
+    try await store.trimHistory(of: .all, toArchived: 0)
+    #expect(try await store.versions(of: "k").count == 2 && store.versions(of: "free").count == 1)
+    let report = try await store.keep(policy { $0.last = 1 }, of: .all)
+    #expect(report.droppedStateCount == 0)
+    #expect(report.decisions.contains { $0.state == first && $0.reasons == ["hold “of a state”"] })
+    await #expect(throws: BlobStorageError.self) { try await store.hold(.key("free"), as: "of a key") }
+    for name in ["of a key", "of a prefix", "of a state"] { #expect(try await store.releaseHold(name)) }
+    #expect(try await store.releaseHold("of a key") == false)
+    #expect(try await store.keep(policy { $0.last = 1 }, of: .all).droppedStateCount == 1)
+    #expect(try await store.versions(of: "t/a").count == 1)
+    #expect(try await store.deleteAllKeys() == 5)
+    #expect(try await store.states().isEmpty)
+    try await store.close()
+  }
+
+  private func expectHeld(_ name: String, _ body: () async throws -> Void) async {
+    do {
+      try await body()
+      Issue.record("“\(name)” did not hold")
+    } catch {
+      let error = error as? BlobStorageError
+      #expect(
+        error?.code == .held && error?.message.contains("“\(name)”") == true, "\(String(describing: error))")
+    }
+  }
+}

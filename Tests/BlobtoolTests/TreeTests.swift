@@ -1,0 +1,195 @@
+import BlobStorageTestSupport
+import Foundation
+import Testing
+
+/// Trees of files that are imported and exported, compared by rsync, which knows more of a file than its bytes.
+@Suite("Trees")
+struct TreeTests {
+  private struct StateLine: Decodable {
+    var id: String
+    var name: String?
+    var files: Int
+    var links: Int
+    var folders: Int
+    var failed: Int
+  }
+
+  /// What rsync would have to change so that the second tree is like the first. As root it sees owners and all extended
+  /// attributes.
+  private func differences(_ workshop: Workshop, _ one: String, _ other: String) async throws -> [String] {
+    let options = geteuid() == 0 ? "-aHAX" : "-rlptHA"
+    let outcome = try await workshop.shell(
+      "rsync \(options) --delete --dry-run --itemize-changes \(one)/ \(other)/ | grep -v '^[.>]......... *$'; true"
+    )
+    #expect(outcome.status == 0, "\(outcome.errors)")
+    return outcome.lines
+  }
+
+  /// Makes a tree with everything that is kept.
+  private func makeTree(_ workshop: Workshop, _ name: String = "tree") async throws {
+    let outcome = try await workshop.shell(
+      """
+      set -e; mkdir -p \(name)/a/b \(name)/empty \(name)/closed; cd \(name)
+      echo x > a/x; echo y > a/b/y; ln a/x a/b/hard; ln a/x hard2; ln -s ../a/x a/link; ln -s /nowhere broken; ln -s a folder-link
+      : > nothing; head -c 3000000 /dev/zero > zeros; head -c 5000000 /dev/urandom > long; chmod 4755 a/x; chmod 640 a/b/y
+      setfattr -n user.note -v text a/b/y; setfattr -n user.empty a; setfattr -n user.long -v $(head -c 3000 /dev/zero | tr '\\0' q) a/b
+      setfattr -n user.long -v $(head -c 3000 /dev/zero | tr '\\0' r) long
+      setfacl -m u:1:rx,g:2:r a/x; setfacl -d -m u:3:rwx empty
+      touch -d '1999-12-31 23:59:59.123456789' a/b/y; touch -h -d '2001-02-03 04:05:06.7' broken
+      if [ $(id -u) = 0 ]; then
+        chown 1:2 a/b/y; chown -h 3:4 a/link; chown 5 empty; cp /bin/true cap; setcap cap_net_raw+ep cap
+      fi
+      chmod 500 closed; touch -d '2010-01-01 00:00:00.5' empty closed a/b a .
+      """)
+    #expect(outcome.status == 0, "\(outcome.errors)")
+  }
+
+  @Test("come back with links, hard links, modes, times, owners, ACLs and attributes, as of each import")
+  func everything() async throws {
+    let workshop = try await Workshop()
+    try await makeTree(workshop)
+    try await workshop.expect(0, ["import", "tree", "--prefix", "t", "--name", "first"])
+    _ = try await workshop.shell("cp -a tree before")
+    let change = try await workshop.shell(
+      "cd tree; rm broken hard2; rm -r empty; echo more >> a/b/y; chmod 600 nothing; mkdir new; echo n > new/n; ln -s n new/l"
+    )
+    #expect(change.status == 0)
+    try await workshop.expect(0, ["import", "tree", "--prefix", "t"])
+    for (state, tree) in [("first", "before"), ("latest", "tree")] {
+      try await workshop.expect(0, ["export", "t/", "out-\(state)", "--strip", "t/", "--at", state])
+      #expect(try await differences(workshop, tree, "out-\(state)") == [])
+    }
+    // rsync finds what is not kept.
+    _ = try await workshop.shell(
+      "chmod 755 out-first/a/b; ln -sf /elsewhere out-first/broken; rm -r out-first/empty")
+    #expect(try await differences(workshop, "before", "out-first").count == 4)
+    let states = try await workshop.expect(0, ["states", "--json"]).json(StateLine.self)
+    #expect(states.map(\.name) == ["first", nil] && states.allSatisfy { $0.failed == 0 })
+    #expect(states.map(\.links) == [3, 3] && states.map(\.folders) == [5, 5])
+    try await workshop.expect(0, ["verify"])
+    try await workshop.expect(0, ["gc"])
+    // Of the bytes alone.
+    try await workshop.expect(0, ["export", "t/", "plain", "--strip", "t/", "--no-attributes"])
+    #expect(try await workshop.shell("stat -c %a plain/a/x; cat plain/a/link").lines == ["600", "../a/x"])
+    // A copy has all of it.
+    try await workshop.expect(0, ["init", "--store", workshop.path("copy")])
+    try await workshop.expect(0, ["copy", workshop.storePath, workshop.path("copy")])
+    try await workshop.expect(
+      0, ["export", "t/", "out-copy", "--strip", "t/", "--at", "first", "--store", workshop.path("copy")])
+    #expect(try await differences(workshop, "before", "out-copy") == [])
+  }
+
+  @Test("that changed are told apart by diff, find, list and restore")
+  func states() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell("mkdir -p tree/d; echo 1 > tree/a; echo 1 > tree/d/b; echo 1 > tree/c")
+    try await workshop.expect(0, ["import", "tree", "--prefix", "t", "--name", "one"])
+    _ = try await workshop.shell("rm tree/a; echo 22 > tree/d/b; echo 1 > tree/e")
+    try await workshop.expect(0, ["import", "tree", "--prefix", "t", "--name", "two"])
+    let diff = try await workshop.expect(0, ["diff", "one", "two"]).lines
+    #expect(diff.filter { !$0.hasSuffix("/") } == ["- t/a", "M t/d/b", "+ t/e"])
+    #expect(
+      try await workshop.expect(0, ["list", "t/", "--at", "one", "-0"]).text == "t/\0t/a\0t/c\0t/d/\0t/d/b\0")
+    #expect(try await workshop.expect(0, ["list", "t/d/b", "--at", "two"]).lines.count == 1)
+    // The key of a deleted file stays, and its version is found.
+    #expect(try await workshop.expect(0, ["find", "a"]).text.contains("one..one  t/a"))
+    #expect(try await workshop.expect(0, ["find", "*/b"]).lines.count == 2)
+    try await workshop.expect(3, ["find", "zzz"])
+    try await workshop.expect(0, ["restore", "t/d/b", "--at", "one"])
+    #expect(try await workshop.expect(0, ["get", "t/d/b"]).text == "1\n")
+    try await workshop.expect(3, ["restore", "t/a", "--at", "two"])
+    try await workshop.expect(3, ["list", "--at", "1999-01-01"])
+    try await workshop.expect(3, ["list", "--at", "nonsense"])
+    try await workshop.expect(1, ["import", "tree", "--name", "two"])
+    // A version that is gone is named, and no other one stands in for it.
+    try await workshop.expect(0, ["delete", "t/c"])
+    let list = try await workshop.expect(1, ["list", "t/", "--at", "one"])
+    #expect(list.errors.contains("t/c") && !list.text.contains("t/c"))
+    let export = try await workshop.expect(1, ["export", "t/", "out", "--strip", "t/", "--at", "one"])
+    #expect(export.errors.contains("t/c"))
+    #expect(
+      try await workshop.shell("cd out; find . -type f | sort; cat d/b").lines == ["./a", "./d/b", "1"])
+    // What keep says is what it does.
+    let plan = try await workshop.expect(0, ["keep", "--last", "1", "--all", "--dry-run"])
+    #expect(plan.lines.contains { $0.contains("state one") && $0.hasSuffix("drop") })
+    #expect(plan.lines.contains { $0.contains("state two") && $0.hasSuffix("keep  (last)") })
+    try await workshop.expect(0, ["hold", "mine", "one"])
+    #expect(try await workshop.expect(5, ["hold", "mine", "two"]).errors.contains("mine"))
+    #expect(try await workshop.expect(1, ["delete", "t/d/b"]).errors.contains("“mine”"))
+    try await workshop.expect(0, ["keep", "--last", "1", "--all"])
+    #expect(try await workshop.expect(0, ["states"]).lines.count == 2)
+    try await workshop.expect(0, ["hold", "--release", "mine"])
+    try await workshop.expect(3, ["hold", "--release", "mine"])
+    try await workshop.expect(0, ["keep", "--last", "1", "--all"])
+    #expect(try await workshop.expect(0, ["states"]).lines.count == 1)
+    for wrong in [
+      ["keep", "--all"], ["keep", "--last", "0", "--all"], ["keep", "--up-to", "1", "--daily", "1", "--all"],
+      ["keep", "--daily", "1", "--prefix", ""], ["hold", "x"], ["hold", "--release", "x", "y"],
+      ["import", "tree", "--no-state", "--name", "x"], ["export", "out", "--owners", "--no-attributes"],
+    ] { try await workshop.expect(64, wrong) }
+    try await workshop.expect(0, ["verify"])
+  }
+
+  @Test("are left out where the options say so")
+  func choice() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell(
+      """
+      mkdir -p tree/cache/deep tree/other; echo 1 > tree/cache/deep/x; echo 2 > tree/other/CACHEDIR.TAG; echo 3 > tree/other/y
+      printf 'Signature: 8a477f597d28d172789f06886806bc55\\n# more' > tree/cache/CACHEDIR.TAG; mkfifo tree/pipe
+      """)
+    let outcome = try await workshop.expect(0, ["import", "tree", "--exclude-caches"])
+    #expect(outcome.errors.contains("pipe"))
+    #expect(
+      try await workshop.expect(0, ["list", "-0"]).text == "cache/CACHEDIR.TAG\0other/CACHEDIR.TAG\0other/y\0"
+    )
+    try await workshop.expect(0, ["import", "tree", "--no-state", "--force"])
+    #expect(try await workshop.expect(0, ["states"]).lines.count == 1)
+    #expect(try await workshop.expect(0, ["versions", "other/y"]).lines.count == 1)
+  }
+
+  @Test("are never written outside the target, whatever links stand there or were imported")
+  func links() async throws {
+    let workshop = try await Workshop()
+    _ = try await workshop.shell(
+      "mkdir -p outside tree out; ln -s ../outside tree/l; echo 1 > tree/f; echo safe > outside/f; ln -s ../outside out/d"
+    )
+    try await workshop.expect(0, ["import", "tree"])
+    // A key below a link, and one below a folder that is a link by now.
+    try await workshop.expect(0, ["put", "l/f"], input: Data("harm".utf8))
+    try await workshop.expect(0, ["put", "d/f"], input: Data("harm".utf8))
+    for options in [[], ["--overwrite"]] {
+      try await workshop.expect(1, ["export", "out"] + options)
+      #expect(try await workshop.shell("cat outside/f; ls outside").lines == ["safe", "f"])
+    }
+  }
+
+  @Test("that are imported and exported by processes that are killed end as if nothing had happened")
+  func kills() async throws {
+    let workshop = try await Workshop(options: ["--chunk-size", "4096"])
+    var random = SplitMix64.init(seed: TestSeed.choose())
+    _ = try await workshop.shell(
+      """
+      mkdir tree; cd tree; for d in $(seq 12); do mkdir $d; for f in $(seq 40); do echo $d $f > $d/$f; ln -s $f $d/l$f; done
+      ln $d/1 $d/hard; chmod 750 $d; touch -d 2005-05-$d $d; head -c 200000 /dev/urandom > $d/long; done
+      """)
+    func runKilled(_ arguments: [String]) async throws {
+      for _ in 0..<12 {
+        let process = try await workshop.start(arguments)
+        process.signal(SIGKILL, inSeconds: Double.random(in: 0.01...0.4, using: &random))
+        let outcome = try await process.outcome()
+        if outcome.status == 0 { return }
+      }
+      try await workshop.expect(0, arguments)
+    }
+    try await runKilled(["import", "tree", "--prefix", "t"])
+    try await runKilled(["export", "t/", "out", "--strip", "t/"])
+    #expect(try await differences(workshop, "tree", "out") == [])
+    #expect(try await workshop.shell("ls -A out | grep -c partial").lines == ["0"])
+    _ = try await workshop.shell("rm -r tree/3; echo new > tree/4/4")
+    try await runKilled(["import", "tree", "--prefix", "t"])
+    try await runKilled(["export", "t/", "out2", "--strip", "t/", "--at", "latest"])
+    #expect(try await differences(workshop, "tree", "out2") == [])
+    try await workshop.expect(0, ["verify"])
+  }
+}
