@@ -74,8 +74,7 @@ package final class RemoteBackend: Backend {
     spoolFolder = folder.entry("packs")
     spool = FolderBackend(
       folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses,
-      synchronizes: false,
-      census: PublishedCensus())
+      synchronizes: false, census: PublishedCensus())
     footers = FooterCopies(state: folder, files: files)
     fetches = RangeFetches(
       objects: objects,
