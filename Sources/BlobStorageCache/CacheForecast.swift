@@ -87,7 +87,7 @@ extension Engine {
 
   /// A limit is for the store's folder, and room is made by taking its packs away.
   func requireFolderForCache() throws(BlobStorageError) {
-    try requireOwnPacks(
+    try sharing.requireOwnPacks(
       "\(information.path) cannot be a cache: a cache is a store in a folder of its own.")
   }
 }

@@ -11,11 +11,9 @@ struct BlobPresence: Sendable {
   /// Packs that the catalog knows and that are missing.
   private let lostPacks: Set<UInt32>
 
-  /// - Parameters:
-  ///   - lost: packs that are missing.
-  ///   - census: nil where packs are not listed.
+  /// - Parameter lost: packs that are missing.
   /// - Complexity: one row a pack.
-  init(_ blobs: BlobSource, lost: Set<PackName>, census: CensusFile?) throws(BlobStorageError) {
+  init(_ blobs: BlobSource, lost: Set<PackName>, census: any CensusLog) throws(BlobStorageError) {
     self.blobs = blobs
     catalog = blobs.catalog
     let (rows, hasSuspects) = try catalog.read { (transaction) throws(BlobStorageError) in
@@ -23,7 +21,7 @@ struct BlobPresence: Sendable {
     }
     lostPacks = Set(rows.filter { $0.row.isLost || lost.contains($0.row.name) }.map(\.number))
     // No row says what was in a pack that has left the store.
-    let isAnySetAside = try census?.read().hasSetAside ?? false
+    let isAnySetAside = try census.read().hasSetAside
     looksAtChunks =
       hasSuspects || isAnySetAside || !lost.isEmpty || rows.contains { $0.row.isDamaged || $0.row.isLost }
   }

@@ -94,9 +94,7 @@ package final class Copier {
     if let name = try target.writer.publisher.secure(unsynced, of: target.writer) {
       throw BlobStorageError(
         .poisoned,
-        target.information.collectingMachine == nil && target.sharing.place == nil
-          ? "A sync of pack \(name) has failed: close the target wherever it is open, and copy again."
-          : "Pack \(name) of the target is missing: copy again, which stores again what was in it.",
+        "Pack \(name) of the target cannot be made durable: close the target wherever it is open, and copy again.",
         pack: name.description)
     }
     for watermark in watermarks.values { try target.writer.synchronize(watermark) }

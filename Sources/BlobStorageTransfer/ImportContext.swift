@@ -17,7 +17,7 @@ struct ImportContext: Sendable {
     owners = options.ownerNames
     store = try SystemFiles().status(of: engine.folder.path)?.identity
     presence = try BlobPresence(
-      engine.blobs, lost: Set(try engine.knownLosses().lostPacks), census: engine.backend.census)
+      engine.blobs, lost: Set(try engine.sharing.losses().lostPacks), census: engine.backend.census)
     self.clock = clock
     // Rounded up: what changed just before did not change later.
     start = FileTime(millisecondsSince1970: clock.now() + 1)

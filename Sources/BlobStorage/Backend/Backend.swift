@@ -3,11 +3,15 @@
 /// A name is visible to others only with its writer's lock held and its header written. Every call may run on any
 /// thread.
 package protocol Backend: Sendable {
-  /// What the store has had written down of its packs. A record is durable once its pack is synced.
-  ///
-  /// Nil where packs are published for other machines to read, which has a log of its own. A record is durable once its
-  /// pack is published, and no machine may change or remove a published pack alone.
-  var census: CensusFile? { get }
+  /// What the store has had written down of its packs.
+  var census: any CensusLog { get }
+
+  /// Whether a pack is durable once it was sealed and synced here; else its publisher says when it is.
+  var isDurableOnceSynced: Bool { get }
+
+  /// Whether an error means that a pack is damaged. The store goes on without the damaged part; any other error ends the
+  /// operation.
+  func isDamage(_ error: BlobStorageError) -> Bool
 
   /// The packs that are there, and those that were retired and not yet removed. What has left the store by the
   /// census is not among the first.
@@ -72,8 +76,7 @@ package protocol Backend: Sendable {
 }
 
 extension Backend {
-  package var census: CensusFile? { nil }
-
+  package func isDamage(_ error: BlobStorageError) -> Bool { error.code == .corrupted }
   package func finishLeaving() throws(BlobStorageError) {}
   package func restoreNames(
     of store: StoreHeader

@@ -5,7 +5,7 @@ import SystemPackage
 /// Any process appends lines, each with one write. Only the holder of the collection lock replaces the file or appends
 /// `removed`, `set-aside`, `unreadable` and `accepted`. A line that is appended while the file is replaced may be
 /// lost; a later opening works it out again from the packs.
-package struct CensusFile: Sendable {
+package struct CensusFile: CensusLog {
   private let path: FilePath
   private let files: any FileSystem
 
@@ -28,9 +28,6 @@ package struct CensusFile: Sendable {
     return bytes.withUnsafeBytes { Census($0) }
   }
 
-  /// Appends lines.
-  ///
-  /// - Parameter durably: whether they are on the medium on return, and the name of a new file too.
   package func append(_ events: [Census.Event], durably: Bool) throws(BlobStorageError) {
     guard !events.isEmpty else { return }
     let file = try files.open(path, .append)
@@ -41,7 +38,6 @@ package struct CensusFile: Sendable {
     try files.syncDirectory(path.folder)
   }
 
-  /// Replaces the file by the fewest lines that say the same. The caller holds the collection lock.
   package func replace(by census: Census) throws(BlobStorageError) {
     try files.replace(path, with: Census.text(census.events)).close()
   }

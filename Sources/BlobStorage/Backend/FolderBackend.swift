@@ -10,12 +10,13 @@ package struct FolderBackend: Backend {
   /// Whether names and headers are forced to the medium: not in a spool, whose packs are checked before they are
   /// published.
   private let synchronizes: Bool
-  package let census: CensusFile?
+  package let census: any CensusLog
+  package var isDurableOnceSynced: Bool { true }
 
   /// Packs in `folder`, which exists; damaged ones go to `asideFolder`, made when it is needed.
   package init(
     folder: FilePath, asideFolder: FilePath, files: any FileSystem, weaknesses: Weaknesses = [],
-    synchronizes: Bool = true, census: CensusFile? = nil
+    synchronizes: Bool = true, census: any CensusLog
   ) {
     self.census = census
     self.synchronizes = synchronizes
@@ -36,7 +37,7 @@ package struct FolderBackend: Backend {
       }
     }
     // After the listing: what was removed meanwhile says so before it loses its name.
-    guard let census = try census?.read() else { return (live, retired) }
+    let census = try census.read()
     retired += live.filter { census.isRemoved($0) }
     live.removeAll { census.hasLeft($0) }
     return (live, retired)
@@ -76,19 +77,19 @@ package struct FolderBackend: Backend {
   package func retirePacks(_ names: [PackName]) throws(BlobStorageError) {
     guard !names.isEmpty else { return }
     // First, and on the medium: no pack ever goes without a word.
-    try census?.append(
+    try census.append(
       names.map { .removed($0.sequence...$0.sequence, writer: $0.writer) }, durably: true)
     for name in names { try files.rename(path(name, "pack"), to: path(name, "gone")) }
     try files.syncDirectory(folder)
   }
 
   package func finishLeaving() throws(BlobStorageError) {
-    guard let census = try census?.read() else { return }
+    let census = try census.read()
     let names = try files.list(folder).compactMap { PackName(fileName: $0) }.filter { census.hasLeft($0) }
     guard !names.isEmpty else { return }
     // The process that wrote this line may have died before the line was on the medium, or its sync failed. A pack that
     // lost its name without the line would count as lost.
-    try self.census?.append(
+    try self.census.append(
       names.map { name in
         census.isRemoved(name)
           ? .removed(name.sequence...name.sequence, writer: name.writer) : .setAside(name)
@@ -105,7 +106,7 @@ package struct FolderBackend: Backend {
   }
 
   package func setAsidePack(_ name: PackName) throws(BlobStorageError) -> String {
-    try census?.append([.setAside(name)], durably: true)
+    try census.append([.setAside(name)], durably: true)
     return try moveAside(name)
   }
 
@@ -129,10 +130,10 @@ package struct FolderBackend: Backend {
   package func restoreNames(
     of store: StoreHeader
   ) throws(BlobStorageError) -> (found: Set<PackName>, left: Set<PackName>) {
-    let census = try census?.read()
+    let census = try census.read()
     var owners: [PackName: PackName] = [:]
     for name in try files.list(folder).compactMap({ PackName(fileName: $0) }) {
-      guard let owner = owner(of: name, store), owner != name, census?.hasLeft(owner) != true else {
+      guard let owner = owner(of: name, store), owner != name, !census.hasLeft(owner) else {
         continue
       }
       owners[name] = owner

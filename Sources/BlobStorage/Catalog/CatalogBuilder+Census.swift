@@ -27,17 +27,28 @@ extension CatalogBuilder {
   /// - Throws: `catalogDamaged` when one of them need not be there: the catalog is older or newer than the packs.
   func checkLost(_ missing: [PackRow]) throws(BlobStorageError) {
     guard !missing.isEmpty else { return }
-    let census = try backend.census?.read()
+    let census = try backend.census.read()
     for row in missing {
       // What was published is looked for later, without a lock.
-      let isKnown =
-        census.map { (row.wasDurable || $0.pack(row.name) != nil) && !$0.hasLeft(row.name) }
-        ?? (row.durableByteCount > 0)
-      guard isKnown else {
+      guard wasDurable(row) || census.pack(row.name) != nil, !census.hasLeft(row.name) else {
         throw BlobStorageError(
           .catalogDamaged, "Pack \(row.name) is in the catalog, but not in the store.")
       }
     }
+  }
+
+  /// Whether a pack had its name on the medium: one that did not may have lost it in a power cut.
+  private func wasDurable(_ row: PackRow) -> Bool {
+    (row.durableByteCount > 0 || row.isSealed && backend.isDurableOnceSynced) && row.state != .retired
+  }
+
+  /// Applies a pack that has lost records at its end since it was sealed; false for any other.
+  func applyIfCutShort(
+    _ name: PackName, _ census: Census, into environment: Environment
+  ) throws(BlobStorageError) -> Bool {
+    guard let sealedAt = census.pack(name)?.recordsEnd, try isCutShort(name, sealedAt) else { return false }
+    try applyCutShort(name, into: environment)
+    return true
   }
 
   /// Whether a pack that was sealed has lost records at its end: it was cut, or an older copy was put back.
@@ -66,13 +77,13 @@ extension CatalogBuilder {
   func isPromiseBroken(_ name: PackName, _ environment: Environment) throws(BlobStorageError) -> Bool {
     // No durable call has returned for what a failed sync lost.
     let row = try environment.packRow(name)
-    guard let census = backend.census, row?.isPoisoned != true else { return false }
+    guard backend.isDurableOnceSynced, row?.isPoisoned != true else { return false }
     // What was published in this boot stays until the next, also if the catalog does not know the pack yet. A length that
     // was changed since is invalid, and proves no loss.
     let promised = max(row?.promisedByteCount ?? 0, live.entry(name)?.published ?? 0)
     guard promised > 0, try isCutShort(name, promised) else { return false }
     logger.error("Pack \(name) is shorter than it was when its writer ended.")
-    try census.append([.sealed(name, recordsEnd: promised)], durably: true)
+    try backend.census.append([.sealed(name, recordsEnd: promised)], durably: true)
     return true
   }
 
@@ -94,12 +105,11 @@ extension CatalogBuilder {
   /// - Throws: `corrupted` when the file `store` is not the one that the census knows.
   package func compareCensus(with catalog: Catalog) throws(BlobStorageError) -> KnownLosses {
     var losses = KnownLosses()
-    guard let file = backend.census else { return losses }
     // Losses can be reported even if a tail cannot be read.
     let rows = try catalog.readSettled { (transaction) throws(BlobStorageError) in
       try transaction.packRows().map(\.row)
     }
-    let census = try file.read()
+    let census = try backend.census.read()
     if let known = census.store, known != store.encoded() {
       throw BlobStorageError(
         .corrupted,
@@ -111,7 +121,7 @@ extension CatalogBuilder {
     // After the catalog and the census, so that no pack is missed that was begun meanwhile.
     let names = try backend.packNames()
     do throws(BlobStorageError) {
-      try complete(file, census, live: Set(names.live), rows)
+      try complete(census, live: Set(names.live), rows)
     } catch {
       // It is made up for by a later opening.
       if !error.isRefusal {
@@ -119,13 +129,13 @@ extension CatalogBuilder {
       }
     }
     let present = Set(names.live).union(names.retired)
-    let known = Set(census.packs.keys).union(rows.lazy.filter(\.wasDurable).map(\.name))
+    let known = Set(census.packs.keys).union(rows.lazy.filter(wasDurable).map(\.name))
     losses.lostPacks = known.subtracting(present).sorted()
     if !losses.lostPacks.isEmpty {
       // A collection that removed them meanwhile has recorded that before.
-      let now = try file.read()
+      let now = try backend.census.read()
       losses.lostPacks.removeAll { now.hasLeft($0) }
-      try keepLost(losses.lostPacks, file, now, rows, catalog)
+      try keepLost(losses.lostPacks, now, rows, catalog)
     }
     losses.damagedPacks = Set(rows.filter { $0.hasLostRecords && !$0.isLost }.map(\.name))
       .union(census.unreadablePacks).sorted()
@@ -134,12 +144,12 @@ extension CatalogBuilder {
 
   /// Adds lost packs that only the catalog knew to the census, and keeps writers from sharing their chunks.
   private func keepLost(
-    _ names: [PackName], _ file: CensusFile, _ census: Census, _ rows: [PackRow], _ catalog: Catalog
+    _ names: [PackName], _ census: Census, _ rows: [PackRow], _ catalog: Catalog
   ) throws(BlobStorageError) {
     let lost = Set(names)
     let new = rows.filter { lost.contains($0.name) && !$0.isLost }
     do throws(BlobStorageError) {
-      try file.append(names.filter { census.pack($0) == nil }.map { .begun($0) }, durably: true)
+      try backend.census.append(names.filter { census.pack($0) == nil }.map { .begun($0) }, durably: true)
       guard !new.isEmpty else { return }
       try catalog.write { (transaction) throws(BlobStorageError) in
         for row in new {
@@ -158,7 +168,7 @@ extension CatalogBuilder {
   }
 
   private func complete(
-    _ file: CensusFile, _ census: Census, live: Set<PackName>, _ rows: [PackRow]
+    _ census: Census, live: Set<PackName>, _ rows: [PackRow]
   ) throws(BlobStorageError) {
     var events: [Census.Event] = []
     let isNew = census.store == nil
@@ -177,13 +187,8 @@ extension CatalogBuilder {
       logger.warning("The store has no census of its packs: it is made from those that are there.")
     }
     try backend.synchronizeNames()
-    try file.append(events, durably: isNew)
+    try backend.census.append(events, durably: isNew)
   }
-}
-
-extension PackRow {
-  /// Whether the pack had its name on the medium: one that did not may have lost it in a power cut.
-  fileprivate var wasDurable: Bool { (isSealed || durableByteCount > 0) && state != .retired }
 }
 
 /// Packs that were published: by other machines, or by this one in another life.

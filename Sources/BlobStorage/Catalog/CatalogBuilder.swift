@@ -36,12 +36,9 @@ package struct CatalogBuilder: Sendable {
     while true {
       let names = try backend.localPackNames().live.filter { known.insert($0).inserted }
       if names.isEmpty { return }
-      let census = try backend.census?.read()
+      let census = try backend.census.read()
       for name in names {
-        if let end = census?.pack(name)?.recordsEnd, try isCutShort(name, end) {
-          try applyCutShort(name, into: environment)
-          continue
-        }
+        if try applyIfCutShort(name, census, into: environment) { continue }
         guard let file = try backend.openPack(name) else { continue }
         defer { file.close() }
         let isAbandoned = try file.lock(.shared, wait: false)
@@ -62,10 +59,10 @@ package struct CatalogBuilder: Sendable {
     _ environment: Environment, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
   ) throws(BlobStorageError) {
     let names = try backend.localPackNames().live
-    let census = try backend.census?.read()
+    let census = try backend.census.read()
     for (index, name) in names.enumerated() {
       progress(index, names.count)
-      try add(name, sealedAt: census?.pack(name)?.recordsEnd, into: environment)
+      try add(name, census, into: environment)
     }
     progress(names.count, names.count)
     try fillFromPublished(environment, except: Set(names))
@@ -105,26 +102,23 @@ package struct CatalogBuilder: Sendable {
     if weaknesses.contains(.skipsRecovery) { return }
     let open = names.live.filter { known[$0].map { !$0.isSealed } ?? true }
     if open.isEmpty { return }
-    let census = try backend.census?.read()
+    let census = try backend.census.read()
     var hasWritten = false
     for name in open {
       guard let file = try backend.adoptPack(name) else { continue }
       defer { file.close() }
       if !hasWritten { try willWrite() }
       hasWritten = true
-      if let sealedAt = census?.pack(name)?.recordsEnd, try isCutShort(name, sealedAt) {
-        try applyCutShort(name, into: environment)
-      } else {
+      if try !applyIfCutShort(name, census, into: environment) {
         try recover(name, file, into: environment)
       }
     }
   }
 
-  /// - Parameter sealedAt: where its records end by the census, if it was sealed.
   private func add(
-    _ name: PackName, sealedAt: Int64?, into environment: Environment
+    _ name: PackName, _ census: Census, into environment: Environment
   ) throws(BlobStorageError) {
-    if let sealedAt, try isCutShort(name, sealedAt) { return try applyCutShort(name, into: environment) }
+    if try applyIfCutShort(name, census, into: environment) { return }
     if let file = try backend.adoptPack(name) {
       defer { file.close() }
       if try PackScanner(file: file, name: name, codecs: codecs, store: store).trailer() == nil {
@@ -178,7 +172,7 @@ package struct CatalogBuilder: Sendable {
         let isKnown = try transaction.updatePack(name) { row in
           row.isSealed = true
           row.isPoisoned = false
-          if backend.census != nil { row.durableByteCount = sealed }
+          if backend.isDurableOnceSynced { row.durableByteCount = sealed }
         }
         if isKnown { try transaction.bumpEpoch() }
         try transaction.setCacheLacksKeys()
@@ -343,9 +337,7 @@ package struct CatalogBuilder: Sendable {
   private func addUnreadable(
     _ name: PackName, _ error: BlobStorageError, in environment: Environment
   ) throws(BlobStorageError) {
-    guard error.code == .corrupted || backend.census == nil && error.code == .unsupportedFormat else {
-      throw error
-    }
+    guard backend.isDamage(error) else { throw error }
     logger.error("Pack \(name) cannot be read.", metadata: ["reason": "\(error.message)"])
     try environment.write { (transaction) throws(BlobStorageError) in
       let isKnown = try transaction.updatePack(name) { row in

@@ -94,7 +94,7 @@ extension Engine {
   }
 
   private func checkHolds(_ name: String) throws(BlobStorageError) {
-    try requireOwnPacks(
+    try sharing.requireOwnPacks(
       "A store in a bucket cannot hold blobs, because other machines would not know: give the blob a key.")
     guard 1...255 ~= name.utf8.count else {
       throw BlobStorageError(.invalidArgument, "The name of a hold has 1 to 255 bytes.")

@@ -85,7 +85,7 @@ extension Engine {
   /// Throws at once what the commit would throw, before any content is read or stored.
   package func check(_ condition: ChangeCondition, on key: [UInt8]) throws(BlobStorageError) {
     if condition == .always { return }
-    try requireOwnPacks(
+    try sharing.requireOwnPacks(
       "A store in a bucket does not support conditions: another machine may change the key at the same time."
     )
     try catalog.read { (transaction) throws(BlobStorageError) in
@@ -154,11 +154,5 @@ extension Engine {
 
 extension Engine {
   /// The losses that are not accepted yet. A shared store knows of what its last extension found.
-  package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try knownLosses()) }
-
-  /// The same, with the packs' names. What the census lacks is added to it.
-  package func knownLosses() throws(BlobStorageError) -> KnownLosses {
-    if let losses = try sharing.losses() { return losses }
-    return try builder.compareCensus(with: catalog)
-  }
+  package func losses() throws(BlobStorageError) -> StoreLosses { StoreLosses(try sharing.losses()) }
 }

@@ -103,7 +103,7 @@ extension Engine {
     on keys: [[UInt8]], _ durability: Durability,
     _ body: (inout WriterSession.Commit, inout FoundBlobs) throws(BlobStorageError) -> T?
   ) throws(BlobStorageError) -> T? {
-    var found = FoundBlobs(checksCondemned: ownsPacks && keys.first != keys.last)
+    var found = FoundBlobs(checksCondemned: sharing.collectsBesideCommits && keys.first != keys.last)
     for _ in 0..<8 {
       found.begin()
       let (result, watermark) = try writer.commit(on: keys) { (commit) throws(BlobStorageError) in

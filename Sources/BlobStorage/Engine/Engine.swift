@@ -272,14 +272,13 @@ package final class Engine: Sendable {
   }
 
   package var information: StoreInformation {
-    let place = sharing.place
-    return StoreInformation(
-      path: place?.path ?? folder.path.string, id: Hex.text(header.storeID),
+    StoreInformation(
+      path: sharing.path, id: Hex.text(header.storeID),
       digestAlgorithm: header.digestAlgorithm,
       chunkSizes: sizes, codec: codec.kind, level: codec.level,
       usesSimilarity: header.flags.contains(.similarity),
       created: Date(timeIntervalSince1970: Double(header.created) / 1_000),
-      collectingMachine: place?.collectingMachine)
+      collectingMachine: sharing.collectingMachine)
   }
 
   /// Extends the catalog by what other machines have published; nothing to do for a store in a folder.
@@ -293,15 +292,6 @@ package final class Engine: Sendable {
   package func synchronize() throws(BlobStorageError) {
     try checkOpen()
     try sharing.synchronize(writer)
-  }
-
-  /// Whether the store alone decides about its packs, and no other machine has them.
-  var ownsPacks: Bool { sharing.place == nil }
-
-  /// - Throws: `invalidArgument` where machines share the packs.
-  package func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError) {
-    if ownsPacks { return }
-    throw BlobStorageError(.invalidArgument, refusal(), path: information.path)
   }
 
   /// The bytes of a key, if it can be one.

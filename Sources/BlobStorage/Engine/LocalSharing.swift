@@ -20,15 +20,19 @@ package struct LocalFolder: PackLocation {
     let tails = Tails(
       backend: backend, codecs: setting.codecs, store: setting.header, time: setting.environment.time,
       weaknesses: setting.environment.weaknesses)
-    return OpenedPacks(backend: backend, tails: tails) { parts in LocalSharing(catalog: parts.catalog) }
+    return OpenedPacks(backend: backend, tails: tails) { parts in LocalSharing(parts: parts) }
   }
 }
 
 /// A store whose packs are its own: all processes of the machine see the same folder, and the census knows each pack.
 package struct LocalSharing: Sharing {
-  let catalog: Catalog
+  let parts: StoreParts
 
-  package var place: (path: String, collectingMachine: String?)? { nil }
+  package var path: String { parts.setting.folder.path.string }
+  package var collectingMachine: String? { nil }
+  package var collectsBesideCommits: Bool { true }
+  package var keepsDamagedPacks: Bool { false }
+  package func requireOwnPacks(_ refusal: @autoclosure () -> String) {}
   package var fencing: BlobStorageError? { nil }
   package func begin(_ engine: Engine) {}
   package func close() {}
@@ -39,7 +43,7 @@ package struct LocalSharing: Sharing {
   }
 
   package func synchronizeFound(_ session: WriterSession) throws(BlobStorageError) {
-    let open = try catalog.read { (transaction) throws(BlobStorageError) in
+    let open = try parts.catalog.read { (transaction) throws(BlobStorageError) in
       try transaction.packRows().filter { !$0.row.isSealed && !$0.row.isPoisoned }.map(\.row.name)
     }
     for name in open where try !session.synchronizeOther(name) {
@@ -55,16 +59,32 @@ package struct LocalSharing: Sharing {
 
   package func resolveGone(_ pack: PackName, _ reason: String) throws(BlobStorageError) {
     // It has been renamed, and the next snapshot says so. Only a private catalog has to be made anew.
-    try catalog.renewOwn()
+    try parts.catalog.renewOwn()
   }
 
-  package func collect(
-    _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
-  ) -> GarbageCollectionReport? { nil }
+  package func losses() throws(BlobStorageError) -> KnownLosses {
+    try parts.builder.compareCensus(with: parts.catalog)
+  }
 
-  package func losses() -> KnownLosses? { nil }
-  package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) {}
-  package func missingPacks(_ rows: [PackRow]) -> Set<PackName>? { nil }
+  package func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError) {
+    let losses = try losses()
+    guard !losses.isEmpty else { return }
+    let unreadable = Set(try parts.backend.census.read().unreadablePacks)
+    try parts.backend.census.append(
+      losses.lostPacks.map { .setAside($0) }
+        + losses.damagedPacks.filter { unreadable.contains($0) }.map { .accepted($0) }, durably: true)
+    if !losses.lostPacks.isEmpty { try parts.catalog.rebuild(because: nil) }
+  }
+
+  package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
+    Set(try losses().lostPacks)
+  }
+
+  package func markUnreadable(_ digests: [BlobDigest], _ chunks: ChunkSource) throws(BlobStorageError) {
+    // A read that finds damage marks it.
+    for digest in digests { _ = try unlessCorrupted(try chunks.bytes(digest)) }
+  }
+
   package func distrust(_ pack: UInt32, except whole: [PackRecord]) -> Set<BlobDigest>? { nil }
   package func readAnew(_ pack: PackName) -> Bool { true }
 }

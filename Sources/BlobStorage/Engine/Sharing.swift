@@ -47,13 +47,25 @@ package struct StoreParts: Sendable {
 /// What a store does for the sake of other machines; chosen once, when the store opens.
 ///
 /// On one machine a commit is published by a length in the live table, and durable once its pack is synced: all
-/// processes see the same packs, and ``LocalSharing`` has nothing to do. Machines that share a bucket do the same steps
-/// with objects. A session *publishes* its packs in order. A store *extends* its catalog by what others have published.
-/// A pack leaves the store only after it was *condemned* and each session has acknowledged that, has left, or was
-/// *fenced*.
+/// processes see the same packs, and ``LocalSharing`` has nothing else to publish. Machines that share a bucket do the
+/// same steps with objects. A session *publishes* its packs in order. A store *extends* its catalog by what others have
+/// published. A pack leaves the store only after it was *condemned* and each session has acknowledged that, has left, or
+/// was *fenced*.
 package protocol Sharing: CatalogExtender {
-  /// Where the store is if not in its folder, and which machine alone collects garbage there; nil if any may.
-  var place: (path: String, collectingMachine: String?)? { get }
+  /// Where the store is.
+  var path: String { get }
+
+  /// Which machine alone collects garbage; nil if any may.
+  var collectingMachine: String? { get }
+
+  /// Whether gc reads keys while commits change them. Then it can miss a version that changes to a key it has passed.
+  var collectsBesideCommits: Bool { get }
+
+  /// Whether damaged packs stay where they are: repair may not set them aside.
+  var keepsDamagedPacks: Bool { get }
+
+  /// - Throws: `invalidArgument` unless the store alone decides about its packs.
+  func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError)
 
   /// Why packs of this machine will never be published; nil while all can be.
   var fencing: BlobStorageError? { get }
@@ -80,19 +92,26 @@ package protocol Sharing: CatalogExtender {
   @discardableResult
   func extend() throws(BlobStorageError) -> ExtensionReport
 
-  /// Collects garbage together with the other machines; nil where the store alone decides about its packs.
+  /// Collects garbage, together with the other machines.
   func collect(
     _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
-  ) throws(BlobStorageError) -> GarbageCollectionReport?
+  ) throws(BlobStorageError) -> GarbageCollectionReport
 
-  /// What the last extension missed or could not read; nil where the census tells what is lost.
-  func losses() throws(BlobStorageError) -> KnownLosses?
+  /// What is known to be lost or damaged, and is not accepted yet.
+  func losses() throws(BlobStorageError) -> KnownLosses
 
-  /// Makes all machines forget lost packs, and damaged ones whose whole records were published again.
+  /// Records durably that losses are accepted: the rest of the store is complete. The caller holds the collection lock.
+  ///
+  /// - Parameter replaced: damaged packs that were kept, and whose whole records lie in others now.
   func acceptLosses(_ engine: Engine, replaced: Set<PackName>) throws(BlobStorageError)
 
-  /// The packs that should be published and are not; nil where the census tells which packs are lost.
-  func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>?
+  /// The packs that should be there and are not. Packs that a collector has removed are not among them.
+  ///
+  /// - Parameter rows: the packs that the catalog knows.
+  func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>
+
+  /// Marks chunks that were found damaged in the catalog, if gc goes by it.
+  func markUnreadable(_ digests: [BlobDigest], _ chunks: ChunkSource) throws(BlobStorageError)
 
   /// Counts the chunks and manifests of a damaged pack as missing, except for whole records, so that the next put of
   /// the same bytes stores them again.

@@ -503,11 +503,11 @@ extension Collector {
 
   /// Replaces the census by one without repetitions, if that makes it much smaller.
   func shortenCensus() {
-    guard let file = engine.backend.census, scope == nil, !options.isDryRun else { return }
+    guard scope == nil, !options.isDryRun else { return }
     do throws(BlobStorageError) {
-      let census = try file.read()
+      let census = try engine.backend.census.read()
       guard census.lineCount > 64 + 2 * census.events.count || census.damagedLineCount > 0 else { return }
-      try file.replace(by: census)
+      try engine.backend.census.replace(by: census)
     } catch {
       engine.logger.warning("The census could not be shortened.", metadata: ["reason": "\(error.message)"])
     }

@@ -368,6 +368,9 @@ package protocol PackRemoval {
   /// Makes bases garbage that cost more than they save. Everything live is marked.
   func rebase(_ collector: Collector) throws(BlobStorageError)
 
+  /// Stored bytes of one round of recompression. Until the round ends, no writer can share what its packs have.
+  var recompressedByteCountMax: Int64 { get }
+
   /// Adds to the report why nothing may be removed.
   func addObstacles(_ rows: [(number: UInt32, row: PackRow)], _ collector: Collector)
 
@@ -382,6 +385,7 @@ package struct LocalRemoval: PackRemoval {
   package init() {}
 
   package var condemned: Set<PackName> { [] }
+  package var recompressedByteCountMax: Int64 { 256 << 20 }
 
   package func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast() }
 

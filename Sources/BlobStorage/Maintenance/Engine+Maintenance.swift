@@ -13,24 +13,9 @@ extension Engine {
       // In a small cache a reserve that has been used would push out values when it comes back.
       options.keepsReserve = limits.byteLimit >= 64 << 20
     }
-    let report: GarbageCollectionReport
-    if let shared = try sharing.collect(self, options, progress) {
-      report = shared
-    } else {
-      report = try collectLocally(options, progress)
-    }
+    let report = try sharing.collect(self, options, progress)
     metrics?.record(.collected(report))
     return report
-  }
-
-  private func collectLocally(
-    _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
-  ) throws(BlobStorageError) -> GarbageCollectionReport {
-    guard options.fencedWriters.isEmpty else {
-      throw BlobStorageError(
-        .invalidArgument, "Only writers of a store in a bucket can be fenced: end the process instead.")
-    }
-    return try collectGarbage(options, progress, by: LocalRemoval())
   }
 
   /// Collects garbage, and then encodes chunks once more if `options` ask for it.
@@ -46,7 +31,8 @@ extension Engine {
 
   /// Removes these packs, by their numbers, after copying their live records.
   package func collectGarbage(in packs: Set<UInt32>) throws(BlobStorageError) -> GarbageCollectionReport {
-    try requireOwnPacks("Making room is not possible yet for a store of objects (\(information.path)).")
+    try sharing.requireOwnPacks(
+      "Making room is not possible yet for a store of objects (\(information.path)).")
     return try Collector(
       self, GarbageCollectionOptions(minimumGarbageShare: 0, timeout: .seconds(5)), nil, scope: packs
     ).run()
@@ -147,21 +133,6 @@ extension Engine {
     waitSeconds: Double = 60, acceptsLosses: Bool = false
   ) throws(BlobStorageError) -> RepairReport {
     try Repairer(self, nil, waitSeconds: waitSeconds).run(acceptsLosses: acceptsLosses)
-  }
-
-  /// Records durably that losses are accepted: the rest of the store is complete. The caller holds the collection
-  /// lock.
-  ///
-  /// - Parameter replaced: damaged packs of a shared store whose whole records were published again.
-  func acceptLosses(replaced: Set<PackName> = []) throws(BlobStorageError) {
-    guard let census = backend.census else { return try sharing.acceptLosses(self, replaced: replaced) }
-    let losses = try knownLosses()
-    guard !losses.isEmpty else { return }
-    let unreadable = Set(try census.read().unreadablePacks)
-    try census.append(
-      losses.lostPacks.map { .setAside($0) }
-        + losses.damagedPacks.filter { unreadable.contains($0) }.map { .accepted($0) }, durably: true)
-    if !losses.lostPacks.isEmpty { try catalog.rebuild(because: nil) }
   }
 
   /// Puts the file `store` of a folder back; false when nothing was wrong with it.

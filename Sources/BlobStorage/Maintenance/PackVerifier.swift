@@ -60,9 +60,8 @@ struct PackVerifier {
     defer { file.close() }
     do throws(BlobStorageError) { try scan(file, progress) } catch {
       if error.code == .packGone { return try outcomeOfGone() }
-      // Another machine may have a later build.
-      outcome.hasUnknownRecords = !engine.ownsPacks && error.code == .unsupportedFormat
-      guard error.code == .corrupted || outcome.hasUnknownRecords else { throw error }
+      guard engine.backend.isDamage(error) else { throw error }
+      outcome.hasUnknownRecords = error.code == .unsupportedFormat
       find(error.offset ?? 0, error.message)
     }
     return outcome
@@ -155,7 +154,7 @@ private struct RecordCheck {
   private let pack: PackName
   private let chunks: ChunkSource
   private let blobs: BlobSource
-  private let ownsPacks: Bool
+  private let keepsDamagedPacks: Bool
   private var reader: RecordReader
 
   init(_ file: any File, _ pack: PackName, _ engine: Engine) {
@@ -163,7 +162,7 @@ private struct RecordCheck {
     self.pack = pack
     chunks = engine.chunks
     blobs = engine.blobs
-    ownsPacks = engine.ownsPacks
+    keepsDamagedPacks = engine.sharing.keepsDamagedPacks
     reader = RecordReader(file, pack, engine.chunks)
   }
 
@@ -198,8 +197,8 @@ private struct RecordCheck {
       } else {
         finding.digest = digest
       }
-      // Garbage may outlive its base. What was healed by another copy stays in a published pack until that goes.
-      if isOnlyBase || !ownsPacks, try !isCurrent(record, digest) { return }
+      // Garbage may outlive its base. What was healed by another copy stays in a pack that is kept until that goes.
+      if isOnlyBase || keepsDamagedPacks, try !isCurrent(record, digest) { return }
     }
     outcome.findings.append(finding)
   }

@@ -21,10 +21,6 @@ struct Recompression {
   private static let spotByteCount = 512 << 10
   /// The part of the time left that looking at packs may take once one is found that gains.
   private static let lookingShare = 0.1
-  /// Stored bytes of one round, during which no writer can share what its packs have. In a bucket, no other machine can
-  /// collect garbage until the round ends.
-  private static let roundByteCountMax: Int64 = 256 << 20
-  private static let sharedRoundByteCountMax: Int64 = 128 << 20
 
   private let engine: Engine
   private let options: GarbageCollectionOptions
@@ -106,8 +102,7 @@ struct Recompression {
   ) -> [Prospect] {
     let seconds = max(engine.environment.time.now() - start, 0.001)
     let possible = Double(doneByteCount) / seconds * min(secondsLeft, 1e9)
-    let limit = engine.ownsPacks ? Self.roundByteCountMax : Self.sharedRoundByteCountMax
-    let byteCountMax = min(limit, Int64(min(possible, 1e18)))
+    let byteCountMax = min(removal.recompressedByteCountMax, Int64(min(possible, 1e18)))
     var round: [Prospect] = []
     var byteCount: Int64 = 0
     while let next = rest.first, round.isEmpty || byteCount + next.byteCount <= byteCountMax {

@@ -25,13 +25,12 @@ struct Repairer {
     defer { withExtendedLifetime(lock) {} }
     try engine.backend.finishLeaving()
     try engine.writer.rollOver()
-    let verifier = Verifier(engine, progress)
     let misnamed = try restoreNames()
     let before = try engine.catalog.packRows().map(\.row)
-    let missing = try verifier.missingPacks(before).subtracting(misnamed)
+    let missing = try engine.sharing.missingPacks(before).subtracting(misnamed)
     // Of these packs the catalog had every record: what it knows is restored.
     var vouched: Set<PackName> = []
-    if engine.ownsPacks, try restoreKnownState() {
+    if !engine.sharing.keepsDamagedPacks, try restoreKnownState() {
       vouched = Set(before.lazy.filter { !$0.hasLostRecords }.map(\.name))
     }
     // Only the catalog knows the records of lost packs.
@@ -65,7 +64,7 @@ struct Repairer {
       } else if isDamaged, !missing.contains(row.name) {
         // Of records that neither copy has, the keys are not known, unless the catalog had all of them.
         if row.hasLostRecords, !vouched.contains(row.name) {
-          try engine.backend.census?.append([.unreadable(row.name)], durably: true)
+          try engine.backend.census.append([.unreadable(row.name)], durably: true)
         }
         report.setAside.append(try save(result.whole, row.name))
       }
@@ -77,7 +76,7 @@ struct Repairer {
     if !report.setAside.isEmpty { try engine.catalog.rebuild(because: nil) }
     report.losses = try engine.losses()
     // Before versions are looked through: what only a lost pack had is missing from then on.
-    if acceptsLosses, !report.hasLaterRecords { try engine.acceptLosses(replaced: replaced) }
+    if acceptsLosses, !report.hasLaterRecords { try engine.sharing.acceptLosses(engine, replaced: replaced) }
     report.packCount = try engine.catalog.packRows().count
     let baseless = Set(findings.lazy.filter(\.isOnlyBase).compactMap(\.digest))
     var needed: Set<BlobDigest> = []
@@ -127,7 +126,7 @@ struct Repairer {
       metadata: ["packs": "\(found.sorted().map(\.description).joined(separator: ", "))"])
     let rows = try engine.catalog.packRows().map(\.row)
     let empty = rows.filter { left.contains($0.name) && $0.recordCount == 0 }.map(\.name)
-    if !empty.isEmpty { try engine.backend.census?.append(empty.map { .unreadable($0) }, durably: true) }
+    if !empty.isEmpty { try engine.backend.census.append(empty.map { .unreadable($0) }, durably: true) }
     return Set(empty)
   }
 

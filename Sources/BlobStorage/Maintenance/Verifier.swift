@@ -26,7 +26,7 @@ struct Verifier {
     _ = try engine.sharing.completeCatalog()
     let allRows = try engine.catalog.packRows()
     // What this machine keeps of published packs says nothing about the packs.
-    let missing = try missingPacks(allRows.map(\.row))
+    let missing = try engine.sharing.missingPacks(allRows.map(\.row))
     let rows = allRows.filter { share?.contains($0.row.name) != false || missing.contains($0.row.name) }
     let total = rows.reduce(0) { $0 + ($1.row.state == .retired ? 0 : $1.row.appliedByteCount) }
     var done: Int64 = 0
@@ -61,7 +61,9 @@ struct Verifier {
         try engine.sharing.completeCatalog() || engine.catalog.generation != generation
       else { break }
     }
-    try rememberDamage(report)
+    // gc removes nothing then, and the next put heals them.
+    try engine.sharing.markUnreadable(
+      report.damaged.filter { !$0.keys.isEmpty }.compactMap(\.digest), engine.chunks)
     report.losses = try engine.losses()
     // A manifest that no version needs is garbage, whatever it names.
     let unneeded = Set(wrong.compactMap(\.digest))
@@ -69,14 +71,6 @@ struct Verifier {
     report.versionsAhead = try versionsAhead()
     report.duration = .seconds(Date().timeIntervalSince(start))
     return report
-  }
-
-  /// Marks in the catalog which chunks cannot be read: gc removes nothing then, and the next put heals them.
-  private func rememberDamage(_ report: VerificationReport) throws(BlobStorageError) {
-    guard engine.ownsPacks else { return }
-    for damage in report.damaged where !damage.keys.isEmpty {
-      if let digest = damage.digest { _ = try unlessCorrupted(try engine.chunks.bytes(digest)) }
-    }
   }
 
   /// Reads each blob of several chunks, and compares it with its digest.
@@ -125,13 +119,6 @@ struct Verifier {
       }
       return found
     }
-  }
-
-  /// The packs that should be listed and are not, because the catalog or later packs of their writers say so. Packs
-  /// that a collector has removed are not among them.
-  func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
-    if let missing = try engine.sharing.missingPacks(rows) { return missing }
-    return Set(try engine.knownLosses().lostPacks)
   }
 
   // MARK: From places to keys

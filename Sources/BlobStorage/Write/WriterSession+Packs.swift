@@ -299,7 +299,7 @@ extension WriterSession {
 
   /// Adds a line to the census about a pack that is on the medium. Without the line a later opening adds it.
   private func enter(_ event: Census.Event) {
-    do throws(BlobStorageError) { try backend.census?.append([event], durably: false) } catch {
+    do throws(BlobStorageError) { try backend.census.append([event], durably: false) } catch {
       logger.warning("The census lacks a line.", metadata: ["reason": "\(error.message)"])
     }
   }

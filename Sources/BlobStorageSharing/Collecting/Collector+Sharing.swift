@@ -8,6 +8,8 @@ struct SharedRemoval: PackRemoval {
   let waiting: (Collections) throws(BlobStorageError) -> Void
 
   var condemned: Set<PackName> { store.backend.collections.condemned }
+  /// Until the round ends, no other machine can collect garbage either.
+  var recompressedByteCountMax: Int64 { 128 << 20 }
 
   func finishLast(_ collector: Collector) throws(BlobStorageError) { try collector.finishLast(store) }
 

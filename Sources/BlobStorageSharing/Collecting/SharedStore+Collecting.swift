@@ -7,7 +7,7 @@ extension SharedStore {
   /// Collects garbage with a separate engine and state folder, whose catalog knows only published packs.
   package func collect(
     _ engine: Engine, _ options: GarbageCollectionOptions, _ progress: ProgressHandler?
-  ) throws(BlobStorageError) -> GarbageCollectionReport? {
+  ) throws(BlobStorageError) -> GarbageCollectionReport {
     try engine.checkOpen()
     try checkCollects(engine)
     // Lock before opening: two processes must not extend the collector's catalog at once.

@@ -10,6 +10,9 @@ import SystemPackage
 package final class RemoteBackend: Backend {
   package let objects: any ObjectStore
   package let storeID: [UInt8]
+  package let census: any CensusLog = PublishedCensus()
+  /// A pack is durable once it is published.
+  package var isDurableOnceSynced: Bool { false }
   let spool: FolderBackend
   private let spoolFolder: FilePath
   let footers: FooterCopies
@@ -70,8 +73,8 @@ package final class RemoteBackend: Backend {
     self.weaknesses = weaknesses
     spoolFolder = folder.entry("packs")
     spool = FolderBackend(
-      folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses, synchronizes: false
-    )
+      folder: spoolFolder, asideFolder: asideFolder, files: files, weaknesses: weaknesses,
+      synchronizes: false, census: PublishedCensus())
     footers = FooterCopies(state: folder, files: files)
     fetches = RangeFetches(
       objects: objects,
@@ -86,6 +89,11 @@ package final class RemoteBackend: Backend {
   /// Registers a callback for packs evicted from the local cache. An open file keeps their bytes on the disk.
   package func whenRoomIsMade(_ body: @escaping @Sendable (Set<PackName>) -> Void) {
     fetches.cache.whenRoomIsMade(body)
+  }
+
+  /// Another machine may have a later build.
+  package func isDamage(_ error: BlobStorageError) -> Bool {
+    error.code == .corrupted || error.code == .unsupportedFormat
   }
 
   // MARK: Names

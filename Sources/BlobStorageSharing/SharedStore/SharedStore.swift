@@ -35,9 +35,21 @@ package final class SharedStore: Sharing {
     backend.whenRoomIsMade { [weak packs = parts.packs] names in packs?.forget(names) }
   }
 
-  package var place: (path: String, collectingMachine: String?)? {
+  package var path: String { remote.objects.place }
+
+  package var collectingMachine: String? {
     // A later build may encode the machine differently. Then only a collection reports it.
-    (remote.objects.place, (try? remote.maintainer())?.machine)
+    (try? remote.maintainer())?.machine
+  }
+
+  /// The collector reads a catalog that stands still.
+  package var collectsBesideCommits: Bool { false }
+
+  /// No machine may change or remove a published pack alone.
+  package var keepsDamagedPacks: Bool { true }
+
+  package func requireOwnPacks(_ refusal: @autoclosure () -> String) throws(BlobStorageError) {
+    throw BlobStorageError(.invalidArgument, refusal(), path: path)
   }
 
   package var fencing: BlobStorageError? {
@@ -132,7 +144,8 @@ package final class SharedStore: Sharing {
 
   // MARK: Losses
 
-  package func losses() throws(BlobStorageError) -> KnownLosses? {
+  /// What the last extension missed or could not read.
+  package func losses() throws(BlobStorageError) -> KnownLosses {
     var losses = KnownLosses()
     var lost = Set(backend.lastListing?.missing ?? [])
     for (_, row) in try parts.catalog.packRows() where row.isLost || row.isDamaged {
@@ -145,12 +158,15 @@ package final class SharedStore: Sharing {
 
   // MARK: Verifying
 
-  package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName>? {
+  package func missingPacks(_ rows: [PackRow]) throws(BlobStorageError) -> Set<PackName> {
     let published = rows.filter { $0.durableByteCount > 0 && $0.state != .retired }.map(\.name)
     let listing = try backend.publishedPacks(asksWriters: true)
     return Set(published.filter { listing.packs[$0] == nil && !listing.collections.removed.contains($0) })
       .union(listing.missing)
   }
+
+  /// The collector has a catalog of its own.
+  package func markUnreadable(_ digests: [BlobDigest], _ chunks: ChunkSource) {}
 
   /// Stops relying on what is damaged in a published pack. No machine may change or remove such a pack alone.
   package func distrust(

@@ -141,7 +141,7 @@ struct FolderBackendTests {
   @Test("that the census has let go leave the folder too, and no others do")
   func finishingToLeave() throws {
     try makePacks(3)
-    try backend.census?.append([.removed(1...1, writer: 7), .setAside(Self.names[1])], durably: true)
+    try backend.census.append([.removed(1...1, writer: 7), .setAside(Self.names[1])], durably: true)
     let before = try backend.packNames()
     #expect(before.live == [Self.names[2]] && before.retired == [Self.names[0]])
     try backend.finishLeaving()
