@@ -121,7 +121,7 @@ final class Exporter {
       if !isThere { try files.createDirectory(path) }
       target.folder = try OutputFolder(path, excluding: store)
     }
-    if isThere { target.existing = try InputFolder(path) }
+    if isThere { target.existing = try InputFolder(path, excluding: store) }
     return target
   }
 
