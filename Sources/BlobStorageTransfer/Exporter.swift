@@ -31,12 +31,16 @@ final class Exporter {
   private let options: ExportOptions
   private let patterns: [KeyPattern]
   private let progress: ProgressHandler
+  private let onFile: TransferHandler?
   private var report = ExportReport()
   private var (doneCount, totalCount) = (0, 0)
   private var (doneByteCount, totalByteCount): (Int64, Int64) = (0, 0)
   private var lastProgress = Date.distantPast
 
-  init(_ engine: Engine, _ options: ExportOptions, _ progress: ProgressHandler?) {
+  init(
+    _ engine: Engine, _ options: ExportOptions, _ progress: ProgressHandler?, _ onFile: TransferHandler?
+  ) {
+    self.onFile = onFile
     self.engine = engine
     self.options = options
     patterns = options.patterns.map(KeyPattern.init)
@@ -152,9 +156,11 @@ final class Exporter {
     case .written:
       report.fileCount += 1
       report.byteCount += version.byteCount
+      onFile?(TransferredFile(key: version.key, isUnchanged: false))
     case .unchanged:
       report.unchangedFileCount += 1
       report.unchangedByteCount += version.byteCount
+      onFile?(TransferredFile(key: version.key, isUnchanged: true))
     case .failed(let skipped, let isDamage):
       if isDamage { report.damaged.append(skipped) } else { report.skipped.append(skipped) }
     case .large, .dropped: break

@@ -36,6 +36,7 @@ package final class Importer {
   let options: ImportOptions
   private let putOptions: PutOptions
   private let progress: ProgressHandler?
+  let onFile: TransferHandler?
   var report = ImportReport()
   private var watermarks: [PackName: WriterSession.Watermark] = [:]
   /// What a dry run would have stored already.
@@ -51,9 +52,10 @@ package final class Importer {
   var cachedKeys = RecentKeys()
 
   package init(
-    _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?,
+    _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?, onFile: TransferHandler? = nil,
     sourceCountMax: Int? = nil, clock: WallClock = .system
   ) {
+    self.onFile = onFile
     self.engine = engine
     self.clock = clock
     self.sourceCountMax = sourceCountMax ?? ImportScan.sourceCountMax
@@ -79,7 +81,10 @@ package final class Importer {
       tell("scanning", force: true)
       scan = try ImportScan.run(paths, engine, options, context, sourceCountMax: sourceCountMax) {
         (scan, unchanged) in
-        if let unchanged, isCached(unchanged.key) { cachedKeys.insert(Array(unchanged.key.utf8)) }
+        if let unchanged {
+          if isCached(unchanged.key) { cachedKeys.insert(Array(unchanged.key.utf8)) }
+          onFile?(TransferredFile(key: unchanged.key, isUnchanged: true))
+        }
         tell("scanning", scan.byteCount, scan.count)
       }
       isScanned = scan.sources != nil
@@ -315,6 +320,7 @@ package final class Importer {
   private func count(_ result: PutResult) {
     report.fileCount += 1
     report.newFileCount += 1
+    onFile?(TransferredFile(key: result.version.key, isUnchanged: false))
     report.byteCount += result.version.byteCount
     report.newByteCount += result.newByteCount
     report.duplicateByteCount += result.version.byteCount - result.newByteCount
@@ -325,7 +331,10 @@ package final class Importer {
     report.countUnchanged(1, source.status.byteCount)
     if isCached(source.key) { cachedKeys.insert(Array(source.key.utf8)) }
     // What the scan has found unchanged counts as seen from the beginning: it says nothing of how fast reading is.
-    if scan.unchangedCount == 0 { see(source) }
+    if scan.unchangedCount == 0 {
+      see(source)
+      onFile?(TransferredFile(key: source.key, isUnchanged: true))
+    }
   }
 
   private func see(_ source: ImportSource) {

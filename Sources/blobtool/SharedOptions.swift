@@ -1,5 +1,6 @@
 import ArgumentParser
 import BlobStorage
+import BlobStorageTransfer
 import Foundation
 
 /// The options for output and progress.
@@ -23,6 +24,23 @@ struct OutputOptions: ParsableArguments {
   /// Prints a sentence that is no error, unless the user wants none.
   func mention(_ sentence: String) {
     if !quiet { StandardError.say(sentence) }
+  }
+}
+
+/// `--verbose` of commands that store or write files.
+struct VerboseOption: ParsableArguments {
+  @Flag(name: [.customShort("v"), .customLong("verbose")], help: "Name each file on standard error.")
+  var isVerbose = false
+
+  /// Names each file as soon as it is done; nil without the option.
+  func handler(
+    _ output: OutputOptions, _ meter: ProgressMeter, _ verb: String
+  ) -> TransferHandler? {
+    guard isVerbose, !output.quiet else { return nil }
+    return { file in
+      meter.clear()
+      StandardError.say("\(file.isUnchanged ? "unchanged" : verb) “\(file.key.printable)”")
+    }
   }
 }
 

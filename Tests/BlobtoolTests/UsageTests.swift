@@ -93,10 +93,10 @@ import Testing
         [
           "--archive", "--codec", "--dry-run", "--exclude", "--exclude-from", "--files-from", "--force",
           "--null",
-          "--prefix",
+          "--prefix", "--verbose",
         ]
       ),
-      ("export", ["--dry-run", "--glob", "--overwrite", "--strip"]),
+      ("export", ["--dry-run", "--glob", "--overwrite", "--strip", "--verbose"]),
       ("gc", ["--dry-run", "--fence", "--keep", "--recompress", "--time"]),
       ("verify", ["--blobs", "--quick", "--share"]), ("repair", ["--accept-loss"]),
       ("stats", ["--prometheus"]),

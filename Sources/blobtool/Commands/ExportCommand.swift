@@ -6,7 +6,8 @@ import BlobStorageTransfer
 struct ExportCommand: StoreCommand {
   static let configuration = CommandConfiguration(
     commandName: "export", abstract: "Writes the current versions of keys as files below a folder.",
-    usage: "blobtool export [PREFIX] DIRECTORY [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run]",
+    usage:
+      "blobtool export [PREFIX] DIRECTORY [--glob GLOB] [--strip PREFIX] [--overwrite] [--dry-run] [--verbose]",
     discussion: """
       Each key that begins with PREFIX is written at DIRECTORY/KEY, verified. A key that cannot be a file there is \
       reported, the others are written, and the exit code is 1. If no key begins with PREFIX, the exit code is 3.
@@ -31,6 +32,8 @@ struct ExportCommand: StoreCommand {
 
   @OptionGroup var dry: DryRunOption
 
+  @OptionGroup var verbose: VerboseOption
+
   @OptionGroup var shared: SharedOptions
 
   var isReading: Bool { true }
@@ -48,14 +51,18 @@ struct ExportCommand: StoreCommand {
     let options = ExportOptions(
       prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob, isDryRun: dry.isDryRun)
     let report = try await shared.withProgress { meter in
-      try await store.exportFiles(to: directory, options: options, progress: meter.handler)
+      try await store.exportFiles(
+        to: directory, options: options, progress: meter.handler,
+        onFile: verbose.handler(shared.outputOptions, meter, dry.isDryRun ? "would write" : "wrote"))
+    }
+    if !shared.json || verbose.isVerbose {
+      for skipped in report.skipped + report.damaged {
+        StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
+      }
     }
     if shared.json {
       try JSONText.print(report)
     } else {
-      for skipped in report.skipped + report.damaged {
-        StandardError.say("not written: “\(skipped.path.printable)”: \(skipped.reason)")
-      }
       let written = "\(HumanText.count(report.fileCount, "file")), \(HumanText.size(report.byteCount))"
       let unchanged =
         report.unchangedFileCount == 0
