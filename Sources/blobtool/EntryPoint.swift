@@ -19,7 +19,7 @@ enum EntryPoint {
 
   private static func run(_ arguments: [String]) async -> Int32 {
     do {
-      let command = try Blobtool.parseAsRoot(arguments)
+      let command = try await Blobtool.asyncParseAsRoot(arguments)
       if let command = command as? any AsyncParsableCommand {
         try await runWhole(command)
       } else {

@@ -8,7 +8,7 @@ struct ListCommand: StoreCommand {
     commandName: "list", abstract: "Lists the keys that begin with a prefix, in byte order.",
     discussion: "Columns: size, when put, versions, key.", aliases: ["ls"])
 
-  @Argument(help: "What the keys begin with (default: all keys).")
+  @Argument(help: "What the keys begin with (default: all keys).", completion: KeyCompletion.kind)
   var prefix: String = ""
 
   @OptionGroup var globs: GlobOptions
