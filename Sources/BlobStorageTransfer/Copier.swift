@@ -45,6 +45,7 @@ package final class Copier {
   /// What a dry run would have copied already.
   var plan = ImportPlan()
   private var lastProgress = -Double.infinity
+  private var limiter: RateLimiter?
 
   package init(
     from source: Engine, to target: Engine, _ options: CopyOptions, _ progress: ProgressHandler? = nil
@@ -58,6 +59,7 @@ package final class Copier {
   package func run() throws(BlobStorageError) -> CopyReport {
     let start = Date()
     try checkStores()
+    limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: target.environment.time)
     if options.isMirror { try checkMirror() }
     if progress != nil { try count() }
     tell(force: true)
@@ -240,7 +242,7 @@ package final class Copier {
     let digests = Set(batch.keys.flatMap { $0.plan.added.map(\.row.digest) })
     let hold = try source.leases.holdWhereThereIsRoom(digests.map { .blob($0) })
     defer { source.leases.release(hold) }
-    let transfer = ChunkTransfer(from: source, to: target)
+    let transfer = ChunkTransfer(from: source, to: target, limiter)
     defer { transfer.release() }
     var blobs: [BlobDigest: Blob] = [:]
     var failures: [BlobDigest: BlobStorageError] = [:]

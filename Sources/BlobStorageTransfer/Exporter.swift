@@ -63,6 +63,7 @@ final class Exporter {
       return report
     }
     let target = try target(FilePath(path), excluding: store)
+    let limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
     try scan()
     var pages = keyPages()
     var page: ArraySlice<BlobVersion> = []
@@ -103,11 +104,12 @@ final class Exporter {
         for (version, result) in results {
           guard case .large = result else {
             self.count(version, result)
+            if case .written = result, !options.isDryRun { limiter.pace(version.byteCount) }
             continue
           }
           var trails = Trails()
           self.count(
-            version, try Self.writeCurrent(version, to: target, through: &trails, engine, options))
+            version, try Self.writeCurrent(version, to: target, through: &trails, engine, options, limiter))
         }
       })
     tell(force: true)
@@ -192,11 +194,11 @@ final class Exporter {
   /// Writes the version, or the one that has taken its place since it was listed and made it garbage.
   private static func writeCurrent(
     _ listed: BlobVersion, to target: Target, through trails: inout Trails, _ engine: Engine,
-    _ options: ExportOptions
+    _ options: ExportOptions, _ limiter: RateLimiter? = nil
   ) throws(BlobStorageError) -> Result {
     var version = listed
     while true {
-      let result = try write(version, to: target, through: &trails, engine, options)
+      let result = try write(version, to: target, through: &trails, engine, options, limiter)
       guard case .failed(_, isDamage: true) = result else { return result }
       guard let current = try engine.version(version.key, nil) else { return .dropped }
       if current.id == version.id { return result }
@@ -207,7 +209,7 @@ final class Exporter {
   /// Writes one file, whole or not at all.
   private static func write(
     _ version: BlobVersion, to target: Target, through trails: inout Trails, _ engine: Engine,
-    _ options: ExportOptions
+    _ options: ExportOptions, _ limiter: RateLimiter?
   ) throws(BlobStorageError) -> Result {
     func failed(_ code: BlobStorageError.Code, _ reason: String) -> Result {
       .failed(
@@ -234,7 +236,10 @@ final class Exporter {
         return failed(.corrupted, "blob \(version.digest) is missing from the store")
       }
       if version.byteCount > smallByteCountMax {
-        try engine.blobs.streamWhole(layout) { (bytes) throws(BlobStorageError) in try file.write(bytes) }
+        try engine.blobs.streamWhole(layout) { (bytes) throws(BlobStorageError) in
+          try file.write(bytes)
+          limiter?.pace(Int64(bytes.count))
+        }
       } else {
         var digest = DigestStream(layout.digest.algorithm)
         try layout.forEachChunk(in: 0..<layout.byteCount, from: engine.chunks) {

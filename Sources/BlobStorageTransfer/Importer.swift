@@ -50,6 +50,8 @@ package final class Importer {
   /// The store's cache, if it has one: its limit holds while files are imported.
   var cache: CacheCore?
   var cachedKeys = RecentKeys()
+  /// Nil before the import begins.
+  private var limiter: RateLimiter?
 
   package init(
     _ engine: Engine, _ options: ImportOptions, _ progress: ProgressHandler?, onFile: TransferHandler? = nil,
@@ -67,6 +69,7 @@ package final class Importer {
   package func run(_ paths: [String]) throws(BlobStorageError) -> ImportReport {
     let start = Date()
     try engine.checkOpen()
+    limiter = try RateLimiter(bytesPerSecond: options.maximumByteRate, time: engine.environment.time)
     if paths.count > 1, let collision = try KeyCollision.find(paths, options) {
       throw BlobStorageError(
         .keysCollide,
@@ -252,6 +255,7 @@ package final class Importer {
       case .unchanged: countUnchanged(source)
       case .prepared(let item):
         items.append(item)
+        limiter?.pace(Int64(item.plan.byteCount))
         see(source)
       }
     }
@@ -282,18 +286,24 @@ package final class Importer {
     }
     if isCached(source.key) { return try putLargeIntoCache(source, context) }
     defer { see(source) }
+    var pacedByteCount: Int64 = 0
+    func readOn(to done: Int64) {
+      limiter?.pace(max(0, done - pacedByteCount))
+      pacedByteCount = max(pacedByteCount, done)
+      tell(extra: done)
+    }
     do throws(BlobStorageError) {
       let start = context.beginReading(source.status)
       let file = try source.open()
       let key = try Engine.keyBytes(source.key)
       if options.isDryRun {
-        try plan(file, key) { done in self.tell(extra: done) }
+        try plan(file, key, progress: readOn)
         return
       }
       var options = putOptions
       options.metadata = FileMark(file.status, readFrom: start).metadata
       var put = try engine.streamPut(options)
-      put.progress = { done in self.tell(extra: done) }
+      put.progress = readOn
       let (result, watermark) = try put.run(key, file)
       count(([result], watermark))
       try cache?.holdLimit()

@@ -24,11 +24,13 @@ public struct ImportOptions: Sendable, Hashable {
   /// The paths are a list of files: each gets the prefix and its whole path as its key, without `./` and a '/' in front.
   /// Folders of the list are skipped, like anything else that is not a regular file.
   public var keepsPaths: Bool
+  /// How many bytes of files to read in a second, on average; nil for no limit.
+  public var maximumByteRate: Int64?
 
   public init(
     prefix: String = "", replacement: Replacement = .replaceCurrent, durability: Durability = .durable,
     codec: CodecKind? = nil, isDryRun: Bool = false, excluded: [String] = [], readsUnchanged: Bool = false,
-    keepsPaths: Bool = false
+    keepsPaths: Bool = false, maximumByteRate: Int64? = nil
   ) {
     self.prefix = prefix
     self.replacement = replacement
@@ -38,6 +40,7 @@ public struct ImportOptions: Sendable, Hashable {
     self.excluded = excluded
     self.readsUnchanged = readsUnchanged
     self.keepsPaths = keepsPaths
+    self.maximumByteRate = maximumByteRate
   }
 }
 
@@ -114,16 +117,19 @@ public struct ExportOptions: Sendable, Hashable {
   public var patterns: [String]
   /// Looks up what is there, and writes nothing.
   public var isDryRun: Bool
+  /// How many bytes of files to write in a second, on average; nil for no limit.
+  public var maximumByteRate: Int64?
 
   public init(
     prefix: String = "", stripped: String = "", overwrites: Bool = false, patterns: [String] = [],
-    isDryRun: Bool = false
+    isDryRun: Bool = false, maximumByteRate: Int64? = nil
   ) {
     self.prefix = prefix
     self.stripped = stripped
     self.overwrites = overwrites
     self.patterns = patterns
     self.isDryRun = isDryRun
+    self.maximumByteRate = maximumByteRate
   }
 }
 

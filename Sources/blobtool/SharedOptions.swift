@@ -44,6 +44,20 @@ struct VerboseOption: ParsableArguments {
   }
 }
 
+/// `--bandwidth` of commands that move files or chunks.
+struct BandwidthOption: ParsableArguments {
+  @Option(
+    help: ArgumentHelp(
+      "Move at most RATE bytes a second, on average: a number, or one with K, M, G or T.", valueName: "rate"))
+  var bandwidth: ByteCountArgument?
+
+  func validate() throws {
+    guard bandwidth?.value ?? 1 > 0 else { throw ValidationError("--bandwidth is 1 or more") }
+  }
+
+  var maximumByteRate: Int64? { bandwidth?.value }
+}
+
 /// `--utc`: how commands show times to a reader. JSON has UTC.
 struct TimeOptions: ParsableArguments {
   @Flag(help: "Show times in UTC, as --json does, and not in local time.")

@@ -43,7 +43,7 @@ import Testing
       ["verify", "--share", "0/3"], ["verify", "--share", "4/3"], ["verify", "--share", "3"],
       ["verify", "--max-age", "0"], ["verify", "--max-age", "1d", "--quick"],
       ["verify", "--max-age", "1d", "--blobs"],
-      ["help", "frobnicate"],
+      ["help", "frobnicate"], ["import", ".", "--bandwidth", "0"], ["export", "x", "--bandwidth", "fast"],
       ["--store", "a"], ["cache", "frobnicate"], ["get", "a", "--offset", "1X"],
       ["cache", "set-limit", "1G", "--lifetime", "0"], ["cache", "set-limit", "1G", "--lifetime", "1y"],
     ])
@@ -93,12 +93,13 @@ import Testing
       (
         "import",
         [
-          "--archive", "--codec", "--dry-run", "--exclude", "--exclude-from", "--files-from", "--force",
+          "--archive", "--bandwidth", "--codec", "--dry-run", "--exclude", "--exclude-from", "--files-from",
+          "--force",
           "--null",
           "--prefix", "--verbose",
         ]
       ),
-      ("export", ["--dry-run", "--glob", "--overwrite", "--strip", "--verbose"]),
+      ("export", ["--bandwidth", "--dry-run", "--glob", "--overwrite", "--strip", "--verbose"]),
       ("gc", ["--dry-run", "--fence", "--keep", "--recompress", "--time"]),
       ("verify", ["--blobs", "--max-age", "--quick", "--share"]), ("repair", ["--accept-loss"]),
       ("stats", ["--prometheus"]),
@@ -136,7 +137,7 @@ import Testing
     for option in [
       "json", "progress", "prefix", "mirror", "dry-run", "force", "source-state", "target-state",
       "source-profile",
-      "target-profile", "pack-cache",
+      "target-profile", "pack-cache", "bandwidth",
     ] { #expect(copy.contains(" --\(option) "), "\(option)") }
     #expect(!copy.contains(" --store "))
     let creation = try await help(["init"])

@@ -40,6 +40,8 @@ struct CopyCommand: AsyncParsableCommand {
 
   @OptionGroup var dry: DryRunOption
 
+  @OptionGroup var bandwidth: BandwidthOption
+
   @Flag(help: "Mirror a source that is damaged or lacks many keys.")
   var force = false
 
@@ -118,7 +120,9 @@ struct CopyCommand: AsyncParsableCommand {
       return try await shared.withProgress { meter in
         try await source.copy(
           to: target,
-          options: CopyOptions(prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun)
+          options: CopyOptions(
+            prefix: prefix, isMirror: mirror, isForced: force, isDryRun: dryRun,
+            maximumByteRate: bandwidth.maximumByteRate)
         ) { progress in
           latest.withLock { $0 = progress }
           meter.update(progress)

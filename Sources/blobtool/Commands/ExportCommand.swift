@@ -32,6 +32,8 @@ struct ExportCommand: StoreCommand {
 
   @OptionGroup var dry: DryRunOption
 
+  @OptionGroup var bandwidth: BandwidthOption
+
   @OptionGroup var verbose: VerboseOption
 
   @OptionGroup var shared: SharedOptions
@@ -49,7 +51,8 @@ struct ExportCommand: StoreCommand {
     guard let directory = places.last else { return }
     let prefix = places.count == 2 ? places[0] : ""
     let options = ExportOptions(
-      prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob, isDryRun: dry.isDryRun)
+      prefix: prefix, stripped: strip, overwrites: overwrite, patterns: globs.glob, isDryRun: dry.isDryRun,
+      maximumByteRate: bandwidth.maximumByteRate)
     let report = try await shared.withProgress { meter in
       try await store.exportFiles(
         to: directory, options: options, progress: meter.handler,

@@ -64,6 +64,8 @@ struct ImportCommand: StoreCommand {
   @Option(help: "Use this codec instead of the store's.")
   var codec: Choice<CodecKind>?
 
+  @OptionGroup var bandwidth: BandwidthOption
+
   @OptionGroup var verbose: VerboseOption
 
   @OptionGroup var shared: SharedOptions
@@ -88,7 +90,8 @@ struct ImportCommand: StoreCommand {
     let options = ImportOptions(
       prefix: wholePrefix(paths), replacement: archive ? .archiveCurrent : .replaceCurrent,
       codec: codec?.value,
-      isDryRun: dryRun, excluded: exclude + patterns, readsUnchanged: force, keepsPaths: filesFrom != nil)
+      isDryRun: dryRun, excluded: exclude + patterns, readsUnchanged: force, keepsPaths: filesFrom != nil,
+      maximumByteRate: bandwidth.maximumByteRate)
     let latest = Mutex<WorkProgress?>(nil)
     let report: ImportReport
     do {
