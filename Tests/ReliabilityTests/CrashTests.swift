@@ -243,6 +243,26 @@ struct CrashTests {
     #expect(steps == expected)
   }
 
+  @Test("would show a held blob that a collection removes, and a hold that is lost")
+  func lostHolds() throws {
+    for collects in [true, false] {
+      let lab = try Lab()
+      try Self.garbageInEveryPack(lab)
+      let engine = try lab.open()
+      try lab.put(engine, holding: "h", noise(30, 1_500))
+      try lab.checkHolds(engine, "before")
+      let hold = try #require(try engine.holds().first)
+      // Behind the model's back.
+      _ = try engine.release("h")
+      if collects {
+        _ = try engine.collectGarbage(GarbageCollectionOptions(minimumGarbageShare: 0))
+        #expect(try engine.openBlob(hold.digest) == nil)
+      }
+      #expect(throws: Broken.self) { try lab.checkHolds(engine, "afterwards") }
+      try engine.close()
+    }
+  }
+
   /// When a process dies: before the disk has done what the call says, or before the process learns of it.
   enum Moment: CaseIterable { case before, after }
 
